@@ -1,0 +1,35 @@
+# The two commands, and what CI checks besides. All logic is in xtask (Rust) and xtask/install-tools.sh.
+
+CARGO ?= cargo
+
+.PHONY: help demo clean-demo test check fmt rooms generated deny clippy tools
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: tools ## Two clusters, the hub, two agents and a Git repository; then a commit arrives (PROFILE=release: optimised)
+	$(CARGO) xtask demo
+
+clean-demo: ## End everything that the demo started, and remove it
+	$(CARGO) xtask clean-demo
+
+test: tools ## Set up what tests need, run every test, and take it down (ARGS='-- -p NAME -- FILTER': some)
+	$(CARGO) xtask test $(ARGS)
+
+check: fmt rooms generated deny clippy ## All that CI wants besides tests (make -k check: go on after a failure)
+
+fmt rooms generated deny clippy: tools
+
+fmt:
+	$(CARGO) fmt --all -- --check
+rooms:
+	$(CARGO) xtask rooms
+generated:
+	$(CARGO) xtask generate --check
+deny:
+	$(CARGO) xtask deny
+clippy:
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+tools: ## Install what is missing (as root on Debian and its like), or say what is
+	@sh xtask/install-tools.sh

@@ -1,0 +1,346 @@
+//! The agent as a whole: its cluster, its identity, its Lease, its link, and their order at start and end.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use roadstead_apply::{Engine, Options};
+use roadstead_model::KubeSystemUid;
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::Backoff;
+use crate::enrol::{EnrolError, enrol};
+use crate::home::{Home, HomeError, JOIN_SECRET, Kept};
+use crate::identity::{Identity, IdentityError, PrivateKey};
+use crate::join::{Join, JoinError};
+use crate::lease::{Lease, RENEW_EVERY, Standing};
+use crate::link::{Facts, Keeper, Link};
+use crate::outbox::Outbox;
+use crate::runner::Runner;
+
+/// How long an agent that goes down waits for what is under way.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often a join Secret that is not there yet is looked for, and an agent that stands by looks at the Lease.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// How often keeping a renewed certificate is tried.
+const KEEP_TRIES: u32 = 8;
+
+/// What an agent is started with.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The join manifest; without it, the join Secret in the agent's namespace.
+    pub join: Option<PathBuf>,
+    /// How to reach the cluster; without it, as a pod in it.
+    pub kubeconfig: Option<PathBuf>,
+    /// The agent's namespace.
+    pub namespace: String,
+}
+
+/// Why the agent cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The kubeconfig is not usable.
+    #[error("read the kubeconfig {}: {source}", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// Not in a pod, and no kubeconfig.
+    #[error("this is no pod with a service account ({0}): name a kubeconfig with --kubeconfig")]
+    NotInCluster(Box<kube::config::InClusterError>),
+    /// No client can be made.
+    #[error("make a client for the cluster: {0}")]
+    Client(Box<kube::Error>),
+    /// The apiserver refused something that the agent cannot do without.
+    #[error("{}", roadstead_model::chain(.0))]
+    Home(#[from] HomeError),
+    /// The join manifest is not usable.
+    #[error("{}", roadstead_model::chain(.0))]
+    Join(#[from] JoinError),
+    /// The hub did not take the agent in.
+    #[error(transparent)]
+    Enrol(#[from] EnrolError),
+    /// No key could be made.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+}
+
+/// Runs an agent until `stop`.
+///
+/// # Errors
+/// [`AgentError`], where trying again would not help.
+pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), AgentError> {
+    let mut config = cluster_config(&settings).await?;
+    let engine = Engine::from_config(config.clone(), Options::default())
+        .map_err(|error| AgentError::Client(error.into()))?;
+    config.default_retry = false;
+    let client = kube::Client::try_from(config).map_err(|error| AgentError::Client(error.into()))?;
+    let home = Home::new(client, settings.namespace.clone());
+    let start = async {
+        patiently(|| home.ensure_namespace()).await?;
+        let kube_system = patiently(|| home.kube_system_uid()).await?;
+        let kubernetes_version = patiently(|| home.kubernetes_version()).await?;
+        let facts = Facts { kube_system, kubernetes_version };
+        let identity = first_identity(&home, &settings, kube_system).await?;
+        Ok::<_, AgentError>((facts, identity))
+    };
+    let (facts, identity) = tokio::select! {
+        () = stop.cancelled() => return Ok(()),
+        started = start => started?,
+    };
+    let lease = Arc::new(Lease::new(&home));
+    let identity = Arc::new(Mutex::new(Arc::new(identity)));
+    while !stop.is_cancelled() {
+        if !hold(&lease, &stop).await {
+            break;
+        }
+        let term = stop.child_token();
+        let renewing = tokio::spawn(renew(lease.clone(), term.clone()));
+        let runner = Runner::new(engine.clone(), Arc::new(Outbox::default()));
+        let keeper = Arc::new(Holder {
+            home: home.clone(),
+            lease: lease.clone(),
+            settings: settings.clone(),
+            kube_system: facts.kube_system,
+            identity: identity.clone(),
+            term: term.clone(),
+        });
+        let link = Link { runner, facts: facts.clone() };
+        link.keep(&keeper, &term).await;
+        link.runner.stop(PATIENCE).await;
+        renewing.abort();
+    }
+    let released = tokio::time::timeout(PATIENCE, lease.release()).await;
+    if !matches!(released, Ok(Ok(()))) {
+        tracing::warn!("the Lease could not be released; it runs out by itself");
+    }
+    tracing::info!("the agent has ended");
+    Ok(())
+}
+
+async fn cluster_config(settings: &Settings) -> Result<kube::Config, AgentError> {
+    let Some(path) = &settings.kubeconfig else {
+        return kube::Config::incluster().map_err(|error| AgentError::NotInCluster(error.into()));
+    };
+    let bad = |source| AgentError::Kubeconfig { path: path.clone(), source: Box::new(source) };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(bad)?;
+    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(bad)
+}
+
+/// Tries again while the apiserver is away.
+async fn patiently<T, F: Future<Output = Result<T, HomeError>>>(
+    mut ask: impl FnMut() -> F,
+) -> Result<T, HomeError> {
+    let mut backoff = Backoff::default();
+    loop {
+        match ask().await {
+            Err(error) if !error.is_refusal() => {
+                let wait = backoff.draw();
+                tracing::warn!(error = roadstead_model::chain(&error), retry_in = ?wait, "the apiserver is away");
+                tokio::time::sleep(wait).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// The identity that was kept or, for a new agent, one from the hub.
+async fn first_identity(
+    home: &Home,
+    settings: &Settings,
+    kube_system: KubeSystemUid,
+) -> Result<Identity, AgentError> {
+    let key = match patiently(|| home.kept()).await? {
+        Kept::Identity(identity) => {
+            tracing::info!(cluster = identity.cluster_name, not_after = %identity.validity.not_after, "identity found");
+            return Ok(*identity);
+        }
+        Kept::Key(key) => key,
+        Kept::Nothing => {
+            let key = PrivateKey::generate()?;
+            patiently(|| home.keep_key(&key)).await?;
+            key
+        }
+    };
+    let mut is_told = false;
+    let join = loop {
+        if let Some(join) = find_join(home, settings).await? {
+            break join;
+        }
+        if !is_told {
+            let namespace = home.namespace();
+            tracing::warn!(
+                "there is no Secret {namespace}/{JOIN_SECRET}: apply the join manifest that the hub gives"
+            );
+            is_told = true;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    };
+    let identity = enrol_patiently(&join, key, kube_system).await?;
+    patiently(|| home.keep_identity(&identity)).await?;
+    Ok(identity)
+}
+
+async fn find_join(home: &Home, settings: &Settings) -> Result<Option<Join>, AgentError> {
+    match &settings.join {
+        Some(path) => Ok(Some(Join::from_file(path)?)),
+        None => Ok(patiently(|| home.join()).await?),
+    }
+}
+
+async fn enrol_patiently(
+    join: &Join,
+    key: PrivateKey,
+    kube_system: KubeSystemUid,
+) -> Result<Identity, EnrolError> {
+    let mut backoff = Backoff::default();
+    loop {
+        match enrol(join, key.clone(), kube_system).await {
+            Err(error) if error.is_passing() => {
+                let wait = backoff.draw();
+                tracing::warn!(%error, retry_in = ?wait, "not enrolled yet");
+                tokio::time::sleep(wait).await;
+            }
+            Ok(identity) => {
+                tracing::info!(
+                    cluster = identity.cluster_name, uid = %identity.cluster_uid,
+                    not_after = %identity.validity.not_after, "enrolled"
+                );
+                return Ok(identity);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Waits until this process holds the Lease; false where the agent is to end before.
+async fn hold(lease: &Lease, stop: &CancellationToken) -> bool {
+    let mut is_told = false;
+    loop {
+        match lease.look().await {
+            Ok(Standing::Holding) => return true,
+            Ok(Standing::StandingBy { holder }) => {
+                if !is_told {
+                    tracing::info!(holder, "another agent works for this cluster: standing by");
+                    is_told = true;
+                }
+            }
+            Err(error) => {
+                // An overlap is harmless; a cluster without an agent is not.
+                tracing::warn!(
+                    error = roadstead_model::chain(&error),
+                    "the Lease could not be looked at: going on"
+                );
+                return true;
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return false,
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+    }
+}
+
+/// Renews the Lease, and ends the term when another process took it.
+async fn renew(lease: Arc<Lease>, term: CancellationToken) {
+    loop {
+        tokio::time::sleep(RENEW_EVERY).await;
+        match lease.look().await {
+            Ok(Standing::Holding) => {}
+            Ok(Standing::StandingBy { holder }) => {
+                tracing::warn!(holder, "another agent took over");
+                term.cancel();
+                return;
+            }
+            Err(error) => tracing::warn!(error = roadstead_model::chain(&error), "the Lease was not renewed"),
+        }
+    }
+}
+
+/// Keeps the identity in the cluster, and heeds the Lease.
+struct Holder {
+    home: Home,
+    lease: Arc<Lease>,
+    settings: Settings,
+    kube_system: KubeSystemUid,
+    identity: Arc<Mutex<Arc<Identity>>>,
+    term: CancellationToken,
+}
+
+impl Holder {
+    fn set(&self, identity: Identity) {
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(identity);
+    }
+}
+
+impl Keeper for Holder {
+    fn identity(&self) -> Arc<Identity> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn may_connect(&self) -> bool {
+        match self.lease.look().await {
+            Ok(Standing::Holding) => true,
+            Ok(Standing::StandingBy { holder }) => {
+                tracing::warn!(holder, "another agent took over");
+                self.term.cancel();
+                false
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = roadstead_model::chain(&error),
+                    "the Lease could not be looked at: going on"
+                );
+                true
+            }
+        }
+    }
+
+    async fn renewed(&self, identity: Identity) {
+        self.set(identity.clone());
+        let mut backoff = Backoff::default();
+        for _ in 0..KEEP_TRIES {
+            match self.home.keep_identity(&identity).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(
+                        error = roadstead_model::chain(&error),
+                        "the renewed certificate was not kept yet"
+                    );
+                }
+            }
+            tokio::time::sleep(backoff.draw()).await;
+        }
+    }
+
+    async fn refused(&self) {
+        let identity = self.identity();
+        let join = match find_join(&self.home, &self.settings).await {
+            Ok(Some(join)) if join.token.digest() != identity.token => join,
+            Ok(_) => {
+                tracing::error!(
+                    cluster = identity.cluster_name,
+                    "the hub does not take this agent's certificate: apply a new join manifest from the hub"
+                );
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no join manifest to enrol with anew");
+                return;
+            }
+        };
+        // One try: the loop that calls comes back, with its own waits.
+        match enrol(&join, identity.key.clone(), self.kube_system).await {
+            Ok(identity) => {
+                tracing::info!(cluster = identity.cluster_name, "enrolled anew");
+                self.renewed(identity).await;
+            }
+            Err(error) => tracing::error!(%error, "could not enrol anew"),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Roadstead's agent: the process in (or beside) a workload cluster that holds the only write access to it.
+//!
+//! It dials out to the hub over mTLS ([`link`]), takes dispatches ([`runner`]), carries them out with the apply engine
+//! ([`cluster`]), and tells what happened through an [`outbox`] that outlives every connection. What it must keep lies
+//! in Secrets of its own namespace ([`home`]), never on a disk. [`app`] puts the parts together.
+
+pub mod app;
+pub mod backoff;
+pub mod builds;
+pub mod cluster;
+pub mod enrol;
+pub mod home;
+pub mod identity;
+pub mod join;
+pub mod lease;
+pub mod link;
+pub mod outbox;
+pub mod runner;
+
+/// This agent's version, as it tells the hub.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");

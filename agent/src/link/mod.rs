@@ -1,0 +1,149 @@
+//! The link to the hub: sessions, one after the other, for as long as this process is the one that works.
+
+mod connect;
+mod frame;
+mod session;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use roadstead_model::KubeSystemUid;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub use frame::{Counts, FrameError};
+
+use crate::backoff::Backoff;
+use crate::cluster::Cluster;
+use crate::identity::Identity;
+use crate::runner::Runner;
+
+/// A session that lived this long was a good one: the next try comes soon.
+const GOOD_SESSION: Duration = Duration::from_secs(2);
+
+/// What the agent says of its cluster.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// What makes the cluster that cluster.
+    pub kube_system: KubeSystemUid,
+    /// As `v1.35.3`.
+    pub kubernetes_version: String,
+}
+
+/// Who keeps the identity, and knows whether this process is the one that works.
+pub trait Keeper: Send + Sync + 'static {
+    /// The identity for the next session.
+    fn identity(&self) -> Arc<Identity>;
+
+    /// Called before each session; false where another process took this one's place.
+    fn may_connect(&self) -> impl Future<Output = bool> + Send;
+
+    /// The hub gave a new certificate: keep it.
+    fn renewed(&self, identity: Identity) -> impl Future<Output = ()> + Send;
+
+    /// The hub does not take this identity: get another one, if there is a way.
+    fn refused(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// How a session ended.
+#[derive(Debug, thiserror::Error)]
+pub enum End {
+    /// This side ended it.
+    #[error("this agent ended the session")]
+    Stopped,
+    /// The hub does not take this identity.
+    #[error("the hub refused this agent: {0}")]
+    Refused(String),
+    /// There was no session.
+    #[error("the hub at {hub} cannot be reached: {why}")]
+    Unreachable {
+        /// `host:port`.
+        hub: String,
+        /// Why.
+        why: String,
+    },
+    /// Nothing was heard.
+    #[error("nothing was heard from the hub for {0:?}: the link is cut")]
+    Silent(Duration),
+    /// The hub does not speak the protocol.
+    #[error("the hub does not keep to the protocol: {0}")]
+    Protocol(String),
+    /// The hub, or what lies between, ended it.
+    #[error("the hub ended the session: {0}")]
+    Closed(String),
+}
+
+/// The link of one agent.
+pub struct Link<C> {
+    /// Carries out what comes over it.
+    pub runner: Runner<C>,
+    /// What is said of the cluster.
+    pub facts: Facts,
+}
+
+impl<C: Cluster> Link<C> {
+    /// Holds sessions until `stop`, or until another process took this one's place.
+    pub async fn keep<K: Keeper>(&self, keeper: &Arc<K>, stop: &CancellationToken) {
+        let mut backoff = Backoff::default();
+        loop {
+            let may_connect = tokio::select! {
+                () = stop.cancelled() => return,
+                may_connect = keeper.may_connect() => may_connect,
+            };
+            if !may_connect {
+                return;
+            }
+            let (end, lived) = self.session(keeper, stop).await;
+            if lived >= GOOD_SESSION {
+                backoff.reset();
+            }
+            if matches!(end, End::Stopped) || stop.is_cancelled() {
+                return;
+            }
+            if matches!(end, End::Refused(_)) {
+                keeper.refused().await;
+            }
+            let wait = backoff.draw();
+            tracing::warn!(error = %end, retry_in = ?wait, "no session with the hub");
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// One session; also how long it lived since the hub's welcome.
+    async fn session<K: Keeper>(&self, keeper: &Arc<K>, stop: &CancellationToken) -> (End, Duration) {
+        let identity = keeper.identity();
+        let opened = tokio::select! {
+            () = stop.cancelled() => return (End::Stopped, Duration::ZERO),
+            opened = connect::open(&identity, self.hello()) => opened,
+        };
+        let (opened, welcome) = match opened {
+            Ok(opened) => opened,
+            Err(end) => return (end, Duration::ZERO),
+        };
+        let began = Instant::now();
+        tracing::info!(
+            hub = identity.link,
+            hub_version = welcome.hub_version,
+            session = welcome.session_id,
+            epoch = welcome.epoch,
+            cluster = welcome.cluster_name,
+            "connected to the hub"
+        );
+        let end =
+            session::Session::new(&self.runner, keeper.clone(), identity, opened, &welcome).run(stop).await;
+        (end, began.elapsed())
+    }
+
+    fn hello(&self) -> roadstead_proto::v1::Hello {
+        roadstead_proto::v1::Hello {
+            agent_version: crate::VERSION.to_owned(),
+            kube_system_uid: self.facts.kube_system.to_string(),
+            kubernetes_version: self.facts.kubernetes_version.clone(),
+            running: self.runner.unfinished().into_iter().map(Into::into).collect(),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `roadstead-agent`: arguments, logs, signals; the rest is the library's.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Parser, ValueEnum};
+use roadstead_agent::app::{AgentError, Settings, run};
+use roadstead_agent::enrol::EnrolError;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+/// The exit code of an agent that the hub refuses to enrol: its token is wrong, used or expired.
+const REFUSED: u8 = 3;
+
+#[derive(Parser)]
+#[command(version, about = "Keeps this cluster on what its Roadstead hub says")]
+#[command(
+    after_help = "Exit codes: 0 ended by a signal, 1 failed, 2 wrong usage, 3 the hub refused to enrol this agent."
+)]
+struct Args {
+    /// The join manifest that the hub gave (a Secret, YAML or JSON); without it, the Secret `roadstead-join` in the
+    /// agent's namespace. Needed only for the first start
+    #[arg(long, value_name = "FILE")]
+    join: Option<PathBuf>,
+    /// How to reach the cluster; without it, as a pod in it
+    #[arg(long, value_name = "PATH")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace for the agent's own Secrets and Lease; made if it is not there
+    #[arg(long, default_value = "roadstead-system")]
+    namespace: String,
+    /// How log lines look; what is logged is said by RUST_LOG
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    start_logging(args.log_format);
+    match start(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            match error.downcast_ref() {
+                Some(AgentError::Enrol(EnrolError::Refused { .. })) => ExitCode::from(REFUSED),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn start_logging(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => lines.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).init(),
+        LogFormat::Json => lines.json().flatten_event(true).init(),
+    }
+}
+
+fn start(args: Args) -> anyhow::Result<()> {
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
+    // Two workers: a large build that is parsed on one of them never holds up the other's heartbeats.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("start the runtime")?;
+    runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+        let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+        let token = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::info!("going down");
+            token.cancel();
+        });
+        let settings = Settings { join: args.join, kubeconfig: args.kubeconfig, namespace: args.namespace };
+        Ok(run(settings, stop).await?)
+    })
+}

@@ -1,0 +1,385 @@
+//! What the agent has to tell the hub, kept until it is told.
+//!
+//! No queue: what is pending per Kustomization, so that it is bounded by the work and not by how long the hub is away.
+//! Results as they happen are gathered into one message while the last one is on its way. A session takes from it one
+//! message at a time; what must not be lost (intents, ends) stays until the hub confirmed it, and is taken again by the
+//! next session.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use roadstead_model::{Digest, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, Stage};
+use roadstead_proto::v1::Refused;
+use roadstead_proto::{Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+/// The least time between two messages of progress.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+
+/// How many refusals may wait; a hub that causes more of them is not worth listening to.
+const MAX_REFUSALS: usize = 256;
+
+/// What the hub said to an intent.
+pub type IntentAnswer = Result<InventoryAck, String>;
+
+/// One message to send.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outgoing {
+    /// What was not understood.
+    Refused(Refused),
+    /// A build is lacking.
+    Build(Digest),
+    /// What will be owned.
+    Intent(InventoryIntent),
+    /// What happened.
+    Progress(Progress),
+    /// How a dispatch ended.
+    Finished(Finished),
+}
+
+/// What is pending.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether a session listens: progress is for those only.
+    is_live: bool,
+    refusals: VecDeque<Refused>,
+    builds: BTreeMap<Digest, Sent>,
+    intents: BTreeMap<KustomizationUid, PendingIntent>,
+    progress: BTreeMap<KustomizationUid, Gathered>,
+    /// When progress of a Kustomization was last sent.
+    progress_sent: BTreeMap<KustomizationUid, Instant>,
+    finished: BTreeMap<KustomizationUid, (Finished, Sent)>,
+}
+
+/// Whether it was sent in this session.
+type Sent = bool;
+
+#[derive(Debug)]
+struct PendingIntent {
+    intent: InventoryIntent,
+    answer: oneshot::Sender<IntentAnswer>,
+    sent: Sent,
+}
+
+/// Progress since the last message.
+#[derive(Debug)]
+struct Gathered {
+    key: DispatchKey,
+    stage: Stage,
+    results: Vec<ObjectResult>,
+    health: BTreeMap<ObjectRef, ObjectHealth>,
+}
+
+impl Gathered {
+    fn new(key: DispatchKey, stage: Stage) -> Self {
+        Self { key, stage, results: Vec::new(), health: BTreeMap::new() }
+    }
+
+    fn into_message(self) -> Progress {
+        let Self { key, stage, results, health } = self;
+        Progress { key, stage, results, health: health.into_values().collect() }
+    }
+}
+
+/// What a session may send now.
+#[derive(Debug, PartialEq)]
+pub enum Next {
+    /// This.
+    Message(Box<Outgoing>),
+    /// Nothing before then.
+    At(Instant),
+    /// Nothing until something changes.
+    Nothing,
+}
+
+impl Outbox {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resolves when something was added since the last call.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut self.state());
+        self.changed.notify_one();
+        result
+    }
+
+    /// A session begins: everything that is not confirmed is to be sent again.
+    pub fn begin_session(&self) {
+        self.change(|state| {
+            state.is_live = true;
+            state.refusals.clear();
+            state.progress.clear();
+            state.builds.values_mut().for_each(|sent| *sent = false);
+            state.intents.values_mut().for_each(|pending| pending.sent = false);
+            state.finished.values_mut().for_each(|(_, sent)| *sent = false);
+        });
+    }
+
+    /// The session is over: results as they happen are for nobody.
+    pub fn end_session(&self) {
+        let mut state = self.state();
+        state.is_live = false;
+        state.progress.clear();
+    }
+
+    /// Says that something was not understood; false where too many of those wait.
+    pub fn refuse(&self, refused: Refused) -> bool {
+        self.change(|state| {
+            state.refusals.push_back(refused);
+            state.refusals.len() <= MAX_REFUSALS
+        })
+    }
+
+    /// Asks for a build, once per session, until [`Self::have_build`].
+    pub fn want_build(&self, digest: Digest) {
+        self.change(|state| {
+            state.builds.entry(digest).or_insert(false);
+        });
+    }
+
+    /// The build came, or is not wanted any more.
+    pub fn have_build(&self, digest: &Digest) {
+        self.state().builds.remove(digest);
+    }
+
+    /// Says what will be owned; the receiver gets the hub's answer. An older intent of the Kustomization is forgotten.
+    pub fn intend(&self, intent: InventoryIntent) -> oneshot::Receiver<IntentAnswer> {
+        let (answer, answered) = oneshot::channel();
+        let pending = PendingIntent { intent, answer, sent: false };
+        self.change(|state| state.intents.insert(pending.intent.key.kustomization, pending));
+        answered
+    }
+
+    /// The intent is not pursued any more.
+    pub fn withdraw_intent(&self, key: &DispatchKey) {
+        let mut state = self.state();
+        if state.intents.get(&key.kustomization).is_some_and(|pending| pending.intent.key == *key) {
+            state.intents.remove(&key.kustomization);
+        }
+    }
+
+    /// The hub's answer to an intent; one that nobody waits for is dropped.
+    pub fn answer_intent(&self, key: &DispatchKey, answer: IntentAnswer) {
+        let mut state = self.state();
+        if state.intents.get(&key.kustomization).is_some_and(|pending| pending.intent.key == *key)
+            && let Some(pending) = state.intents.remove(&key.kustomization)
+        {
+            drop(state);
+            // Who does not wait any more does not hear it.
+            let _ = pending.answer.send(answer);
+        }
+    }
+
+    /// Something happened to an object, or a stage began.
+    pub fn progress(
+        &self,
+        key: &DispatchKey,
+        stage: Stage,
+        result: Option<ObjectResult>,
+        health: Option<ObjectHealth>,
+    ) {
+        self.change(|state| {
+            if !state.is_live {
+                return;
+            }
+            let gathered =
+                state.progress.entry(key.kustomization).or_insert_with(|| Gathered::new(key.clone(), stage));
+            if gathered.key != *key {
+                *gathered = Gathered::new(key.clone(), stage);
+            }
+            gathered.stage = stage;
+            gathered.results.extend(result);
+            if let Some(health) = health {
+                gathered.health.insert(health.object.clone(), health);
+            }
+        });
+    }
+
+    /// A dispatch ended, or its end is to be told once more. An older end of the Kustomization is forgotten.
+    pub fn finish(&self, finished: Finished) {
+        self.change(|state| state.finished.insert(finished.key.kustomization, (finished, false)));
+    }
+
+    /// The hub has taken in how a dispatch ended.
+    pub fn confirm_finished(&self, key: &DispatchKey) {
+        let mut state = self.state();
+        if state.finished.get(&key.kustomization).is_some_and(|(finished, _)| finished.key == *key) {
+            state.finished.remove(&key.kustomization);
+        }
+    }
+
+    /// The dispatches whose end the hub has not confirmed.
+    #[must_use]
+    pub fn unconfirmed(&self) -> Vec<DispatchKey> {
+        self.state().finished.values().map(|(finished, _)| finished.key.clone()).collect()
+    }
+
+    /// Whether nothing waits to be sent in this session.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        let state = self.state();
+        state.refusals.is_empty()
+            && state.progress.is_empty()
+            && state.finished.values().all(|(_, sent)| *sent)
+    }
+
+    /// The next message, marked as sent in this session.
+    pub fn next(&self, now: Instant) -> Next {
+        let mut state = self.state();
+        let message = |outgoing| Next::Message(Box::new(outgoing));
+        if let Some(refused) = state.refusals.pop_front() {
+            return message(Outgoing::Refused(refused));
+        }
+        if let Some((digest, sent)) = state.builds.iter_mut().find(|(_, sent)| !**sent) {
+            *sent = true;
+            return message(Outgoing::Build(*digest));
+        }
+        if let Some(pending) = state.intents.values_mut().find(|pending| !pending.sent) {
+            pending.sent = true;
+            return message(Outgoing::Intent(pending.intent.clone()));
+        }
+        let ended: BTreeSet<KustomizationUid> =
+            state.finished.iter().filter(|(_, (_, sent))| !sent).map(|(uid, _)| *uid).collect();
+        if let Some(uid) = ended.first() {
+            // What happened goes before how it ended.
+            if let Some(gathered) = state.progress.remove(uid) {
+                return message(Outgoing::Progress(gathered.into_message()));
+            }
+            state.progress_sent.remove(uid);
+            if let Some((finished, sent)) = state.finished.get_mut(uid) {
+                *sent = true;
+                return message(Outgoing::Finished(finished.clone()));
+            }
+        }
+        next_progress(&mut state, now)
+    }
+}
+
+/// Progress of the Kustomization that has waited its time, or when the first one will have.
+fn next_progress(state: &mut State, now: Instant) -> Next {
+    let due =
+        |uid: &KustomizationUid| state.progress_sent.get(uid).map_or(now, |sent| *sent + PROGRESS_EVERY);
+    let Some((due, uid)) = state.progress.keys().map(|uid| (due(uid), *uid)).min() else {
+        return Next::Nothing;
+    };
+    if due > now {
+        return Next::At(due);
+    }
+    state.progress_sent.insert(uid, now);
+    let gathered = state.progress.remove(&uid);
+    gathered.map_or(Next::Nothing, |gathered| {
+        Next::Message(Box::new(Outgoing::Progress(gathered.into_message())))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Next, Outbox, Outgoing};
+    use roadstead_model::{
+        Action, Attempt, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult, Stage,
+    };
+    use roadstead_proto::{Finished, InventoryAck, InventoryIntent};
+    use std::time::Duration;
+    use tokio::time::Instant;
+
+    fn key(attempt: i64) -> DispatchKey {
+        DispatchKey {
+            epoch: HubEpoch(1),
+            kustomization: KustomizationUid(uuid::Uuid::nil()),
+            generation: Generation(1),
+            attempt: Attempt(attempt),
+            build: None,
+        }
+    }
+
+    fn created(name: &str) -> ObjectResult {
+        let object = ObjectRef {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+            namespace: "dev".to_owned(),
+            name: name.to_owned(),
+        };
+        ObjectResult { object, action: Action::Created }
+    }
+
+    fn finished(attempt: i64) -> Finished {
+        Finished { key: key(attempt), failure: None, change_set: vec![], inventory: vec![], timings: vec![] }
+    }
+
+    fn message(next: Next) -> Outgoing {
+        match next {
+            Next::Message(message) => *message,
+            other => panic!("{other:?} where a message was expected"),
+        }
+    }
+
+    #[test]
+    fn results_are_gathered_and_go_before_the_end() {
+        let outbox = Outbox::default();
+        let now = Instant::now();
+        outbox.progress(&key(1), Stage::Apply, Some(created("lost")), None);
+        outbox.begin_session();
+        assert_eq!(outbox.next(now), Next::Nothing, "what happened without a session is for nobody");
+        outbox.progress(&key(1), Stage::Apply, Some(created("a")), None);
+        let Outgoing::Progress(first) = message(outbox.next(now)) else { panic!("progress") };
+        assert_eq!(first.results.len(), 1);
+        outbox.progress(&key(1), Stage::Apply, Some(created("b")), None);
+        outbox.progress(&key(1), Stage::Apply, Some(created("c")), None);
+        assert!(matches!(outbox.next(now), Next::At(due) if due > now));
+        outbox.finish(finished(1));
+        let Outgoing::Progress(second) = message(outbox.next(now)) else { panic!("progress") };
+        assert_eq!(second.results.len(), 2);
+        assert!(matches!(message(outbox.next(now)), Outgoing::Finished(_)));
+        assert_eq!(outbox.next(now), Next::Nothing);
+        assert_eq!(outbox.next(now + Duration::from_secs(1)), Next::Nothing);
+    }
+
+    #[test]
+    fn an_end_is_told_in_every_session_until_confirmed() {
+        let outbox = Outbox::default();
+        let now = Instant::now();
+        outbox.finish(finished(1));
+        for _ in 0..2 {
+            outbox.begin_session();
+            assert!(matches!(message(outbox.next(now)), Outgoing::Finished(_)));
+            assert_eq!(outbox.next(now), Next::Nothing);
+        }
+        outbox.confirm_finished(&key(2));
+        assert_eq!(outbox.unconfirmed(), [key(1)]);
+        outbox.confirm_finished(&key(1));
+        outbox.begin_session();
+        assert_eq!(outbox.next(now), Next::Nothing);
+    }
+
+    #[test]
+    fn an_intent_is_told_in_every_session_until_answered() {
+        let outbox = Outbox::default();
+        let now = Instant::now();
+        let mut answer = outbox.intend(InventoryIntent { key: key(1), objects: vec![] });
+        for _ in 0..2 {
+            outbox.begin_session();
+            assert!(matches!(message(outbox.next(now)), Outgoing::Intent(_)));
+        }
+        let ack = |attempt| InventoryAck { key: key(attempt), owned_by_another: vec![] };
+        outbox.answer_intent(&key(2), Ok(ack(2)));
+        assert!(answer.try_recv().is_err(), "another dispatch's answer was taken");
+        outbox.answer_intent(&key(1), Ok(ack(1)));
+        assert_eq!(answer.try_recv(), Ok(Ok(ack(1))));
+        outbox.begin_session();
+        assert_eq!(outbox.next(now), Next::Nothing);
+    }
+}

@@ -1,0 +1,257 @@
+//! Carries out dispatches: one at a time for each Kustomization, side by side across Kustomizations, whether or not the
+//! hub can be heard.
+
+mod slot;
+mod work;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use roadstead_model::{Attempt, DispatchKey, HubEpoch, KustomizationUid, Stage};
+use roadstead_proto::{Dispatch, Failure, Finished};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use slot::{Known, Verdict};
+
+use crate::builds::Builds;
+use crate::cluster::Cluster;
+use crate::outbox::Outbox;
+use work::Work;
+
+/// How many Kustomizations one agent takes.
+const MAX_KUSTOMIZATIONS: usize = 20_000;
+
+/// Why a dispatch is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotTaken {
+    /// A newer one was seen.
+    #[error("attempt {given} in epoch {epoch} is not newer than what was seen of this Kustomization: {seen}")]
+    Stale {
+        /// Its attempt.
+        given: Attempt,
+        /// Its epoch.
+        epoch: HubEpoch,
+        /// What was seen.
+        seen: String,
+    },
+    /// More Kustomizations than an agent takes.
+    #[error("this agent has {MAX_KUSTOMIZATIONS} Kustomizations already")]
+    Full,
+    /// The agent goes down.
+    #[error("the agent is going down")]
+    Stopping,
+}
+
+impl NotTaken {
+    /// The word for `Refused.what`.
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::Stale { .. } => "stale",
+            Self::Full => "kustomizations",
+            Self::Stopping => "stopping",
+        }
+    }
+}
+
+/// The dispatches of one agent. Cheap to clone.
+pub struct Runner<C> {
+    inner: Arc<Inner<C>>,
+}
+
+impl<C> Clone for Runner<C> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+struct Inner<C> {
+    cluster: C,
+    outbox: Arc<Outbox>,
+    builds: Builds,
+    slots: Mutex<HashMap<KustomizationUid, Slot>>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+#[derive(Default)]
+struct Slot {
+    seen: Option<(HubEpoch, Attempt)>,
+    running: Option<(DispatchKey, CancellationToken)>,
+    queued: Option<Dispatch>,
+    /// Told again where the hub asks for the same once more.
+    finished: Option<Finished>,
+}
+
+impl Slot {
+    fn known(&self) -> Known<'_> {
+        Known {
+            seen: self.seen,
+            running: self.running.as_ref().map(|(key, _)| key),
+            queued: self.queued.as_ref().map(|dispatch| &dispatch.key),
+            finished: self.finished.as_ref().map(|finished| &finished.key),
+            was_cancelled: self
+                .finished
+                .as_ref()
+                .is_some_and(|finished| finished.failure.as_ref().is_some_and(|failure| failure.cancelled)),
+        }
+    }
+}
+
+impl<C: Cluster> Runner<C> {
+    /// A runner over `cluster` that tells `outbox`.
+    #[must_use]
+    pub fn new(cluster: C, outbox: Arc<Outbox>) -> Self {
+        let builds = Builds::new(outbox.clone());
+        let (slots, stop, tasks) = (Mutex::default(), CancellationToken::new(), TaskTracker::new());
+        Self { inner: Arc::new(Inner { cluster, outbox, builds, slots, stop, tasks }) }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<KustomizationUid, Slot>> {
+        self.inner.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where to tell the hub.
+    #[must_use]
+    pub fn outbox(&self) -> &Arc<Outbox> {
+        &self.inner.outbox
+    }
+
+    /// The builds that this agent has and waits for.
+    #[must_use]
+    pub fn builds(&self) -> &Builds {
+        &self.inner.builds
+    }
+
+    /// Takes a dispatch: starts it, ignores a repetition, tells the end of one that is done once more.
+    ///
+    /// # Errors
+    /// [`NotTaken`], for the hub to know.
+    pub fn dispatch(&self, dispatch: Dispatch) -> Result<Verdict, NotTaken> {
+        if self.inner.stop.is_cancelled() {
+            return Err(NotTaken::Stopping);
+        }
+        let mut slots = self.slots();
+        let uid = dispatch.key.kustomization;
+        if slots.len() >= MAX_KUSTOMIZATIONS && !slots.contains_key(&uid) {
+            return Err(NotTaken::Full);
+        }
+        let slot = slots.entry(uid).or_default();
+        let verdict = slot.known().judge(&dispatch.key);
+        match verdict {
+            Verdict::Start => {
+                slot.seen = Some(dispatch.key.fence());
+                slot.finished = None;
+                let cancel = self.inner.stop.child_token();
+                slot.running = Some((dispatch.key.clone(), cancel.clone()));
+                self.inner.tasks.spawn(self.clone().run(dispatch, cancel));
+            }
+            Verdict::Supersede => {
+                slot.seen = Some(dispatch.key.fence());
+                slot.queued = Some(dispatch);
+                if let Some((_, cancel)) = &slot.running {
+                    cancel.cancel();
+                }
+            }
+            Verdict::UnderWay => {}
+            Verdict::Done => {
+                if let Some(finished) = slot.finished.clone() {
+                    self.inner.outbox.finish(finished);
+                }
+            }
+            Verdict::Stale => {
+                let Attempt(given) = dispatch.key.attempt;
+                let seen = slot.seen.map(|(epoch, attempt)| format!("attempt {attempt} in epoch {epoch}"));
+                return Err(NotTaken::Stale {
+                    given: Attempt(given),
+                    epoch: dispatch.key.epoch,
+                    seen: seen.unwrap_or_default(),
+                });
+            }
+        }
+        Ok(verdict)
+    }
+
+    /// Ends a dispatch at the next safe place; its end is told. One that is not known, or done, is left alone.
+    pub fn cancel(&self, key: &DispatchKey) {
+        let mut slots = self.slots();
+        let Some(slot) = slots.get_mut(&key.kustomization) else { return };
+        if let Some((running, cancel)) = &slot.running
+            && running == key
+        {
+            cancel.cancel();
+        }
+        if let Some(queued) = slot.queued.take_if(|queued| queued.key == *key) {
+            let finished = never_began(queued);
+            slot.finished = Some(finished.clone());
+            self.inner.outbox.finish(finished);
+        }
+    }
+
+    /// What is under way, and what has ended without the hub's confirmation.
+    #[must_use]
+    pub fn unfinished(&self) -> Vec<DispatchKey> {
+        let mut keys = self.inner.outbox.unconfirmed();
+        for slot in self.slots().values() {
+            let known = slot.known();
+            keys.extend(known.queued.or(known.running).cloned());
+        }
+        keys
+    }
+
+    /// Takes nothing more and ends what is under way at the next safe place, without telling its end: the hub will
+    /// dispatch it again to whoever comes next. Waits for that, but no longer than `patience`.
+    pub async fn stop(&self, patience: Duration) {
+        self.inner.stop.cancel();
+        self.inner.tasks.close();
+        if tokio::time::timeout(patience, self.inner.tasks.wait()).await.is_err() {
+            tracing::warn!("dispatches were still under way when the agent had to end");
+        }
+    }
+
+    /// Carries out a dispatch, and the one that came meanwhile, until none is left.
+    async fn run(self, mut dispatch: Dispatch, mut cancel: CancellationToken) {
+        let inner = &*self.inner;
+        loop {
+            let work = Work { outbox: &inner.outbox, builds: &inner.builds, cluster: &inner.cluster };
+            let uid = dispatch.key.kustomization;
+            let finished = work.carry_out(dispatch, cancel).await;
+            let is_stopping = inner.stop.is_cancelled();
+            let mut slots = self.slots();
+            let slot = slots.entry(uid).or_default();
+            slot.running = None;
+            if is_stopping {
+                return;
+            }
+            inner.outbox.finish(finished.clone());
+            slot.finished = Some(finished);
+            let Some(next) = slot.queued.take() else { return };
+            slot.finished = None;
+            cancel = inner.stop.child_token();
+            slot.running = Some((next.key.clone(), cancel.clone()));
+            dispatch = next;
+        }
+    }
+}
+
+/// The end of a dispatch that was cancelled before it began.
+fn never_began(dispatch: Dispatch) -> Finished {
+    let failure = Failure {
+        stage: Stage::Finish,
+        message: "cancelled before it began".to_owned(),
+        object: None,
+        cancelled: true,
+    };
+    Finished {
+        key: dispatch.key,
+        failure: Some(failure),
+        change_set: Vec::new(),
+        inventory: dispatch.inventory,
+        timings: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

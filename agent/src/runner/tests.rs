@@ -1,0 +1,302 @@
+//! The runner over a cluster that does what a test says.
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use flate2::{Compression, write::GzEncoder};
+use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
+use roadstead_model::{
+    Action, Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
+    Stage, StageTiming,
+};
+use roadstead_proto::v1::BuildChunk;
+use roadstead_proto::{Dispatch, Finished, InventoryAck, OwnedByAnother, ServiceAccount, Step};
+use tokio::time::{Instant, sleep};
+
+use super::{NotTaken, Runner, Verdict};
+use crate::cluster::Cluster;
+use crate::outbox::{Next, Outbox, Outgoing};
+
+const BUILD: &[u8] = br#"[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"dev"}}]"#;
+
+/// Notes what is asked of it. Waits last until they are cancelled where `waits_long`.
+#[derive(Clone, Default)]
+struct Fake {
+    log: Arc<Mutex<Vec<String>>>,
+    waits_long: bool,
+}
+
+impl Fake {
+    fn note(&self, line: impl Into<String>) {
+        self.log.lock().expect("no panic").push(line.into());
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.log.lock().expect("no panic").clone()
+    }
+}
+
+fn config_map(name: &str) -> ObjectRef {
+    ObjectRef {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: "dev".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+impl Cluster for Fake {
+    type Ready = Vec<ObjectRef>;
+
+    fn acting_as(&self, account: Option<&ServiceAccount>) -> Self {
+        if let Some(account) = account {
+            self.note(format!("as {}/{}", account.namespace, account.name));
+        }
+        self.clone()
+    }
+
+    async fn prepare(&self, desired: Desired, _run: &mut Run<'_>) -> Result<Self::Ready, Error> {
+        self.note(format!("prepare {}", desired.manifests.len()));
+        Ok(vec![config_map("a")])
+    }
+
+    fn objects(ready: &Self::Ready) -> Vec<ObjectRef> {
+        ready.clone()
+    }
+
+    async fn apply(&self, ready: &Self::Ready, previous: &[ObjectRef], run: &mut Run<'_>) -> Outcome {
+        self.note("apply");
+        let changes: Vec<ObjectResult> = ready
+            .iter()
+            .map(|object| ObjectResult { object: object.clone(), action: Action::Created })
+            .collect();
+        for change in &changes {
+            (run.events)(roadstead_apply::Event::Applied(change.clone()));
+        }
+        let inventory = previous.iter().chain(ready).cloned().collect();
+        Outcome {
+            changes,
+            inventory,
+            timings: vec![StageTiming { stage: Stage::Apply, micros: 5 }],
+            error: None,
+        }
+    }
+
+    async fn prune(
+        &self,
+        _owner: KustomizationUid,
+        inventory: &[ObjectRef],
+        keep: &[ObjectRef],
+        _run: &mut Run<'_>,
+    ) -> Outcome {
+        let gone: Vec<_> = inventory.iter().filter(|object| !keep.contains(object)).cloned().collect();
+        self.note(format!("delete {}", gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")));
+        let changes =
+            gone.into_iter().map(|object| ObjectResult { object, action: Action::Deleted }).collect();
+        Outcome { changes, inventory: keep.to_vec(), ..Outcome::default() }
+    }
+
+    async fn wait(&self, objects: &[ObjectRef], run: &mut Run<'_>) -> Waited {
+        self.note(format!("wait {}", objects.len()));
+        let mut waited =
+            Waited { health: Vec::new(), timing: StageTiming { stage: Stage::Wait, micros: 1 }, error: None };
+        if self.waits_long {
+            run.cancel.cancelled().await;
+            waited.error = Some(Error::Cancelled { stage: Stage::Wait });
+        }
+        waited
+    }
+}
+
+fn dispatch(attempt: i64) -> Dispatch {
+    Dispatch {
+        key: DispatchKey {
+            epoch: HubEpoch(1),
+            kustomization: KustomizationUid(uuid::Uuid::nil()),
+            generation: Generation(1),
+            attempt: Attempt(attempt),
+            build: Some(Digest::of(BUILD)),
+        },
+        namespace: "team".to_owned(),
+        name: "web".to_owned(),
+        service_account: None,
+        inventory: vec![config_map("old")],
+        timeout: Duration::from_secs(60),
+        steps: vec![Step::Apply { force: false }, Step::Prune, Step::Wait { objects: vec![], all: true }],
+        default_namespace: "default".to_owned(),
+    }
+}
+
+fn runner(fake: &Fake) -> Runner<Fake> {
+    let runner = Runner::new(fake.clone(), Arc::new(Outbox::default()));
+    runner.outbox().begin_session();
+    runner
+}
+
+/// What the hub would get next, progress apart.
+async fn told(runner: &Runner<Fake>) -> Outgoing {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match runner.outbox().next(Instant::now()) {
+            Next::Message(message) if matches!(*message, Outgoing::Progress(_)) => {}
+            Next::Message(message) => return *message,
+            Next::At(_) | Next::Nothing => {
+                assert!(Instant::now() < deadline, "nothing was told");
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+    }
+}
+
+fn give_build(runner: &Runner<Fake>) {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(BUILD).expect("in memory");
+    let data = encoder.finish().expect("in memory");
+    runner.builds().take(&BuildChunk {
+        digest: Digest::of(BUILD).to_string(),
+        total_bytes: data.len() as u64,
+        offset: 0,
+        data,
+        last: true,
+        error: String::new(),
+    });
+}
+
+/// Plays the hub until the dispatch ends.
+async fn to_the_end(runner: &Runner<Fake>) -> Finished {
+    loop {
+        match told(runner).await {
+            Outgoing::Build(_) => give_build(runner),
+            Outgoing::Intent(intent) => {
+                let ack = InventoryAck { key: intent.key.clone(), owned_by_another: vec![] };
+                runner.outbox().answer_intent(&intent.key, Ok(ack));
+            }
+            Outgoing::Finished(finished) => return finished,
+            Outgoing::Refused(_) | Outgoing::Progress(_) => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn all_steps_in_their_order_and_nothing_written_before_the_hub_knows() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    assert_eq!(runner.dispatch(dispatch(1)), Ok(Verdict::Start));
+    assert_eq!(runner.dispatch(dispatch(1)), Ok(Verdict::UnderWay));
+    assert!(matches!(told(&runner).await, Outgoing::Build(_)));
+    give_build(&runner);
+    let Outgoing::Intent(intent) = told(&runner).await else { panic!("an intent") };
+    assert_eq!(intent.objects, [config_map("a")]);
+    assert_eq!(fake.log(), ["prepare 1"], "something was written before the inventory was");
+    let ack = InventoryAck { key: intent.key.clone(), owned_by_another: vec![] };
+    runner.outbox().answer_intent(&intent.key, Ok(ack));
+    let finished = to_the_end(&runner).await;
+    assert_eq!(fake.log(), ["prepare 1", "apply", "delete ConfigMap/dev/old", "wait 1"]);
+    assert_eq!(finished.failure, None);
+    assert_eq!(finished.inventory, [config_map("a")]);
+    assert_eq!(finished.change_set.len(), 2);
+    assert!(finished.timings.iter().any(|timing| timing.stage == Stage::Finish));
+
+    // Asked again: told again, nothing done. Then a newer one, and the older one is stale.
+    assert_eq!(runner.dispatch(dispatch(1)), Ok(Verdict::Done));
+    assert_eq!(to_the_end(&runner).await, finished);
+    assert_eq!(runner.dispatch(dispatch(2)), Ok(Verdict::Start));
+    assert!(matches!(runner.dispatch(dispatch(1)), Err(NotTaken::Stale { .. })));
+    assert_eq!(to_the_end(&runner).await.key.attempt, Attempt(2));
+}
+
+#[tokio::test]
+async fn what_another_owns_is_named_and_nothing_is_written() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    runner.dispatch(dispatch(1)).expect("taken");
+    let intent = loop {
+        match told(&runner).await {
+            Outgoing::Build(_) => give_build(&runner),
+            Outgoing::Intent(intent) => break intent,
+            other => panic!("{other:?}"),
+        }
+    };
+    let owned = OwnedByAnother { object: config_map("a"), owner: "team/other".to_owned() };
+    let ack = InventoryAck { key: intent.key.clone(), owned_by_another: vec![owned] };
+    runner.outbox().answer_intent(&intent.key, Ok(ack));
+    let finished = to_the_end(&runner).await;
+    let failure = finished.failure.expect("a failure");
+    assert_eq!(failure.object, Some(config_map("a")));
+    assert_eq!(
+        failure.message,
+        "ConfigMap/dev/a is owned by Kustomization team/other; nothing was applied: remove it from one of the two"
+    );
+    assert_eq!(fake.log(), ["prepare 1"]);
+    assert_eq!(finished.inventory, [config_map("old")]);
+}
+
+#[tokio::test]
+async fn a_newer_dispatch_ends_the_older_ones_wait() {
+    let fake = Fake { waits_long: true, ..Fake::default() };
+    let runner = runner(&fake);
+    runner.dispatch(dispatch(1)).expect("taken");
+    let playing = tokio::spawn({
+        let runner = runner.clone();
+        async move { to_the_end(&runner).await }
+    });
+    while !fake.log().contains(&"wait 1".to_owned()) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let newer = Dispatch { steps: vec![Step::Delete], ..dispatch(2) };
+    assert_eq!(runner.dispatch(newer.clone()), Ok(Verdict::Supersede));
+    assert_eq!(runner.dispatch(newer), Ok(Verdict::UnderWay));
+    let first = playing.await.expect("no panic");
+    // The older one's end is told only where the newer one has not ended before it could be sent.
+    if first.key.attempt == Attempt(1) {
+        assert!(first.failure.expect("cancelled").cancelled);
+        let second = to_the_end(&runner).await;
+        assert_eq!((second.key.attempt, second.failure), (Attempt(2), None));
+    }
+    assert_eq!(fake.log().last().map(String::as_str), Some("delete ConfigMap/dev/old"));
+}
+
+#[tokio::test]
+async fn a_cancelled_dispatch_says_so_and_one_that_the_end_of_the_agent_cut_says_nothing() {
+    let fake = Fake { waits_long: true, ..Fake::default() };
+    let runner = runner(&fake);
+    let waiting =
+        Dispatch { steps: vec![Step::Wait { objects: vec![config_map("x")], all: false }], ..dispatch(1) };
+    runner.dispatch(waiting.clone()).expect("taken");
+    assert_eq!(runner.unfinished(), std::slice::from_ref(&waiting.key));
+    runner.cancel(&dispatch(7).key);
+    runner.cancel(&waiting.key);
+    let failure = to_the_end(&runner).await.failure.expect("a failure");
+    assert!(failure.cancelled && failure.stage == Stage::Wait, "{failure:?}");
+
+    // What was cancelled is not done: the same dispatch is begun again, as the hub sends it in its next session.
+    runner.outbox().confirm_finished(&waiting.key);
+    assert_eq!(runner.dispatch(waiting), Ok(Verdict::Start));
+    runner.stop(Duration::from_secs(5)).await;
+    assert_eq!(runner.dispatch(dispatch(3)), Err(NotTaken::Stopping));
+    assert!(runner.outbox().unconfirmed().is_empty(), "an end was told though the agent cut it");
+}
+
+#[tokio::test]
+async fn a_prune_without_a_build_deletes_nothing() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    runner.dispatch(Dispatch { steps: vec![Step::Prune], ..dispatch(1) }).expect("taken");
+    let finished = to_the_end(&runner).await;
+    assert_eq!(finished.failure.expect("a failure").stage, Stage::Prune);
+    assert!(fake.log().is_empty());
+    assert_eq!(finished.inventory, [config_map("old")]);
+}
+
+#[tokio::test]
+async fn the_service_account_is_acted_as() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    let account = ServiceAccount { namespace: "dev".to_owned(), name: "deployer".to_owned() };
+    let with_account = Dispatch { service_account: Some(account), steps: vec![Step::Delete], ..dispatch(1) };
+    runner.dispatch(with_account).expect("taken");
+    assert_eq!(to_the_end(&runner).await.failure, None);
+    assert_eq!(fake.log()[0], "as dev/deployer");
+}

@@ -1,0 +1,301 @@
+//! One dispatch, step by step: the build, what the hub says to the inventory, apply, prune, wait, delete.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
+use roadstead_model::{Action, ChangeSet, DispatchKey, GoDuration, ObjectRef, Stage, StageTiming};
+use roadstead_proto::{Dispatch, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, Step};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::builds::Builds;
+use crate::cluster::Cluster;
+use crate::outbox::Outbox;
+
+/// How many objects of another owner a message names.
+const MAX_NAMED: usize = 10;
+
+/// What a dispatch is carried out with.
+pub(super) struct Work<'a, C> {
+    pub(super) outbox: &'a Arc<Outbox>,
+    pub(super) builds: &'a Builds,
+    pub(super) cluster: &'a C,
+}
+
+/// What was done so far.
+#[derive(Default)]
+struct Record {
+    change_set: ChangeSet,
+    inventory: Vec<ObjectRef>,
+    timings: Vec<StageTiming>,
+    /// What the build holds, once it was applied.
+    applied: Option<Vec<ObjectRef>>,
+}
+
+impl Record {
+    fn spent(&mut self, stage: Stage, micros: u64) {
+        match self.timings.iter_mut().find(|timing| timing.stage == stage) {
+            Some(timing) => timing.micros = timing.micros.saturating_add(micros),
+            None => self.timings.push(StageTiming { stage, micros }),
+        }
+    }
+
+    fn spent_since(&mut self, stage: Stage, since: Instant) {
+        self.spent(stage, u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+
+    fn take(&mut self, outcome: Outcome) -> Result<(), Box<Failure>> {
+        let Outcome { changes, inventory, timings, error } = outcome;
+        self.change_set.extend(changes);
+        self.inventory = inventory;
+        for timing in timings {
+            self.spent(timing.stage, timing.micros);
+        }
+        error.map_or(Ok(()), |error| Err(failure(&error)))
+    }
+}
+
+fn failed(stage: Stage, message: impl Into<String>) -> Box<Failure> {
+    Box::new(Failure { stage, message: message.into(), object: None, cancelled: false })
+}
+
+fn cancelled(stage: Stage, doing: &str) -> Box<Failure> {
+    Box::new(Failure { cancelled: true, ..*failed(stage, format!("cancelled while {doing}")) })
+}
+
+fn failure(error: &Error) -> Box<Failure> {
+    let object = match error {
+        Error::Objects { failures, total: 1, .. } => failures.first().map(|failure| failure.object.clone()),
+        Error::NotHealthy { unhealthy, total: 1, .. } => unhealthy.first().map(|sick| sick.object.clone()),
+        _ => None,
+    };
+    let cancelled = matches!(error, Error::Cancelled { .. });
+    Box::new(Failure { stage: error.stage(), message: error.to_string(), object, cancelled })
+}
+
+impl<C: Cluster> Work<'_, C> {
+    /// Carries out all steps, or those up to one that fails.
+    pub(super) async fn carry_out(&self, dispatch: Dispatch, cancel: CancellationToken) -> Finished {
+        let began = Instant::now();
+        let cluster = self.cluster.acting_as(dispatch.service_account.as_ref());
+        let mut record = Record { inventory: dispatch.inventory.clone(), ..Record::default() };
+        // Validation, apply and health share one deadline; it begins with the first of them.
+        let mut deadline = None;
+        let mut failure = None;
+        for step in &dispatch.steps {
+            let on = On { dispatch: &dispatch, cancel: &cancel, cluster: &cluster };
+            let done = match step {
+                Step::Apply { force } => self.apply(&on, *force, &mut deadline, &mut record).await,
+                Step::Prune => self.prune(&on, &mut record).await,
+                Step::Wait { objects, all } => {
+                    self.wait(&on, objects, *all, &mut deadline, &mut record).await
+                }
+                Step::Delete => self.delete(&on, &mut record).await,
+            };
+            if let Err(reason) = done {
+                failure = Some(reason);
+                break;
+            }
+        }
+        log(&dispatch, began.elapsed(), &record, failure.as_deref());
+        let Record { change_set, inventory, timings, .. } = record;
+        Finished {
+            key: dispatch.key,
+            failure: failure.map(|failure| *failure),
+            change_set,
+            inventory,
+            timings,
+        }
+    }
+
+    async fn apply(
+        &self,
+        on: &On<'_, C>,
+        force: bool,
+        deadline: &mut Option<Instant>,
+        record: &mut Record,
+    ) -> Result<(), Box<Failure>> {
+        let key = &on.dispatch.key;
+        let manifests = self.manifests(on, record).await?;
+        let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.timeout);
+        let desired = Desired {
+            owner: key.kustomization,
+            manifests,
+            default_namespace: on.dispatch.default_namespace.clone(),
+            force,
+        };
+        let mut tell = teller(self.outbox, key);
+        let mut run = Run::new(until, on.cancel.clone(), &mut tell);
+        let began = Instant::now();
+        let prepared = on.cluster.prepare(desired, &mut run).await;
+        record.spent_since(Stage::Validate, began);
+        let ready = prepared.map_err(|error| failure(&error))?;
+        let objects = C::objects(&ready);
+
+        let asked = Instant::now();
+        self.ask_the_hub(on, objects.clone()).await?;
+        // The hub's time is not the dispatch's: a link that is cut here must not use up the timeout.
+        let until = until + asked.elapsed();
+        *deadline = Some(until);
+        run.deadline = until;
+
+        let outcome = on.cluster.apply(&ready, &record.inventory, &mut run).await;
+        record.take(outcome)?;
+        record.applied = Some(objects);
+        Ok(())
+    }
+
+    /// The build's objects.
+    async fn manifests(&self, on: &On<'_, C>, record: &mut Record) -> Result<Vec<Manifest>, Box<Failure>> {
+        let key = &on.dispatch.key;
+        let Some(digest) = key.build else {
+            return Err(failed(Stage::Finish, "the dispatch is to apply a build and names none"));
+        };
+        self.outbox.progress(key, Stage::Finish, None, None);
+        let began = Instant::now();
+        let objects = tokio::select! {
+            biased;
+            () = on.cancel.cancelled() => return Err(cancelled(Stage::Finish, "waiting for the build")),
+            objects = self.builds.objects(digest) => objects,
+        };
+        record.spent_since(Stage::Finish, began);
+        let objects = objects.map_err(|error| failed(Stage::Finish, error.to_string()))?;
+        Ok(objects.into_iter().map(Manifest::from).collect())
+    }
+
+    /// Writes the inventory ahead: the hub stores what will be owned, and says whether it may be.
+    async fn ask_the_hub(&self, on: &On<'_, C>, objects: Vec<ObjectRef>) -> Result<(), Box<Failure>> {
+        let key = on.dispatch.key.clone();
+        let answer = self.outbox.intend(InventoryIntent { key: key.clone(), objects });
+        let answer = tokio::select! {
+            biased;
+            () = on.cancel.cancelled() => {
+                self.outbox.withdraw_intent(&key);
+                return Err(cancelled(Stage::Apply, "waiting for the hub to store the inventory"));
+            }
+            answer = answer => answer,
+        };
+        let ack = match answer {
+            Ok(Ok(ack)) => ack,
+            Ok(Err(why)) => {
+                return Err(failed(Stage::Apply, format!("the hub does not take the inventory: {why}")));
+            }
+            Err(_) => return Err(cancelled(Stage::Apply, "waiting for the hub to store the inventory")),
+        };
+        owned_by_another(&ack).map_or(Ok(()), Err)
+    }
+
+    async fn prune(&self, on: &On<'_, C>, record: &mut Record) -> Result<(), Box<Failure>> {
+        let Some(keep) = record.applied.clone() else {
+            return Err(failed(Stage::Prune, "the dispatch is to prune without having applied a build"));
+        };
+        self.remove(on, &keep, record).await
+    }
+
+    async fn delete(&self, on: &On<'_, C>, record: &mut Record) -> Result<(), Box<Failure>> {
+        self.remove(on, &[], record).await
+    }
+
+    /// Deletes what stands in the inventory and not in `keep`.
+    async fn remove(
+        &self,
+        on: &On<'_, C>,
+        keep: &[ObjectRef],
+        record: &mut Record,
+    ) -> Result<(), Box<Failure>> {
+        let key = &on.dispatch.key;
+        self.outbox.progress(key, Stage::Prune, None, None);
+        let mut tell = teller(self.outbox, key);
+        let mut run = Run::new(Instant::now() + on.dispatch.timeout, on.cancel.clone(), &mut tell);
+        let outcome = on.cluster.prune(key.kustomization, &record.inventory, keep, &mut run).await;
+        record.take(outcome)
+    }
+
+    async fn wait(
+        &self,
+        on: &On<'_, C>,
+        objects: &[ObjectRef],
+        all: bool,
+        deadline: &mut Option<Instant>,
+        record: &mut Record,
+    ) -> Result<(), Box<Failure>> {
+        let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.timeout);
+        let applied = record.applied.iter().flatten().filter(|_| all);
+        let mut waited_for: Vec<ObjectRef> = objects.iter().chain(applied).cloned().collect();
+        waited_for.sort();
+        waited_for.dedup();
+        let key = &on.dispatch.key;
+        self.outbox.progress(key, Stage::Wait, None, None);
+        let mut tell = teller(self.outbox, key);
+        let mut run = Run::new(until, on.cancel.clone(), &mut tell);
+        let waited = on.cluster.wait(&waited_for, &mut run).await;
+        record.spent(waited.timing.stage, waited.timing.micros);
+        waited.error.map_or(Ok(()), |error| Err(failure(&error)))
+    }
+}
+
+/// What every step of a dispatch shares.
+struct On<'a, C> {
+    dispatch: &'a Dispatch,
+    cancel: &'a CancellationToken,
+    cluster: &'a C,
+}
+
+/// Hands the engine's events on as progress.
+fn teller<'a>(outbox: &'a Outbox, key: &'a DispatchKey) -> impl FnMut(Event) + Send + 'a {
+    move |event| match event {
+        Event::Validated { .. } => outbox.progress(key, Stage::Validate, None, None),
+        Event::Applied(result) => outbox.progress(key, Stage::Apply, Some(result), None),
+        Event::Pruned(result) => outbox.progress(key, Stage::Prune, Some(result), None),
+        Event::Health { object, health } => {
+            let health = ObjectHealth { object, status: health.status, message: health.message };
+            outbox.progress(key, Stage::Wait, None, Some(health));
+        }
+    }
+}
+
+/// The failure of a dispatch whose objects others own.
+fn owned_by_another(ack: &InventoryAck) -> Option<Box<Failure>> {
+    let owned = &ack.owned_by_another;
+    if owned.is_empty() {
+        return None;
+    }
+    let name = |one: &roadstead_proto::OwnedByAnother| {
+        format!("{} is owned by Kustomization {}", one.object, one.owner)
+    };
+    let mut named: Vec<String> = owned.iter().take(MAX_NAMED).map(name).collect();
+    if owned.len() > MAX_NAMED {
+        named.push(format!("and {} more", owned.len() - MAX_NAMED));
+    }
+    let object = if let [one] = owned.as_slice() { Some(one.object.clone()) } else { None };
+    let message = format!("{}; nothing was applied: remove it from one of the two", named.join("; "));
+    Some(Box::new(Failure { object, ..*failed(Stage::Apply, message) }))
+}
+
+fn log(dispatch: &Dispatch, took: Duration, record: &Record, failure: Option<&Failure>) {
+    let count = |action| record.change_set.iter().filter(|result| result.action == action).count();
+    let kustomization = format!("{}/{}", dispatch.namespace, dispatch.name);
+    let duration = GoDuration(took).to_string();
+    let (created, configured, unchanged) =
+        (count(Action::Created), count(Action::Configured), count(Action::Unchanged));
+    let (deleted, skipped, attempt) =
+        (count(Action::Deleted), count(Action::Skipped), dispatch.key.attempt.0);
+    match failure {
+        None => tracing::info!(
+            kustomization,
+            attempt,
+            duration,
+            created,
+            configured,
+            unchanged,
+            deleted,
+            skipped,
+            "dispatch finished"
+        ),
+        Some(failure) => tracing::warn!(
+            kustomization, attempt, duration, created, configured, unchanged, deleted, skipped,
+            stage = ?failure.stage, cancelled = failure.cancelled, error = failure.message, "dispatch did not go through"
+        ),
+    }
+}

@@ -1,0 +1,49 @@
+//! The commands, one module each.
+
+mod build;
+mod cluster;
+mod completion;
+mod version;
+
+/// GitOps for fleets of Kubernetes clusters.
+#[derive(Debug, clap::Parser)]
+#[command(
+    name = "roadstead",
+    disable_version_flag = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Build(build::Build),
+    Cluster(cluster::Cluster),
+    Completion(completion::Completion),
+    Version(version::Version),
+}
+
+impl Cli {
+    /// Runs the command.
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        match self.command {
+            Command::Build(command) => command.run(),
+            Command::Cluster(command) => command.run(),
+            Command::Completion(command) => command.run(),
+            Command::Version(command) => command.run(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,535 @@
+//! `Kustomization` in its storage form: all fields of `v1alpha1` and of `v1`, and ours.
+
+use std::collections::BTreeMap;
+
+use roadstead_model::GoDuration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::object::{Condition, LocalObjectReference, Object, Time, Typed, duration_schema};
+use crate::{KindId, ObjectMeta};
+
+/// A stored Kustomization.
+pub type Kustomization = Object<KustomizationSpec, KustomizationStatus>;
+
+impl Typed for Kustomization {
+    const KIND: KindId = KindId::Kustomization;
+}
+
+/// The annotations that ask for a reconciliation at once, as `v1` and as `v1alpha1` name them.
+const REQUEST_ANNOTATIONS: [&str; 2] = ["reconcile.fluxcd.io/requestedAt", "fluxcd.io/reconcileAt"];
+
+/// The value of the annotations that ask for a reconciliation at once; none where nobody asked. A reconciliation is
+/// asked for where it differs from `status.lastHandledReconcileAt`. Where both are set, both count: a change of either
+/// changes the value.
+#[must_use]
+pub fn reconcile_requested(metadata: &ObjectMeta) -> Option<String> {
+    let values: Vec<&str> = REQUEST_ANNOTATIONS
+        .iter()
+        .filter_map(|key| metadata.annotations.get(*key))
+        .map(String::as_str)
+        .filter(|value| !value.is_empty())
+        .collect();
+    if values.is_empty() { None } else { Some(values.join(" ")) }
+}
+
+/// KustomizationSpec defines the pipeline for fetching, decrypting, building, validating and applying Kubernetes
+/// manifests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KustomizationSpec {
+    /// The cluster that the manifests are applied to, by the name of its Cluster. Excludes kubeConfig. Without either,
+    /// the default cluster is meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<LocalObjectReference>,
+    /// Labels and annotations that are set on all objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub common_metadata: Option<CommonMetadata>,
+    /// Kustomizations that must be ready before this one is reconciled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<DependencyReference>,
+    /// How encrypted manifests are decrypted before they are applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decryption: Option<Decryption>,
+    /// The interval at which the kustomization is applied, such as 5m. At least 60s is advised.
+    #[schemars(schema_with = "duration_schema")]
+    pub interval: GoDuration,
+    /// The interval after a failed reconciliation. Defaults to interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub retry_interval: Option<GoDuration>,
+    /// The kubeconfig of the cluster that the manifests are applied to. Excludes clusterRef.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_config: Option<KubeConfig>,
+    /// The directory that holds the kustomization file, relative to the source's root. Defaults to the root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Variable substitution after the build.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post_build: Option<PostBuild>,
+    /// Whether objects that left the build are deleted from the cluster.
+    #[serde(default)]
+    pub prune: bool,
+    /// What happens to the objects when the Kustomization is deleted. Defaults to MirrorPrune: as prune says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion_policy: Option<DeletionPolicy>,
+    /// Objects whose health the reconciliation waits for.
+    #[serde(default, deserialize_with = "health_checks", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<HealthCheck>")]
+    pub health_checks: Vec<HealthCheck>,
+    /// CEL expressions that tell the health of custom resources.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health_check_exprs: Vec<HealthCheckExpr>,
+    /// Strategic merge and JSON patches, applied after the build of path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patches: Vec<Patch>,
+    /// Image names, tags and digests to be replaced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Image>,
+    /// The Kubernetes service account used for applying (v1alpha1). The stored form also of serviceAccountName.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<ServiceAccount>,
+    /// The name of the Kubernetes service account that is impersonated when applying.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
+    /// The source that holds the kustomization file.
+    pub source_ref: SourceReference,
+    /// Whether later reconciliations are held back. Does not touch one that is under way. Defaults to false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub suspend: bool,
+    /// The namespace that is set on all namespaced objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_namespace: Option<String>,
+    /// A prefix for all objects' names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_prefix: Option<String>,
+    /// A suffix for all objects' names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_suffix: Option<String>,
+    /// Timeout for validation, apply and health checking. Defaults to interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub timeout: Option<GoDuration>,
+    /// Whether objects are recreated where an immutable field changed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub force: bool,
+    /// Whether the health of all applied objects is waited for; healthChecks are not needed then.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub wait: bool,
+    /// Kustomize components, relative to path.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub components: Vec<String>,
+    /// Whether components that the source lacks are passed over.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ignore_missing_components: bool,
+    /// Annotations about the build that kustomize adds to objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub build_metadata: Vec<BuildMetadata>,
+    /// Fields that drift detection passes over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignore: Vec<IgnoreRule>,
+    /// How objects are validated before they are applied (v1alpha1). They always are, by the cluster's API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<ValidationStrategy>,
+}
+
+impl KustomizationSpec {
+    /// The service account to impersonate, as (namespace, name); `own` is the Kustomization's namespace, which is
+    /// meant where none is named.
+    #[must_use]
+    pub fn impersonated<'a>(&'a self, own: &'a str) -> Option<(&'a str, &'a str)> {
+        if let Some(account) = &self.service_account {
+            return Some((account.namespace.as_deref().unwrap_or(own), &account.name));
+        }
+        self.service_account_name.as_deref().map(|name| (own, name))
+    }
+
+    /// The timeout of one reconciliation.
+    #[must_use]
+    pub fn timeout(&self) -> GoDuration {
+        self.timeout.unwrap_or(self.interval)
+    }
+}
+
+/// Health checks with the API versions that they leave out. The stored object keeps them left out: `kubectl apply`
+/// compares what it applied with what is there.
+fn health_checks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<HealthCheck>, D::Error> {
+    let mut checks = Vec::<HealthCheck>::deserialize(deserializer)?;
+    for check in &mut checks {
+        if check.api_version.as_deref().is_none_or(str::is_empty) {
+            check.api_version = known_api_version(&check.kind).map(str::to_owned);
+        }
+    }
+    Ok(checks)
+}
+
+/// The API version of a kind that everyone knows: the specification's samples leave it out.
+pub(crate) fn known_api_version(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "Deployment" | "DaemonSet" | "StatefulSet" | "ReplicaSet" => "apps/v1",
+        "Job" | "CronJob" => "batch/v1",
+        "PodDisruptionBudget" => "policy/v1",
+        "Ingress" => "networking.k8s.io/v1",
+        "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
+        "PersistentVolumeClaim" | "Pod" | "Service" | "Secret" | "ConfigMap" | "Namespace" => "v1",
+        "HelmRelease" => "helm.toolkit.fluxcd.io/v2",
+        _ => return None,
+    })
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+pub(crate) fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+/// CommonMetadata holds labels and annotations for all objects.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CommonMetadata {
+    /// Annotations to be added.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Labels to be added.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// DependencyReference names a Kustomization that this one depends on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DependencyReference {
+    /// Name of the Kustomization.
+    pub name: String,
+    /// Namespace of the Kustomization. Defaults to the namespace of this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// A CEL expression over `self` and `dep` that says when the dependency is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_expr: Option<String>,
+}
+
+/// Decryption defines how decryption is handled for Kubernetes manifests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Decryption {
+    /// Name of the decryption engine.
+    pub provider: DecryptionProvider,
+    /// The Secret that holds the private keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalObjectReference>,
+    /// The service account whose cloud identity unwraps keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
+}
+
+/// A decryption engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DecryptionProvider {
+    /// SOPS.
+    Sops,
+}
+
+/// KubeConfig references a kubeconfig, such as Cluster API writes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeConfig {
+    /// The Secret that holds the kubeconfig under its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretKeyReference>,
+    /// The ConfigMap that says how to authenticate to the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<LocalObjectReference>,
+}
+
+/// SecretKeyReference names a key of a Secret.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretKeyReference {
+    /// Name of the Secret.
+    pub name: String,
+    /// Key in the Secret. Defaults to `value`, then `value.yaml`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// PostBuild defines variable substitution.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PostBuild {
+    /// Whether variables are substituted always, or only where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub substitute_strategy: Option<SubstituteStrategy>,
+    /// Variables and their values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub substitute: BTreeMap<String, String>,
+    /// ConfigMaps and Secrets that hold variables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub substitute_from: Vec<SubstituteReference>,
+}
+
+/// When variables are substituted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SubstituteStrategy {
+    /// Only where there are variables.
+    WithVariables,
+    /// Always.
+    Always,
+}
+
+/// SubstituteReference names a ConfigMap or Secret that holds variables.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SubstituteReference {
+    /// Kind of the object that holds the variables.
+    pub kind: SubstituteKind,
+    /// Name of the object.
+    pub name: String,
+    /// Whether the object may be absent.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub optional: bool,
+}
+
+/// A kind that can hold variables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SubstituteKind {
+    /// A Secret.
+    Secret,
+    /// A ConfigMap.
+    ConfigMap,
+}
+
+/// What a deletion does to the objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// As prune says.
+    MirrorPrune,
+    /// They are deleted.
+    Delete,
+    /// They are deleted, and their going is waited for.
+    WaitForTermination,
+    /// They stay.
+    Orphan,
+}
+
+/// HealthCheck names an object on the cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheck {
+    /// API version of the object. Kubernetes' own kinds need none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the object.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// Namespace of the object. Defaults to the Kustomization's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// HealthCheckExpr tells the health of a kind by CEL expressions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCheckExpr {
+    /// API version of the kind.
+    pub api_version: String,
+    /// The kind.
+    pub kind: String,
+    /// True while the object is being reconciled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_progress: Option<String>,
+    /// True where the object has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    /// True where the object is healthy.
+    pub current: String,
+}
+
+/// Patch is an inline patch and the objects that it is for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Patch {
+    /// A strategic merge patch or a JSON patch, as YAML.
+    pub patch: String,
+    /// The objects that are patched. A strategic merge patch may do without: it names its object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Selector>,
+}
+
+/// Selector selects objects of a build.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Selector {
+    /// API group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// API version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Name, as an anchored regular expression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Namespace, as an anchored regular expression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Label selector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<String>,
+    /// Selector over annotations, in the form of a label selector.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotation_selector: Option<String>,
+}
+
+/// Image replaces an image's name, tag or digest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Image {
+    /// The image's name in the manifests, without tag.
+    pub name: String,
+    /// The name to put in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_name: Option<String>,
+    /// The tag to put in its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_tag: Option<String>,
+    /// The digest to put in the tag's place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// ServiceAccount names a service account on the cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceAccount {
+    /// Name of the service account.
+    pub name: String,
+    /// Namespace of the service account. Defaults to the Kustomization's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// SourceReference names a source.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceReference {
+    /// API version of the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the source.
+    pub kind: SourceKind,
+    /// Name of the source.
+    pub name: String,
+    /// Namespace of the source. Defaults to the Kustomization's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// A kind of source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum SourceKind {
+    /// A Git repository.
+    GitRepository,
+    /// An S3-compatible bucket.
+    Bucket,
+    /// An OCI artifact.
+    OCIRepository,
+    /// An artifact that someone else made.
+    ExternalArtifact,
+}
+
+/// Which annotations kustomize adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum BuildMetadata {
+    /// Where an object came from.
+    OriginAnnotations,
+    /// Which transformers touched it.
+    TransformerAnnotations,
+}
+
+/// IgnoreRule names fields that drift detection passes over.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct IgnoreRule {
+    /// JSON pointers.
+    pub paths: Vec<String>,
+    /// The objects that are meant. Defaults to all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Selector>,
+}
+
+/// How objects are validated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ValidationStrategy {
+    /// By a local dry-run.
+    Client,
+    /// By the API server's dry-run.
+    Server,
+}
+
+/// KustomizationStatus records the result of the last reconciliation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct KustomizationStatus {
+    /// The last reconciled generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The conditions of the Kustomization.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The last successfully applied revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_applied_revision: Option<String>,
+    /// The revision that the source says it was made from, as last applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_applied_origin_revision: Option<String>,
+    /// The revision of the last reconciliation attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_attempted_revision: Option<String>,
+    /// The last manual reconciliation request that was handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
+    /// The objects that were applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inventory: Option<ResourceInventory>,
+    /// The last reconciliations.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntry>,
+}
+
+/// ResourceInventory lists objects on a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResourceInventory {
+    /// The objects.
+    pub entries: Vec<InventoryEntry>,
+}
+
+/// InventoryEntry names an object on a cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InventoryEntry {
+    /// The object, as `<namespace>_<name>_<group>_<kind>`; a `:` in a name is written `__`.
+    pub id: String,
+    /// The API version of the object's kind.
+    pub v: String,
+}
+
+/// HistoryEntry sums up reconciliations of one build with one outcome.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// Digest of the build.
+    pub digest: String,
+    /// When it was first reconciled.
+    pub first_reconciled: Time,
+    /// When it was last reconciled.
+    pub last_reconciled: Time,
+    /// How long the last reconciliation took.
+    #[schemars(schema_with = "duration_schema")]
+    pub last_reconciled_duration: GoDuration,
+    /// Reason of Ready after the last reconciliation.
+    pub last_reconciled_status: String,
+    /// How many reconciliations there were.
+    pub total_reconciliations: i64,
+    /// What else is known, such as the revision.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
+}

@@ -1,0 +1,27 @@
+//! The Kubernetes-style kinds that the hub serves: types, versions, defaulting, validation, columns.
+//!
+//! Values only: no network, no clock, no database. [`KINDS`] is the one list; everything that serves, stores or checks
+//! an object goes by it.
+
+pub mod cluster;
+pub mod columns;
+pub mod convert;
+pub mod core_v1;
+pub mod git_repository;
+pub mod kind;
+pub mod kustomization;
+pub mod object;
+pub mod rules;
+pub mod schema;
+pub mod validate;
+
+pub use cluster::{Cluster, ClusterSpec, ClusterStatus};
+pub use columns::{Column, columns};
+pub use convert::{from_storage, to_storage};
+pub use core_v1::{Namespace, NamespacePhase, Secret};
+pub use git_repository::*;
+pub use kind::{KINDS, Kind, KindId, Scope, Version};
+pub use kustomization::*;
+pub use object::{Condition, ConditionStatus, ObjectMeta, Time, Typed, set_condition};
+pub use rules::Verdict;
+pub use validate::{FieldError, Findings, structural};

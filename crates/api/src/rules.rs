@@ -1,0 +1,429 @@
+//! What an object must be beyond its structure: names, ranges, fields that exclude each other, fields that stay.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use regex::Regex;
+use serde_json::{Map, Value};
+
+use crate::kind::KindId;
+use crate::kustomization::known_api_version;
+use crate::validate::FieldError;
+
+/// What the rules say about an object.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// Broken rules: the object is refused.
+    pub errors: Vec<FieldError>,
+    /// What the user should know, though the object is taken.
+    pub warnings: Vec<String>,
+}
+
+/// All annotations together, in bytes.
+const MAX_ANNOTATIONS: usize = 256 * 1024;
+/// All data of a Secret, in bytes.
+const MAX_SECRET: usize = 1024 * 1024;
+/// An interval shorter than this would be nothing but load.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
+/// The specification: «the minimum value should be over 60 seconds».
+const ADVISED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Checks an object in its storage form, a Secret with its data. `old` is what it replaces.
+#[must_use]
+pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
+    let mut verdict = Verdict::default();
+    metadata(kind, &object["metadata"], &mut verdict.errors);
+    match kind {
+        KindId::Kustomization => kustomization(&object["spec"], &mut verdict),
+        KindId::GitRepository => git_repository(&object["spec"], &mut verdict),
+        KindId::Secret => secret(object, old, &mut verdict.errors),
+        KindId::Namespace | KindId::Cluster => {}
+    }
+    verdict
+}
+
+fn pattern(cell: &'static OnceLock<Option<Regex>>, text: &str) -> Option<&'static Regex> {
+    cell.get_or_init(|| Regex::new(text).ok()).as_ref()
+}
+
+/// A DNS label: what namespaces' names are.
+#[must_use]
+pub fn is_dns_label(name: &str) -> bool {
+    name.len() <= 63 && !name.is_empty() && !name.contains('.') && is_dns_subdomain(name)
+}
+
+/// DNS labels with dots between: what most names are.
+#[must_use]
+pub fn is_dns_subdomain(name: &str) -> bool {
+    static PATTERN: OnceLock<Option<Regex>> = OnceLock::new();
+    name.len() <= 253
+        && pattern(&PATTERN, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+            .is_some_and(|pattern| pattern.is_match(name))
+}
+
+/// The name part of a label's key, or a label's value.
+fn is_label_text(text: &str) -> bool {
+    static PATTERN: OnceLock<Option<Regex>> = OnceLock::new();
+    text.len() <= 63
+        && pattern(&PATTERN, r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+            .is_some_and(|pattern| pattern.is_match(text))
+}
+
+/// A label's key: `name` or `dns.sub.domain/name`.
+#[must_use]
+pub fn is_qualified_name(key: &str) -> bool {
+    match key.split_once('/') {
+        Some((prefix, name)) => is_dns_subdomain(prefix) && is_label_text(name),
+        None => is_label_text(key),
+    }
+}
+
+/// A label's value.
+#[must_use]
+pub fn is_label_value(value: &str) -> bool {
+    value.is_empty() || is_label_text(value)
+}
+
+const SUBDOMAIN: &str = "want a lower-case DNS name: letters, digits, `-` and `.`, at most 253 characters, with a letter or \
+                         digit at both ends, such as `my-name` or `example.com`";
+const LABEL: &str = "want a lower-case DNS label: letters, digits and `-`, at most 63 characters, with a letter or digit at \
+                     both ends, such as `my-name`";
+
+fn metadata(kind: KindId, metadata: &Value, errors: &mut Vec<FieldError>) {
+    let name = &metadata["name"];
+    match name.as_str() {
+        None | Some("") => {
+            errors.push(FieldError::required("metadata.name", "name or generateName is required"));
+        }
+        Some(text) => {
+            let label = matches!(kind, KindId::Namespace | KindId::Cluster);
+            if label && !is_dns_label(text) {
+                errors.push(FieldError::invalid("metadata.name", name, LABEL));
+            } else if !label && !is_dns_subdomain(text) {
+                errors.push(FieldError::invalid("metadata.name", name, SUBDOMAIN));
+            }
+        }
+    }
+    for (key, value) in entries(&metadata["labels"]) {
+        if !is_qualified_name(key) {
+            errors.push(FieldError::invalid("metadata.labels", &key.as_str().into(), KEY));
+        }
+        if !value.as_str().is_some_and(is_label_value) {
+            let why = "a label's value is at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends";
+            errors.push(FieldError::invalid("metadata.labels", value, why));
+        }
+    }
+    let mut size = 0;
+    for (key, value) in entries(&metadata["annotations"]) {
+        size += key.len() + value.as_str().map_or(0, str::len);
+        if !is_qualified_name(&key.to_lowercase()) {
+            errors.push(FieldError::invalid("metadata.annotations", &key.as_str().into(), KEY));
+        }
+    }
+    if size > MAX_ANNOTATIONS {
+        let message = format!("Too long: must have at most {MAX_ANNOTATIONS} bytes");
+        errors.push(FieldError {
+            field: "metadata.annotations".to_owned(),
+            reason: "FieldValueTooLong",
+            message,
+        });
+    }
+    for finalizer in metadata["finalizers"].as_array().into_iter().flatten() {
+        if !finalizer.as_str().is_some_and(is_qualified_name) {
+            errors.push(FieldError::invalid("metadata.finalizers", finalizer, KEY));
+        }
+    }
+}
+
+const KEY: &str = "want a name of at most 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both ends, perhaps \
+                   after a DNS name and `/`, such as `example.com/my-name`";
+
+fn entries(map: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    map.as_object().into_iter().flat_map(Map::iter)
+}
+
+fn duration(value: &Value) -> Option<Duration> {
+    value.as_str()?.parse::<roadstead_model::GoDuration>().ok().map(|duration| duration.0)
+}
+
+fn at_least_a_second(spec: &Value, fields: &[&str], errors: &mut Vec<FieldError>) {
+    for field in fields {
+        if duration(&spec[field]).is_some_and(|duration| duration < MIN_INTERVAL) {
+            errors.push(FieldError::invalid(format!("spec.{field}"), &spec[field], "must be at least 1s"));
+        }
+    }
+}
+
+/// The names of other objects: `[]` stands for each item of a list.
+fn names(spec: &Value, paths: &[&str], valid: fn(&str) -> bool, why: &str, errors: &mut Vec<FieldError>) {
+    for path in paths {
+        let (list, rest) = path.split_once("[].").map_or((None, *path), |(list, rest)| (Some(list), rest));
+        let pointer = format!("/{}", rest.replace('.', "/"));
+        match list {
+            None => name(spec.pointer(&pointer), || format!("spec.{path}"), valid, why, errors),
+            Some(list) => {
+                for (index, item) in spec[list].as_array().into_iter().flatten().enumerate() {
+                    let field = || format!("spec.{list}[{index}].{rest}");
+                    name(item.pointer(&pointer), field, valid, why, errors);
+                }
+            }
+        }
+    }
+}
+
+fn name(
+    value: Option<&Value>,
+    field: impl FnOnce() -> String,
+    valid: fn(&str) -> bool,
+    why: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    if let Some(value) = value
+        && !value.as_str().is_some_and(valid)
+    {
+        errors.push(FieldError::invalid(field(), value, why));
+    }
+}
+
+fn kustomization(spec: &Value, verdict: &mut Verdict) {
+    let errors = &mut verdict.errors;
+    at_least_a_second(spec, &["interval", "retryInterval", "timeout"], errors);
+    if duration(&spec["interval"])
+        .is_some_and(|interval| (MIN_INTERVAL..ADVISED_INTERVAL).contains(&interval))
+    {
+        let interval = spec["interval"].as_str().unwrap_or_default();
+        verdict.warnings.push(format!("spec.interval: {interval} is short; at least 60s is advised"));
+    }
+    names(
+        spec,
+        &[
+            "clusterRef.name",
+            "decryption.secretRef.name",
+            "dependsOn[].name",
+            "kubeConfig.configMapRef.name",
+            "kubeConfig.secretRef.name",
+            "serviceAccount.name",
+            "sourceRef.name",
+            "postBuild.substituteFrom[].name",
+        ],
+        is_dns_subdomain,
+        SUBDOMAIN,
+        errors,
+    );
+    names(
+        spec,
+        &["dependsOn[].namespace", "serviceAccount.namespace", "sourceRef.namespace", "targetNamespace"],
+        is_dns_label,
+        LABEL,
+        errors,
+    );
+    if spec.get("clusterRef").is_some() && spec.get("kubeConfig").is_some() {
+        errors.push(FieldError::forbidden(
+            "spec.kubeConfig",
+            "excludes spec.clusterRef: name the cluster once",
+        ));
+    }
+    if let Some(kube_config) = spec.get("kubeConfig") {
+        match (kube_config.get("secretRef"), kube_config.get("configMapRef")) {
+            (None, None) => errors.push(FieldError::required("spec.kubeConfig.secretRef", "")),
+            (Some(_), Some(_)) => errors.push(FieldError::forbidden(
+                "spec.kubeConfig.configMapRef",
+                "excludes spec.kubeConfig.secretRef",
+            )),
+            _ => {}
+        }
+    }
+    if let Some(path) = spec["path"].as_str()
+        && leaves_its_root(path)
+    {
+        errors.push(FieldError::invalid("spec.path", &spec["path"], "leaves the source's root"));
+    }
+    for (index, component) in spec["components"].as_array().into_iter().flatten().enumerate() {
+        if component.as_str().is_some_and(str::is_empty) {
+            errors.push(FieldError::invalid(
+                format!("spec.components[{index}]"),
+                component,
+                "must not be empty",
+            ));
+        }
+    }
+    for (index, check) in spec["healthChecks"].as_array().into_iter().flatten().enumerate() {
+        let known = check["kind"].as_str().and_then(known_api_version).is_some();
+        if !known && check["apiVersion"].as_str().is_none_or(str::is_empty) {
+            let why = format!("the API version of kind {} is not known here", check["kind"]);
+            errors.push(FieldError::required(format!("spec.healthChecks[{index}].apiVersion"), &why));
+        }
+    }
+    static VARIABLE: OnceLock<Option<Regex>> = OnceLock::new();
+    for (key, _) in entries(&spec["postBuild"]["substitute"]) {
+        if !pattern(&VARIABLE, "^[_A-Za-z][_A-Za-z0-9]*$").is_some_and(|pattern| pattern.is_match(key)) {
+            let why = "a variable's name has letters, digits and `_`, and no digit first";
+            errors.push(FieldError::invalid("spec.postBuild.substitute", &key.as_str().into(), why));
+        }
+    }
+}
+
+/// Whether `..` leads out of the directory that the path starts in. A leading `/` means that directory, as in Flux.
+fn leaves_its_root(path: &str) -> bool {
+    let mut depth = 0_usize;
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => match depth.checked_sub(1) {
+                Some(up) => depth = up,
+                None => return true,
+            },
+            _ => depth += 1,
+        }
+    }
+    path.contains('\0')
+}
+
+fn git_repository(spec: &Value, verdict: &mut Verdict) {
+    let errors = &mut verdict.errors;
+    at_least_a_second(spec, &["interval", "timeout"], errors);
+    names(
+        spec,
+        &["include[].repository.name", "proxySecretRef.name", "secretRef.name", "verify.secretRef.name"],
+        is_dns_subdomain,
+        SUBDOMAIN,
+        errors,
+    );
+    let commit = &spec["ref"]["commit"];
+    if commit
+        .as_str()
+        .is_some_and(|id| !matches!(id.len(), 40 | 64) || !id.bytes().all(|c| c.is_ascii_hexdigit()))
+    {
+        errors.push(FieldError::invalid(
+            "spec.ref.commit",
+            commit,
+            "want the 40 (or 64) digits of a commit's id",
+        ));
+    }
+    for (field, value) in entries(&spec["ref"]) {
+        // A reference that starts so would be read as an option by Git.
+        if value.as_str().is_some_and(|text| text.starts_with('-') || text.contains(char::is_control)) {
+            errors.push(FieldError::invalid(format!("spec.ref.{field}"), value, "is no name of a reference"));
+        }
+    }
+}
+
+fn secret(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let mut size = 0;
+    for (key, value) in entries(&object["data"]) {
+        let valid = !key.is_empty()
+            && key.len() <= 253
+            && key != "."
+            && !key.starts_with("..")
+            && key.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'));
+        if !valid {
+            let why = "a key has letters, digits, `-`, `_` and `.`, at most 253";
+            errors.push(FieldError::invalid("data", &key.as_str().into(), why));
+        }
+        // The value is a secret: never shown.
+        match STANDARD.decode(value.as_str().unwrap_or_default()) {
+            Ok(plain) => size += plain.len(),
+            Err(_) => errors.push(FieldError {
+                field: format!("data[{key}]"),
+                reason: "FieldValueInvalid",
+                message: "Invalid value: want base64".to_owned(),
+            }),
+        }
+    }
+    if size > MAX_SECRET {
+        let message = format!("Too long: must have at most {MAX_SECRET} bytes");
+        errors.push(FieldError { field: "data".to_owned(), reason: "FieldValueTooLong", message });
+    }
+    let needed: &[&str] = match object["type"].as_str() {
+        Some("kubernetes.io/tls") => &["tls.crt", "tls.key"],
+        Some("kubernetes.io/dockerconfigjson") => &[".dockerconfigjson"],
+        Some("kubernetes.io/ssh-auth") => &["ssh-privatekey"],
+        _ => &[],
+    };
+    for key in needed {
+        if object["data"].get(key).is_none() {
+            errors.push(FieldError::required(format!("data[{key}]"), ""));
+        }
+    }
+    let Some(old) = old else { return };
+    if object["type"] != old["type"] {
+        errors.push(FieldError::invalid("type", &object["type"], "field is immutable"));
+    }
+    if old["immutable"] == true {
+        if object["immutable"] != true {
+            errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
+        }
+        if object["data"] != old["data"] {
+            errors.push(FieldError::forbidden("data", "field is immutable when `immutable` is set"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{check, is_dns_label, is_dns_subdomain, is_qualified_name, leaves_its_root};
+    use crate::KindId;
+
+    #[test]
+    fn names() {
+        for good in ["a", "a-b", "a.b-c.0"] {
+            assert!(is_dns_subdomain(good), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a_b", "a..b", ".a", "a\n", &"a".repeat(254)] {
+            assert!(!is_dns_subdomain(bad), "{bad}");
+        }
+        assert!(!is_dns_label("a.b") && !is_dns_label(&"a".repeat(64)));
+        for good in ["app", "fluxcd.io/reconcileAt", "reconcile.fluxcd.io/requestedAt"] {
+            assert!(is_qualified_name(good), "{good}");
+        }
+        for bad in ["", "/a", "a/", "a/b/c", "a b"] {
+            assert!(!is_qualified_name(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn paths() {
+        for good in ["", "./", "/", "./a/../b", "a/b/"] {
+            assert!(!leaves_its_root(good), "{good}");
+        }
+        for bad in ["..", "./../a", "a/../../b", "/.."] {
+            assert!(leaves_its_root(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_kustomization_that_breaks_rules() {
+        let object = json!({ "metadata": { "name": "Web" }, "spec": {
+            "interval": "500ms", "path": "../x", "prune": true,
+            "clusterRef": { "name": "edge-1" }, "kubeConfig": {},
+            "sourceRef": { "kind": "GitRepository", "name": "we b" },
+            "healthChecks": [{ "kind": "Widget", "name": "a" }],
+            "postBuild": { "substitute": { "1a": "x" } },
+        }});
+        let errors: Vec<String> =
+            check(KindId::Kustomization, &object, None).errors.iter().map(ToString::to_string).collect();
+        insta::assert_snapshot!(errors.join("\n"), @r#"
+        metadata.name: Invalid value: "Web": want a lower-case DNS name: letters, digits, `-` and `.`, at most 253 characters, with a letter or digit at both ends, such as `my-name` or `example.com`
+        spec.interval: Invalid value: "500ms": must be at least 1s
+        spec.sourceRef.name: Invalid value: "we b": want a lower-case DNS name: letters, digits, `-` and `.`, at most 253 characters, with a letter or digit at both ends, such as `my-name` or `example.com`
+        spec.kubeConfig: Forbidden: excludes spec.clusterRef: name the cluster once
+        spec.kubeConfig.secretRef: Required value
+        spec.path: Invalid value: "../x": leaves the source's root
+        spec.healthChecks[0].apiVersion: Required value: the API version of kind "Widget" is not known here
+        spec.postBuild.substitute: Invalid value: "1a": a variable's name has letters, digits and `_`, and no digit first
+        "#);
+    }
+
+    #[test]
+    fn a_secrets_value_is_never_shown() {
+        let object =
+            json!({ "metadata": { "name": "a" }, "type": "Opaque", "data": { "k": "not base64: hush" } });
+        let errors = check(KindId::Secret, &object, None).errors;
+        assert_eq!(errors.len(), 1);
+        assert!(!errors[0].to_string().contains("hush"), "{}", errors[0]);
+    }
+}

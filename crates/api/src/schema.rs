@@ -1,0 +1,235 @@
+//! OpenAPI v3 schemas, made from the Rust types.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use crate::kind::{KINDS, Kind, KindId, Version};
+use crate::object::{ObjectMeta, Time};
+use crate::{Cluster, GitRepository, Kustomization, Namespace, Secret};
+
+/// The structural schema of a version of a kind: everything inlined, descriptions from the types' documentation.
+#[must_use]
+pub fn schema(kind: &Kind, version: &Version) -> &'static Value {
+    static SCHEMAS: OnceLock<BTreeMap<(KindId, &'static str), Value>> = OnceLock::new();
+    static NOTHING: Value = Value::Null;
+    let schemas = SCHEMAS.get_or_init(|| {
+        let versions =
+            KINDS.iter().flat_map(|kind| kind.versions.iter().map(move |version| (*kind, version)));
+        versions.map(|(kind, version)| ((kind.id, version.name), build(kind, version))).collect()
+    });
+    schemas.get(&(kind.id, version.name)).unwrap_or(&NOTHING)
+}
+
+/// The schema of `metadata`.
+#[must_use]
+pub fn metadata_schema() -> &'static Value {
+    static SCHEMA: OnceLock<Value> = OnceLock::new();
+    SCHEMA.get_or_init(generate::<ObjectMeta>)
+}
+
+fn build(kind: &Kind, version: &Version) -> Value {
+    let mut schema = match kind.id {
+        KindId::Namespace => generate::<Namespace>(),
+        KindId::Secret => generate::<Secret>(),
+        KindId::Kustomization => generate::<Kustomization>(),
+        KindId::GitRepository => generate::<GitRepository>(),
+        KindId::Cluster => generate::<Cluster>(),
+    };
+    for path in version.hidden {
+        remove(&mut schema, path);
+    }
+    for path in version.required {
+        let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
+        if let Some(parent) = at(&mut schema, parent) {
+            require(parent, field);
+        }
+    }
+    for (path, keys) in LIST_MAPS {
+        if let Some(list) = at(&mut schema, path).and_then(Value::as_object_mut) {
+            list.insert("x-kubernetes-list-type".to_owned(), json!("map"));
+            list.insert("x-kubernetes-list-map-keys".to_owned(), json!(keys));
+        }
+    }
+    // Optional at the top: the URL says them as well.
+    if let Some(object) = schema.as_object_mut() {
+        let required = object.get_mut("required").and_then(Value::as_array_mut);
+        if let Some(required) = required {
+            // A Cluster needs no spec: that it is there is all that most have to say.
+            required.retain(|field| field == "spec" && kind.id != KindId::Cluster);
+        }
+    }
+    schema
+}
+
+/// Lists whose items are told apart by these fields.
+const LIST_MAPS: [(&str, &[&str]); 2] =
+    [("status.conditions", &["type"]), ("metadata.ownerReferences", &["uid"])];
+
+fn require(schema: &mut Value, field: &str) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    let required = schema.entry("required").or_insert_with(|| json!([]));
+    if let Some(list) = required.as_array_mut()
+        && !list.iter().any(|present| present == field)
+    {
+        list.push(field.into());
+    }
+}
+
+/// The subschema at `a.b[].c`; the empty path is the schema itself.
+fn at<'a>(schema: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    let mut here = schema;
+    for segment in path.split('.').filter(|segment| !segment.is_empty()) {
+        let (name, list) = segment.strip_suffix("[]").map_or((segment, false), |name| (name, true));
+        here = here.get_mut("properties")?.get_mut(name)?;
+        if list {
+            here = here.get_mut("items")?;
+        }
+    }
+    Some(here)
+}
+
+fn remove(schema: &mut Value, path: &str) {
+    let (parent, field) = path.rsplit_once('.').unwrap_or(("", path));
+    let Some(parent) = at(schema, parent).and_then(Value::as_object_mut) else { return };
+    if let Some(properties) = parent.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.remove(field);
+    }
+    if let Some(required) = parent.get_mut("required").and_then(Value::as_array_mut) {
+        required.retain(|present| present != field);
+    }
+}
+
+fn generate<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::openapi3().with(|settings| {
+        settings.meta_schema = None;
+        settings.inline_subschemas = true;
+    });
+    let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    tidy(&mut schema);
+    schema
+}
+
+/// Brings a schema into the form that Kubernetes' clients know: structural, no titles, no alternatives.
+fn tidy(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else {
+        // `true`: anything.
+        if schema.as_bool() == Some(true) {
+            *schema = json!({ "x-kubernetes-preserve-unknown-fields": true });
+        }
+        return;
+    };
+    for key in ["$schema", "title", "default", "nullable", "components", "definitions"] {
+        object.remove(key);
+    }
+    unwrap_optional(object);
+    flatten_enum(object);
+    if object.get("type").and_then(Value::as_str) == Some("object")
+        && !object.contains_key("properties")
+        && !object.contains_key("additionalProperties")
+    {
+        object.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+    }
+    if object.get("additionalProperties") == Some(&Value::Bool(true)) {
+        object.remove("additionalProperties");
+        object.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+    }
+    if let Some(properties) = object.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(tidy);
+    }
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = object.get_mut(key) {
+            tidy(inner);
+        }
+    }
+    if let Some(description) = object.get_mut("description")
+        && let Some(text) = description.as_str()
+    {
+        *description = text.split_whitespace().collect::<Vec<_>>().join(" ").into();
+    }
+}
+
+/// `anyOf` [the type, null] -> the type; the field's own description stays.
+fn unwrap_optional(object: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = object.remove("anyOf") else { return };
+    let inner = choices.into_iter().find(|choice| choice.get("enum") != Some(&json!([null])));
+    for (key, value) in inner.and_then(|inner| inner.as_object().cloned()).into_iter().flatten() {
+        object.entry(key).or_insert(value);
+    }
+}
+
+/// `oneOf` constants -> `enum`.
+fn flatten_enum(object: &mut Map<String, Value>) {
+    let Some(Value::Array(choices)) = object.get("oneOf") else { return };
+    let values: Vec<Value> = choices
+        .iter()
+        .flat_map(|choice| match (choice.get("const"), choice.get("enum")) {
+            (Some(value), _) => vec![value.clone()],
+            (None, Some(Value::Array(values))) => values.clone(),
+            _ => Vec::new(),
+        })
+        .collect();
+    object.remove("oneOf");
+    object.insert("type".to_owned(), "string".into());
+    object.insert("enum".to_owned(), values.into());
+}
+
+/// The text of a time, for tables and messages.
+#[must_use]
+pub fn parse_time(text: &str) -> Option<Time> {
+    text.parse().ok().map(Time)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::schema;
+    use crate::{KINDS, KindId};
+
+    /// Walks a schema; nothing in it may be of a form that Kubernetes' clients do not read.
+    fn is_structural(schema: &Value, path: &str) {
+        let object = schema.as_object().unwrap_or_else(|| panic!("{path}: {schema}"));
+        for key in ["$ref", "oneOf", "anyOf", "allOf", "not", "nullable", "default"] {
+            assert!(!object.contains_key(key), "{path} has {key}: {schema}");
+        }
+        assert!(
+            object.contains_key("type") || object.contains_key("x-kubernetes-preserve-unknown-fields"),
+            "{path} has no type: {schema}"
+        );
+        for (name, inner) in object.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            assert!(inner.get("description").is_some(), "{path}.{name} has no description: {inner}");
+            is_structural(inner, &format!("{path}.{name}"));
+        }
+        for key in ["items", "additionalProperties"] {
+            if let Some(inner) = object.get(key) {
+                is_structural(inner, &format!("{path}[]"));
+            }
+        }
+    }
+
+    #[test]
+    fn schemas_are_structural() {
+        for kind in KINDS {
+            for version in kind.versions {
+                is_structural(schema(kind, version), kind.kind);
+            }
+        }
+    }
+
+    #[test]
+    fn versions_differ_as_their_specifications_do() {
+        let kind = KindId::Kustomization.get();
+        let fields =
+            |version: &str| schema(kind, kind.version(version).unwrap())["properties"]["spec"].clone();
+        let (old, new) = (fields("v1alpha1"), fields("v1"));
+        assert!(old["properties"].get("serviceAccount").is_some() && old["properties"].get("wait").is_none());
+        assert!(new["properties"].get("serviceAccount").is_none() && new["properties"].get("wait").is_some());
+        assert_eq!(old["required"], serde_json::json!(["interval", "sourceRef", "path"]));
+        assert_eq!(new["required"], serde_json::json!(["interval", "sourceRef", "prune"]));
+        assert_eq!(new["properties"]["sourceRef"]["properties"]["kind"]["enum"][1], "Bucket");
+    }
+}

@@ -1,0 +1,212 @@
+//! The engine: a client, an identity, and what its clones share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use roadstead_model::{GroupKind, KustomizationUid, ObjectRef, Stage};
+use serde_json::Value;
+
+use crate::discovery::{Discovery, Resource, get};
+use crate::failure::explain;
+use crate::run::{Outcome, Run};
+use crate::transport::Transport;
+use crate::wait::Waited;
+use crate::{Desired, Error, ObjectFailure, Prepared};
+
+/// How an engine works.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How many requests one step has under way at most.
+    pub concurrency: usize,
+    /// How many requests an engine and all its clones have under way at most, watches apart.
+    pub in_flight: usize,
+    /// How many watches one wait has open at most.
+    pub watches: usize,
+    /// How long one request may take.
+    pub request_timeout: Duration,
+    /// How long a request is retried that the apiserver answers with 429 or 5xx, or not at all.
+    pub retry_for: Duration,
+    /// Kinds that are applied after the classes and before everything else.
+    pub custom_stage_kinds: Vec<GroupKind>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            concurrency: 8,
+            in_flight: 32,
+            watches: 64,
+            request_timeout: Duration::from_secs(30),
+            retry_for: Duration::from_secs(30),
+            custom_stage_kinds: Vec::new(),
+        }
+    }
+}
+
+/// The service account of the cluster on whose behalf everything is read and written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ServiceAccount {
+    /// Its namespace on the cluster.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The apply engine for one cluster. Clones share connections, discovery and the bound on requests under way.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) transport: Transport,
+    pub(crate) discovery: Arc<Discovery>,
+    pub(crate) options: Arc<Options>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("identity", &self.transport.identity()).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// An engine over a client that is there already; it acts as whoever the client is. The client should not retry
+    /// by itself (`Config::default_retry`), the engine does.
+    #[must_use]
+    pub fn new(client: kube::Client, options: Options) -> Self {
+        Self {
+            transport: Transport::new(client, &options),
+            discovery: Arc::new(Discovery::default()),
+            options: Arc::new(options),
+        }
+    }
+
+    /// An engine with a client of its own.
+    ///
+    /// # Errors
+    /// When no client can be made of the configuration, say because its CA does not parse.
+    pub fn from_config(mut config: kube::Config, options: Options) -> Result<Self, kube::Error> {
+        // The engine retries by its own rules, within its own time.
+        config.default_retry = false;
+        Ok(Self::new(kube::Client::try_from(config)?, options))
+    }
+
+    /// The same engine acting as `account`: user `system:serviceaccount:NAMESPACE:NAME` with the groups that the
+    /// apiserver gives a service account.
+    #[must_use]
+    pub fn impersonate(&self, account: ServiceAccount) -> Self {
+        Self { transport: self.transport.impersonate(account), ..self.clone() }
+    }
+
+    /// Checks, normalises and orders what is desired. Reads discovery only.
+    ///
+    /// # Errors
+    /// [`Error::Input`] when the set of objects is not one that can be applied, [`Error::Objects`] with
+    /// [`crate::FailureKind::UnknownKind`] for kinds that neither the cluster nor a CRD among the objects knows.
+    pub async fn prepare(&self, desired: Desired, run: &mut Run<'_>) -> Result<Prepared, Error> {
+        let engine = self.until(run);
+        let work = crate::prepare::prepare(&engine, desired);
+        run.within(Stage::Validate, work).await?
+    }
+
+    /// Applies what was prepared, stage by stage. `previous` is the inventory so far; the outcome's inventory holds it
+    /// and every object of the stages whose writing began, so nothing that may have been written is missing from it
+    /// after a failure.
+    pub async fn apply(&self, prepared: &Prepared, previous: &[ObjectRef], run: &mut Run<'_>) -> Outcome {
+        crate::stage::apply(&self.until(run), prepared, previous, run).await
+    }
+
+    /// Deletes what stands in `inventory` and not in `keep`, in reverse order of applying: only what bears the owner's
+    /// label, is not annotated otherwise, and is still the object that was looked at. The outcome's inventory is what
+    /// is left: `keep`'s share and what could not be deleted.
+    pub async fn prune(
+        &self,
+        owner: KustomizationUid,
+        inventory: &[ObjectRef],
+        keep: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> Outcome {
+        crate::prune::prune(&self.until(run), owner, inventory, keep, run).await
+    }
+
+    /// Deletes everything of an owner that goes away.
+    pub async fn delete_all(
+        &self,
+        owner: KustomizationUid,
+        inventory: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> Outcome {
+        self.prune(owner, inventory, &[], run).await
+    }
+
+    /// Waits until every object is healthy, as a Kustomization counts it; ends early when one has failed for good.
+    /// An object that is not there is waited for.
+    pub async fn wait(&self, objects: &[ObjectRef], run: &mut Run<'_>) -> Waited {
+        crate::wait::wait(&self.until(run), objects, crate::wait::Goal::Healthy, run).await
+    }
+
+    /// Waits until none of the objects is there any more (deletion policy `WaitForTermination`).
+    pub async fn wait_terminated(&self, objects: &[ObjectRef], run: &mut Run<'_>) -> Waited {
+        crate::wait::wait(&self.until(run), objects, crate::wait::Goal::Gone, run).await
+    }
+
+    /// Reads one object; `None` if it, or its kind, is not there.
+    ///
+    /// # Errors
+    /// [`Error::Objects`] with what the apiserver said.
+    pub async fn get(&self, object: &ObjectRef, run: &mut Run<'_>) -> Result<Option<Value>, Error> {
+        let engine = self.until(run);
+        let read = run.within(Stage::Validate, engine.read(object)).await?;
+        read.map_err(|failure| Error::objects(Stage::Validate, vec![failure]))
+    }
+
+    /// The same engine for one run: bound to its deadline and cancellation.
+    fn until(&self, run: &Run<'_>) -> Self {
+        Self { transport: self.transport.until(run.deadline, run.cancel.clone()), ..self.clone() }
+    }
+
+    /// How `object` is reached, in its own version or another one; `None` if the cluster does not know its kind.
+    pub(crate) async fn resource(&self, object: &ObjectRef) -> Result<Option<Resource>, ObjectFailure> {
+        let found = self.discovery.resource_in_any_version(&self.transport, object).await;
+        found.map_err(|refusal| explain(object, &refusal, is_secret(object)))
+    }
+
+    /// Reads one object, whatever version of its kind is served.
+    pub(crate) async fn read(&self, object: &ObjectRef) -> Result<Option<Value>, ObjectFailure> {
+        let Some(resource) = self.resource(object).await? else { return Ok(None) };
+        self.read_at(object, resource.path(object)).await
+    }
+
+    /// Reads one object at its path.
+    pub(crate) async fn read_at(
+        &self,
+        object: &ObjectRef,
+        path: String,
+    ) -> Result<Option<Value>, ObjectFailure> {
+        match self.transport.send(&get(path)).await {
+            Ok(answer) => Ok(Some(answer.value)),
+            Err(refusal) if refusal.is_not_found() => Ok(None),
+            Err(refusal) => Err(explain(object, &refusal, is_secret(object))),
+        }
+    }
+}
+
+/// Whether what is said of an object may hold a Secret's values.
+pub(crate) fn is_secret(object: &ObjectRef) -> bool {
+    object.group.is_empty() && object.kind == "Secret"
+}
+
+#[cfg(test)]
+mod tests {
+    use roadstead_model::KustomizationUid;
+
+    use super::Engine;
+    use crate::{Desired, Prepared, Run};
+
+    /// Callers spawn the steps on a runtime of several threads. It compiles or it does not.
+    #[expect(dead_code, reason = "only its types matter")]
+    fn steps_can_be_spawned(engine: &Engine, desired: Desired, prepared: &Prepared, run: &mut Run<'_>) {
+        fn is_send<T: Send>(_: T) {}
+        is_send(engine.prepare(desired, run));
+        is_send(engine.apply(prepared, &[], run));
+        is_send(engine.prune(KustomizationUid::random(), &[], &[], run));
+        is_send(engine.wait(&[], run));
+    }
+}

@@ -1,0 +1,120 @@
+//! Deleting what is no longer wanted: only what is ours, only what was looked at, in reverse order.
+
+use std::collections::BTreeSet;
+
+use roadstead_model::{Action, KustomizationUid, ObjectRef, Stage};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::directives::Directives;
+use crate::engine::Engine;
+use crate::error::{FailureKind, ObjectFailure};
+use crate::run::{Event, Outcome, Run};
+use crate::side_by_side::side_by_side;
+use crate::{Error, OWNER_LABEL, order, stage};
+
+/// How often an object is looked at that is replaced between look and deletion.
+const TRIES: usize = 3;
+
+pub(crate) async fn prune(
+    engine: &Engine,
+    owner: KustomizationUid,
+    inventory: &[ObjectRef],
+    keep: &[ObjectRef],
+    run: &mut Run<'_>,
+) -> Outcome {
+    let began = Instant::now();
+    let kept: BTreeSet<&ObjectRef> = keep.iter().collect();
+    let stale: BTreeSet<ObjectRef> =
+        inventory.iter().filter(|object| !kept.contains(object)).cloned().collect();
+    let mut remaining = stale.clone();
+    let mut outcome = Outcome::default();
+    let mut failures = Vec::new();
+    let owner = owner.to_string();
+    for group in order::for_deletion(stale.into_iter().collect(), &engine.options.custom_stage_kinds) {
+        let owner = owner.as_str();
+        let work = group.into_iter().map(|object| async move {
+            let result = prune_one(engine, owner, &object).await;
+            (object, result)
+        });
+        let Run { cancel, events, .. } = &mut *run;
+        side_by_side(engine.options.concurrency, work, &|| !cancel.is_cancelled(), &mut |(
+            object,
+            result,
+        )| {
+            match result {
+                Ok(action) => {
+                    remaining.remove(&object);
+                    if let Some(action) = action {
+                        events(Event::Pruned(outcome.changed(object, action)));
+                    }
+                }
+                Err(failure) => failures.push(failure),
+            }
+        })
+        .await;
+        if let Err(error) = run.check(Stage::Prune) {
+            outcome.error = Some(error);
+            break;
+        }
+    }
+    if !failures.is_empty() {
+        outcome.error = Some(Error::objects(Stage::Prune, failures));
+    }
+    remaining.extend(keep.iter().cloned());
+    outcome.inventory = remaining.into_iter().collect();
+    outcome.spent(Stage::Prune, began);
+    outcome
+}
+
+/// Deletes one object if it is ours and does not say otherwise. `None`: it was gone already.
+async fn prune_one(
+    engine: &Engine,
+    owner: &str,
+    object: &ObjectRef,
+) -> Result<Option<Action>, ObjectFailure> {
+    let Some(resource) = engine.resource(object).await? else { return Ok(None) };
+    let path = resource.path(object);
+    let mut tries = 0;
+    loop {
+        let Some(live) = engine.read_at(object, path.clone()).await? else { return Ok(None) };
+        if !is_prunable(&live, owner) {
+            return Ok(Some(Action::Skipped));
+        }
+        tries += 1;
+        match stage::delete(engine, object, path.clone(), &live).await {
+            Ok(()) => return Ok(Some(Action::Deleted)),
+            // Another object of that name came in between; it may be someone else's.
+            Err(failure) if failure.kind == FailureKind::Conflict && tries < TRIES => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+}
+
+/// Whether `live` bears our owner label and does not ask to be left alone.
+fn is_prunable(live: &Value, owner: &str) -> bool {
+    let label = live.get("metadata").and_then(|metadata| metadata.get("labels")?.get(OWNER_LABEL)?.as_str());
+    let asked = Directives::of(live);
+    label == Some(owner) && !asked.never_prune && !asked.never_reconcile
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::is_prunable;
+    use crate::OWNER_LABEL;
+
+    #[test]
+    fn only_ours_and_only_where_nothing_says_otherwise() {
+        let live = |labels: serde_json::Value| json!({"metadata": {"labels": labels}});
+        assert!(is_prunable(&live(json!({OWNER_LABEL: "u"})), "u"));
+        assert!(!is_prunable(&live(json!({OWNER_LABEL: "other"})), "u"));
+        assert!(!is_prunable(&live(json!({})), "u"));
+        assert!(!is_prunable(&json!({}), "u"));
+        for key in ["prune", "reconcile"] {
+            let key = format!("kustomize.toolkit.fluxcd.io/{key}");
+            assert!(!is_prunable(&live(json!({OWNER_LABEL: "u", key: "disabled"})), "u"));
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! Applying, stage by stage: the whole stage is validated by dry-run before anything of it is written.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use roadstead_model::{Action, ObjectRef, Stage};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::directives::{Directives, Ssa};
+use crate::engine::Engine;
+use crate::error::{FailureKind, ObjectFailure};
+use crate::failure::explain;
+use crate::order::Part;
+use crate::prepare::Planned;
+use crate::run::{Event, Outcome, Run};
+use crate::side_by_side::side_by_side;
+use crate::transport::{Answer, Call, Refusal};
+use crate::wait::{Goal, wait};
+use crate::{Error, FIELD_MANAGER, Prepared, compare, takeover};
+
+/// How long a kind whose CRD was just established may be answered with 404.
+const NEW_KIND_GRACE: Duration = Duration::from_secs(10);
+
+/// How often a write is sent that someone else's write got in the way of.
+const CONFLICT_TRIES: usize = 4;
+
+/// What a dry-run showed that there is to do.
+enum Verdict {
+    Create,
+    Configure { takeover: Option<Value> },
+    Recreate,
+    Unchanged,
+    Skip,
+}
+
+impl Verdict {
+    fn action(&self) -> Action {
+        match self {
+            Self::Create => Action::Created,
+            Self::Configure { .. } | Self::Recreate => Action::Configured,
+            Self::Unchanged => Action::Unchanged,
+            Self::Skip => Action::Skipped,
+        }
+    }
+}
+
+pub(crate) async fn apply(
+    engine: &Engine,
+    prepared: &Prepared,
+    previous: &[ObjectRef],
+    run: &mut Run<'_>,
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut owned: BTreeSet<ObjectRef> = previous.iter().cloned().collect();
+    for stage in &prepared.stages {
+        if let Err(error) = apply_stage(engine, stage, run, &mut outcome, &mut owned).await {
+            outcome.error = Some(error);
+            break;
+        }
+    }
+    outcome.inventory = owned.into_iter().collect();
+    outcome
+}
+
+async fn apply_stage(
+    engine: &Engine,
+    stage: &[Arc<Planned>],
+    run: &mut Run<'_>,
+    outcome: &mut Outcome,
+    owned: &mut BTreeSet<ObjectRef>,
+) -> Result<(), Error> {
+    let began = Instant::now();
+    let verdicts = validate_stage(engine, stage, run).await;
+    outcome.spent(Stage::Validate, began);
+    let verdicts = verdicts?;
+
+    let began = Instant::now();
+    let written = write_stage(engine, stage, verdicts, run, outcome, owned).await;
+    let usable = match written {
+        Ok(()) => wait_usable(engine, stage, run).await,
+        Err(error) => Err(error),
+    };
+    outcome.spent(Stage::Apply, began);
+    usable
+}
+
+/// Dry-runs every object of a stage. All failures are collected, so that all of them can be mended at once.
+async fn validate_stage(
+    engine: &Engine,
+    stage: &[Arc<Planned>],
+    run: &mut Run<'_>,
+) -> Result<Vec<Verdict>, Error> {
+    run.check(Stage::Validate)?;
+    let mut verdicts: Vec<Option<Verdict>> = std::iter::repeat_with(|| None).take(stage.len()).collect();
+    let mut failures = Vec::new();
+    let work = stage
+        .iter()
+        .cloned()
+        .enumerate()
+        .map(|(index, planned)| async move { (index, validate(engine, &planned).await) });
+    let Run { cancel, events, .. } = run;
+    side_by_side(engine.options.concurrency, work, &|| !cancel.is_cancelled(), &mut |(index, result)| {
+        match result {
+            Ok(verdict) => {
+                events(Event::Validated { object: stage[index].reference.clone(), action: verdict.action() });
+                verdicts[index] = Some(verdict);
+            }
+            Err(failure) => failures.push(failure),
+        }
+    })
+    .await;
+    if !failures.is_empty() {
+        // What failed for want of time says less than that the time is over.
+        if failures.iter().all(|failure| failure.kind == FailureKind::Unavailable) {
+            run.check(Stage::Validate)?;
+        }
+        return Err(Error::objects(Stage::Validate, failures));
+    }
+    // Only a cancelled run leaves any of them open.
+    verdicts.into_iter().collect::<Option<Vec<_>>>().ok_or(Error::Cancelled { stage: Stage::Validate })
+}
+
+/// Writes what differs: first everything but the webhook configurations, then those.
+async fn write_stage(
+    engine: &Engine,
+    stage: &[Arc<Planned>],
+    verdicts: Vec<Verdict>,
+    run: &mut Run<'_>,
+    outcome: &mut Outcome,
+    owned: &mut BTreeSet<ObjectRef>,
+) -> Result<(), Error> {
+    run.check(Stage::Apply)?;
+    let mut waves = [Vec::new(), Vec::new()];
+    for (planned, verdict) in stage.iter().zip(verdicts) {
+        owned.insert(planned.reference.clone());
+        match verdict {
+            Verdict::Unchanged | Verdict::Skip => {
+                let result = outcome.changed(planned.reference.clone(), verdict.action());
+                run.tell(Event::Applied(result));
+            }
+            Verdict::Create | Verdict::Configure { .. } | Verdict::Recreate => {
+                waves[usize::from(planned.place.is_last())].push((Arc::clone(planned), verdict));
+            }
+        }
+    }
+    let mut failures = Vec::new();
+    for wave in waves {
+        let work = wave.into_iter().map(|(planned, verdict)| async move {
+            let written = write(engine, &planned, verdict).await;
+            (planned, written)
+        });
+        let Run { cancel, events, .. } = &mut *run;
+        side_by_side(engine.options.concurrency, work, &|| !cancel.is_cancelled(), &mut |(
+            planned,
+            result,
+        )| {
+            match result {
+                Ok(action) => events(Event::Applied(outcome.changed(planned.reference.clone(), action))),
+                Err(failure) => failures.push(failure),
+            }
+        })
+        .await;
+        if !failures.is_empty() {
+            return Err(Error::objects(Stage::Apply, failures));
+        }
+        run.check(Stage::Apply)?;
+    }
+    Ok(())
+}
+
+/// Waits until later stages can use the CRDs of this one.
+async fn wait_usable(engine: &Engine, stage: &[Arc<Planned>], run: &mut Run<'_>) -> Result<(), Error> {
+    let is_crd = |planned: &&Arc<Planned>| {
+        planned.place.part == Part::Definitions && planned.reference.kind == "CustomResourceDefinition"
+    };
+    let crds: Vec<ObjectRef> = stage.iter().filter(is_crd).map(|planned| planned.reference.clone()).collect();
+    if crds.is_empty() {
+        return Ok(());
+    }
+    let waited = wait(engine, &crds, Goal::Healthy, run).await;
+    // Their names are `<plural>.<group>`.
+    for (_, group) in crds.iter().filter_map(|crd| crd.name.split_once('.')) {
+        engine.discovery.forget(group);
+    }
+    waited.error.map_or(Ok(()), Err)
+}
+
+/// The PATCH that applies an object.
+fn patch(planned: &Planned, dry_run: bool) -> Call {
+    let path = planned.resource.path(&planned.reference);
+    let dry_run = if dry_run { "&dryRun=All" } else { "" };
+    Call {
+        method: Method::PATCH,
+        path: format!("{path}?fieldManager={FIELD_MANAGER}&force=true{dry_run}"),
+        // JSON is YAML.
+        content_type: "application/apply-patch+yaml",
+        body: planned.body.clone(),
+    }
+}
+
+/// Sends the PATCH; again where another write got in between, or where the kind is so new that it is not served yet.
+async fn send_patch(engine: &Engine, planned: &Planned, dry_run: bool) -> Result<Answer, Refusal> {
+    let call = patch(planned, dry_run);
+    let began = Instant::now();
+    let mut tries = 0;
+    loop {
+        let refusal = match engine.transport.send(&call).await {
+            Ok(answer) => return Ok(answer),
+            Err(refusal) => refusal,
+        };
+        tries += 1;
+        let is_race = match &refusal {
+            Refusal::Status(status) => status.code == 409 && tries < CONFLICT_TRIES,
+            Refusal::Unreachable(_) => false,
+        };
+        if is_race && failure(planned, &refusal).kind == FailureKind::Conflict {
+            continue;
+        }
+        if !is_kind_missing(planned, &refusal) {
+            return Err(refusal);
+        }
+        if !planned.is_new_kind || began.elapsed() > NEW_KIND_GRACE {
+            engine.discovery.forget(&planned.reference.group);
+            return Err(refusal);
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Whether a 404 is about the kind itself, not about a namespace that is not there.
+fn is_kind_missing(planned: &Planned, refusal: &Refusal) -> bool {
+    let Refusal::Status(status) = refusal else { return false };
+    let names_something = status.details.as_ref().is_some_and(|details| !details.name.is_empty());
+    status.code == 404 && (planned.reference.namespace.is_empty() || !names_something)
+}
+
+fn failure(planned: &Planned, refusal: &Refusal) -> ObjectFailure {
+    explain(&planned.reference, refusal, planned.sensitive)
+}
+
+async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectFailure> {
+    if planned.directives.ssa == Ssa::Ignore || planned.directives.never_reconcile {
+        return Ok(Verdict::Skip);
+    }
+    let wanted = match send_patch(engine, planned, true).await {
+        // An apply answers 201 exactly where there was no object, in a dry-run too: it saves a read.
+        Ok(answer) if answer.status == StatusCode::CREATED => return Ok(Verdict::Create),
+        Ok(answer) => Ok(answer.value),
+        Err(refusal) => Err(refusal),
+    };
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err(refusal) => return refused(engine, planned, &refusal).await,
+    };
+    let Some(live) = read_live(engine, planned).await? else { return Ok(Verdict::Create) };
+    if leaves_alone(planned, &live) {
+        return Ok(Verdict::Skip);
+    }
+    if live.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
+        let message = "it is being deleted; it can be applied again once it is gone".to_owned();
+        return Err(ObjectFailure {
+            object: planned.reference.clone(),
+            kind: FailureKind::Conflict,
+            message,
+        });
+    }
+    let takeover = if planned.directives.ssa == Ssa::Override { takeover::takeover(&live) } else { None };
+    if takeover.is_some() || compare::differs(&live, &wanted) {
+        return Ok(Verdict::Configure { takeover });
+    }
+    Ok(Verdict::Unchanged)
+}
+
+/// What a refused dry-run means: nothing, where the live object is to be left alone; a recreation, where that is
+/// allowed and would help.
+async fn refused(engine: &Engine, planned: &Planned, refusal: &Refusal) -> Result<Verdict, ObjectFailure> {
+    let failure = failure(planned, refusal);
+    if !matches!(failure.kind, FailureKind::Invalid | FailureKind::Immutable | FailureKind::Conflict) {
+        return Err(failure);
+    }
+    let Ok(Some(live)) = read_live(engine, planned).await else { return Err(failure) };
+    if leaves_alone(planned, &live) {
+        return Ok(Verdict::Skip);
+    }
+    if failure.kind == FailureKind::Immutable && planned.force { Ok(Verdict::Recreate) } else { Err(failure) }
+}
+
+async fn read_live(engine: &Engine, planned: &Planned) -> Result<Option<Value>, ObjectFailure> {
+    engine.read_at(&planned.reference, planned.resource.path(&planned.reference)).await
+}
+
+/// Whether an object that is there is not to be touched.
+fn leaves_alone(planned: &Planned, live: &Value) -> bool {
+    let asked = Directives::of(live);
+    asked.never_reconcile
+        || matches!(asked.ssa, Ssa::IfNotPresent | Ssa::Ignore)
+        || planned.directives.ssa == Ssa::IfNotPresent
+}
+
+async fn write(engine: &Engine, planned: &Planned, verdict: Verdict) -> Result<Action, ObjectFailure> {
+    match verdict {
+        Verdict::Unchanged | Verdict::Skip => return Ok(verdict.action()),
+        Verdict::Configure { takeover: Some(patch) } => take_over(engine, planned, patch).await?,
+        Verdict::Recreate => {
+            recreate(engine, planned).await?;
+            return Ok(Action::Configured);
+        }
+        Verdict::Create | Verdict::Configure { takeover: None } => {}
+    }
+    let refusal = match send_patch(engine, planned, false).await {
+        Ok(answer) if answer.status == StatusCode::CREATED => return Ok(Action::Created),
+        Ok(_) => return Ok(Action::Configured),
+        Err(refusal) => refusal,
+    };
+    let failure = failure(planned, &refusal);
+    // Some fields are found immutable only when written.
+    if failure.kind == FailureKind::Immutable && planned.force {
+        recreate(engine, planned).await?;
+        return Ok(Action::Configured);
+    }
+    Err(failure)
+}
+
+/// Makes the fields of earlier tools ours, with a fresh look where the object changed since.
+async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Result<(), ObjectFailure> {
+    for _ in 0..CONFLICT_TRIES {
+        let path = planned.resource.path(&planned.reference);
+        let call = Call {
+            method: Method::PATCH,
+            path: format!("{path}?fieldManager={FIELD_MANAGER}"),
+            content_type: "application/json-patch+json",
+            body: Bytes::from(patch.to_string()),
+        };
+        let refusal = match engine.transport.send(&call).await {
+            Ok(_) => return Ok(()),
+            Err(refusal) if refusal.is_not_found() => return Ok(()),
+            Err(refusal) => refusal,
+        };
+        // The patch's test of the resource version fails as 422.
+        if !matches!(refusal.code(), Some(409 | 422)) {
+            return Err(failure(planned, &refusal));
+        }
+        let Some(live) = read_live(engine, planned).await? else { return Ok(()) };
+        match takeover::takeover(&live) {
+            Some(fresh) => patch = fresh,
+            None => return Ok(()),
+        }
+    }
+    let message = "other tools keep changing it while it is taken over".to_owned();
+    Err(ObjectFailure { object: planned.reference.clone(), kind: FailureKind::Conflict, message })
+}
+
+/// Deletes the object, waits until it is gone, and applies it anew.
+async fn recreate(engine: &Engine, planned: &Planned) -> Result<(), ObjectFailure> {
+    if let Some(live) = read_live(engine, planned).await? {
+        delete(engine, &planned.reference, planned.resource.path(&planned.reference), &live).await?;
+    }
+    let mut pause = Duration::from_millis(50);
+    while read_live(engine, planned).await?.is_some() {
+        if engine.transport.is_over() {
+            let message = "it was deleted to be recreated, and is not gone yet".to_owned();
+            return Err(ObjectFailure {
+                object: planned.reference.clone(),
+                kind: FailureKind::Conflict,
+                message,
+            });
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+    send_patch(engine, planned, false).await.map(|_| ()).map_err(|refusal| failure(planned, &refusal))
+}
+
+/// Deletes exactly the object that `live` is, with what it owns in the background. One that is gone is success.
+pub(crate) async fn delete(
+    engine: &Engine,
+    object: &ObjectRef,
+    path: String,
+    live: &Value,
+) -> Result<(), ObjectFailure> {
+    let options = json!({
+        "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
+        "preconditions": {"uid": live.pointer("/metadata/uid")},
+    });
+    let call = Call {
+        method: Method::DELETE,
+        path,
+        content_type: "application/json",
+        body: Bytes::from(options.to_string()),
+    };
+    match engine.transport.send(&call).await {
+        Ok(_) => Ok(()),
+        Err(refusal) if refusal.is_not_found() => Ok(()),
+        Err(refusal) => Err(explain(object, &refusal, crate::engine::is_secret(object))),
+    }
+}

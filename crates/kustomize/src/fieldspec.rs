@@ -1,0 +1,179 @@
+//! Paths to fields, as kustomize's field specifications have them, and the walk along them.
+
+use crate::resource::Gvk;
+use crate::value::{Map, Str, Value};
+
+/// Which field of which objects. Empty parts of the group, version and kind match all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FieldSpec {
+    pub(crate) group: Str,
+    pub(crate) version: Str,
+    pub(crate) kind: Str,
+    /// Keys on the way; lists on the way are passed through.
+    pub(crate) path: Vec<Step>,
+    /// Make what is missing on the way.
+    pub(crate) create: bool,
+}
+
+/// One key of a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) key: Str,
+    /// Written with `[]`: a list must stand there, so nothing is made.
+    pub(crate) list: bool,
+}
+
+/// What a missing last field is made as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Create {
+    /// Nothing is made, whatever the specification says.
+    Nothing,
+    /// A scalar, empty until it is set.
+    Scalar,
+    /// A mapping.
+    Mapping,
+}
+
+impl FieldSpec {
+    /// Reads `spec/template/metadata/labels`; `\/` is a slash inside of a key.
+    pub(crate) fn new(group: &str, version: &str, kind: &str, path: &str, create: bool) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            path: parse_path(path),
+            create,
+        }
+    }
+
+    pub(crate) fn matches(&self, gvk: &Gvk) -> bool {
+        gvk.is_selected(&self.group, &self.version, &self.kind)
+    }
+
+    /// The path as it is written.
+    pub(crate) fn path_text(&self) -> String {
+        let steps: Vec<&str> = self.path.iter().map(|step| &*step.key).collect();
+        steps.join("/")
+    }
+
+    /// Calls `set` on every field that the path leads to.
+    pub(crate) fn apply(
+        &self,
+        object: &mut Map,
+        make: Create,
+        set: &mut dyn FnMut(&mut Value) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let make = if self.create { make } else { Create::Nothing };
+        walk_map(object, &self.path, make, set)
+            .map_err(|message| format!("field {}: {message}", self.path_text()))
+    }
+}
+
+fn parse_path(path: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut key = String::new();
+    let mut chars = path.chars().peekable();
+    let mut push = |key: &mut String| {
+        let text = std::mem::take(key);
+        let list = text.ends_with("[]");
+        steps.push(Step { key: text.strip_suffix("[]").unwrap_or(&text).into(), list });
+    };
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if chars.peek() == Some(&'/') => {
+                chars.next();
+                key.push('/');
+            }
+            '/' => push(&mut key),
+            c => key.push(c),
+        }
+    }
+    push(&mut key);
+    steps
+}
+
+fn walk(
+    value: &mut Value,
+    path: &[Step],
+    make: Create,
+    set: &mut dyn FnMut(&mut Value) -> Result<(), String>,
+) -> Result<(), String> {
+    if path.is_empty() {
+        return set(value);
+    }
+    match value {
+        Value::Null(_) => Ok(()),
+        Value::List(items) => items.iter_mut().try_for_each(|item| walk(item, path, make, set)),
+        Value::Map(map) => walk_map(map, path, make, set),
+        other => {
+            Err(format!("a mapping or a list is needed above {:?}, not {}", path[0].key, other.type_name()))
+        }
+    }
+}
+
+fn walk_map(
+    map: &mut Map,
+    path: &[Step],
+    make: Create,
+    set: &mut dyn FnMut(&mut Value) -> Result<(), String>,
+) -> Result<(), String> {
+    let Some((step, rest)) = path.split_first() else { return Ok(()) };
+    let missing = || match (make, rest.is_empty()) {
+        (Create::Scalar, true) => Value::string(""),
+        _ => Value::Map(Map::new()),
+    };
+    let value = if make == Create::Nothing || step.list {
+        let Some(value) = map.get_mut(&step.key) else { return Ok(()) };
+        value
+    } else {
+        let value = map.get_or_insert_with(&step.key, missing);
+        if value.is_null() {
+            *value = missing();
+        }
+        value
+    };
+    walk(value, rest, make, set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object() -> Map {
+        let json = serde_json::json!({"spec": {"rules": [{"host": "a"}, {"host": "b"}, {}]}});
+        match Value::from_json(&json) {
+            Value::Map(map) => map,
+            _ => Map::new(),
+        }
+    }
+
+    #[test]
+    fn lists_are_passed_through() {
+        let mut hosts = Vec::new();
+        let spec = FieldSpec::new("", "", "", "spec/rules/host", false);
+        spec.apply(&mut object(), Create::Nothing, &mut |value| {
+            hosts.push(value.as_str().unwrap().to_owned());
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(hosts, ["a", "b"]);
+    }
+
+    #[test]
+    fn what_is_missing_is_made() {
+        let mut map = object();
+        let spec = FieldSpec::new("", "", "", r"metadata/annotations/a.b\/c", true);
+        spec.apply(&mut map, Create::Scalar, &mut |value| {
+            *value = Value::string("x");
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(map.get("metadata").unwrap().at(&["annotations", "a.b/c"]), Some(&Value::string("x")));
+    }
+
+    #[test]
+    fn a_scalar_on_the_way_is_an_error() {
+        let spec = FieldSpec::new("", "", "", "spec/rules/host/deep", false);
+        assert!(spec.apply(&mut object(), Create::Nothing, &mut |_| Ok(())).is_err());
+    }
+}

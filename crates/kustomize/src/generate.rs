@@ -1,0 +1,171 @@
+//! ConfigMaps and Secrets from literals, files and env files.
+
+use base64::Engine as _;
+
+use crate::error::Error;
+use crate::fields::Site;
+use crate::kustomization::{Generator, Kustomization};
+use crate::load::Loader;
+use crate::resource::{Behavior, Resource, Source};
+use crate::resources::Resources;
+use crate::value::{Map, Value};
+
+/// Runs the generators of a kustomization: ConfigMaps, then Secrets.
+pub(crate) fn run(
+    loader: &Loader<'_>,
+    site: &Site,
+    kustomization: &Kustomization,
+    objects: &mut Resources,
+) -> Result<(), Error> {
+    let config_maps = kustomization.config_maps.iter().map(|g| (g, "configMapGenerator"));
+    let secrets = kustomization.secrets.iter().map(|g| (g, "secretGenerator"));
+    let mut counts = [0_usize; 2];
+    for (generator, field) in config_maps.chain(secrets) {
+        let secret = field == "secretGenerator";
+        let field = format!("{field}[{}]", counts[usize::from(secret)]);
+        counts[usize::from(secret)] += 1;
+        let resource = generate(loader, site, &field, generator, secret)?;
+        objects.absorb(resource).map_err(|message| site.error(field, message))?;
+    }
+    Ok(())
+}
+
+fn generate(
+    loader: &Loader<'_>,
+    site: &Site,
+    field: &str,
+    generator: &Generator,
+    secret: bool,
+) -> Result<Resource, Error> {
+    let error = |message: String| site.error(field, message);
+    if generator.name.is_empty() {
+        return Err(error("name is missing".into()));
+    }
+    let behavior = match generator.behavior.as_str() {
+        "replace" => Behavior::Replace,
+        "merge" => Behavior::Merge,
+        // kustomize takes any other word for "create".
+        _ => Behavior::Create,
+    };
+    let mut object = Map::new();
+    object.insert("apiVersion", Value::string("v1"));
+    object.insert("kind", Value::string(if secret { "Secret" } else { "ConfigMap" }));
+    let meta = object.get_or_insert_map("metadata");
+    meta.insert("name", Value::string(generator.name.as_str()));
+    if !generator.namespace.is_empty() {
+        meta.insert("namespace", Value::string(generator.namespace.as_str()));
+    }
+    let options = &generator.options;
+    for (name, pairs) in [("labels", &options.labels), ("annotations", &options.annotations)] {
+        for (key, value) in pairs {
+            meta.get_or_insert_map(name).insert(key.clone(), Value::String(value.clone()));
+        }
+    }
+    if secret {
+        let kind = if generator.kind.is_empty() { "Opaque" } else { &generator.kind };
+        object.insert("type", Value::string(kind));
+        object.get_or_insert_map("data");
+    }
+    if options.immutable {
+        object.insert("immutable", Value::Bool(true));
+    }
+    fill(&mut object, pairs(loader, site, field, generator)?, secret).map_err(error)?;
+    let file = site.dir.join(&site.file).map_or_else(|| site.file.clone(), |path| path.to_string());
+    let mut resource = Resource::new(object, Source { file: file.into(), line: 0 });
+    resource.behavior = behavior;
+    resource.needs_hash = !options.disable_name_suffix_hash;
+    Ok(resource)
+}
+
+/// Writes the pairs into `data` and `binaryData`.
+fn fill(object: &mut Map, pairs: Vec<(String, Vec<u8>)>, secret: bool) -> Result<(), String> {
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let mut seen = std::collections::HashSet::new();
+    for (key, bytes) in pairs {
+        if !seen.insert(key.clone()) {
+            return Err(format!("key {key:?} is there twice"));
+        }
+        let (field, value) = if secret {
+            ("data", base64.encode(&bytes))
+        } else {
+            match String::from_utf8(bytes) {
+                Ok(text) => ("data", text),
+                Err(binary) => ("binaryData", base64.encode(binary.as_bytes())),
+            }
+        };
+        object
+            .get_or_insert_map(field)
+            .insert(key, Value::string(if secret || field == "binaryData" { lines(&value) } else { value }));
+    }
+    Ok(())
+}
+
+/// Base64 in lines of 70 where it fills one or more, as kustomize has it.
+fn lines(base64: &str) -> String {
+    const LINE: usize = 70;
+    if base64.len() < LINE {
+        return base64.to_owned();
+    }
+    let mut out = String::with_capacity(base64.len() + base64.len() / LINE + 1);
+    let mut rest = base64;
+    while !rest.is_empty() {
+        let (line, tail) = rest.split_at(rest.len().min(LINE));
+        out.push_str(line);
+        out.push('\n');
+        rest = tail;
+    }
+    out
+}
+
+/// Keys and contents: env files first, then literals, then files.
+fn pairs(
+    loader: &Loader<'_>,
+    site: &Site,
+    field: &str,
+    generator: &Generator,
+) -> Result<Vec<(String, Vec<u8>)>, Error> {
+    let mut out = Vec::new();
+    for (i, path) in generator.envs.iter().enumerate() {
+        let field = format!("{field}.envs[{i}]");
+        let file = loader.file(site, &field, path)?;
+        let bytes = loader.read(&file)?;
+        for (n, line) in bytes.split(|b| *b == b'\n').enumerate() {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let error = |message: String| Error::Yaml { file: file.to_string(), line: n + 1, message };
+            let line = std::str::from_utf8(line).map_err(|_| error("not valid UTF-8".into()))?;
+            let line = if n == 0 { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
+            let line = line.trim_start();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let (key, value) = line.split_once('=').unwrap_or((line, ""));
+            out.push((key.to_owned(), value.as_bytes().to_vec()));
+        }
+    }
+    for (i, literal) in generator.literals.iter().enumerate() {
+        let Some((key, value)) = literal.split_once('=').filter(|(key, _)| !key.is_empty()) else {
+            return Err(site.error(format!("{field}.literals[{i}]"), format!("{literal:?} is not key=value")));
+        };
+        out.push((key.to_owned(), unquote(value).as_bytes().to_vec()));
+    }
+    for (i, source) in generator.files.iter().enumerate() {
+        let field = format!("{field}.files[{i}]");
+        let (key, path) = match source.split_once('=') {
+            None => (source.rsplit('/').next().unwrap_or(source), source.as_str()),
+            Some((key, path)) if !key.is_empty() && !path.is_empty() && !path.contains('=') => (key, path),
+            Some(_) => return Err(site.error(field, format!("{source:?} is neither a path nor key=path"))),
+        };
+        let file = loader.file(site, &field, path)?;
+        out.push((key.to_owned(), loader.read(&file)?.into_owned()));
+    }
+    Ok(out)
+}
+
+fn unquote(text: &str) -> &str {
+    for quote in ['"', '\''] {
+        if text.len() >= 2 && text.starts_with(quote) && text.ends_with(quote) {
+            return &text[1..text.len() - 1];
+        }
+    }
+    text
+}

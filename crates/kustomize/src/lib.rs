@@ -1,0 +1,171 @@
+//! `kustomize build`, native and pure, over a file-tree trait.
+//!
+//! [`build`] reads a kustomization (or the manifests of a plain directory) from a [`FileTree`] and gives the objects that
+//! `kustomize build` would print. Nothing here touches a disk, a network, a clock or the environment, and everything that
+//! a tree can make it do is bounded by [`Limits`].
+//!
+//! ```
+//! use roadstead_kustomize::{MemoryTree, Options, TreePath, build};
+//!
+//! let mut tree = MemoryTree::new();
+//! let path = |text| TreePath::new(text).ok_or("leaves the root");
+//! tree.insert_file(path("app/kustomization.yaml")?, "namePrefix: prod-\nresources: [cm.yaml]\n");
+//! tree.insert_file(path("app/cm.yaml")?, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n");
+//! let build = build(&tree, &path("app")?, &Options::default())?;
+//! assert_eq!(build.to_yaml(), "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: prod-settings\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod fields;
+mod fieldspec;
+mod generate;
+mod kustomization;
+mod limits;
+mod load;
+mod overlay;
+mod plain;
+mod resource;
+mod resources;
+mod schema;
+mod specs;
+mod target;
+mod transform;
+pub mod tree;
+pub mod value;
+pub mod yaml;
+
+pub use error::{Error, Quoted};
+pub use kustomization::{Image, Patch, Selector};
+pub use limits::Limits;
+pub use load::LoadRestrictor;
+pub use overlay::Overlay;
+pub use transform::LabelSelector;
+pub use tree::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath};
+
+use load::Loader;
+use resources::Resources;
+use target::Chain;
+use value::{Map, Value};
+
+/// What to do with a directory that has no kustomization.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Generate {
+    /// Make one from all manifests in it and below, as Flux does.
+    #[default]
+    PlainDirectories,
+    /// Refuse it, as kustomize does.
+    Never,
+}
+
+/// How to build.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Bounds.
+    pub limits: Limits,
+    /// Edits laid over the root kustomization.
+    pub overlay: Overlay,
+    /// What to do with a directory that has no kustomization.
+    pub generate: Generate,
+    /// Where files may lie.
+    pub load_restrictor: LoadRestrictor,
+}
+
+/// The objects of a build, in the order in which kustomize prints them.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Build {
+    /// The objects.
+    pub objects: Vec<Object>,
+}
+
+/// One object of a build.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object {
+    value: Map,
+    source: String,
+}
+
+impl Object {
+    /// The object as a value.
+    pub fn value(&self) -> &Map {
+        &self.value
+    }
+
+    /// Where it was read, as `apps/web.yaml:3`; for a generated object, the kustomization.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// The object as JSON.
+    pub fn to_json(&self) -> serde_json::Value {
+        let entries = self.value.iter().map(|(key, value)| (key.to_string(), value.to_json()));
+        serde_json::Value::Object(entries.collect())
+    }
+
+    fn text(&self, path: &[&str]) -> &str {
+        let (first, rest) = path.split_first().unwrap_or((&"", &[]));
+        self.value.get(first).and_then(|value| value.at(rest)).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    /// Its `apiVersion`.
+    pub fn api_version(&self) -> &str {
+        self.text(&["apiVersion"])
+    }
+
+    /// Its `kind`.
+    pub fn kind(&self) -> &str {
+        self.text(&["kind"])
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.text(&["metadata", "name"])
+    }
+
+    /// Its namespace; empty for none.
+    pub fn namespace(&self) -> &str {
+        self.text(&["metadata", "namespace"])
+    }
+}
+
+impl Build {
+    /// The objects as one YAML stream, as `kustomize build` prints it.
+    pub fn to_yaml(&self) -> String {
+        let mut out = String::new();
+        for (i, object) in self.objects.iter().enumerate() {
+            if i > 0 {
+                out.push_str("---\n");
+            }
+            yaml::write_map(&mut out, &object.value);
+        }
+        out
+    }
+}
+
+/// Builds the directory at `path`.
+pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build, Error> {
+    let loader = Loader::new(tree, &options.limits, options.load_restrictor);
+    let (dir, kind) = tree::resolve(tree, path)?;
+    if kind != EntryKind::Directory {
+        return Err(TreeError::NotADirectory(dir).into());
+    }
+    let (site, mut kustomization) = match options.generate {
+        Generate::PlainDirectories => target::read_or_generate(&loader, &dir)?,
+        Generate::Never => target::read_kustomization(&loader, &dir)?,
+    };
+    options.overlay.lay_over(&mut kustomization);
+    let chain = Chain::start(dir);
+    let mut objects = target::accumulate(&loader, &chain, &site, &kustomization, Resources::default())?;
+    let finish = |step| move |message| Error::Finish { step, message };
+    transform::finish::hashes(&mut objects).map_err(finish("hash suffixes"))?;
+    transform::reference::fix(&mut objects).map_err(finish("name references"))?;
+    transform::finish::drop_local(&mut objects);
+    transform::finish::tidy(&mut objects);
+    transform::finish::sort(kustomization.sort.as_ref(), &mut objects);
+    options.overlay.mark(&mut objects);
+    let object = |resource: resource::Resource| {
+        let source = resource.source.to_string();
+        Object { value: resource.into_value(), source }
+    };
+    Ok(Build { objects: objects.into_list().into_iter().map(object).collect() })
+}

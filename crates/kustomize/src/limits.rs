@@ -1,0 +1,41 @@
+//! Bounds on what a build may read and make.
+
+/// How much a build may take. Every bound ends the build with an error that names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Bytes of one file.
+    pub file_bytes: usize,
+    /// Bytes read in all, counting a file as often as it is read.
+    pub total_bytes: usize,
+    /// How deep lists and mappings may nest.
+    pub depth: usize,
+    /// Values in one file, with aliases expanded.
+    pub nodes: usize,
+    /// Documents in one file.
+    pub documents: usize,
+    /// Objects in the build.
+    pub objects: usize,
+    /// Kustomizations that are built, counting one as often as it is used.
+    pub kustomizations: usize,
+    /// How deep bases may nest.
+    pub bases_depth: usize,
+    /// Memory of one compiled regular expression of an image or a patch target, in bytes.
+    pub regex_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            file_bytes: 32 << 20,
+            total_bytes: 256 << 20,
+            depth: 200,
+            nodes: 2_000_000,
+            documents: 20_000,
+            objects: 100_000,
+            kustomizations: 10_000,
+            bases_depth: 64,
+            regex_bytes: 1 << 20,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! What the kustomizations of one build share: the tree, the bounds, and the way from a path as written to bytes.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+
+use crate::error::Error;
+use crate::fields::Site;
+use crate::limits::Limits;
+use crate::resource::{Resource, Source};
+use crate::resources::Resources;
+use crate::tree::{EntryKind, FileTree, TreeError, TreePath, resolve};
+use crate::value::{Map, Str, Value};
+use crate::yaml::{Dialect, Document, ReadError, read_documents};
+
+/// Where the files that a kustomization names may lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LoadRestrictor {
+    /// In the directory of the kustomization and below it.
+    #[default]
+    RootOnly,
+    /// Anywhere in the tree.
+    None,
+}
+
+/// Reads files for one build and counts what it read.
+pub(crate) struct Loader<'t> {
+    pub(crate) tree: &'t dyn FileTree,
+    pub(crate) limits: &'t Limits,
+    restrictor: LoadRestrictor,
+    bytes: Cell<usize>,
+    kustomizations: Cell<usize>,
+}
+
+/// What a path of `resources` leads to.
+pub(crate) enum Found {
+    File(TreePath),
+    Directory(TreePath),
+}
+
+impl<'t> Loader<'t> {
+    pub(crate) fn new(tree: &'t dyn FileTree, limits: &'t Limits, restrictor: LoadRestrictor) -> Self {
+        Self { tree, limits, restrictor, bytes: Cell::new(0), kustomizations: Cell::new(0) }
+    }
+
+    /// Counts one more kustomization.
+    pub(crate) fn count_kustomization(&self, dir: &TreePath) -> Result<(), Error> {
+        self.kustomizations.set(self.kustomizations.get() + 1);
+        let limit = self.limits.kustomizations;
+        if self.kustomizations.get() > limit {
+            return Err(Error::Limit { place: dir.display().to_owned(), what: "kustomizations", limit });
+        }
+        Ok(())
+    }
+
+    /// Bytes of a file at a real path.
+    pub(crate) fn read(&self, path: &TreePath) -> Result<Cow<'t, [u8]>, Error> {
+        let bytes = self.tree.read(path, self.limits.file_bytes)?;
+        self.bytes.set(self.bytes.get().saturating_add(bytes.len()));
+        if self.bytes.get() > self.limits.total_bytes {
+            return Err(Error::Limit {
+                place: path.display().to_owned(),
+                what: "bytes read in all",
+                limit: self.limits.total_bytes,
+            });
+        }
+        Ok(bytes)
+    }
+
+    /// Finds what a path of a kustomization leads to, links resolved.
+    pub(crate) fn find(&self, site: &Site, field: &str, path: &str) -> Result<Found, Error> {
+        let wrap = |error: TreeError| site.error(field, error);
+        let target = site.dir.join(path).ok_or_else(|| {
+            wrap(TreeError::PathLeavesRoot { from: site.dir.clone(), path: path.to_owned() })
+        })?;
+        match resolve(self.tree, &target) {
+            Ok((path, EntryKind::File)) => Ok(Found::File(path)),
+            Ok((path, _)) => Ok(Found::Directory(path)),
+            Err(TreeError::NotFound(_)) if is_remote(path) => Err(site.error(
+                field,
+                format!("{path:?} is remote, and remote resources are off; fetch it into the source"),
+            )),
+            Err(error) => Err(wrap(error)),
+        }
+    }
+
+    /// The real path of a file that a kustomization names, checked against the load restrictor.
+    pub(crate) fn file(&self, site: &Site, field: &str, path: &str) -> Result<TreePath, Error> {
+        match self.find(site, field, path)? {
+            Found::File(file) => {
+                self.check(site, field, path, &file)?;
+                Ok(file)
+            }
+            Found::Directory(dir) => Err(site.error(field, TreeError::NotAFile(dir))),
+        }
+    }
+
+    /// Is the file where this kustomization may read?
+    pub(crate) fn check(&self, site: &Site, field: &str, path: &str, file: &TreePath) -> Result<(), Error> {
+        if self.restrictor == LoadRestrictor::None || file.is_within(&site.dir) {
+            return Ok(());
+        }
+        Err(site.error(
+            field,
+            format!("file {path:?} is not in or below the directory of the kustomization (load restrictor RootOnly)"),
+        ))
+    }
+
+    /// The documents of a file.
+    pub(crate) fn documents(&self, file: &TreePath, dialect: Dialect) -> Result<Vec<Document>, Error> {
+        let bytes = self.read(file)?;
+        read_documents(&bytes, dialect, self.limits).map_err(|error| yaml_error(file.as_str(), error))
+    }
+
+    /// The objects of a file.
+    pub(crate) fn objects(&self, file: &TreePath) -> Result<Resources, Error> {
+        let documents = self.documents(file, Dialect::Object)?;
+        let mut out = Resources::default();
+        for resource in self.objects_of(documents, file.as_str())? {
+            let file = resource.source.to_string();
+            out.append(resource).map_err(|message| Error::Object { file, message })?;
+        }
+        Ok(out)
+    }
+
+    /// The objects of documents; lists of objects become their items.
+    pub(crate) fn objects_of(&self, documents: Vec<Document>, file: &str) -> Result<Vec<Resource>, Error> {
+        let file: Str = file.into();
+        let mut out = Vec::new();
+        for document in documents {
+            let source = Source { file: file.clone(), line: document.line };
+            let mut found = Vec::new();
+            expand(document.value, &source, &mut found)?;
+            for map in found {
+                if out.len() >= self.limits.objects {
+                    return Err(Error::Limit {
+                        place: file.to_string(),
+                        what: "objects",
+                        limit: self.limits.objects,
+                    });
+                }
+                out.push(Resource::new(map, source.clone()));
+            }
+        }
+        Ok(out)
+    }
+}
+
+pub(crate) fn yaml_error(file: &str, error: ReadError) -> Error {
+    Error::Yaml { file: file.to_owned(), line: error.line, message: error.message }
+}
+
+/// Checks that a document is an object, and takes a list of objects apart.
+fn expand(value: Value, source: &Source, out: &mut Vec<Map>) -> Result<(), Error> {
+    let error = |message: String| Error::Object { file: source.to_string(), message };
+    let Value::Map(mut map) = value else {
+        return Err(error(format!("a Kubernetes object is a mapping, not {}", value.type_name())));
+    };
+    if map.is_empty() {
+        return Ok(());
+    }
+    let kind = match map.get("kind") {
+        Some(Value::String(kind)) if !kind.is_empty() => kind.clone(),
+        Some(other) if !other.is_null() => {
+            return Err(error(format!("kind must be a string, not {}", other.type_name())));
+        }
+        _ => return Err(error("not a Kubernetes object: kind is missing".into())),
+    };
+    check_metadata(&map, &kind).map_err(error)?;
+    if !kind.ends_with("List") || !map.contains_key("items") {
+        out.push(map);
+        return Ok(());
+    }
+    match map.remove("items") {
+        Some(Value::List(items)) => items.into_iter().try_for_each(|item| expand(item, source, out)),
+        None | Some(Value::Null(_)) => Ok(()),
+        Some(other) => Err(error(format!("{kind}: items must be a list, not {}", other.type_name()))),
+    }
+}
+
+fn check_metadata(map: &Map, kind: &str) -> Result<(), String> {
+    let meta = match map.get("metadata") {
+        None | Some(Value::Null(_)) => None,
+        Some(Value::Map(meta)) => Some(meta),
+        Some(other) => return Err(format!("{kind}: metadata must be a mapping, not {}", other.type_name())),
+    };
+    let name = meta.and_then(|meta| meta.get("name"));
+    match name {
+        Some(Value::Map(_) | Value::List(_)) => {
+            return Err(format!("{kind}: metadata.name must be a string"));
+        }
+        None | Some(Value::Null(_)) if !kind.ends_with("List") => {
+            return Err(format!("{kind}: metadata.name is missing"));
+        }
+        Some(Value::String(name)) if name.is_empty() => {
+            return Err(format!("{kind}: metadata.name is missing"));
+        }
+        _ => {}
+    }
+    for field in ["labels", "annotations"] {
+        match meta.and_then(|meta| meta.get(field)) {
+            None | Some(Value::Null(_) | Value::Map(_)) => {}
+            Some(other) => {
+                return Err(format!("{kind}: metadata.{field} must be a mapping, not {}", other.type_name()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Does a path that is not in the tree look like a URL or a repository?
+fn is_remote(path: &str) -> bool {
+    path.contains("://")
+        || path.starts_with("git@")
+        || path.starts_with("github.com")
+        || path.contains("?ref=")
+}

@@ -1,0 +1,67 @@
+//! The edits that a Flux Kustomization lays over the kustomization that it builds.
+
+use crate::kustomization::{Image, Kustomization, Patch};
+use crate::resource::metadata;
+use crate::resources::Resources;
+use crate::value::Value;
+
+/// Edits of the root kustomization of a build. Empty parts change nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overlay {
+    /// `targetNamespace`: replaces the namespace of the kustomization.
+    pub namespace: String,
+    /// Replaces the name prefix of the kustomization.
+    pub name_prefix: String,
+    /// Replaces the name suffix of the kustomization.
+    pub name_suffix: String,
+    /// Patches after those of the kustomization.
+    pub patches: Vec<Patch>,
+    /// Images; one with the name of an image of the kustomization takes its place.
+    pub images: Vec<Image>,
+    /// Components after those of the kustomization.
+    pub components: Vec<String>,
+    /// `commonMetadata.labels`: set in the metadata of every object, after the build.
+    pub labels: Vec<(String, String)>,
+    /// `commonMetadata.annotations`: set in the metadata of every object, after the build.
+    pub annotations: Vec<(String, String)>,
+}
+
+impl Overlay {
+    pub(crate) fn lay_over(&self, kustomization: &mut Kustomization) {
+        let texts = [
+            (&mut kustomization.namespace, &self.namespace),
+            (&mut kustomization.name_prefix, &self.name_prefix),
+            (&mut kustomization.name_suffix, &self.name_suffix),
+        ];
+        for (field, text) in texts {
+            if !text.is_empty() {
+                field.clone_from(text);
+            }
+        }
+        kustomization.patches.extend_from_slice(&self.patches);
+        kustomization.components.extend_from_slice(&self.components);
+        for image in &self.images {
+            match kustomization.images.iter_mut().find(|known| known.name == image.name) {
+                Some(known) => known.clone_from(image),
+                None => kustomization.images.push(image.clone()),
+            }
+        }
+    }
+
+    /// Sets the common labels and annotations.
+    pub(crate) fn mark(&self, objects: &mut Resources) {
+        for (field, pairs) in [("labels", &self.labels), ("annotations", &self.annotations)] {
+            if pairs.is_empty() {
+                continue;
+            }
+            for resource in objects.iter_mut() {
+                resource.edit(|object| {
+                    let map = metadata(object).get_or_insert_map(field);
+                    for (key, value) in pairs {
+                        map.insert(key.as_str(), Value::string(value.as_str()));
+                    }
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! One object of a build: its value, its ids now and before, and what generators and transformers noted about it.
+
+use std::fmt;
+
+use crate::schema;
+use crate::value::{Map, Str, Value};
+
+/// The namespace that stands for "none" in the ids of objects without one.
+const NO_NAMESPACE: &str = "_non_namespaceable_";
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Group, version and kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Gvk {
+    pub(crate) group: Str,
+    pub(crate) version: Str,
+    pub(crate) kind: Str,
+    pub(crate) cluster_scoped: bool,
+}
+
+impl Gvk {
+    pub(crate) fn new(api_version: &str, kind: &Str) -> Self {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Self {
+            cluster_scoped: schema::is_cluster_scoped(group, version, kind),
+            group: group.into(),
+            version: version.into(),
+            kind: kind.clone(),
+        }
+    }
+
+    /// The same group and version with another kind.
+    pub(crate) fn with_kind(&self, kind: &Str) -> Self {
+        let cluster_scoped = schema::is_cluster_scoped(&self.group, &self.version, kind);
+        Self { kind: kind.clone(), cluster_scoped, ..self.clone() }
+    }
+
+    /// Do the parts that are not empty agree?
+    pub(crate) fn is_selected(&self, group: &str, version: &str, kind: &str) -> bool {
+        (group.is_empty() || group == &*self.group)
+            && (version.is_empty() || version == &*self.version)
+            && (kind.is_empty() || kind == &*self.kind)
+    }
+}
+
+/// The id of an object: unique in a build.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Id {
+    pub(crate) gvk: Gvk,
+    pub(crate) name: Str,
+    /// As it counts for comparing: `default` for none, a mark of its own for objects without namespaces.
+    pub(crate) effective_namespace: Str,
+}
+
+impl Id {
+    fn new(gvk: Gvk, name: Str, namespace: &str) -> Self {
+        let effective_namespace = if gvk.cluster_scoped {
+            NO_NAMESPACE.into()
+        } else if namespace.is_empty() {
+            DEFAULT_NAMESPACE.into()
+        } else {
+            namespace.into()
+        };
+        Self { gvk, name, effective_namespace }
+    }
+}
+
+impl fmt::Display for Id {
+    /// `Deployment.apps/web in namespace prod`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.gvk.kind)?;
+        if !self.gvk.group.is_empty() {
+            write!(f, ".{}", self.gvk.group)?;
+        }
+        write!(f, "/{}", self.name)?;
+        if !self.gvk.cluster_scoped {
+            write!(f, " in namespace {}", self.effective_namespace)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a generated object does to one that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Behavior {
+    #[default]
+    Create,
+    Replace,
+    Merge,
+}
+
+/// Where an object came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// The file, from the root of the tree.
+    pub(crate) file: Str,
+    /// Its line, from 1; 0 for generated objects.
+    pub(crate) line: usize,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == 0 { write!(f, "{}", self.file) } else { write!(f, "{}:{}", self.file, self.line) }
+    }
+}
+
+/// An object on its way through a build.
+#[derive(Debug, Clone)]
+pub(crate) struct Resource {
+    value: Map,
+    id: Id,
+    /// The namespace as it stands in the object.
+    namespace: Str,
+    /// Ids that it had before, the oldest first.
+    previous: Vec<Id>,
+    pub(crate) prefixes: Vec<Str>,
+    pub(crate) suffixes: Vec<Str>,
+    pub(crate) behavior: Behavior,
+    pub(crate) needs_hash: bool,
+    pub(crate) source: Source,
+}
+
+impl Resource {
+    pub(crate) fn new(value: Map, source: Source) -> Self {
+        let (id, namespace) = read_id(&value);
+        Self {
+            value,
+            id,
+            namespace,
+            previous: Vec::new(),
+            prefixes: Vec::new(),
+            suffixes: Vec::new(),
+            behavior: Behavior::Create,
+            needs_hash: false,
+            source,
+        }
+    }
+
+    pub(crate) fn value(&self) -> &Map {
+        &self.value
+    }
+
+    pub(crate) fn into_value(self) -> Map {
+        self.value
+    }
+
+    /// The id that it has now.
+    pub(crate) fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// The namespace as written, empty for none.
+    pub(crate) fn namespace(&self) -> &Str {
+        &self.namespace
+    }
+
+    /// The id that it had first.
+    pub(crate) fn original_id(&self) -> &Id {
+        self.previous.first().unwrap_or(&self.id)
+    }
+
+    /// Earlier ids, the oldest first, without the present one.
+    pub(crate) fn previous_ids(&self) -> &[Id] {
+        &self.previous
+    }
+
+    /// All ids, the present one last.
+    pub(crate) fn all_ids(&self) -> impl Iterator<Item = &Id> {
+        self.previous.iter().chain(std::iter::once(&self.id))
+    }
+
+    /// Keeps the present id among the earlier ones.
+    pub(crate) fn store_id(&mut self) {
+        self.previous.push(self.id.clone());
+    }
+
+    /// Changes fields that are no part of the id.
+    pub(crate) fn edit<T>(&mut self, change: impl FnOnce(&mut Map) -> T) -> T {
+        change(&mut self.value)
+    }
+
+    /// Replaces the whole value, and reads the id again. Tells whether the id changed.
+    pub(crate) fn set_value(&mut self, value: Map) -> bool {
+        self.value = value;
+        self.refresh()
+    }
+
+    /// Reads the id again. Tells whether it changed.
+    pub(crate) fn refresh(&mut self) -> bool {
+        let (id, namespace) = read_id(&self.value);
+        let changed = id != self.id;
+        if id.gvk.group != self.id.gvk.group || id.gvk.version != self.id.gvk.version {
+            // Earlier ids keep their kind and take the version of today: what kustomize's notes amount to.
+            for previous in &mut self.previous {
+                previous.gvk = id.gvk.with_kind(&previous.gvk.kind);
+            }
+        }
+        (self.id, self.namespace) = (id, namespace);
+        changed
+    }
+
+    pub(crate) fn set_name(&mut self, name: &str) {
+        metadata(&mut self.value).insert("name", Value::string(name));
+        self.refresh();
+    }
+
+    pub(crate) fn set_namespace(&mut self, namespace: &str) {
+        if namespace.is_empty() {
+            if let Some(Value::Map(meta)) = self.value.get_mut("metadata") {
+                meta.remove("namespace");
+            }
+        } else {
+            metadata(&mut self.value).insert("namespace", Value::string(namespace));
+        }
+        self.refresh();
+    }
+
+    /// Labels or annotations.
+    pub(crate) fn texts(&self, field: &str) -> Option<&Map> {
+        self.value.get("metadata")?.as_map()?.get(field)?.as_map()
+    }
+
+    /// Takes over ids and notes of an object that this one stands in for.
+    pub(crate) fn inherit(&mut self, other: &Self) {
+        self.previous.clone_from(&other.previous);
+        self.prefixes.clone_from(&other.prefixes);
+        self.suffixes.clone_from(&other.suffixes);
+    }
+}
+
+/// `metadata`, made where it is missing.
+pub(crate) fn metadata(value: &mut Map) -> &mut Map {
+    value.get_or_insert_map("metadata")
+}
+
+fn read_id(value: &Map) -> (Id, Str) {
+    let text = |value: Option<&Value>| value.and_then(Value::scalar_text).unwrap_or_else(|| "".into());
+    let meta = value.get("metadata").and_then(Value::as_map);
+    let namespace = text(meta.and_then(|meta| meta.get("namespace")));
+    let name = text(meta.and_then(|meta| meta.get("name")));
+    let gvk = Gvk::new(&text(value.get("apiVersion")), &text(value.get("kind")));
+    (Id::new(gvk, name, &namespace), namespace)
+}

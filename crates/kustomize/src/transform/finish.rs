@@ -1,0 +1,230 @@
+//! What is done once, over all objects: hash suffixes, objects that stay local, the order.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::kustomization::SortOptions;
+use crate::resource::{Id, Resource};
+use crate::resources::Resources;
+use crate::value::{Map, Value};
+
+/// Adds the hash of their content to the names of generated objects.
+pub(crate) fn hashes(objects: &mut Resources) -> Result<(), String> {
+    if !objects.iter().any(|resource| resource.needs_hash) {
+        return Ok(());
+    }
+    for resource in objects.list_mut().iter_mut().filter(|resource| resource.needs_hash) {
+        let hash = hash(resource);
+        resource.store_id();
+        let name = format!("{}-{hash}", resource.id().name);
+        resource.set_name(&name);
+    }
+    objects.check_unique()
+}
+
+/// The first ten digits of the SHA-256 of the content as JSON, with letters that spell nothing.
+fn hash(resource: &Resource) -> String {
+    let object = resource.value();
+    let mut json = String::from("{");
+    let secret = &*resource.id().gvk.kind == "Secret";
+    let map = |name: &str| object.get(name).and_then(Value::as_map);
+    if !secret && let Some(binary) = map("binaryData") {
+        json.push_str("\"binaryData\":");
+        go_json_map(&mut json, binary);
+        json.push(',');
+    }
+    json.push_str("\"data\":");
+    match object.get("data") {
+        Some(value) => go_json(&mut json, value),
+        None => json.push_str("\"\""),
+    }
+    json.push_str(",\"kind\":");
+    go_json_text(&mut json, &resource.id().gvk.kind);
+    // kustomize means the name here and looks for a field called "metadata/name", which no object has.
+    json.push_str(",\"name\":\"\"");
+    if secret {
+        if let Some(texts) = map("stringData") {
+            json.push_str(",\"stringData\":");
+            go_json_map(&mut json, texts);
+        }
+        json.push_str(",\"type\":");
+        go_json_text(&mut json, object.get("type").and_then(Value::as_str).unwrap_or_default());
+    }
+    json.push('}');
+    let digest = Sha256::digest(json.as_bytes());
+    let mut hex = String::with_capacity(10);
+    for byte in digest.iter().take(5) {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+    }
+    let swap = |c| match c {
+        '0' => 'g',
+        '1' => 'h',
+        '3' => 'k',
+        'a' => 'm',
+        'e' => 't',
+        c => c,
+    };
+    hex.chars().map(swap).collect()
+}
+
+/// JSON as Go writes it: `<`, `>`, `&` and the two line separators of Unicode are escaped.
+fn go_json(out: &mut String, value: &Value) {
+    match value {
+        Value::String(text) => go_json_text(out, text),
+        Value::Map(map) => go_json_map(out, map),
+        Value::List(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                go_json(out, item);
+            }
+            out.push(']');
+        }
+        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{}", value.to_json());
+        }
+    }
+}
+
+fn go_json_map(out: &mut String, map: &Map) {
+    out.push('{');
+    for (i, (key, value)) in map.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        go_json_text(out, key);
+        out.push(':');
+        go_json(out, value);
+    }
+    out.push('}');
+}
+
+fn go_json_text(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\x1f' => {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+/// Removes annotations that are there and empty, from objects that kustomize kept notes in.
+pub(crate) fn tidy(objects: &mut Resources) {
+    for resource in objects.iter_mut() {
+        if resource.previous_ids().is_empty() && !resource.needs_hash {
+            continue;
+        }
+        let empty = |value: &Value| value.is_null() || value.as_map().is_some_and(Map::is_empty);
+        let meta = resource.value().get("metadata").and_then(Value::as_map);
+        if meta.and_then(|meta| meta.get("annotations")).is_some_and(empty) {
+            resource.edit(|object| crate::resource::metadata(object).remove("annotations"));
+        }
+    }
+}
+
+/// Drops objects that say they are configuration of a tool.
+pub(crate) fn drop_local(objects: &mut Resources) {
+    let local = |resource: &Resource| {
+        let mark = resource.texts("annotations").and_then(|map| map.get("config.kubernetes.io/local-config"));
+        mark.is_some_and(|value| value.as_str() != Some("false"))
+    };
+    if objects.iter().any(local) {
+        objects.list_mut().retain(|resource| !local(resource));
+    }
+}
+
+const FIRST: [&str; 22] = [
+    "Namespace",
+    "ResourceQuota",
+    "StorageClass",
+    "CustomResourceDefinition",
+    "ServiceAccount",
+    "PodSecurityPolicy",
+    "Role",
+    "ClusterRole",
+    "RoleBinding",
+    "ClusterRoleBinding",
+    "ConfigMap",
+    "Secret",
+    "Endpoints",
+    "Service",
+    "LimitRange",
+    "PriorityClass",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Deployment",
+    "StatefulSet",
+    "CronJob",
+    "PodDisruptionBudget",
+];
+const LAST: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+
+/// Puts the objects in the order of `sortOptions`; without them, in the legacy order.
+pub(crate) fn sort(options: Option<&SortOptions>, objects: &mut Resources) {
+    let (first, last): (Vec<&str>, Vec<&str>) = match options {
+        Some(SortOptions::Fifo) => return,
+        Some(SortOptions::Legacy(Some((first, last)))) => {
+            (first.iter().map(String::as_str).collect(), last.iter().map(String::as_str).collect())
+        }
+        Some(SortOptions::Legacy(None)) | None => (FIRST.to_vec(), LAST.to_vec()),
+    };
+    let mut ranks: HashMap<&str, i64> = HashMap::new();
+    for (i, kind) in first.iter().rev().enumerate() {
+        ranks.entry(kind).or_insert(-1 - i64::try_from(i).unwrap_or(i64::MAX));
+    }
+    for (i, kind) in last.iter().enumerate() {
+        ranks.insert(kind, 1 + i64::try_from(i).unwrap_or(i64::MAX));
+    }
+    let mut list: Vec<(SortKey, Resource)> = std::mem::take(objects.list_mut())
+        .into_iter()
+        .map(|resource| {
+            (SortKey::new(&resource, ranks.get(&*resource.id().gvk.kind).copied().unwrap_or(0)), resource)
+        })
+        .collect();
+    list.sort_by(|a, b| a.0.cmp(&b.0));
+    *objects.list_mut() = list.into_iter().map(|(_, resource)| resource).collect();
+}
+
+/// Rank of the kind, then texts as kustomize compares them.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct SortKey {
+    rank: i64,
+    gvk: String,
+    id: String,
+}
+
+impl SortKey {
+    fn new(resource: &Resource, rank: i64) -> Self {
+        let Id { gvk, name, .. } = resource.id();
+        let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { text.to_owned() };
+        let (group, version, kind) = (&gvk.group, &gvk.version, &gvk.kind);
+        Self {
+            rank,
+            gvk: [or(group, "~G"), or(version, "~V"), or(kind, "~K")].join("_"),
+            id: [
+                [or(kind, "[noKind]"), or(version, "[noVer]"), or(group, "[noGrp]")].join("."),
+                or(resource.namespace(), "~X"),
+                or(name, "~N"),
+            ]
+            .join("|"),
+        }
+    }
+}

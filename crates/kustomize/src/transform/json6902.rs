@@ -1,0 +1,208 @@
+//! JSON patches (RFC 6902), with the negative indices that kustomize's library allows.
+
+use crate::value::{NullForm, Value};
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Operation {
+    op: Op,
+    path: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Op {
+    Add(Value),
+    Remove,
+    Replace(Value),
+    Move(String),
+    Copy(String),
+    Test(Value),
+}
+
+/// Reads a patch.
+pub(super) fn parse(operations: &[Value]) -> Result<Vec<Operation>, String> {
+    operations
+        .iter()
+        .enumerate()
+        .map(|(i, value)| one(value).map_err(|message| format!("operation {i}: {message}")))
+        .collect()
+}
+
+fn one(value: &Value) -> Result<Operation, String> {
+    let Value::Map(map) = value else {
+        return Err(format!("a mapping is needed, not {}", value.type_name()));
+    };
+    let text = |key: &str| {
+        let value = map.get(key).ok_or_else(|| format!("{key} is missing"))?;
+        value.as_str().map(str::to_owned).ok_or_else(|| format!("{key} must be a string"))
+    };
+    let value = || map.get("value").cloned().unwrap_or(Value::Null(NullForm::Written));
+    let op = match text("op")?.as_str() {
+        "add" => Op::Add(value()),
+        "remove" => Op::Remove,
+        "replace" => Op::Replace(value()),
+        "move" => Op::Move(text("from")?),
+        "copy" => Op::Copy(text("from")?),
+        "test" => Op::Test(value()),
+        other => return Err(format!("op {other:?} is not one of add, remove, replace, move, copy, test")),
+    };
+    Ok(Operation { op, path: text("path")? })
+}
+
+/// Applies a patch.
+pub(super) fn apply(operations: &[Operation], target: &mut Value) -> Result<(), String> {
+    for (i, operation) in operations.iter().enumerate() {
+        step(operation, target)
+            .map_err(|message| format!("operation {i} ({}): {message}", operation.path))?;
+    }
+    Ok(())
+}
+
+fn step(operation: &Operation, target: &mut Value) -> Result<(), String> {
+    let path = operation.path.as_str();
+    match &operation.op {
+        Op::Add(value) => add(target, path, value.clone()),
+        Op::Remove => remove(target, path).map(drop),
+        Op::Replace(value) => {
+            *find(target, path)? = value.clone();
+            Ok(())
+        }
+        Op::Move(from) => {
+            let value = remove(target, from)?;
+            add(target, path, value)
+        }
+        Op::Copy(from) => {
+            let value = find(target, from)?.clone();
+            add(target, path, value)
+        }
+        Op::Test(wanted) => {
+            let wanted = wanted.to_json();
+            match find(target, path) {
+                Ok(found) if found.to_json() == wanted => Ok(()),
+                Err(_) if wanted.is_null() => Ok(()),
+                Ok(found) => Err(format!("test failed: found {}, not {wanted}", found.to_json())),
+                Err(message) => Err(format!("test failed: {message}")),
+            }
+        }
+    }
+}
+
+fn unescape(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
+/// The parent of a path and the last part.
+fn parent<'v>(target: &'v mut Value, path: &str) -> Result<(&'v mut Value, String), String> {
+    let Some((above, last)) = path.rsplit_once('/') else {
+        return Err("a path starts with '/'".into());
+    };
+    Ok((find(target, above)?, unescape(last)))
+}
+
+fn find<'v>(target: &'v mut Value, path: &str) -> Result<&'v mut Value, String> {
+    if path.is_empty() {
+        return Ok(target);
+    }
+    let Some(parts) = path.strip_prefix('/') else {
+        return Err("a path starts with '/'".into());
+    };
+    let mut at = target;
+    for part in parts.split('/') {
+        let part = unescape(part);
+        at = match at {
+            Value::Map(map) => map.get_mut(&part).ok_or_else(|| format!("there is no {part:?}"))?,
+            Value::List(items) => {
+                let i = index(&part, items.len())?;
+                &mut items[i]
+            }
+            other => return Err(format!("there is no {part:?} in {}", other.type_name())),
+        };
+    }
+    Ok(at)
+}
+
+/// An index of a list that must be there; negative ones count from the end.
+fn index(part: &str, len: usize) -> Result<usize, String> {
+    let outside = || format!("index {part} is outside of a list of {len}");
+    let number: i64 = part.parse().map_err(|_| format!("{part:?} is no index of a list"))?;
+    let from_end = usize::try_from(number.unsigned_abs()).map_err(|_| outside())?;
+    let i = if number < 0 { len.checked_sub(from_end).ok_or_else(outside)? } else { from_end };
+    if i < len { Ok(i) } else { Err(outside()) }
+}
+
+fn add(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
+    if path.is_empty() {
+        *target = value;
+        return Ok(());
+    }
+    let (above, last) = parent(target, path)?;
+    match above {
+        Value::Map(map) => {
+            map.insert(last, value);
+            Ok(())
+        }
+        Value::List(items) => {
+            // One more place than there are items; -1 is the end.
+            let i = if last == "-" { items.len() } else { index(&last, items.len() + 1)? };
+            items.insert(i, value);
+            Ok(())
+        }
+        other => Err(format!("there is no {last:?} in {}", other.type_name())),
+    }
+}
+
+fn remove(target: &mut Value, path: &str) -> Result<Value, String> {
+    let (above, last) = parent(target, path)?;
+    match above {
+        Value::Map(map) => map.remove(&last).ok_or_else(|| format!("there is no {last:?}")),
+        Value::List(items) => {
+            let i = index(&last, items.len())?;
+            Ok(items.remove(i))
+        }
+        other => Err(format!("there is no {last:?} in {}", other.type_name())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(target: &serde_json::Value, patch: &serde_json::Value) -> Result<serde_json::Value, String> {
+        let mut value = Value::from_json(target);
+        let Value::List(patch) = Value::from_json(patch) else { return Err("no list".into()) };
+        apply(&parse(&patch)?, &mut value)?;
+        Ok(value.to_json())
+    }
+
+    #[test]
+    fn operations() {
+        use serde_json::json;
+        let target = || json!({"a": [1, 2], "b/c": {"d": 1}});
+        let cases = [
+            (json!([{"op": "add", "path": "/a/-", "value": 3}]), json!({"a": [1, 2, 3], "b/c": {"d": 1}})),
+            (json!([{"op": "add", "path": "/a/0", "value": 0}]), json!({"a": [0, 1, 2], "b/c": {"d": 1}})),
+            (
+                json!([{"op": "replace", "path": "/b~1c/d", "value": "x"}]),
+                json!({"a": [1, 2], "b/c": {"d": "x"}}),
+            ),
+            (json!([{"op": "remove", "path": "/a/-1"}]), json!({"a": [1], "b/c": {"d": 1}})),
+            (json!([{"op": "move", "from": "/a", "path": "/z"}]), json!({"z": [1, 2], "b/c": {"d": 1}})),
+            (json!([{"op": "test", "path": "/a/0", "value": 1}]), target()),
+        ];
+        for (patch, want) in cases {
+            assert_eq!(run(&target(), &patch).unwrap(), want, "{patch}");
+        }
+        for patch in [
+            json!([{"op": "remove", "path": "/none"}]),
+            json!([{"op": "replace", "path": "/none", "value": 1}]),
+            json!([{"op": "add", "path": "/none/x", "value": 1}]),
+            json!([{"op": "add", "path": "/a/9", "value": 1}]),
+            json!([{"op": "test", "path": "/a/0", "value": 2}]),
+            json!([{"op": "frob", "path": "/a"}]),
+            json!([{"op": "add"}]),
+            json!(["x"]),
+        ] {
+            assert!(run(&target(), &patch).is_err(), "{patch}");
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! Strategic merge of a patch into an object, as kustomize does it.
+//!
+//! It differs from the API server's: new elements of a list come first, a null in the patch takes a field away also where
+//! the patch adds what is around it, and the whole object is walked, so that empty nulls in it vanish too.
+
+mod ports;
+
+use std::collections::HashMap;
+
+use crate::schema::{Field, Type};
+use crate::value::{Map, NullForm, Str, Value};
+
+const DIRECTIVE: &str = "$patch";
+
+/// Lists that merge by several keys are compared pair by pair up to this length; longer ones must agree in all keys.
+const MAX_PAIRWISE: usize = 512;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Directive {
+    Merge,
+    Replace,
+    Delete,
+}
+
+/// Merges; `None` where nothing is left.
+pub(super) fn merge(target: Value, patch: Value, of: Type) -> Result<Option<Value>, String> {
+    walk(Some(target), Some(patch), Field { merge_keys: None, of })
+}
+
+fn walk(target: Option<Value>, patch: Option<Value>, field: Field) -> Result<Option<Value>, String> {
+    let shape = [&target, &patch].into_iter().flatten().find(|value| !value.is_null());
+    match shape {
+        None | Some(Value::Map(_)) => walk_map(target, patch, field.of),
+        Some(Value::List(_)) => match field.merge_keys {
+            Some(keys) => walk_list(target, patch, keys, field.of),
+            None => Ok(match patch {
+                Some(Value::Null(_)) => None,
+                Some(patch @ Value::List(_)) => Some(patch),
+                Some(other) => return Err(mismatch("a list", &other)),
+                None => target,
+            }),
+        },
+        Some(_) => match patch {
+            Some(Value::Null(_)) => Ok(None),
+            Some(other @ (Value::Map(_) | Value::List(_))) => Err(mismatch("a scalar", &other)),
+            Some(patch) => Ok(Some(patch)),
+            None => Ok(target),
+        },
+    }
+}
+
+fn mismatch(wanted: &str, found: &Value) -> String {
+    format!("the patch has {} where the object has {wanted}", found.type_name())
+}
+
+/// Takes the directive out of a mapping of a patch.
+fn directive(patch: &mut Map) -> Result<Directive, String> {
+    match patch.get(DIRECTIVE) {
+        None => Ok(Directive::Merge),
+        Some(Value::String(text)) => {
+            let found = match &**text {
+                "merge" => Directive::Merge,
+                "replace" => Directive::Replace,
+                "delete" => Directive::Delete,
+                other => return Err(format!("unknown {DIRECTIVE} directive {other:?}")),
+            };
+            patch.remove(DIRECTIVE);
+            Ok(found)
+        }
+        Some(other) => Err(format!("{DIRECTIVE} must be a string, not {}", other.type_name())),
+    }
+}
+
+fn walk_map(target: Option<Value>, patch: Option<Value>, of: Type) -> Result<Option<Value>, String> {
+    let (target, patch) = match (target, patch) {
+        // Nothing there yet: the patch is taken over, and walked over itself, so that its directives and nulls work.
+        (None | Some(Value::Null(_)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
+            Directive::Delete => return Ok(None),
+            Directive::Merge | Directive::Replace => (patch.clone(), Some(patch)),
+        },
+        (Some(Value::Null(NullForm::Written)), None) => return Ok(Some(Value::Null(NullForm::Written))),
+        (None | Some(Value::Null(_)), None | Some(Value::Null(_))) => return Ok(None),
+        (Some(Value::Map(_)), Some(Value::Null(_))) => return Ok(None),
+        (Some(Value::Map(target)), None) => (target, None),
+        (Some(Value::Map(target)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
+            Directive::Delete => return Ok(None),
+            Directive::Replace => (patch.clone(), Some(patch)),
+            Directive::Merge => (target, Some(patch)),
+        },
+        (_, Some(other)) | (Some(other), None) => return Err(mismatch("a mapping", &other)),
+    };
+    walk_entries(target, patch, of).map(|map| Some(Value::Map(map)))
+}
+
+/// Both maps are sorted: one pass over the two.
+fn walk_entries(target: Map, patch: Option<Map>, of: Type) -> Result<Map, String> {
+    let mut out: Vec<(Str, Value)> = Vec::with_capacity(target.len());
+    let mut left = target.into_entries().into_iter().peekable();
+    let mut right = patch.unwrap_or_default().into_entries().into_iter().peekable();
+    loop {
+        let order = match (left.peek(), right.peek()) {
+            (None, None) => break,
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (Some((a, _)), Some((b, _))) => a.cmp(b),
+        };
+        let a = if order.is_le() { left.next() } else { None };
+        let b = if order.is_ge() { right.next() } else { None };
+        let (key, a, b) = match (a, b) {
+            (Some((key, a)), b) => (key, Some(a), b.map(|(_, b)| b)),
+            (None, Some((key, b))) => (key, None, Some(b)),
+            (None, None) => break,
+        };
+        let field = of.field(&key);
+        // Below a type without lists that merge, what the patch does not touch can only lose empty nulls.
+        let merged = walk(a, b, field).map_err(|message| {
+            if message.starts_with("in ") {
+                message.replacen("in ", &format!("in {key}."), 1)
+            } else {
+                format!("in {key}: {message}")
+            }
+        })?;
+        if let Some(value) = merged {
+            out.push((key, value));
+        }
+    }
+    Ok(Map::from_sorted(out))
+}
+
+fn walk_list(
+    target: Option<Value>,
+    patch: Option<Value>,
+    keys: &'static [&'static str],
+    of: Type,
+) -> Result<Option<Value>, String> {
+    let (target, patch) = match (target, patch) {
+        (None | Some(Value::Null(_)), Some(Value::List(patch))) => (patch.clone(), patch),
+        (Some(Value::List(_)), Some(Value::Null(_))) => return Ok(None),
+        (Some(Value::List(target)), None) => (target, Vec::new()),
+        (Some(Value::List(target)), Some(Value::List(mut patch))) => match list_directive(&mut patch)? {
+            Directive::Delete => return Ok(None),
+            Directive::Replace => (patch.clone(), patch),
+            Directive::Merge => (target, patch),
+        },
+        (_, Some(other)) | (Some(other), None) => return Err(mismatch("a list", &other)),
+        (None, None) => return Ok(None),
+    };
+    if keys.is_empty() {
+        return Ok(Some(Value::List(union(patch, target))));
+    }
+    let items = if keys.len() > 1 && target.len() + patch.len() <= MAX_PAIRWISE {
+        ports::join(target, patch, keys, of)?
+    } else {
+        join(target, patch, keys, of)?
+    };
+    Ok(Some(Value::List(items)))
+}
+
+/// An element of a list that is nothing but `$patch: …` is for the whole list.
+fn list_directive(patch: &mut Vec<Value>) -> Result<Directive, String> {
+    let alone = |item: &Value| item.as_map().is_some_and(|map| map.len() == 1 && map.contains_key(DIRECTIVE));
+    let Some(at) = patch.iter().position(alone) else { return Ok(Directive::Merge) };
+    match patch.remove(at) {
+        Value::Map(mut map) => directive(&mut map),
+        _ => Ok(Directive::Merge),
+    }
+}
+
+/// A list of scalars as a set: those of the patch first.
+fn union(patch: Vec<Value>, target: Vec<Value>) -> Vec<Value> {
+    let mut seen = std::collections::HashSet::new();
+    patch
+        .into_iter()
+        .chain(target)
+        .filter(|value| value.scalar_text().is_none_or(|text| seen.insert(text)))
+        .collect()
+}
+
+/// The values of the merge keys of an element; `None` for one that has none of them.
+fn key_of(item: &Value, keys: &[&str]) -> Option<Vec<Option<Str>>> {
+    let map = item.as_map()?;
+    let values: Vec<_> = keys.iter().map(|key| map.get(key).and_then(Value::scalar_text)).collect();
+    values.iter().any(Option::is_some).then_some(values)
+}
+
+/// Joins two lists by key. Elements of the patch come first, in their order; then the rest of the object's.
+fn join(target: Vec<Value>, patch: Vec<Value>, keys: &[&str], of: Type) -> Result<Vec<Value>, String> {
+    let element = Field { merge_keys: None, of };
+    let mut slots: Vec<(Option<Value>, Option<Value>)> = Vec::with_capacity(target.len() + patch.len());
+    let mut by_key: HashMap<Vec<Option<Str>>, usize> = HashMap::new();
+    let mut loose = Vec::new();
+    for (item, from_patch) in
+        patch.into_iter().map(|item| (item, true)).chain(target.into_iter().map(|item| (item, false)))
+    {
+        let Some(key) = key_of(&item, keys) else {
+            // kustomize finds no way to apply an element without its key, and leaves it out.
+            if !from_patch {
+                loose.push(item);
+            }
+            continue;
+        };
+        let at = *by_key.entry(key).or_insert_with(|| {
+            slots.push((None, None));
+            slots.len() - 1
+        });
+        let slot = if from_patch { &mut slots[at].1 } else { &mut slots[at].0 };
+        // Of several elements with one key the first is patched, and the last of the object's own stays.
+        match slot {
+            None => *slot = Some(item),
+            Some(_) if from_patch => {}
+            Some(kept) => *kept = item,
+        }
+    }
+    let mut out = Vec::with_capacity(slots.len() + loose.len());
+    for (target, patch) in slots {
+        match walk(target, patch, element)? {
+            Some(Value::Map(map)) if map.is_empty() => {}
+            Some(value) => out.push(value),
+            None => {}
+        }
+    }
+    out.append(&mut loose);
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+
+    fn run(target: &Json, patch: &Json) -> Result<Json, String> {
+        let of = Type::of_object("apps/v1", "Deployment");
+        let merged = merge(Value::from_json(target), Value::from_json(patch), of)?;
+        Ok(merged.map_or(Json::Null, |value| value.to_json()))
+    }
+
+    fn pod(spec: &Json) -> Json {
+        json!({"spec": {"template": {"spec": spec}}})
+    }
+
+    #[test]
+    fn containers_merge_by_name_and_new_ones_come_first() {
+        let merged = run(
+            &pod(
+                &json!({"containers": [{"name": "a", "image": "a:1", "env": [{"name": "X", "value": "1"}]}]}),
+            ),
+            &pod(
+                &json!({"containers": [{"name": "b"}, {"name": "a", "env": [{"name": "Y", "value": "2"}]}]}),
+            ),
+        );
+        let env = json!([{"name": "Y", "value": "2"}, {"name": "X", "value": "1"}]);
+        let want = pod(&json!({"containers": [{"name": "b"}, {"name": "a", "image": "a:1", "env": env}]}));
+        assert_eq!(merged.unwrap(), want);
+    }
+
+    #[test]
+    fn directives() {
+        let target = || {
+            pod(
+                &json!({"containers": [{"name": "a"}, {"name": "b"}], "volumes": [{"name": "v", "emptyDir": {}}]}),
+            )
+        };
+        let delete =
+            run(&target(), &pod(&json!({"containers": [{"name": "a", "$patch": "delete"}]}))).unwrap();
+        assert_eq!(delete["spec"]["template"]["spec"]["containers"], json!([{"name": "b"}]));
+        let replace =
+            run(&target(), &pod(&json!({"containers": [{"name": "c"}, {"$patch": "replace"}]}))).unwrap();
+        assert_eq!(replace["spec"]["template"]["spec"]["containers"], json!([{"name": "c"}]));
+        let gone = run(&target(), &pod(&json!({"volumes": null}))).unwrap();
+        assert_eq!(gone["spec"]["template"]["spec"].get("volumes"), None);
+        assert_eq!(run(&target(), &json!({"$patch": "delete"})).unwrap(), Json::Null);
+        assert!(run(&target(), &json!({"spec": {"$patch": "frob"}})).is_err());
+    }
+
+    #[test]
+    fn nulls_in_what_is_added_vanish() {
+        let merged = run(&json!({"a": 1}), &json!({"b": {"c": null, "d": {"e": 1}}})).unwrap();
+        assert_eq!(merged, json!({"a": 1, "b": {"d": {"e": 1}}}));
+    }
+
+    #[test]
+    fn wrong_shapes_are_named() {
+        let error =
+            run(&json!({"spec": {"replicas": 1}}), &json!({"spec": {"replicas": {"x": 1}}})).unwrap_err();
+        assert_eq!(error, "in spec.replicas: the patch has a mapping where the object has a scalar");
+    }
+}

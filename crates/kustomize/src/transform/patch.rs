@@ -1,0 +1,225 @@
+//! Patches of a kustomization: which kind they are, which objects they are for, and applying them.
+
+use crate::error::Error;
+use crate::fields::Site;
+use crate::kustomization::Patch;
+use crate::limits::Limits;
+use crate::load::{Loader, yaml_error};
+use crate::resource::{Id, Resource};
+use crate::resources::Resources;
+use crate::schema::Type;
+use crate::value::{Map, Str, Value};
+use crate::yaml::{Dialect, Document, ReadError, read_documents};
+
+use super::json6902::{self, Operation};
+use super::merge;
+use super::select::Matcher;
+
+/// `patchesStrategicMerge`: each entry is a file, or a patch itself.
+pub(super) fn strategic_merge_files(
+    loader: &Loader<'_>,
+    site: &Site,
+    entries: &[String],
+    objects: &mut Resources,
+) -> Result<(), Error> {
+    for (i, entry) in entries.iter().enumerate() {
+        let field = format!("patchesStrategicMerge[{i}]");
+        let inline = if entry.contains('\n') || entry.contains(": ") {
+            read_documents(entry.as_bytes(), Dialect::Patch, loader.limits).ok()
+        } else {
+            None
+        };
+        let (documents, name) = match inline {
+            Some(documents) if documents.iter().all(|d| matches!(d.value, Value::Map(_))) => {
+                (documents, format!("{field} in {}", site.dir.display()))
+            }
+            _ => {
+                let file = loader.file(site, &field, entry)?;
+                (loader.documents(&file, Dialect::Patch)?, file.to_string())
+            }
+        };
+        let patches = loader.objects_of(documents, &name)?;
+        if patches.is_empty() {
+            return Err(site.error(field, "the patch is empty"));
+        }
+        for patch in &patches {
+            by_id(patch, Allow::default(), objects).map_err(|message| site.error(&field, message))?;
+        }
+    }
+    Ok(())
+}
+
+/// What a patch may change besides the rest.
+#[derive(Debug, Clone, Copy, Default)]
+struct Allow {
+    name: bool,
+    kind: bool,
+}
+
+/// An entry of `patches` or `patchesJson6902`.
+pub(super) fn apply(
+    loader: &Loader<'_>,
+    site: &Site,
+    field: &str,
+    patch: &Patch,
+    objects: &mut Resources,
+) -> Result<(), Error> {
+    let error = |message: String| site.error(field, message);
+    let (documents, name) = read(loader, site, field, patch)?;
+    if documents.is_empty() {
+        // A file with nothing in it is no patch, and no mistake for kustomize.
+        return Ok(());
+    }
+    let matcher = patch.target.as_ref().map(|target| Matcher::new(target, loader.limits.regex_bytes));
+    let matcher = matcher.transpose().map_err(error)?;
+    if let [Document { value: Value::List(operations), line }] = documents.as_slice() {
+        let operations = json6902::parse(operations).map_err(|message| {
+            error(if name.is_empty() { message } else { format!("{name}:{line}: {message}") })
+        })?;
+        let matcher = matcher.ok_or_else(|| error("a JSON 6902 patch needs a target".into()))?;
+        return json_patch(&operations, &matcher, objects).map_err(error);
+    }
+    let name = if name.is_empty() { format!("{field} in {}", site.dir.display()) } else { name };
+    let allow = Allow { name: patch.allow_name_change, kind: patch.allow_kind_change };
+    let Some(matcher) = matcher else {
+        let patches = loader.objects_of(documents, &name)?;
+        return patches.iter().try_for_each(|patch| by_id(patch, allow, objects)).map_err(error);
+    };
+    let patches = loader.objects_of(documents, &name)?;
+    let [patch] = patches.as_slice() else {
+        return Err(error("one strategic merge patch is needed where there is a target, not several".into()));
+    };
+    let selected = matcher.select(objects);
+    for at in selected.iter().copied() {
+        // The patch takes the group and version of its target.
+        let mut patch = patch.value().clone();
+        if let Some(version) = objects.get(at).value().get("apiVersion") {
+            patch.insert("apiVersion", version.clone());
+        }
+        merge_into(at, patch, allow, objects).map_err(error)?;
+    }
+    drop_deleted(objects);
+    Ok(())
+}
+
+fn read(
+    loader: &Loader<'_>,
+    site: &Site,
+    field: &str,
+    patch: &Patch,
+) -> Result<(Vec<Document>, String), Error> {
+    match (&patch.path, &patch.patch) {
+        (Some(_), Some(_)) => Err(site.error(field, "path and patch cannot both be there")),
+        (None, None) => Err(site.error(field, "path or patch is missing")),
+        (Some(path), None) => {
+            let file = loader.file(site, &format!("{field}.path"), path)?;
+            let documents = patch_documents(&loader.read(&file)?, loader.limits);
+            let documents = documents.map_err(|error| yaml_error(file.as_str(), error))?;
+            Ok((documents, file.to_string()))
+        }
+        (None, Some(text)) => {
+            let documents = patch_documents(text.as_bytes(), loader.limits);
+            let place = format!("{field}.patch in {:?}", site.dir.display());
+            documents.map(|documents| (documents, String::new())).map_err(|error| yaml_error(&place, error))
+        }
+    }
+}
+
+/// A strategic merge patch is read as an object, and a JSON patch as a kustomization.
+fn patch_documents(bytes: &[u8], limits: &Limits) -> Result<Vec<Document>, ReadError> {
+    let documents = read_documents(bytes, Dialect::Patch, limits)?;
+    if matches!(documents.as_slice(), [Document { value: Value::List(_), .. }]) {
+        return read_documents(bytes, Dialect::Kustomization, limits);
+    }
+    Ok(documents)
+}
+
+fn json_patch(operations: &[Operation], matcher: &Matcher, objects: &mut Resources) -> Result<(), String> {
+    for at in matcher.select(objects) {
+        let resource = objects.get_mut(at);
+        let id = resource.id().clone();
+        resource.store_id();
+        let mut value = Value::Map(resource.edit(std::mem::take));
+        json6902::apply(operations, &mut value).map_err(|message| format!("{id}: {message}"))?;
+        let Value::Map(map) = value else {
+            return Err(format!("{id}: the patch makes it {}", value.type_name()));
+        };
+        resource.set_value(map);
+        // Its present id is one of its ids from now on, changed or not.
+        objects.ids_changed();
+    }
+    drop_deleted(objects);
+    Ok(())
+}
+
+/// A strategic merge patch for the object that it names.
+fn by_id(patch: &Resource, allow: Allow, objects: &mut Resources) -> Result<(), String> {
+    let id: &Id = patch.original_id();
+    let at = match objects.by_any_id(id) {
+        [at] => *at,
+        [] => return Err(format!("no object matches the strategic merge patch for {id} ({})", patch.source)),
+        _ => {
+            return Err(format!(
+                "several objects match the strategic merge patch for {id} ({})",
+                patch.source
+            ));
+        }
+    };
+    if merge_into(at, patch.value().clone(), allow, objects)? {
+        drop_deleted(objects);
+    }
+    Ok(())
+}
+
+/// Merges a patch into one object. Tells whether nothing is left of it; the caller drops it then.
+fn merge_into(at: usize, patch: Map, allow: Allow, objects: &mut Resources) -> Result<bool, String> {
+    let resource = objects.get_mut(at);
+    let id = resource.id().clone();
+    let (name, namespace, kind) = (id.name.clone(), resource.namespace().clone(), id.gvk.kind.clone());
+    let text = |key: &str| resource.value().get(key).and_then(Value::as_str).unwrap_or_default();
+    let of = Type::of_object(text("apiVersion"), text("kind"));
+    if allow.name || allow.kind {
+        resource.store_id();
+    }
+    let value = resource.edit(std::mem::take);
+    let merged = merge::merge(Value::Map(value), Value::Map(patch), of)
+        .map_err(|message| format!("{id}: {message}"))?;
+    let changed = match merged {
+        Some(Value::Map(mut map)) if !map.is_empty() => {
+            restore(&mut map, (!allow.name).then_some(&name), (!allow.kind).then_some(&kind), &namespace);
+            resource.set_value(map)
+        }
+        // Left empty, and dropped by the caller.
+        _ => {
+            resource.set_value(Map::new());
+            true
+        }
+    };
+    if changed || allow.name || allow.kind {
+        objects.ids_changed();
+    }
+    Ok(objects.get(at).value().is_empty())
+}
+
+/// A patch must not rename its object: name, kind and namespace are put back.
+fn restore(map: &mut Map, name: Option<&Str>, kind: Option<&Str>, namespace: &Str) {
+    if let Some(kind) = kind {
+        map.insert("kind", Value::String(kind.clone()));
+    }
+    let meta = map.get_or_insert_map("metadata");
+    if let Some(name) = name {
+        meta.insert("name", Value::String(name.clone()));
+    }
+    if namespace.is_empty() {
+        meta.remove("namespace");
+    } else {
+        meta.insert("namespace", Value::String(namespace.clone()));
+    }
+}
+
+/// Objects that a patch left empty are gone.
+fn drop_deleted(objects: &mut Resources) {
+    if objects.iter().any(|resource| resource.value().is_empty()) {
+        objects.list_mut().retain(|resource| !resource.value().is_empty());
+    }
+}

@@ -1,0 +1,321 @@
+//! The tree of values that a build works on.
+//!
+//! It is what YAML means to kustomize once comments, styles and anchors are gone. Keys are kept sorted by their bytes:
+//! lookups are binary searches, two maps merge in one pass, and the hash of a generated object needs that order anyway.
+//! Strings are shared, so that copying an object (a base that two overlays use, an alias) copies pointers.
+
+use std::sync::Arc;
+
+/// A shared, immutable string.
+pub type Str = Arc<str>;
+
+/// One YAML value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// `null`. Whether it was written out decides if a strategic merge of its object keeps it.
+    Null(NullForm),
+    /// A boolean.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// A text.
+    String(Str),
+    /// A list.
+    List(Vec<Value>),
+    /// A mapping with text keys.
+    Map(Map),
+}
+
+/// How a null was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NullForm {
+    /// Nothing stood there (`key:`).
+    Empty,
+    /// `null` or `~`.
+    Written,
+}
+
+/// A number, with the text it was read from: merge keys are compared as text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Number {
+    /// The source text.
+    pub text: Str,
+    /// Its meaning.
+    pub num: Num,
+}
+
+/// What a number means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Num {
+    /// Fits 64 bits, signed.
+    Int(i64),
+    /// Above the signed range.
+    Uint(u64),
+    /// Anything else; always finite.
+    Float(f64),
+}
+
+impl Value {
+    /// A text value.
+    pub fn string(text: impl Into<Str>) -> Self {
+        Self::String(text.into())
+    }
+
+    /// An integer value.
+    pub fn int(number: i64) -> Self {
+        Self::Number(Number { text: number.to_string().into(), num: Num::Int(number) })
+    }
+
+    /// Is it null?
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null(_))
+    }
+
+    /// The map, if it is one.
+    pub fn as_map(&self) -> Option<&Map> {
+        if let Self::Map(map) = self { Some(map) } else { None }
+    }
+
+    /// The map, if it is one.
+    pub fn as_map_mut(&mut self) -> Option<&mut Map> {
+        if let Self::Map(map) = self { Some(map) } else { None }
+    }
+
+    /// The text of a string value.
+    pub fn as_str(&self) -> Option<&str> {
+        if let Self::String(text) = self { Some(text) } else { None }
+    }
+
+    /// The text of any scalar, as it would be compared with a merge key or a name.
+    pub fn scalar_text(&self) -> Option<Str> {
+        match self {
+            Self::String(text) => Some(text.clone()),
+            Self::Number(number) => Some(number.text.clone()),
+            Self::Bool(true) => Some("true".into()),
+            Self::Bool(false) => Some("false".into()),
+            Self::Null(NullForm::Empty) => Some("".into()),
+            Self::Null(NullForm::Written) => Some("null".into()),
+            Self::List(_) | Self::Map(_) => None,
+        }
+    }
+
+    /// The word for its type in messages.
+    pub fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null(_) => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Number(_) => "a number",
+            Self::String(_) => "a string",
+            Self::List(_) => "a list",
+            Self::Map(_) => "a mapping",
+        }
+    }
+
+    /// Follows map keys.
+    pub fn at(&self, path: &[&str]) -> Option<&Self> {
+        path.iter().try_fold(self, |value, key| value.as_map()?.get(key))
+    }
+
+    /// The same value for `serde_json`.
+    pub fn to_json(&self) -> serde_json::Value {
+        use serde_json::Value as Json;
+        match self {
+            Self::Null(_) => Json::Null,
+            Self::Bool(value) => Json::Bool(*value),
+            Self::Number(number) => match number.num.canonical() {
+                Num::Int(value) => value.into(),
+                Num::Uint(value) => value.into(),
+                Num::Float(value) => value.into(),
+            },
+            Self::String(text) => Json::String(text.to_string()),
+            Self::List(items) => Json::Array(items.iter().map(Self::to_json).collect()),
+            Self::Map(map) => Json::Object(map.iter().map(|(k, v)| (k.to_string(), v.to_json())).collect()),
+        }
+    }
+
+    /// The value that a JSON value means.
+    pub fn from_json(json: &serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        match json {
+            Json::Null => Self::Null(NullForm::Written),
+            Json::Bool(value) => Self::Bool(*value),
+            Json::Number(number) => {
+                let num = number.as_i64().map(Num::Int).or_else(|| number.as_u64().map(Num::Uint));
+                let num = num.unwrap_or_else(|| Num::Float(number.as_f64().unwrap_or_default()));
+                Self::Number(Number { text: number.to_string().into(), num })
+            }
+            Json::String(text) => Self::string(text.as_str()),
+            Json::Array(items) => Self::List(items.iter().map(Self::from_json).collect()),
+            Json::Object(map) => {
+                Self::Map(map.iter().map(|(k, v)| (Str::from(k.as_str()), Self::from_json(v))).collect())
+            }
+        }
+    }
+}
+
+impl Num {
+    /// The number as it is after a trip through JSON: a float without a fraction is an integer there.
+    pub fn canonical(self) -> Self {
+        /// From here on, JSON texts of floats have an exponent.
+        const EXPONENT: f64 = 1e21;
+        match self {
+            // 2^63 and 2^64 are exact as floats.
+            Self::Float(f) if f.fract() == 0.0 && f.abs() < EXPONENT => {
+                if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&f) {
+                    Self::Int(f as i64)
+                } else if f > 0.0 && f < 18_446_744_073_709_551_616.0 {
+                    Self::Uint(f as u64)
+                } else {
+                    self
+                }
+            }
+            Self::Int(_) | Self::Uint(_) | Self::Float(_) => self,
+        }
+    }
+}
+
+/// A mapping, sorted by the bytes of its keys.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Map {
+    entries: Vec<(Str, Value)>,
+}
+
+impl Map {
+    /// An empty map.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Builds a map from entries in any order; where a key comes twice, gives that key back.
+    pub fn from_unsorted(mut entries: Vec<(Str, Value)>) -> Result<Self, Str> {
+        if !entries.is_sorted_by(|a, b| a.0 < b.0) {
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+            if let Some(pair) = entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+                return Err(pair[0].0.clone());
+            }
+        }
+        Ok(Self { entries })
+    }
+
+    fn find(&self, key: &str) -> Result<usize, usize> {
+        self.entries.binary_search_by(|(k, _)| (**k).cmp(key))
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Has it no keys?
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The value at a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.find(key).ok().map(|i| &self.entries[i].1)
+    }
+
+    /// The value at a key.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
+        self.find(key).ok().map(|i| &mut self.entries[i].1)
+    }
+
+    /// Is the key there?
+    pub fn contains_key(&self, key: &str) -> bool {
+        self.find(key).is_ok()
+    }
+
+    /// Sets a key; gives back what stood there.
+    pub fn insert(&mut self, key: impl AsRef<str> + Into<Str>, value: Value) -> Option<Value> {
+        match self.find(key.as_ref()) {
+            Ok(i) => Some(std::mem::replace(&mut self.entries[i].1, value)),
+            Err(i) => {
+                self.entries.insert(i, (key.into(), value));
+                None
+            }
+        }
+    }
+
+    /// The value at a key, made where it is missing.
+    pub fn get_or_insert_with(&mut self, key: &str, make: impl FnOnce() -> Value) -> &mut Value {
+        let i = self.find(key).unwrap_or_else(|i| {
+            self.entries.insert(i, (key.into(), make()));
+            i
+        });
+        &mut self.entries[i].1
+    }
+
+    /// The map at a key, made where there is none (whatever else stood there goes).
+    #[expect(clippy::expect_used, reason = "the value was made a map just before")]
+    pub fn get_or_insert_map(&mut self, key: &str) -> &mut Self {
+        let slot = self.get_or_insert_with(key, || Value::Map(Self::new()));
+        if !matches!(slot, Value::Map(_)) {
+            *slot = Value::Map(Self::new());
+        }
+        slot.as_map_mut().expect("a map was just stored there")
+    }
+
+    /// Takes a key out.
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        self.find(key).ok().map(|i| self.entries.remove(i).1)
+    }
+
+    /// All entries, by the bytes of their keys.
+    pub fn iter(&self) -> std::slice::Iter<'_, (Str, Value)> {
+        self.entries.iter()
+    }
+
+    /// All values, by the bytes of their keys.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = (&Str, &mut Value)> {
+        self.entries.iter_mut().map(|(k, v)| (&*k, v))
+    }
+
+    /// The entries themselves.
+    pub fn into_entries(self) -> Vec<(Str, Value)> {
+        self.entries
+    }
+
+    /// A map from entries that are sorted and unique already.
+    pub(crate) fn from_sorted(entries: Vec<(Str, Value)>) -> Self {
+        debug_assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "keys must be sorted and unique");
+        Self { entries }
+    }
+}
+
+impl FromIterator<(Str, Value)> for Map {
+    /// The last of equal keys stays.
+    fn from_iter<I: IntoIterator<Item = (Str, Value)>>(iter: I) -> Self {
+        let mut entries: Vec<(Str, Value)> = iter.into_iter().collect();
+        entries.reverse();
+        entries.sort_by(|a, b| a.0.cmp(&b.0));
+        entries.dedup_by(|later, kept| later.0 == kept.0);
+        Self { entries }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_of_equal_keys_stays() {
+        let map: Map =
+            [("b", 1), ("a", 2), ("b", 3)].map(|(k, v)| (Str::from(k), Value::int(v))).into_iter().collect();
+        assert_eq!(map.get("b"), Some(&Value::int(3)));
+        assert_eq!(map.len(), 2);
+    }
+
+    #[test]
+    fn twice_the_same_key_is_told() {
+        let entries = ["b", "a", "b"].map(|k| (Str::from(k), Value::Bool(true))).to_vec();
+        assert_eq!(Map::from_unsorted(entries), Err("b".into()));
+    }
+
+    #[test]
+    fn float_without_fraction_is_an_integer() {
+        assert_eq!(Num::Float(1.0).canonical(), Num::Int(1));
+        assert_eq!(Num::Float(1.5).canonical(), Num::Float(1.5));
+        assert_eq!(Num::Float(1e300).canonical(), Num::Float(1e300));
+    }
+}

@@ -1,0 +1,382 @@
+//! From bytes to values: parser events, bounded, with aliases and merge keys resolved.
+
+use std::collections::{HashMap, HashSet};
+
+use base64::Engine as _;
+use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
+
+use super::resolve::{Plain, resolve};
+use crate::limits::Limits;
+use crate::value::{Map, NullForm, Str, Value};
+
+/// Whose rules apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Kubernetes objects: go-yaml 3.
+    Object,
+    /// Strategic merge patches: as objects, but kustomize looks at their nodes only, so the first of equal keys counts
+    /// and keys may be anything.
+    Patch,
+    /// `kustomization.yaml`: go-yaml 2 by way of JSON.
+    Kustomization,
+}
+
+/// One document of a file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// What it holds.
+    pub value: Value,
+    /// The line where it starts, from 1.
+    pub line: usize,
+}
+
+/// Why a text could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadError {
+    /// Line, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub message: String,
+}
+
+/// Reads all documents of a text; empty ones are left out.
+pub fn read_documents(bytes: &[u8], dialect: Dialect, limits: &Limits) -> Result<Vec<Document>, ReadError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
+        ReadError { line, message: "not valid UTF-8".into() }
+    })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut reader = Reader {
+        dialect,
+        limits,
+        documents: Vec::new(),
+        stack: Vec::new(),
+        anchors: HashMap::new(),
+        keys: HashSet::new(),
+        nodes: 0,
+        line: 1,
+        document_line: 1,
+    };
+    for event in Parser::new_from_str(text) {
+        let (mut event, span) = event.map_err(|error| ReadError {
+            line: error.marker().line().max(1),
+            message: error.info().to_owned(),
+        })?;
+        reader.line = span.start.line().max(1);
+        // libyaml does not add a newline to a block that the text ends with, if the text has none there.
+        if let Event::Scalar(block, ScalarStyle::Literal | ScalarStyle::Folded, ..) = &mut event
+            && !text.ends_with('\n')
+            && block.ends_with('\n')
+            && ends_with_text(text, block)
+        {
+            block.to_mut().pop();
+        }
+        reader.event(event)?;
+    }
+    Ok(reader.documents)
+}
+
+/// Is the last line of a block the last line of the text?
+fn ends_with_text(text: &str, block: &str) -> bool {
+    let block = block.trim_end_matches('\n');
+    let last = block.rsplit('\n').next().unwrap_or(block);
+    let line = text.rsplit('\n').next().unwrap_or(text);
+    line.trim_start() == last.trim_start() && !line.trim_start().is_empty()
+}
+
+/// A list or mapping that is still open.
+enum Frame {
+    List { items: Vec<Value>, anchor: usize, from: usize },
+    Map { entries: Vec<(Str, Value)>, merges: Vec<Value>, key: Option<Key>, anchor: usize, from: usize },
+}
+
+enum Key {
+    Name(Str),
+    Merge,
+}
+
+struct Reader<'l> {
+    dialect: Dialect,
+    limits: &'l Limits,
+    documents: Vec<Document>,
+    stack: Vec<Frame>,
+    /// Values by anchor, with the number of nodes in each.
+    anchors: HashMap<usize, (Value, usize)>,
+    /// Keys come again and again: one allocation for each.
+    keys: HashSet<Str>,
+    nodes: usize,
+    line: usize,
+    document_line: usize,
+}
+
+impl Reader<'_> {
+    fn error<T>(&self, message: impl Into<String>) -> Result<T, ReadError> {
+        Err(ReadError { line: self.line, message: message.into() })
+    }
+
+    fn count(&mut self, nodes: usize) -> Result<(), ReadError> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > self.limits.nodes {
+            return self.error(format!("more than {} values, with aliases expanded", self.limits.nodes));
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, frame: Frame) -> Result<(), ReadError> {
+        self.count(1)?;
+        if let Some(Frame::Map { key: None, .. }) = self.stack.last() {
+            return self.error("a mapping key must be a string");
+        }
+        if self.stack.len() >= self.limits.depth {
+            return self.error(format!("nested deeper than {}", self.limits.depth));
+        }
+        self.stack.push(frame);
+        Ok(())
+    }
+
+    fn event(&mut self, event: Event<'_>) -> Result<(), ReadError> {
+        match event {
+            Event::DocumentStart(_) => {
+                self.anchors.clear();
+                self.document_line = self.line;
+                if self.documents.len() >= self.limits.documents {
+                    return self.error(format!("more than {} documents", self.limits.documents));
+                }
+                Ok(())
+            }
+            Event::SequenceStart(anchor, _) => {
+                let from = self.nodes;
+                self.open(Frame::List { items: Vec::new(), anchor, from })
+            }
+            Event::MappingStart(anchor, _) => {
+                let from = self.nodes;
+                self.open(Frame::Map { entries: Vec::new(), merges: Vec::new(), key: None, anchor, from })
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(),
+            Event::Scalar(text, style, anchor, tag) => {
+                self.count(1)?;
+                if self.wants_key() {
+                    let key = self.key(&text, style, tag.as_deref())?;
+                    if anchor != 0
+                        && let Key::Name(name) = &key
+                    {
+                        self.anchors.insert(anchor, (Value::String(name.clone()), 1));
+                    }
+                    if let Some(Frame::Map { key: slot, .. }) = self.stack.last_mut() {
+                        *slot = Some(key);
+                    }
+                    return Ok(());
+                }
+                let value = self.scalar(&text, style, tag.as_deref())?;
+                if anchor != 0 {
+                    self.anchors.insert(anchor, (value.clone(), 1));
+                }
+                self.put(value)
+            }
+            Event::Alias(anchor) => {
+                let Some((value, nodes)) = self.anchors.get(&anchor).cloned() else {
+                    return self.error("an alias inside of its own anchor");
+                };
+                self.count(nodes)?;
+                if self.wants_key() {
+                    let Value::String(name) = value else {
+                        return self.error("a mapping key must be a string");
+                    };
+                    if let Some(Frame::Map { key, .. }) = self.stack.last_mut() {
+                        *key = Some(Key::Name(name));
+                    }
+                    return Ok(());
+                }
+                self.put(value)
+            }
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+        }
+    }
+
+    fn wants_key(&self) -> bool {
+        matches!(self.stack.last(), Some(Frame::Map { key: None, .. }))
+    }
+
+    fn intern(&mut self, key: &str) -> Str {
+        if let Some(known) = self.keys.get(key) {
+            return known.clone();
+        }
+        let key = Str::from(key);
+        self.keys.insert(key.clone());
+        key
+    }
+
+    fn key(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Key, ReadError> {
+        if style == ScalarStyle::Plain && tag.is_none() {
+            match resolve(text, self.dialect) {
+                Plain::Merge => return Ok(Key::Merge),
+                Plain::Text => {}
+                // go-yaml 2 turns such keys into text on the way to JSON.
+                Plain::Value(value) if self.dialect != Dialect::Object => {
+                    if let Some(text) = value.scalar_text() {
+                        return Ok(Key::Name(text));
+                    }
+                }
+                Plain::Timestamp(_) if self.dialect != Dialect::Object => {}
+                Plain::Value(value) => {
+                    return self.error(format!(
+                        "a mapping key must be a string, {text:?} is {}; quote it",
+                        value.type_name()
+                    ));
+                }
+                Plain::Timestamp(_) | Plain::NotFinite => {
+                    return self.error(format!("a mapping key must be a string, {text:?} is none; quote it"));
+                }
+            }
+        }
+        Ok(Key::Name(self.intern(text)))
+    }
+
+    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, ReadError> {
+        match tag {
+            None if style != ScalarStyle::Plain => Ok(Value::string(text)),
+            None => self.plain(text),
+            Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
+                "str" => Ok(Value::string(text)),
+                "binary" => self.binary(text),
+                "null" => Ok(Value::Null(NullForm::Written)),
+                "int" | "bool" | "timestamp" => self.plain(text),
+                "float" => self.plain(text),
+                other => self.error(format!("tag !!{other} is not supported")),
+            },
+            Some(_) => Ok(Value::string(text)),
+        }
+    }
+
+    fn plain(&self, text: &str) -> Result<Value, ReadError> {
+        match resolve(text, self.dialect) {
+            Plain::Value(value) => Ok(value),
+            // On the way through JSON a date becomes text.
+            Plain::Timestamp(date) => Ok(Value::string(date)),
+            Plain::NotFinite => self.error(format!("{text} is not a number that JSON has; quote it")),
+            Plain::Merge | Plain::Text => Ok(Value::string(text)),
+        }
+    }
+
+    fn binary(&self, text: &str) -> Result<Value, ReadError> {
+        let packed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+        let bytes = base64::engine::general_purpose::STANDARD.decode(packed);
+        match bytes.map(String::from_utf8) {
+            Ok(Ok(text)) => Ok(Value::string(text)),
+            _ => self.error("!!binary value is not base64 of UTF-8 text"),
+        }
+    }
+
+    /// Adds a finished value to what is open.
+    fn put(&mut self, value: Value) -> Result<(), ReadError> {
+        match self.stack.last_mut() {
+            None => {
+                if !value.is_null() {
+                    self.documents.push(Document { value, line: self.document_line });
+                }
+            }
+            Some(Frame::List { items, .. }) => items.push(value),
+            Some(Frame::Map { entries, merges, key, .. }) => match key.take() {
+                Some(Key::Name(name)) => entries.push((name, value)),
+                Some(Key::Merge) => merges.push(value),
+                None => return self.error("a mapping key must be a string"),
+            },
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), ReadError> {
+        let (value, anchor, from) = match self.stack.pop() {
+            Some(Frame::List { items, anchor, from }) => (Value::List(items), anchor, from),
+            Some(Frame::Map { entries, merges, anchor, from, .. }) => {
+                let mut map = match self.dialect {
+                    Dialect::Kustomization => entries.into_iter().collect(),
+                    Dialect::Object => match Map::from_unsorted(entries) {
+                        Ok(map) => map,
+                        Err(key) => {
+                            return self.error(format!("the key {key:?} stands twice in this mapping"));
+                        }
+                    },
+                    Dialect::Patch => entries.into_iter().rev().collect(),
+                };
+                for merge in merges {
+                    self.merge(&mut map, merge)?;
+                }
+                (Value::Map(map), anchor, from)
+            }
+            None => return self.error("unbalanced end of a list or mapping"),
+        };
+        if anchor != 0 {
+            let nodes = self.nodes - from;
+            self.anchors.insert(anchor, (value.clone(), nodes));
+        }
+        self.put(value)
+    }
+
+    /// `<<`: what stands in the mapping itself wins, then the earlier of several merged mappings.
+    fn merge(&self, map: &mut Map, merged: Value) -> Result<(), ReadError> {
+        let sources = match merged {
+            Value::List(items) => items,
+            single => vec![single],
+        };
+        for source in sources {
+            let Value::Map(source) = source else {
+                return self.error("map merge requires a mapping, or a list of mappings, as its value");
+            };
+            for (key, value) in source.into_entries() {
+                map.get_or_insert_with(&key, || value);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<String>, ReadError> {
+        let documents = read_documents(text.as_bytes(), Dialect::Object, &Limits::default())?;
+        Ok(documents.into_iter().map(|d| d.value.to_json().to_string()).collect())
+    }
+
+    #[test]
+    fn documents_anchors_and_merges() {
+        let text = "---\na: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n---\n---\n- *x\n";
+        assert!(read(text).is_err(), "an anchor ends with its document");
+        let text = "# nothing\n---\na: &x {b: 1, c: 2}\nd: {<<: *x, c: 3}\n---\n---\n- 012\n";
+        assert_eq!(read(text).unwrap(), [r#"{"a":{"b":1,"c":2},"d":{"b":1,"c":3}}"#, "[10]"]);
+    }
+
+    #[test]
+    fn errors_name_the_line() {
+        for (text, line, part) in [
+            ("a: 1\nb: 2\na: 3\n", 1, "twice"),
+            ("a: 1\n2: b\n", 2, "quote it"),
+            ("a: .inf\n", 1, "JSON"),
+            ("a: b: c\n", 1, ""),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.line >= line && error.message.contains(part), "{text:?}: {error:?}");
+        }
+        let error = read_documents(b"a: 1\nb: \xff\n", Dialect::Object, &Limits::default()).unwrap_err();
+        assert_eq!(error, ReadError { line: 2, message: "not valid UTF-8".into() });
+    }
+
+    #[test]
+    fn an_alias_bomb_is_bounded() {
+        let mut text = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+        for i in 1..30 {
+            let before = format!("*a{}", i - 1);
+            text += &format!("a{i}: &a{i} [{}]\n", vec![before; 10].join(", "));
+        }
+        assert!(read(&text).unwrap_err().message.contains("aliases"));
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+        assert!(read(&deep).is_err());
+        assert!(read(&format!("{}x", "- ".repeat(10_000))).is_err());
+    }
+}

@@ -1,0 +1,503 @@
+//! From values to bytes, as go-yaml 2 writes them: sorted keys, its choice of quotes, literal blocks, lines of 80.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use super::resolve::plain_is_text;
+use crate::value::{Map, Num, Value};
+
+/// From this column on, a line is broken at the next single space.
+const BEST_WIDTH: usize = 80;
+const BEST_INDENT: isize = 2;
+/// A key longer than this is written with `?`.
+const SIMPLE_KEY_BYTES: usize = 128;
+
+/// Appends a document, without `---`, ending with a newline.
+pub fn write_document(out: &mut String, value: &Value) {
+    match value {
+        Value::Map(map) if !map.is_empty() => write_map(out, map),
+        value => Emitter::run(out, |emitter| emitter.node(value, Context::Root)),
+    }
+}
+
+/// Appends a mapping as a document, without `---`, ending with a newline.
+pub fn write_map(out: &mut String, map: &Map) {
+    if map.is_empty() {
+        out.push_str("{}\n");
+    } else {
+        Emitter::run(out, |emitter| emitter.map(map));
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Context {
+    Root,
+    Sequence,
+    Mapping,
+    SimpleKey,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Style {
+    Plain,
+    Single,
+    Double,
+    Literal,
+}
+
+struct Emitter<'o> {
+    out: &'o mut String,
+    column: usize,
+    indent: isize,
+    /// The last character was white space.
+    whitespace: bool,
+    /// Only indentation and indicators stand on the line so far.
+    indention: bool,
+}
+
+impl<'o> Emitter<'o> {
+    fn run(out: &'o mut String, write: impl FnOnce(&mut Self)) {
+        let mut emitter = Self { out, column: 0, indent: -1, whitespace: true, indention: true };
+        write(&mut emitter);
+        emitter.indent = 0;
+        emitter.write_indent();
+    }
+
+    fn put(&mut self, c: char) {
+        self.out.push(c);
+        self.column += 1;
+    }
+
+    fn put_break(&mut self) {
+        self.out.push('\n');
+        self.column = 0;
+    }
+
+    fn write_indent(&mut self) {
+        let indent = usize::try_from(self.indent).unwrap_or(0);
+        if !self.indention || self.column > indent || (self.column == indent && !self.whitespace) {
+            self.put_break();
+        }
+        while self.column < indent {
+            self.put(' ');
+        }
+        self.whitespace = true;
+        self.indention = true;
+    }
+
+    fn indicator(&mut self, text: &str, need_whitespace: bool, is_whitespace: bool, is_indention: bool) {
+        if need_whitespace && !self.whitespace {
+            self.put(' ');
+        }
+        self.out.push_str(text);
+        self.column += text.len();
+        self.whitespace = is_whitespace;
+        self.indention = self.indention && is_indention;
+    }
+
+    fn increase_indent(&mut self, flow: bool, indentless: bool) -> isize {
+        let before = self.indent;
+        if before < 0 {
+            self.indent = if flow { BEST_INDENT } else { 0 };
+        } else if !indentless {
+            self.indent += BEST_INDENT;
+        }
+        before
+    }
+
+    fn node(&mut self, value: &Value, context: Context) {
+        match value {
+            Value::Null(_) => self.scalar("null", Style::Plain, context),
+            Value::Bool(true) => self.scalar("true", Style::Plain, context),
+            Value::Bool(false) => self.scalar("false", Style::Plain, context),
+            Value::Number(number) => match number.num.canonical() {
+                Num::Int(i) => self.scalar(&i.to_string(), Style::Plain, context),
+                Num::Uint(u) => self.scalar(&u.to_string(), Style::Plain, context),
+                Num::Float(f) => self.scalar(&float(f), Style::Plain, context),
+            },
+            Value::String(text) => self.text(text, context),
+            Value::List(items) if items.is_empty() => self.indicator("[]", true, false, false),
+            Value::List(items) => {
+                let indentless = context == Context::Mapping && !self.indention;
+                let before = self.increase_indent(false, indentless);
+                for item in items {
+                    self.write_indent();
+                    self.indicator("-", true, false, true);
+                    self.node(item, Context::Sequence);
+                }
+                self.indent = before;
+            }
+            Value::Map(map) if map.is_empty() => self.indicator("{}", true, false, false),
+            Value::Map(map) => self.map(map),
+        }
+    }
+
+    fn map(&mut self, map: &Map) {
+        let before = self.increase_indent(false, false);
+        let mut entries: Vec<_> = map.iter().map(|(k, v)| (&**k, v)).collect();
+        sort_keys(&mut entries);
+        for (key, value) in entries {
+            self.write_indent();
+            if key.len() <= SIMPLE_KEY_BYTES && !key.contains(is_break) {
+                self.text(key, Context::SimpleKey);
+                self.indicator(":", false, false, false);
+            } else {
+                self.indicator("?", true, false, true);
+                self.text(key, Context::Mapping);
+                self.write_indent();
+                self.indicator(":", true, false, true);
+            }
+            self.node(value, Context::Mapping);
+        }
+        self.indent = before;
+    }
+
+    fn text(&mut self, text: &str, context: Context) {
+        let style = if text.contains('\n') {
+            Style::Literal
+        } else if plain_is_text(text) {
+            Style::Plain
+        } else {
+            Style::Double
+        };
+        self.scalar(text, style, context);
+    }
+
+    fn scalar(&mut self, text: &str, wanted: Style, context: Context) {
+        let facts = Facts::of(text);
+        let key = context == Context::SimpleKey;
+        let mut style = wanted;
+        if key && facts.multiline {
+            style = Style::Double;
+        }
+        if style == Style::Plain && (!facts.plain_allowed || (text.is_empty() && key)) {
+            style = Style::Single;
+        }
+        if style == Style::Single && !facts.single_allowed {
+            style = Style::Double;
+        }
+        if style == Style::Literal && (!facts.block_allowed || key) {
+            style = Style::Double;
+        }
+        let before = self.increase_indent(true, false);
+        match style {
+            Style::Plain => self.plain(text, !key),
+            Style::Single => self.single_quoted(text, !key),
+            Style::Double => self.double_quoted(text, !key),
+            Style::Literal => self.literal(text),
+        }
+        self.indent = before;
+    }
+
+    /// A text without a newline; of the characters that break a line, only the two of Unicode can be in it.
+    fn folded(&mut self, text: &str, allow_breaks: bool, quoted: bool) {
+        let mut spaces = false;
+        let mut breaks = false;
+        let mut chars = text.char_indices().peekable();
+        while let Some((i, c)) = chars.next() {
+            if c == ' ' {
+                let inside = !quoted || (i > 0 && i + 1 < text.len());
+                let next_is_space = chars.peek().is_some_and(|(_, c)| *c == ' ');
+                if allow_breaks && !spaces && self.column > BEST_WIDTH && inside && !next_is_space {
+                    self.write_indent();
+                } else {
+                    self.put(' ');
+                }
+                spaces = true;
+            } else if is_break(c) {
+                self.out.push(c);
+                self.column = 0;
+                self.indention = true;
+                breaks = true;
+            } else {
+                if breaks {
+                    self.write_indent();
+                }
+                if quoted && c == '\'' {
+                    self.put('\'');
+                }
+                self.put(c);
+                self.indention = false;
+                (spaces, breaks) = (false, false);
+            }
+        }
+    }
+
+    fn plain(&mut self, text: &str, allow_breaks: bool) {
+        if !self.whitespace {
+            self.put(' ');
+        }
+        self.folded(text, allow_breaks, false);
+        self.whitespace = false;
+        self.indention = false;
+    }
+
+    fn single_quoted(&mut self, text: &str, allow_breaks: bool) {
+        self.indicator("'", true, false, false);
+        self.folded(text, allow_breaks, true);
+        self.indicator("'", false, false, false);
+        self.whitespace = false;
+        self.indention = false;
+    }
+
+    fn double_quoted(&mut self, text: &str, allow_breaks: bool) {
+        // go-yaml asks whether the whole text starts with a byte-order mark where it means this character.
+        let all = text.starts_with('\u{feff}');
+        self.indicator("\"", true, false, false);
+        let mut spaces = false;
+        let mut chars = text.char_indices().peekable();
+        while let Some((i, c)) = chars.next() {
+            if all || !is_printable(c) || is_break(c) || c == '"' || c == '\\' {
+                self.escape(c);
+                spaces = false;
+            } else if c == ' ' {
+                if allow_breaks && !spaces && self.column > BEST_WIDTH && i > 0 && i + 1 < text.len() {
+                    self.write_indent();
+                    if chars.peek().is_some_and(|(_, c)| *c == ' ') {
+                        self.put('\\');
+                    }
+                } else {
+                    self.put(' ');
+                }
+                spaces = true;
+            } else {
+                self.put(c);
+                spaces = false;
+            }
+        }
+        self.indicator("\"", false, false, false);
+        self.whitespace = false;
+        self.indention = false;
+    }
+
+    fn escape(&mut self, c: char) {
+        let short = match c {
+            '\0' => '0',
+            '\x07' => 'a',
+            '\x08' => 'b',
+            '\t' => 't',
+            '\n' => 'n',
+            '\x0b' => 'v',
+            '\x0c' => 'f',
+            '\r' => 'r',
+            '\x1b' => 'e',
+            '"' => '"',
+            '\\' => '\\',
+            '\u{85}' => 'N',
+            '\u{a0}' => '_',
+            '\u{2028}' => 'L',
+            '\u{2029}' => 'P',
+            _ => '\0',
+        };
+        let before = self.out.len();
+        let code = u32::from(c);
+        // Writing to a String cannot fail.
+        let _ = match (short, code) {
+            ('\0', ..=0xff) => write!(self.out, "\\x{code:02X}"),
+            ('\0', ..=0xffff) => write!(self.out, "\\u{code:04X}"),
+            ('\0', _) => write!(self.out, "\\U{code:08X}"),
+            (short, _) => write!(self.out, "\\{short}"),
+        };
+        self.column += self.out.len() - before;
+    }
+
+    fn literal(&mut self, text: &str) {
+        self.indicator("|", true, false, false);
+        if text.starts_with(|c| c == ' ' || is_break(c)) {
+            self.indicator("2", false, false, false);
+        }
+        let mut back = text.chars().rev();
+        match (back.next(), back.next()) {
+            (Some(last), _) if !is_break(last) => self.indicator("-", false, false, false),
+            (Some(_), None) => self.indicator("+", false, false, false),
+            (Some(_), Some(before)) if is_break(before) => self.indicator("+", false, false, false),
+            _ => {}
+        }
+        self.put_break();
+        self.indention = true;
+        self.whitespace = true;
+        let mut breaks = true;
+        for c in text.chars() {
+            if is_break(c) {
+                if c == '\n' {
+                    self.put_break();
+                } else {
+                    self.out.push(c);
+                    self.column = 0;
+                }
+                self.indention = true;
+                breaks = true;
+            } else {
+                if breaks {
+                    self.write_indent();
+                }
+                self.put(c);
+                self.indention = false;
+                breaks = false;
+            }
+        }
+    }
+}
+
+/// What the emitter must know of a text to choose its style.
+struct Facts {
+    multiline: bool,
+    plain_allowed: bool,
+    single_allowed: bool,
+    block_allowed: bool,
+}
+
+impl Facts {
+    fn of(text: &str) -> Self {
+        if text.is_empty() {
+            return Self {
+                multiline: false,
+                plain_allowed: true,
+                single_allowed: true,
+                block_allowed: false,
+            };
+        }
+        let mut indicators = text.starts_with("---") || text.starts_with("...");
+        let (mut line_breaks, mut special) = (false, false);
+        let (mut break_space, mut space_break) = (false, false);
+        let (mut previous_space, mut previous_break) = (false, false);
+        let mut preceded_by_whitespace = true;
+        let mut chars = text.char_indices().peekable();
+        while let Some((i, c)) = chars.next() {
+            let followed = chars.peek().is_none_or(|(_, c)| matches!(c, ' ' | '\t'));
+            indicators |= match c {
+                '#' => preceded_by_whitespace,
+                ':' => followed,
+                '?' | '-' if i == 0 => followed,
+                ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`' => {
+                    i == 0
+                }
+                _ => false,
+            };
+            special |= !is_printable(c);
+            if c == ' ' {
+                break_space |= previous_break;
+                (previous_space, previous_break) = (true, false);
+            } else if is_break(c) {
+                line_breaks = true;
+                space_break |= previous_space;
+                (previous_space, previous_break) = (false, true);
+            } else {
+                (previous_space, previous_break) = (false, false);
+            }
+            preceded_by_whitespace = matches!(c, ' ' | '\t' | '\0') || is_break(c);
+        }
+        let edge = |c: Option<char>| c.is_some_and(|c| c == ' ' || is_break(c));
+        let outer = edge(text.chars().next()) || edge(text.chars().next_back());
+        let hard = space_break || special;
+        Self {
+            multiline: line_breaks,
+            plain_allowed: !(outer || break_space || hard || line_breaks || indicators),
+            single_allowed: !(break_space || hard),
+            block_allowed: !(text.ends_with(' ') || hard),
+        }
+    }
+}
+
+fn is_break(c: char) -> bool {
+    matches!(c, '\r' | '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+/// Printable for go-yaml 2, which knows nothing above the basic plane.
+fn is_printable(c: char) -> bool {
+    matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
+}
+
+/// A float as Go prints it with `%g`.
+fn float(f: f64) -> String {
+    let scientific = format!("{f:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if !(-4..6).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs());
+    }
+    format!("{f}")
+}
+
+/// Sorts keys as go-yaml does: in natural order, so that `a2` comes before `a10`.
+fn sort_keys<'a>(entries: &mut [(&'a str, &'a Value)]) {
+    // The keys come in byte order. That is the natural order too, except where digits or non-letters are involved.
+    if entries.is_sorted_by(|a, b| natural(a.0, b.0) != Ordering::Greater) {
+        return;
+    }
+    // The order is not total for odd keys (`sort_by` may panic then), so this is a plain merge sort.
+    let mut buffer = entries.to_vec();
+    merge_sort(entries, &mut buffer);
+}
+
+fn merge_sort<'a>(entries: &mut [(&'a str, &'a Value)], buffer: &mut [(&'a str, &'a Value)]) {
+    if entries.len() < 2 {
+        return;
+    }
+    let middle = entries.len() / 2;
+    let (left, right) = entries.split_at_mut(middle);
+    let (buffer_left, buffer_right) = buffer.split_at_mut(middle);
+    merge_sort(left, buffer_left);
+    merge_sort(right, buffer_right);
+    buffer.copy_from_slice(entries);
+    let (left, right) = buffer.split_at(middle);
+    let (mut i, mut j) = (0, 0);
+    for slot in entries {
+        let take_left = match (left.get(i), right.get(j)) {
+            (Some(l), Some(r)) => natural(r.0, l.0) != Ordering::Less,
+            (Some(_), None) => true,
+            _ => false,
+        };
+        if take_left {
+            *slot = left[i];
+            i += 1;
+        } else {
+            *slot = right[j];
+            j += 1;
+        }
+    }
+}
+
+/// Compares keys: letters after everything else, runs of digits by their number.
+fn natural(a: &str, b: &str) -> Ordering {
+    let common = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
+    let mut start = common;
+    while !a.is_char_boundary(start) || !b.is_char_boundary(start) {
+        start -= 1;
+    }
+    let (Some(x), Some(y)) = (a[start..].chars().next(), b[start..].chars().next()) else {
+        return a.len().cmp(&b.len());
+    };
+    match (is_letter(x), is_letter(y)) {
+        (true, true) => return x.cmp(&y),
+        (true, false) => return Ordering::Greater,
+        (false, true) => return Ordering::Less,
+        (false, false) => {}
+    }
+    // A zero that follows a digit other than zero belongs to a number that goes on.
+    let mut seed = 0_i64;
+    if x == '0' || y == '0' {
+        let digits = a[..start].chars().rev().take_while(|c| is_digit(*c));
+        seed = i64::from(digits.into_iter().any(|c| c != '0'));
+    }
+    let run = |text: &str| {
+        let mut number = seed;
+        let mut count = 0_usize;
+        for c in text[start..].chars().take_while(|c| is_digit(*c)) {
+            number =
+                number.wrapping_mul(10).wrapping_add(i64::from(u32::from(c)) - i64::from(u32::from('0')));
+            count += 1;
+        }
+        (number, count)
+    };
+    run(a).cmp(&run(b)).then(x.cmp(&y))
+}
+
+fn is_letter(c: char) -> bool {
+    c.is_alphabetic()
+}
+
+fn is_digit(c: char) -> bool {
+    c.is_ascii_digit() || (!c.is_ascii() && c.is_numeric())
+}

@@ -1,0 +1,207 @@
+//! Builds from trees in memory: overlays of Flux, plain directories, bounds and bad input.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use roadstead_kustomize::{
+    Build, Error, Generate, Image, Limits, MemoryTree, Options, Overlay, Patch, Selector, TreePath, build,
+};
+
+fn tree(files: &[(&str, &str)]) -> MemoryTree {
+    let mut tree = MemoryTree::new();
+    for (path, text) in files {
+        tree.insert_file(TreePath::new(path).unwrap(), *text);
+    }
+    tree
+}
+
+fn run(files: &[(&str, &str)], options: &Options) -> Result<Build, Error> {
+    build(&tree(files), &TreePath::root(), options)
+}
+
+fn error(files: &[(&str, &str)]) -> String {
+    run(files, &Options::default()).unwrap_err().to_string()
+}
+
+const POD: &str =
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i:1}]}\n";
+
+#[test]
+fn an_overlay_edits_the_root() {
+    let overlay = Overlay {
+        namespace: "tenant".into(),
+        name_prefix: "x-".into(),
+        patches: vec![Patch {
+            patch: Some("[{op: add, path: /spec/hostname, value: h}]".into()),
+            target: Some(Selector { kind: "Pod".into(), ..Selector::default() }),
+            ..Patch::default()
+        }],
+        images: vec![Image { name: "i".into(), new_tag: "2".into(), ..Image::default() }],
+        labels: vec![("team".into(), "fleet".into())],
+        annotations: vec![("note".into(), "yes".into())],
+        ..Overlay::default()
+    };
+    let options = Options { overlay, ..Options::default() };
+    let files = [
+        ("kustomization.yaml", "namespace: own\nresources: [pod.yaml]\nimages: [{name: i, newTag: '9'}]\n"),
+        ("pod.yaml", POD),
+    ];
+    let build = run(&files, &options).unwrap();
+    let want = serde_json::json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "x-p",
+            "namespace": "tenant",
+            "labels": {"team": "fleet"},
+            "annotations": {"note": "yes"},
+        },
+        "spec": {"containers": [{"name": "c", "image": "i:2"}], "hostname": "h"},
+    });
+    assert_eq!(build.objects[0].to_json(), want);
+    assert_eq!((build.objects[0].source(), build.objects[0].name()), ("pod.yaml:1", "x-p"));
+}
+
+#[test]
+fn a_plain_directory() {
+    let files = [
+        ("a/pod.yaml", POD),
+        ("values.yml", "replicas: 1\n"),
+        ("README.md", "# no"),
+        ("nested/kustomization.yaml", "nameSuffix: -n\nresources: [pod.yaml]\n"),
+        ("nested/pod.yaml", POD),
+    ];
+    let names: Vec<String> =
+        run(&files, &Options::default()).unwrap().objects.iter().map(|o| o.name().to_owned()).collect();
+    assert_eq!(names, ["p", "p-n"]);
+    let refused = run(&files, &Options { generate: Generate::Never, ..Options::default() }).unwrap_err();
+    assert!(matches!(refused, Error::NoKustomization(_)), "{refused}");
+    assert_eq!(
+        error(&[("bad.yaml", "a: b: c\n")]),
+        "bad.yaml:1: mapping values are not allowed in this context"
+    );
+}
+
+#[test]
+fn fields_that_are_not_done_are_refused_by_name() {
+    for field in [
+        "crds",
+        "openapi",
+        "replacements",
+        "vars",
+        "configurations",
+        "generators",
+        "transformers",
+        "validators",
+        "helmCharts",
+        "helmChartInflationGenerator",
+        "buildMetadata",
+    ] {
+        let value = if field == "openapi" { "{path: x}" } else { "[x]" };
+        let text = format!("resources: [pod.yaml]\n{field}: {value}\n");
+        let message = error(&[("kustomization.yaml", &text), ("pod.yaml", POD)]);
+        assert!(message.contains(&format!("field \"{field}\" is not supported")), "{message}");
+    }
+}
+
+#[test]
+fn links_out_of_the_root_are_named() {
+    let mut tree = tree(&[("app/kustomization.yaml", "resources: [pod.yaml, dir]\n"), ("pod.yaml", POD)]);
+    tree.insert_symlink(TreePath::new("app/dir").unwrap(), "../../../etc");
+    tree.insert_symlink(TreePath::new("app/pod.yaml").unwrap(), "../pod.yaml");
+    let app = TreePath::new("app").unwrap();
+    let message = build(&tree, &app, &Options::default()).unwrap_err().to_string();
+    assert!(message.contains("load restrictor"), "{message}");
+    let options =
+        Options { load_restrictor: roadstead_kustomize::LoadRestrictor::None, ..Options::default() };
+    let message = build(&tree, &app, &options).unwrap_err().to_string();
+    assert!(
+        message.contains("the link \"app/dir\" points to \"../../../etc\", outside the root"),
+        "{message}"
+    );
+    let message = error(&[("kustomization.yaml", "resources: [../x]\n")]);
+    assert!(message.contains("leaves the root"), "{message}");
+}
+
+#[test]
+fn bounds() {
+    let many = POD.replace("name: p", "name: p1") + "---\n" + POD;
+    let files = [("kustomization.yaml", "resources: [pod.yaml]\n"), ("pod.yaml", many.as_str())];
+    let mut limits = Limits::default();
+    limits.objects = 1;
+    assert!(matches!(run(&files, &Options { limits, ..Options::default() }), Err(Error::Limit { .. })));
+    let mut limits = Limits::default();
+    limits.file_bytes = 64;
+    let message = run(&files, &Options { limits, ..Options::default() }).unwrap_err().to_string();
+    assert_eq!(message, "file \"pod.yaml\" is larger than 64 bytes");
+    let mut limits = Limits::default();
+    limits.bases_depth = 3;
+    let deep: Vec<(String, String)> = (0..6)
+        .map(|i| (format!("d{i}/kustomization.yaml"), format!("resources: [../d{}]\n", i + 1)))
+        .collect();
+    let deep: Vec<(&str, &str)> = deep.iter().map(|(p, t)| (p.as_str(), t.as_str())).collect();
+    let start = TreePath::new("d0").unwrap();
+    let result = build(&tree(&deep), &start, &Options { limits, ..Options::default() });
+    assert!(matches!(result, Err(Error::Limit { .. })), "{result:?}");
+}
+
+#[test]
+fn bad_input_is_an_error_that_names_the_place() {
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: text\n";
+    for (kustomization, object, part) in [
+        ("resources: [o.yaml]\nimages: [{name: '((', newTag: x}]\n", POD, "images[0]"),
+        ("resources: [o.yaml]\nimages: [{name: '(a{1000}){1000}', newTag: x}]\n", POD, "images[0]"),
+        ("resources: [o.yaml]\npatches: [{target: {name: '['}, patch: '[]'}]\n", POD, "target.name"),
+        ("resources: [o.yaml]\ncommonLabels: {a: b}\n", deployment, "Deployment.apps/d"),
+        ("resources: [o.yaml]\nreplicas: [{name: none, count: 1}]\n", POD, "replicas[0]"),
+        ("resources: [o.yaml]\nreplicas: [{name: p, count: x}]\n", POD, "replicas[0].count"),
+        ("resources: [{a: b}]\n", POD, "resources[0]"),
+        ("resources: [https://example.org/x.yaml]\n", POD, "remote resources are off"),
+        ("resources: [o.yaml, o.yaml]\n", POD, "there twice"),
+        ("resources: [.]\n", POD, "cycle"),
+        ("- a\n", POD, "a mapping is needed"),
+        ("", POD, "the file is empty"),
+        ("resources: [o.yaml]\n", "- a\n", "o.yaml:1"),
+        ("resources: [o.yaml]\n", "kind: Pod\nmetadata: []\n", "metadata must be a mapping"),
+        ("resources: [o.yaml]\n", "kind: Pod\nmetadata: {}\n", "metadata.name is missing"),
+        (
+            "resources: [o.yaml]\npatches: [{patch: '[{op: remove, path: /x/y}]', target: {kind: Pod}}]\n",
+            POD,
+            "/x/y",
+        ),
+        (
+            "resources: [o.yaml]\npatches: [{patch: '[{op: remove, path: \"\"}]', target: {kind: Pod}}]\n",
+            POD,
+            "operation 0",
+        ),
+        (
+            "resources: [o.yaml]\npatches: [{patch: '[{op: replace, path: \"\", value: 1}]', target: {kind: Pod}}]\n",
+            POD,
+            "makes it",
+        ),
+        (
+            "resources: [o.yaml]\nconfigMapGenerator: [{name: c, literals: [x]}]\n",
+            POD,
+            "configMapGenerator[0].literals[0]",
+        ),
+        ("resources: [o.yaml]\nconfigMapGenerator: [{literals: [x=y]}]\n", POD, "name is missing"),
+    ] {
+        let message = error(&[("kustomization.yaml", kustomization), ("o.yaml", object)]);
+        assert!(message.contains(part), "{kustomization:?}: {message}");
+    }
+    let deleted = [
+        (
+            "kustomization.yaml",
+            "resources: [o.yaml]\npatches: [{patch: '{apiVersion: v1, kind: Pod, metadata: {name: p}, $patch: delete}'}]\n",
+        ),
+        ("o.yaml", POD),
+    ];
+    assert!(run(&deleted, &Options::default()).unwrap().objects.is_empty());
+}
+
+#[test]
+fn a_build_can_be_sent_to_another_thread() {
+    fn check<T: Send + Sync>() {}
+    check::<Build>();
+    check::<Options>();
+    check::<Error>();
+}

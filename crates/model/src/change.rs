@@ -1,0 +1,88 @@
+//! Change sets: what an apply did, object by object, and how long each stage took.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ObjectRef, Reason};
+
+/// What was done to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// It was not there and is now.
+    Created,
+    /// It was there and differed.
+    Configured,
+    /// It was there as wanted: nothing was written.
+    Unchanged,
+    /// It was there and was removed.
+    Deleted,
+    /// It was left alone because it, or a rule, says so.
+    Skipped,
+}
+
+impl Action {
+    /// The word that people and logs see.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Configured => "configured",
+            Self::Unchanged => "unchanged",
+            Self::Deleted => "deleted",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// What happened to one object in one reconciliation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectResult {
+    /// The object.
+    pub object: ObjectRef,
+    /// What was done.
+    pub action: Action,
+}
+
+/// The objects that one reconciliation dealt with, in the order in which it did.
+pub type ChangeSet = Vec<ObjectResult>;
+
+/// The stages of a reconciliation that an agent carries out, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// Decrypt and substitute.
+    Finish,
+    /// Server-side dry-run.
+    Validate,
+    /// Write what differs.
+    Apply,
+    /// Delete what left the build.
+    Prune,
+    /// Wait for health.
+    Wait,
+}
+
+impl Stage {
+    /// The reason that the Ready condition bears when this stage fails.
+    #[must_use]
+    pub fn failure(self) -> Reason {
+        match self {
+            Self::Finish => Reason::BuildFailed,
+            Self::Validate => Reason::ValidationFailed,
+            Self::Apply => Reason::ReconciliationFailed,
+            Self::Prune => Reason::PruneFailed,
+            Self::Wait => Reason::HealthCheckFailed,
+        }
+    }
+}
+
+/// How long a stage took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StageTiming {
+    /// The stage.
+    pub stage: Stage,
+    /// Wall-clock microseconds.
+    pub micros: u64,
+}

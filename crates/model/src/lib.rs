@@ -1,0 +1,24 @@
+//! Domain values that every room shares: ids, revisions, digests, object references, inventories, change sets.
+//!
+//! Values only: nothing here knows a network, a clock, a database or an environment.
+
+pub mod chain;
+pub mod change;
+pub mod digest;
+pub mod duration;
+pub mod id;
+pub mod object;
+pub mod reason;
+pub mod revision;
+
+pub use chain::chain;
+pub use change::{Action, ChangeSet, ObjectResult, Stage, StageTiming};
+pub use digest::{Digest, DigestError};
+pub use duration::{DurationError, GoDuration};
+pub use id::{
+    Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, KustomizationUid, ReplicaId,
+    ResourceUid, SessionId,
+};
+pub use object::{GroupKind, ObjectRef};
+pub use reason::Reason;
+pub use revision::{Revision, RevisionError};

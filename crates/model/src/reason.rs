@@ -1,0 +1,85 @@
+//! The reasons of the conditions that Roadstead sets: one list, so that none is misspelt.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// The `reason` of a condition, as the seed specification and design.md name them.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Reason {
+            /// The text that stands in the condition.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+
+            /// The reason that `text` names.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                match text {
+                    $(stringify!($name) => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The reconciliation went through.
+    ReconciliationSucceeded,
+    /// Writing to the cluster failed.
+    ReconciliationFailed,
+    /// A reconciliation is under way.
+    Progressing,
+    /// The object is suspended.
+    Suspended,
+    /// A dependency is not Ready.
+    DependencyNotReady,
+    /// An object could not be deleted.
+    PruneFailed,
+    /// The source has no usable artifact.
+    ArtifactFailed,
+    /// The manifests could not be built.
+    BuildFailed,
+    /// An object did not become healthy in time.
+    HealthCheckFailed,
+    /// The apiserver refused an object.
+    ValidationFailed,
+    /// No cluster of that name, or none was named.
+    ClusterNotFound,
+    /// The cluster's agent is not connected.
+    ClusterUnreachable,
+    /// This namespace may not do that.
+    AccessDenied,
+    /// A source was fetched.
+    Succeeded,
+    /// A Git operation failed.
+    GitOperationFailed,
+    /// Credentials of a source are missing or unusable.
+    AuthenticationFailed,
+    /// The URL of a source is not allowed.
+    URLInvalid,
+    /// The fetched tree could not be packed.
+    StorageOperationFailed,
+    /// An agent is connected.
+    AgentConnected,
+    /// The agent's link is cut.
+    AgentDisconnected,
+    /// No agent has joined yet.
+    AwaitingAgent,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

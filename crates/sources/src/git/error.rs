@@ -1,0 +1,292 @@
+//! What can go wrong with a Git source.
+
+use std::time::Duration;
+
+use roadstead_model::Reason;
+
+use super::request::GitRequest;
+use crate::artifact::ArtifactError;
+use crate::tree::{Measure, TreeError};
+
+/// Why there is no new artifact. Every text names the URL, and none holds a credential.
+#[derive(Debug, thiserror::Error)]
+pub enum GitError {
+    /// The URL is not one that we take.
+    #[error("the URL `{url}` is refused: {why}")]
+    UrlRefused {
+        /// The URL, without credentials.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// The reference is not one that we ask for.
+    #[error("{reference} of `{url}` is refused: {why}")]
+    ReferenceRefused {
+        /// The repository.
+        url: String,
+        /// The reference.
+        reference: String,
+        /// Why.
+        why: String,
+    },
+    /// `caFile`/`ca.crt` holds no certificates.
+    #[error("the CA given for `{url}` is unusable: {detail}; want certificates in PEM")]
+    CaUnusable {
+        /// The repository.
+        url: String,
+        /// Why.
+        detail: String,
+    },
+    /// The server wants other credentials, or some.
+    #[error(
+        "`{url}` answered {status}: {}",
+        if *had_credentials { "the credentials of `spec.secretRef` were not accepted" }
+        else { "it wants credentials; name a Secret with `username` and `password` in `spec.secretRef`" }
+    )]
+    Auth {
+        /// The repository.
+        url: String,
+        /// HTTP's status: 401 or 403.
+        status: u16,
+        /// Whether any were sent.
+        had_credentials: bool,
+    },
+    /// There is no such repository, or not for these credentials.
+    #[error("there is no Git repository at `{url}`, or not for these credentials (HTTP {status})")]
+    RepositoryNotFound {
+        /// The repository.
+        url: String,
+        /// HTTP's status: 404 or 410.
+        status: u16,
+    },
+    /// The repository has no such branch, tag or commit.
+    #[error("`{url}` has no {reference}{}", if *detail == String::new() { String::new() } else { format!(": {detail}") })]
+    ReferenceNotFound {
+        /// The repository.
+        url: String,
+        /// The reference.
+        reference: String,
+        /// What the server said, if it did.
+        detail: String,
+    },
+    /// The server's certificate is not trusted.
+    #[error(
+        "the certificate of `{url}` is not trusted: {detail}; if it is of your own CA, put that into `ca.crt` of the \
+         Secret in `spec.secretRef`"
+    )]
+    Untrusted {
+        /// The repository.
+        url: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The server cannot be reached, or breaks off.
+    #[error("cannot reach `{url}` ({phase}): {detail}")]
+    Unreachable {
+        /// The repository.
+        url: String,
+        /// What was tried.
+        phase: &'static str,
+        /// Why it failed.
+        detail: String,
+    },
+    /// The server is there, and fails.
+    #[error("`{url}` answered HTTP {status} ({phase})")]
+    Status {
+        /// The repository.
+        url: String,
+        /// What was tried.
+        phase: &'static str,
+        /// HTTP's status.
+        status: u16,
+    },
+    /// A redirect that is not followed.
+    #[error("`{url}` redirects to `{to}`, which is not followed: {why}")]
+    RedirectRefused {
+        /// The repository.
+        url: String,
+        /// Where to, without credentials.
+        to: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// Not done in time.
+    #[error("`{url}` was not done within {timeout:?} (while {phase})")]
+    Timeout {
+        /// The repository.
+        url: String,
+        /// How long was waited.
+        timeout: Duration,
+        /// What was going on when time was up.
+        phase: &'static str,
+    },
+    /// The caller ended it.
+    #[error("looking at `{url}` was cancelled")]
+    Cancelled {
+        /// The repository.
+        url: String,
+    },
+    /// What the server sent is damaged, is not Git, or is not what it promised.
+    #[error("`{url}` sent something wrong ({phase}): {detail}")]
+    Corrupt {
+        /// The repository.
+        url: String,
+        /// What was tried.
+        phase: &'static str,
+        /// What is wrong.
+        detail: String,
+    },
+    /// Larger than allowed.
+    #[error("`{url}` is too large: more than {limit} {measure}{}", path.as_ref().map_or_else(String::new, |path| format!(" (at `{path}`)")))]
+    TooLarge {
+        /// The repository.
+        url: String,
+        /// What was measured.
+        measure: Measure,
+        /// The most that is allowed.
+        limit: u64,
+        /// Which file, if one is to blame.
+        path: Option<String>,
+    },
+    /// A symbolic link leads out of the repository.
+    #[error("`{url}` at {commit}: {source}")]
+    LinkEscapes {
+        /// The repository.
+        url: String,
+        /// The commit that has it.
+        commit: String,
+        /// Which link, and where to.
+        source: TreeError,
+    },
+    /// The commit's files are no tree that we take.
+    #[error("`{url}` at {commit}: {source}")]
+    Tree {
+        /// The repository.
+        url: String,
+        /// The commit.
+        commit: String,
+        /// Why.
+        source: TreeError,
+    },
+    /// The artifact could not be written.
+    #[error("packing the files of `{url}`: {source}")]
+    Pack {
+        /// The repository.
+        url: String,
+        /// Why.
+        source: ArtifactError,
+    },
+    /// Something that only a newer Roadstead can do.
+    #[error("`{url}`: {what} is not supported")]
+    Unsupported {
+        /// The repository.
+        url: String,
+        /// What.
+        what: &'static str,
+    },
+    /// A local repository cannot be opened or read.
+    #[error("cannot read the local repository `{url}`: {detail}")]
+    Local {
+        /// The repository.
+        url: String,
+        /// Why.
+        detail: String,
+    },
+    /// Our own machine: no space, no TLS provider, a bug.
+    #[error("looking at `{url}` failed inside Roadstead: {detail}")]
+    Internal {
+        /// The repository.
+        url: String,
+        /// Why.
+        detail: String,
+    },
+}
+
+impl GitError {
+    pub(super) fn tree(request: &GitRequest, commit: Option<&str>, source: TreeError) -> Self {
+        let url = request.shown_url();
+        let commit = commit.unwrap_or("spec.ignore").to_owned();
+        match source {
+            TreeError::TooLarge { measure, limit, path } => {
+                let path = path.map(|path| crate::tree::shown(&path));
+                Self::TooLarge { url, measure, limit, path }
+            }
+            TreeError::LinkEscapes { .. } => Self::LinkEscapes { url, commit, source },
+            TreeError::BadPath { .. } | TreeError::Conflict { .. } => Self::Tree { url, commit, source },
+        }
+    }
+
+    /// The `reason` of the condition that this becomes.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::UrlRefused { .. } => Reason::URLInvalid,
+            // What a server sends without end is the server's doing; the rest is about what would be stored.
+            Self::TooLarge { measure: Measure::TransferBytes | Measure::AdvertisementBytes, .. } => {
+                Reason::GitOperationFailed
+            }
+            Self::Auth { .. } | Self::CaUnusable { .. } => Reason::AuthenticationFailed,
+            Self::TooLarge { .. } | Self::LinkEscapes { .. } | Self::Tree { .. } | Self::Pack { .. } => {
+                Reason::StorageOperationFailed
+            }
+            Self::ReferenceRefused { .. }
+            | Self::RepositoryNotFound { .. }
+            | Self::ReferenceNotFound { .. }
+            | Self::Untrusted { .. }
+            | Self::Unreachable { .. }
+            | Self::Status { .. }
+            | Self::RedirectRefused { .. }
+            | Self::Timeout { .. }
+            | Self::Cancelled { .. }
+            | Self::Corrupt { .. }
+            | Self::Unsupported { .. }
+            | Self::Local { .. }
+            | Self::Internal { .. } => Reason::GitOperationFailed,
+        }
+    }
+
+    /// Whether it may go away without anyone changing the repository or the object: try again soon, rather than at the
+    /// next interval.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::Timeout { .. }
+            | Self::Cancelled { .. }
+            | Self::Internal { .. } => true,
+            Self::Corrupt { .. } => true,
+            Self::Status { status, .. } => *status == 429 || *status >= 500,
+            _ => false,
+        }
+    }
+}
+
+/// A text that came from a server or a library, fit for a message.
+pub(super) fn detail(text: &str) -> String {
+    crate::tree::shown(text.trim())
+}
+
+/// An error and its causes in one line, each text once.
+pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    one_line(std::iter::successors(Some(error), |error| error.source()))
+}
+
+/// The same for gix, whose errors are trees: `source` shows a part of one only.
+pub(super) fn git_chain(error: &gix::Error) -> String {
+    one_line(error.iter_errors())
+}
+
+fn one_line<'a>(errors: impl Iterator<Item = &'a (dyn std::error::Error + 'static)>) -> String {
+    const MOST: usize = 8;
+    let mut texts: Vec<String> = Vec::new();
+    for error in errors.take(4 * MOST) {
+        let text = error.to_string();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        // A library's link to its own manual helps nobody here.
+        let text = text.split(": https://docs.rs/").next().unwrap_or_default();
+        if !text.is_empty() && texts.len() < MOST && !texts.iter().any(|seen| seen.contains(text)) {
+            texts.push(text.to_owned());
+        }
+    }
+    texts.join(": ").chars().take(400).collect()
+}

@@ -1,0 +1,297 @@
+//! Git's protocol with a server: its references, and the pack of one commit.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::AtomicBool;
+
+use gix::ObjectId;
+use gix::bstr::BString;
+use gix::odb::pack;
+use gix::protocol::fetch::{Arguments, Context, Negotiate, Options, Response, Shallow, Tags, negotiate};
+use gix::protocol::handshake::Ref;
+use gix::protocol::ls_refs::RefPrefixes;
+use gix::protocol::transport::client::blocking_io::http::Transport;
+use gix::protocol::transport::{Protocol, Service};
+use gix::protocol::{Handshake, LsRefsCommand};
+use reqwest::Url;
+use roadstead_model::Revision;
+use tempfile::TempDir;
+
+use super::error::{GitError, detail, git_chain};
+use super::http::Client;
+use super::request::{GitReference, GitRequest};
+use super::stop::Stop;
+use crate::tree::Measure;
+
+/// What a reference points to.
+pub(super) struct Target {
+    /// A commit, or an annotated tag of one.
+    pub(super) object: ObjectId,
+    /// The reference and its commit, as far as the server says: of a tag that it did not peel this is `object`.
+    pub(super) revision: Revision,
+}
+
+/// The objects of one commit in a temporary folder, which goes away with this.
+pub(super) struct Store {
+    pub(super) objects: gix::odb::Handle,
+    _folder: TempDir,
+}
+
+/// A conversation with one server about one repository.
+pub(super) struct Session<'a> {
+    transport: Transport<Client>,
+    client: Client,
+    handshake: Handshake,
+    request: &'a GitRequest,
+    stop: &'a Stop,
+}
+
+impl<'a> Session<'a> {
+    /// Connects and learns what the server can do.
+    pub(super) fn open(url: &Url, request: &'a GitRequest, stop: &'a Stop) -> Result<Self, GitError> {
+        stop.enter("connecting");
+        let client = Client::new(url, request, stop)?;
+        let parsed = gix::url::parse(url.as_str())
+            .map_err(|error| GitError::UrlRefused { url: request.shown_url(), why: git_chain(&error) })?;
+        let mut transport = Transport::new_http(client.clone(), parsed, Protocol::V2, false);
+        let handshake = gix::protocol::handshake(
+            &mut transport,
+            Service::UploadPack,
+            // Never asked: our client sends the credentials unasked, and turns a refusal into an error of its own.
+            |_| Ok(None),
+            Vec::new(),
+            &mut gix::progress::Discard,
+        )
+        .map_err(|error| failed(&client, request, stop, &error))?;
+        let format = handshake.capabilities.capability("object-format").and_then(|format| format.value());
+        if format.is_some_and(|format| format != "sha1") {
+            return Err(GitError::Unsupported {
+                url: request.shown_url(),
+                what: "Git's SHA-256 object format",
+            });
+        }
+        Ok(Self { transport, client, handshake, request, stop })
+    }
+
+    /// What `reference` points to.
+    pub(super) fn find(&mut self, reference: &GitReference) -> Result<Target, GitError> {
+        let missing = |detail| GitError::ReferenceNotFound {
+            url: self.request.shown_url(),
+            reference: reference.to_string(),
+            detail,
+        };
+        if let GitReference::Commit { id, .. } = reference {
+            let object = ObjectId::from_hex(id.as_bytes()).map_err(|_| missing(String::new()))?;
+            return Ok(Target {
+                object,
+                revision: Revision { reference: reference.label(), commit: id.clone() },
+            });
+        }
+        let Some(name) = reference.full_name() else { return Err(missing(String::new())) };
+        let refs = self.references(&name)?;
+        let found = refs.iter().find_map(|found| points_to(found, &name)).ok_or_else(|| {
+            let empty = refs.is_empty() && name == "refs/heads/master";
+            missing(if empty { "name the branch in `spec.ref.branch`".to_owned() } else { String::new() })
+        })?;
+        let (object, commit) = found;
+        let revision = Revision { reference: reference.label(), commit: commit.to_string() };
+        Ok(Target { object, revision })
+    }
+
+    fn references(&mut self, name: &str) -> Result<Vec<Ref>, GitError> {
+        // Servers that speak the old protocol have sent them all with their greeting.
+        if let Some(refs) = self.handshake.refs.take() {
+            return Ok(refs);
+        }
+        self.stop.enter("listing references");
+        let mut prefixes = RefPrefixes::new();
+        prefixes.extend([BString::from(name)]);
+        LsRefsCommand::new(Some(prefixes), &self.handshake.capabilities, agent())
+            .invoke_blocking(&mut self.transport, &mut gix::progress::Discard, false)
+            .map_err(|error| failed(&self.client, self.request, self.stop, &error))
+    }
+
+    /// Brings the objects of `target`, without its history.
+    pub(super) fn fetch(mut self, target: &Target) -> Result<Store, GitError> {
+        self.stop.enter("receiving the pack");
+        let request = self.request;
+        let internal = |error: std::io::Error| GitError::Internal {
+            url: request.shown_url(),
+            detail: format!("temporary folder: {error}"),
+        };
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("roadstead-git-");
+        let folder = match &request.scratch {
+            Some(place) => builder.tempdir_in(place),
+            None => builder.tempdir(),
+        }
+        .map_err(internal)?;
+        let objects = folder.path().join("objects");
+        let packs = objects.join("pack");
+        std::fs::create_dir_all(&packs).map_err(internal)?;
+
+        self.client.allow(Measure::TransferBytes, request.limits.transfer_bytes);
+        let shallow =
+            if self.can_be_shallow() { Shallow::DepthAtRemote(NonZeroU32::MIN) } else { Shallow::NoChange };
+        let mut too_many = None;
+        let outcome = gix::protocol::fetch(
+            &mut OneCommit(target.object),
+            |pack, progress, interrupt| {
+                too_many = index(pack, &packs, progress, interrupt, request)?;
+                Ok(too_many.is_none())
+            },
+            gix::progress::Discard,
+            self.stop.flag(),
+            Context {
+                handshake: &mut self.handshake,
+                transport: &mut self.transport,
+                user_agent: agent(),
+                trace_packetlines: false,
+            },
+            Options {
+                shallow_file: folder.path().join("shallow"),
+                shallow: &shallow,
+                tags: Tags::None,
+                reject_shallow_remote: false,
+            },
+        );
+        if let Some(error) = too_many {
+            return Err(error);
+        }
+        match outcome {
+            Ok(Some(_)) => {}
+            Ok(None) => return Err(self.corrupt("the server sent no pack")),
+            Err(error) => return Err(self.not_fetched(&error)),
+        }
+        let objects = gix::odb::at(objects, gix::hash::Kind::Sha1).map_err(internal)?;
+        Ok(Store { objects, _folder: folder })
+    }
+
+    fn can_be_shallow(&self) -> bool {
+        let capabilities = &self.handshake.capabilities;
+        match self.handshake.server_protocol_version {
+            Protocol::V2 => {
+                capabilities.capability("fetch").and_then(|fetch| fetch.supports("shallow")).unwrap_or(false)
+            }
+            Protocol::V0 | Protocol::V1 => capabilities.contains("shallow"),
+        }
+    }
+
+    fn corrupt(&self, detail: &str) -> GitError {
+        GitError::Corrupt {
+            url: self.request.shown_url(),
+            phase: self.stop.phase(),
+            detail: detail.to_owned(),
+        }
+    }
+
+    fn not_fetched(&self, error: &gix::Error) -> GitError {
+        let text = git_chain(error);
+        // Git's servers say so in words only.
+        if matches!(self.request.reference, GitReference::Commit { .. })
+            && (text.contains("not our ref") || text.contains("unadvertised object"))
+            && let None | Some(GitError::Status { .. }) = self.client.take_failure()
+        {
+            return GitError::ReferenceNotFound {
+                url: self.request.shown_url(),
+                reference: self.request.reference.to_string(),
+                detail: detail(&text),
+            };
+        }
+        failed(&self.client, self.request, self.stop, error)
+    }
+}
+
+/// Writes the pack and its index, computing each object's hash from its bytes. Gives an error that is ours, if it is.
+fn index(
+    pack: &mut dyn std::io::BufRead,
+    packs: &std::path::Path,
+    progress: &mut dyn gix::DynNestedProgress,
+    interrupt: &AtomicBool,
+    request: &GitRequest,
+) -> gix::Result<Option<GitError>> {
+    let too_large =
+        |measure, limit| GitError::TooLarge { url: request.shown_url(), measure, limit, path: None };
+    // `PACK`, a version, and the number of objects, for which gix reserves memory.
+    let mut header = [0; 12];
+    pack.read_exact(&mut header).map_err(gix::Error::from_error)?;
+    let count = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+    if count > request.limits.objects {
+        return Ok(Some(too_large(Measure::Objects, u64::from(request.limits.objects))));
+    }
+    let mut pack = std::io::Read::chain(header.as_slice(), pack);
+    let options = pack::bundle::write::Options {
+        // One repository is one thread's work.
+        thread_limit: Some(1),
+        alloc_limit_bytes: Some(usize::try_from(request.limits.object_bytes).unwrap_or(usize::MAX)),
+        ..Default::default()
+    };
+    let written = pack::Bundle::write_to_directory(
+        &mut pack,
+        Some(packs),
+        progress,
+        interrupt,
+        None::<gix::odb::Handle>,
+        gix::hash::Kind::Sha1,
+        options,
+    );
+    match written {
+        Ok(_) => Ok(None),
+        Err(error) if error.is_resource_exhausted() => {
+            Ok(Some(too_large(Measure::ObjectBytes, request.limits.object_bytes)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What went wrong in a conversation: what our client noticed, or else what the protocol says of the server's words.
+fn failed(client: &Client, request: &GitRequest, stop: &Stop, error: &gix::Error) -> GitError {
+    client.take_failure().unwrap_or_else(|| GitError::Corrupt {
+        url: request.shown_url(),
+        phase: stop.phase(),
+        detail: detail(&git_chain(error)),
+    })
+}
+
+fn agent() -> gix::protocol::command::Feature {
+    ("agent", Some(gix::protocol::agent(concat!("roadstead/", env!("CARGO_PKG_VERSION")))))
+}
+
+/// The object, and its commit, if `found` is the reference `name`.
+fn points_to(found: &Ref, name: &str) -> Option<(ObjectId, ObjectId)> {
+    let (full_ref_name, object, commit) = match found {
+        Ref::Peeled { full_ref_name, tag, object } => (full_ref_name, *tag, *object),
+        Ref::Direct { full_ref_name, object } => (full_ref_name, *object, *object),
+        Ref::Symbolic { full_ref_name, tag, object, .. } => (full_ref_name, tag.unwrap_or(*object), *object),
+        Ref::Unborn { .. } => return None,
+    };
+    (full_ref_name == name).then_some((object, commit))
+}
+
+/// Asks for one object and tells of none that we have.
+struct OneCommit(ObjectId);
+
+impl Negotiate for OneCommit {
+    fn mark_complete_and_common_ref(&mut self) -> gix::Result<negotiate::Action> {
+        Ok(negotiate::Action::MustNegotiate { remote_ref_target_known: Vec::new() })
+    }
+
+    fn add_wants(&mut self, arguments: &mut Arguments, _remote_ref_target_known: &[bool]) -> bool {
+        arguments.want(self.0);
+        true
+    }
+
+    fn one_round(
+        &mut self,
+        _state: &mut negotiate::one_round::State,
+        _arguments: &mut Arguments,
+        _previous_response: Option<&Response>,
+    ) -> gix::Result<(negotiate::Round, bool)> {
+        let round = negotiate::Round {
+            haves_sent: 0,
+            in_vain: 0,
+            haves_to_send: 0,
+            previous_response_had_at_least_one_in_common: false,
+        };
+        Ok((round, true))
+    }
+}

@@ -1,0 +1,280 @@
+//! What is asked of a Git repository.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use gix::bstr::ByteSlice;
+use roadstead_model::Revision;
+
+use super::error::GitError;
+use crate::secret::Secret;
+use crate::tree::TreeLimits;
+
+/// Which commit is wanted: `spec.ref` of a GitRepository. Where several fields are set, Flux's order is commit, name,
+/// semver, tag, branch; [`GitReference::from_spec`] keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GitReference {
+    /// The tip of a branch, by its short name.
+    Branch(String),
+    /// A tag, light or annotated, by its short name.
+    Tag(String),
+    /// The newest tag in a range of versions. Not built yet: refused when asked for.
+    SemVer(String),
+    /// A reference by its full name: `refs/pull/420/head`, say, or `HEAD`.
+    Name(String),
+    /// A commit by its full id; the branch is for the revision's text only.
+    Commit {
+        /// 40 hexadecimal digits.
+        id: String,
+        /// The branch that it is expected on.
+        branch: Option<String>,
+    },
+}
+
+impl Default for GitReference {
+    /// Flux's default.
+    fn default() -> Self {
+        Self::Branch("master".to_owned())
+    }
+}
+
+impl GitReference {
+    /// From the fields of `spec.ref`; empty ones count as absent.
+    #[must_use]
+    pub fn from_spec(
+        branch: Option<&str>,
+        tag: Option<&str>,
+        semver: Option<&str>,
+        name: Option<&str>,
+        commit: Option<&str>,
+    ) -> Self {
+        let given = |field: Option<&str>| field.filter(|text| !text.is_empty()).map(str::to_owned);
+        if let Some(id) = given(commit) {
+            return Self::Commit { id: id.to_ascii_lowercase(), branch: given(branch) };
+        }
+        given(name)
+            .map(Self::Name)
+            .or_else(|| given(semver).map(Self::SemVer))
+            .or_else(|| given(tag).map(Self::Tag))
+            .or_else(|| given(branch).map(Self::Branch))
+            .unwrap_or_default()
+    }
+
+    /// The full name to look for among the server's references.
+    pub(super) fn full_name(&self) -> Option<String> {
+        match self {
+            Self::Branch(name) => Some(format!("refs/heads/{name}")),
+            Self::Tag(name) => Some(format!("refs/tags/{name}")),
+            Self::Name(name) => Some(name.clone()),
+            Self::SemVer(_) | Self::Commit { .. } => None,
+        }
+    }
+
+    /// The revision's text for the reference.
+    pub(super) fn label(&self) -> String {
+        match self {
+            Self::Branch(name) | Self::Tag(name) | Self::Name(name) | Self::SemVer(name) => name.clone(),
+            Self::Commit { branch, .. } => branch.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The revision, where it is known without asking.
+    pub(super) fn pinned(&self) -> Option<Revision> {
+        match self {
+            Self::Commit { id, .. } => Some(Revision { reference: self.label(), commit: id.clone() }),
+            _ => None,
+        }
+    }
+
+    /// Refuses what no server should be asked for.
+    pub(super) fn check(&self, url: &str) -> Result<(), GitError> {
+        let refuse = |why: &str| {
+            Err(GitError::ReferenceRefused {
+                url: url.to_owned(),
+                reference: self.to_string(),
+                why: why.to_owned(),
+            })
+        };
+        match self {
+            Self::SemVer(_) => {
+                refuse("ranges of versions (`ref.semver`) are not supported yet; use `ref.tag`")
+            }
+            Self::Commit { id, .. } => {
+                if id.len() == 40 && id.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f')) {
+                    Ok(())
+                } else {
+                    refuse("a commit is named by its full id of 40 hexadecimal digits")
+                }
+            }
+            Self::Name(name) if name != "HEAD" && !name.starts_with("refs/") => {
+                refuse("`ref.name` is a full name: `refs/heads/main`, say")
+            }
+            Self::Branch(_) | Self::Tag(_) | Self::Name(_) => {
+                let name = self.full_name().unwrap_or_default();
+                if name.len() > 1_024 || gix::validate::reference::name(name.as_bytes().as_bstr()).is_err() {
+                    return refuse("that is no valid name of a Git reference");
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for GitReference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Branch(name) => write!(f, "branch `{name}`"),
+            Self::Tag(name) => write!(f, "tag `{name}`"),
+            Self::SemVer(range) => write!(f, "version `{range}`"),
+            Self::Name(name) => write!(f, "reference `{name}`"),
+            Self::Commit { id, .. } => write!(f, "commit `{id}`"),
+        }
+    }
+}
+
+/// How to log in at the server. Sent to the URL's own host, port and scheme only, whatever redirects say.
+#[derive(Debug, Clone)]
+pub enum Credentials {
+    /// HTTP basic authentication: `username` and `password` of the Secret.
+    Basic {
+        /// Some servers take any, beside a token as password.
+        username: String,
+        /// The password or token.
+        password: Secret,
+    },
+    /// `bearerToken` of the Secret.
+    Bearer(Secret),
+}
+
+/// How much a repository may make us read, keep and do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitLimits {
+    /// Bytes of all answers of the server together.
+    pub transfer_bytes: u64,
+    /// Bytes of the server's capabilities and references; about a hundred for each reference.
+    pub advertisement_bytes: u64,
+    /// Git objects in the pack, and entries looked at in the tree (those that are left out included).
+    pub objects: u32,
+    /// Bytes of one Git object, also of one that is left out of the artifact.
+    pub object_bytes: u64,
+    /// What the artifact may hold.
+    pub tree: TreeLimits,
+}
+
+impl Default for GitLimits {
+    fn default() -> Self {
+        Self {
+            transfer_bytes: 512 << 20,
+            advertisement_bytes: 16 << 20,
+            objects: 500_000,
+            object_bytes: 64 << 20,
+            tree: TreeLimits::default(),
+        }
+    }
+}
+
+/// One look at one repository.
+#[derive(Debug, Clone)]
+pub struct GitRequest {
+    /// `https://…` or `http://…`, without credentials in it; `file:///…` with [`Self::allow_file`].
+    pub url: String,
+    /// Which commit.
+    pub reference: GitReference,
+    /// How to log in, if needed. Over plain HTTP they are sent in the clear, as Flux does; a [`super::Note`] says so.
+    pub credentials: Option<Credentials>,
+    /// PEM of certificate authorities to trust besides the system's.
+    pub ca: Option<Vec<u8>>,
+    /// Whether `file://` is allowed: for development on one machine only, since it reads whatever the process may read.
+    pub allow_file: bool,
+    /// Whether the process's proxy settings are followed.
+    pub system_proxy: bool,
+    /// For the whole attempt, from the first packet to the packed artifact.
+    pub timeout: Duration,
+    /// Bounds.
+    pub limits: GitLimits,
+    /// The revision whose artifact the caller has. Leave it out to get the artifact in any case: when `ignore` changed.
+    pub known: Option<Revision>,
+    /// `spec.ignore`.
+    pub ignore: Option<String>,
+    /// Where the temporary folder is made; the system's place for such if `None`.
+    pub scratch: Option<PathBuf>,
+}
+
+impl GitRequest {
+    /// A request for Flux's default branch with default limits and a timeout of 60 seconds.
+    #[must_use]
+    pub fn new(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            reference: GitReference::default(),
+            credentials: None,
+            ca: None,
+            allow_file: false,
+            system_proxy: false,
+            timeout: Duration::from_secs(60),
+            limits: GitLimits::default(),
+            known: None,
+            ignore: None,
+            scratch: None,
+        }
+    }
+
+    /// The URL, fit for messages: whatever looks like credentials is left out.
+    #[must_use]
+    pub fn shown_url(&self) -> String {
+        super::url::shown(&self.url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::GitReference;
+
+    #[test]
+    fn flux_precedence() {
+        let commit = "A1afe267b54f38b46b487f6e938a6fd508278c07";
+        let all = GitReference::from_spec(Some("b"), Some("t"), Some(">1"), Some("refs/x"), Some(commit));
+        assert_eq!(all, GitReference::Commit { id: commit.to_lowercase(), branch: Some("b".to_owned()) });
+        assert_eq!(
+            GitReference::from_spec(Some("b"), Some("t"), Some(">1"), Some("refs/x"), None),
+            GitReference::Name("refs/x".to_owned())
+        );
+        assert_eq!(
+            GitReference::from_spec(Some("b"), Some("t"), Some(">1"), None, Some("")),
+            GitReference::SemVer(">1".to_owned())
+        );
+        assert_eq!(
+            GitReference::from_spec(Some("b"), Some("t"), None, None, None),
+            GitReference::Tag("t".to_owned())
+        );
+        assert_eq!(
+            GitReference::from_spec(None, None, None, None, None),
+            GitReference::Branch("master".to_owned())
+        );
+    }
+
+    #[test]
+    fn bad_references_are_refused() {
+        for bad in [
+            GitReference::Branch("a b".to_owned()),
+            GitReference::Branch("../x".to_owned()),
+            GitReference::Branch(String::new()),
+            GitReference::Tag("x\ny".to_owned()),
+            GitReference::Tag("x".repeat(2_000)),
+            GitReference::Name("main".to_owned()),
+            GitReference::SemVer(">=1".to_owned()),
+            GitReference::Commit { id: "abc".to_owned(), branch: None },
+            GitReference::Commit { id: "g".repeat(40), branch: None },
+        ] {
+            assert!(bad.check("https://git").is_err(), "{bad} was taken");
+        }
+        for good in [
+            GitReference::Branch("release/1.0".to_owned()),
+            GitReference::Tag("v1.0.0-rc.1".to_owned()),
+            GitReference::Name("refs/pull/1/head".to_owned()),
+            GitReference::Name("HEAD".to_owned()),
+        ] {
+            assert!(good.check("https://git").is_ok(), "{good} was refused");
+        }
+    }
+}

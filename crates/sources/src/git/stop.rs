@@ -1,0 +1,72 @@
+//! How work on a blocking thread learns that it shall end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+
+/// A deadline and a signal, readable from loops (gix takes the flag) and from futures, and what is being done now.
+#[derive(Debug, Clone)]
+pub(super) struct Stop {
+    deadline: Instant,
+    token: CancellationToken,
+    flag: Arc<AtomicBool>,
+    phase: Arc<Mutex<&'static str>>,
+}
+
+impl Stop {
+    pub(super) fn new(deadline: Instant, token: CancellationToken) -> Self {
+        Self { deadline, token, flag: Arc::default(), phase: Arc::new(Mutex::new("starting")) }
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    pub(super) fn is_past(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// Says what is done from now on, for the text of a timeout.
+    pub(super) fn enter(&self, phase: &'static str) {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = phase;
+    }
+
+    pub(super) fn phase(&self) -> &'static str {
+        *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether to go on; asked in every loop.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.flag.load(Ordering::Relaxed) || self.token.is_cancelled() || self.is_past()
+    }
+
+    /// The flag that gix's loops look at.
+    pub(super) fn flag(&self) -> &AtomicBool {
+        &self.flag
+    }
+
+    /// Ends when the work shall end.
+    pub(super) async fn stopped(&self) {
+        tokio::select! {
+            () = self.token.cancelled() => {}
+            () = tokio::time::sleep_until(self.deadline.into()) => {}
+        }
+    }
+
+    /// Stops the work when the guard is dropped.
+    pub(super) fn on_drop(self) -> StopOnDrop {
+        StopOnDrop(self)
+    }
+}
+
+/// Stops the work on its thread when the one who waits for it is gone.
+pub(super) struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.flag.store(true, Ordering::Relaxed);
+        self.0.token.cancel();
+    }
+}

@@ -1,0 +1,273 @@
+//! Which files of a source stay out of its artifact.
+//!
+//! Patterns are those of `.gitignore`. Flux's rules of precedence: what Flux always leaves out comes first, then the
+//! `.sourceignore` files from the root down, then `spec.ignore`; the last pattern that matches decides. A pattern that
+//! matches a folder matches what lies in it, and (other than in Git) a later `!pattern` can take a file back in although
+//! its folder is left out.
+
+use std::sync::Arc;
+
+use gix::bstr::{BStr, ByteSlice};
+use gix::glob::Pattern;
+use gix::glob::pattern::Case;
+use gix::glob::wildmatch;
+
+use crate::tree::{Measure, TreeError, too_large};
+
+/// The name of the file that holds a source's own patterns.
+pub const FILE_NAME: &str = ".sourceignore";
+
+/// Bytes of one list of patterns.
+const MOST_BYTES: usize = 256 << 10;
+/// Patterns that are in force at one place.
+const MOST_PATTERNS: usize = 2_000;
+/// Bytes of one pattern.
+const MOST_PATTERN_BYTES: usize = 512;
+
+/// What Flux leaves out of every artifact: Git's own files, media and archives, other tools' settings.
+const DEFAULTS: &str = "\
+.git/
+.gitignore
+.gitmodules
+.gitattributes
+*.jpg
+*.jpeg
+*.gif
+*.png
+*.wmv
+*.flv
+*.tar.gz
+*.zip
+.github/
+.circleci/
+.travis.yml
+.gitlab-ci.yml
+appveyor.yml
+.drone.yml
+cloudbuild.yaml
+codeship-services.yml
+codeship-steps.yml
+**/.goreleaser.yml
+**/.sops.yaml
+**/.flux.yaml
+";
+
+/// Patterns of one file, and the folder they are relative to.
+#[derive(Debug)]
+struct Rules {
+    /// Empty, or a path that ends with `/`.
+    base: String,
+    patterns: Vec<Pattern>,
+}
+
+/// The patterns in force in one folder. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Ignore {
+    /// Those that came first are asked last.
+    rules: Vec<Arc<Rules>>,
+    /// `spec.ignore`: asked before all others.
+    last: Option<Arc<Rules>>,
+    /// What decides about this folder, and so about what lies in it, unless something stronger does. With it, no path
+    /// needs to be looked at again for each folder that it lies in.
+    inherited: Option<Verdict>,
+}
+
+/// The strongest pattern that matches a path or a folder that it lies in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Verdict {
+    /// Which rules, which pattern of them; the greater overrules the less.
+    strength: (usize, usize),
+    excluded: bool,
+}
+
+impl Ignore {
+    /// The defaults, and `spec.ignore` if there is one.
+    ///
+    /// # Errors
+    /// [`TreeError::TooLarge`] if there are too many patterns.
+    pub fn new(spec: Option<&str>) -> Result<Self, TreeError> {
+        let defaults = Rules::parse(String::new(), DEFAULTS.as_bytes(), "default exclusions")?;
+        let last =
+            spec.map(|text| Rules::parse(String::new(), text.as_bytes(), "spec.ignore")).transpose()?;
+        Ok(Self { rules: vec![Arc::new(defaults)], last: last.map(Arc::new), inherited: None })
+    }
+
+    /// The patterns in force in `folder` (the one that these are for: empty for the root, without a `/` at its end) when
+    /// it holds a `.sourceignore` with `content`.
+    ///
+    /// # Errors
+    /// [`TreeError::TooLarge`] if there are too many patterns.
+    pub fn with_file(&self, folder: &str, content: &[u8]) -> Result<Self, TreeError> {
+        let base = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+        let rules = Rules::parse(base.clone(), content, &format!("{base}{FILE_NAME}"))?;
+        let mut all = self.clone();
+        all.rules.push(Arc::new(rules));
+        if all.rules.iter().map(|rules| rules.patterns.len()).sum::<usize>() > MOST_PATTERNS {
+            return Err(too_large(Measure::Patterns, MOST_PATTERNS as u64, Some(folder)));
+        }
+        Ok(all)
+    }
+
+    /// What decides about `path`, which lies directly in the folder that these patterns are for.
+    #[must_use]
+    pub fn look(&self, path: &str, is_folder: bool) -> Option<Verdict> {
+        let ranked = self.rules.iter().enumerate().rev();
+        let mut all = self.last.iter().map(|rules| (usize::MAX, rules)).chain(ranked);
+        let weakest = self.inherited.map_or((0, 0), |verdict| verdict.strength);
+        let own = all.find_map(|(rank, rules)| {
+            let (index, excluded) = if rank < weakest.0 { None } else { rules.decide(path, is_folder) }?;
+            Some(Verdict { strength: (rank, index), excluded })
+        });
+        own.max(self.inherited)
+    }
+
+    /// Whether `path`, which lies directly in the folder that these patterns are for, stays out.
+    #[must_use]
+    pub fn excludes(&self, path: &str, is_folder: bool) -> bool {
+        self.look(path, is_folder).is_some_and(|verdict| verdict.excluded)
+    }
+
+    /// The patterns for the folder that lies in this one and that `verdict` is about.
+    #[must_use]
+    pub fn inside(&self, verdict: Option<Verdict>) -> Self {
+        Self { inherited: verdict, ..self.clone() }
+    }
+
+    /// Whether a folder that stays out need not be looked into: no pattern could take anything in it back.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        !self.rules.iter().chain(&self.last).any(|rules| rules.patterns.iter().any(Pattern::is_negative))
+    }
+}
+
+impl Verdict {
+    /// Whether the path stays out.
+    #[must_use]
+    pub fn excluded(self) -> bool {
+        self.excluded
+    }
+}
+
+impl Rules {
+    fn parse(base: String, content: &[u8], name: &str) -> Result<Self, TreeError> {
+        if content.len() > MOST_BYTES {
+            return Err(too_large(Measure::FileBytes, MOST_BYTES as u64, Some(name)));
+        }
+        let mut patterns = Vec::new();
+        for (pattern, _, _) in gix::ignore::parse(content, false) {
+            if pattern.text.len() > MOST_PATTERN_BYTES {
+                return Err(too_large(Measure::Patterns, MOST_PATTERN_BYTES as u64, Some(name)));
+            }
+            patterns.push(pattern);
+            if patterns.len() > MOST_PATTERNS {
+                return Err(too_large(Measure::Patterns, MOST_PATTERNS as u64, Some(name)));
+            }
+        }
+        Ok(Self { base, patterns })
+    }
+
+    /// The last pattern that matches `path` itself, and whether it leaves it out.
+    fn decide(&self, path: &str, is_folder: bool) -> Option<(usize, bool)> {
+        let path: &BStr = path.strip_prefix(&self.base)?.as_bytes().as_bstr();
+        let basename = path.rfind_byte(b'/').map(|at| at + 1);
+        let matches = |pattern: &Pattern| {
+            let mode = wildmatch::Mode::NO_MATCH_SLASH_LITERAL;
+            pattern.matches_repo_relative_path(path, basename, Some(is_folder), Case::Sensitive, mode)
+        };
+        let (index, pattern) =
+            self.patterns.iter().enumerate().rev().find(|(_, pattern)| matches(pattern))?;
+        Some((index, !pattern.is_negative()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Ignore;
+
+    /// The decision about `path`, folder by folder.
+    fn excludes(ignore: &Ignore, path: &str, is_folder: bool) -> bool {
+        let folders = path.match_indices('/').map(|(at, _)| &path[..at]);
+        let inside = folders.fold(ignore.clone(), |ignore, folder| ignore.inside(ignore.look(folder, true)));
+        inside.excludes(path, is_folder)
+    }
+
+    fn kept(ignore: &Ignore, paths: &[&str]) -> Vec<String> {
+        paths.iter().filter(|path| !excludes(ignore, path, false)).map(|path| (*path).to_owned()).collect()
+    }
+
+    #[test]
+    fn defaults() {
+        let ignore = Ignore::new(None).unwrap();
+        let paths = [
+            ".git/config",
+            ".github/workflows/ci.yaml",
+            ".gitignore",
+            "docs/logo.png",
+            "a/.sops.yaml",
+            "releases/x.tar.gz",
+            "app/kustomization.yaml",
+            "app/png",
+            "git/config",
+        ];
+        assert_eq!(kept(&ignore, &paths), ["app/kustomization.yaml", "app/png", "git/config"]);
+        assert!(ignore.is_final());
+    }
+
+    #[test]
+    fn everything_but_one_folder() {
+        let ignore = Ignore::new(Some("# all\n/*\n!/deploy\n/deploy/**/*.md\n")).unwrap();
+        let paths = [
+            "README.md",
+            "src/main.rs",
+            "deploy/a.yaml",
+            "deploy/x/b.yaml",
+            "deploy/x/README.md",
+            "x/deploy/a",
+        ];
+        assert_eq!(kept(&ignore, &paths), ["deploy/a.yaml", "deploy/x/b.yaml"]);
+        assert!(excludes(&ignore, "src", true) && !excludes(&ignore, "deploy", true));
+        assert!(!ignore.is_final());
+    }
+
+    #[test]
+    fn sourceignore_overrules_defaults_and_spec_overrules_both() {
+        let ignore = Ignore::new(None).unwrap().with_file("", b"!*.png\n*.txt\n").unwrap();
+        assert_eq!(kept(&ignore, &["a.png", "b.txt", "c.jpg"]), ["a.png"]);
+        let ignore = Ignore::new(Some("!b.txt")).unwrap().with_file("", b"!*.png\n*.txt\n").unwrap();
+        assert_eq!(kept(&ignore, &["a.png", "b.txt", "x/b.txt", "y.txt"]), ["a.png", "b.txt", "x/b.txt"]);
+    }
+
+    #[test]
+    fn a_file_can_be_taken_back_from_a_folder_that_is_left_out() {
+        let ignore = Ignore::new(Some("dir/\n!dir/keep.txt\n")).unwrap();
+        assert_eq!(kept(&ignore, &["dir/a.txt", "dir/keep.txt", "x/dir/keep.txt"]), ["dir/keep.txt"]);
+        // The default for pictures is weaker than the `!` for the folder.
+        let ignore = Ignore::new(Some("!/pictures")).unwrap();
+        assert_eq!(
+            kept(&ignore, &["a.png", "pictures/a.png", "pictures/x/a.png"]),
+            ["pictures/a.png", "pictures/x/a.png"]
+        );
+    }
+
+    #[test]
+    fn sourceignore_of_a_folder_holds_there_only() {
+        let ignore = Ignore::new(None).unwrap().with_file("apps", b"/tmp\n*.bak\n").unwrap();
+        let paths = ["tmp/a", "apps/tmp/a", "apps/x/tmp/a", "a.bak", "apps/x/a.bak"];
+        assert_eq!(kept(&ignore, &paths), ["tmp/a", "apps/x/tmp/a", "a.bak"]);
+    }
+
+    #[test]
+    fn too_many_patterns_are_refused() {
+        assert!(Ignore::new(Some(&"x\n".repeat(3_000))).is_err());
+        assert!(Ignore::new(Some(&"x".repeat(1_000))).is_err());
+        assert!(Ignore::new(Some(&" ".repeat(1 << 20))).is_err());
+    }
+
+    #[test]
+    fn a_hostile_pattern_does_not_hang() {
+        let ignore = Ignore::new(Some(&format!("{}b", "*a".repeat(200)))).unwrap();
+        let started = std::time::Instant::now();
+        assert!(!excludes(&ignore, &"a".repeat(1_000), false));
+        assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+}

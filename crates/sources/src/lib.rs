@@ -1,0 +1,23 @@
+//! From a source to a verified artifact.
+//!
+//! [`git::fetch`] takes one Git repository at one reference and gives an [`Artifact`]: a tar.gz that depends on nothing
+//! but the files in it, addressed by its digest. [`unpack`] reads such an artifact back into a [`Tree`] in memory.
+//! Polling, storing and telling others is the hub's; here lies one attempt, bounded in bytes, files and time.
+//!
+//! The rooms: [`tree`] is what an artifact holds and which rules hold for it, [`artifact`] packs and unpacks it,
+//! [`ignore`] leaves files out, [`git`] reads it from a repository. All but `git` are pure.
+//!
+//! Nothing here is written to disk but Git's own pack, in a private temporary folder that goes away with the attempt.
+
+pub mod artifact;
+pub mod git;
+pub mod ignore;
+pub mod secret;
+pub mod tree;
+
+pub use artifact::{Artifact, ArtifactError, pack, unpack};
+pub use git::{
+    Credentials, Fetched, GitError, GitLimits, GitReference, GitRequest, Note, Outcome, fetch, resolve,
+};
+pub use secret::Secret;
+pub use tree::{Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits};

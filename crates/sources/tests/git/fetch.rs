@@ -1,0 +1,336 @@
+//! Against a real Git over real TLS: what is fetched, and who may fetch it.
+
+use crate::kit::{Kit, artifact, error, fetched, files, quiet_files};
+use roadstead_model::Reason;
+use roadstead_sources::{
+    Credentials, Entry, GitError, GitReference, GitRequest, Note, Outcome, fetch, resolve, unpack,
+};
+use roadstead_test_gitserver::{Commit, Fault};
+use tokio_util::sync::CancellationToken;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_over_https_with_an_own_ca() {
+    let kit = Kit::start(true, None).await;
+    let first = kit.repository.commit("main", "one", &Commit::new().file("a/app.yaml", "kind: A\n")).unwrap();
+    let fetched = fetched(kit.request("main")).await;
+    assert_eq!(fetched.revision.to_string(), format!("main@sha1:{first}"));
+    assert_eq!(files(&fetched), ["a/app.yaml"]);
+    assert_eq!(fetched.notes, []);
+
+    let second = kit
+        .repository
+        .commit("main", "two", &Commit::new().file("b.yaml", "x").executable("run", "y"))
+        .unwrap();
+    let again = crate::kit::fetched(kit.request("main")).await;
+    assert_eq!(again.revision.commit, second);
+    let tree = unpack(&again.artifact.bytes, &kit.request("main").limits.tree).unwrap();
+    assert_eq!(
+        tree.get("a/app.yaml"),
+        Some(&Entry::File { bytes: b"kind: A\n".to_vec(), executable: false })
+    );
+    assert_eq!(tree.get("run"), Some(&Entry::File { bytes: b"y".to_vec(), executable: true }));
+    assert_ne!(fetched.artifact.digest, again.artifact.digest);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn branches_tags_names_and_commits() {
+    let kit = Kit::start(false, None).await;
+    let commit = |branch: &str, text: &str| {
+        kit.repository.commit(branch, text, &Commit::new().file("v", text)).unwrap()
+    };
+    let one = commit("main", "1");
+    kit.repository.tag("light", &one).unwrap();
+    let two = commit("main", "2");
+    kit.repository.annotated_tag("v2", &two).unwrap();
+    let three = commit("main", "3");
+    let side = commit("main-2", "side");
+    let slash = commit("release/1.0", "slash");
+    kit.repository.git(["update-ref", "refs/pull/7/head", &one], &[], b"").unwrap();
+
+    for (reference, label, wanted) in [
+        (GitReference::Branch("main".to_owned()), "main@sha1:", &three),
+        (GitReference::Branch("main-2".to_owned()), "main-2@sha1:", &side),
+        (GitReference::Branch("release/1.0".to_owned()), "release/1.0@sha1:", &slash),
+        (GitReference::Tag("light".to_owned()), "light@sha1:", &one),
+        (GitReference::Tag("v2".to_owned()), "v2@sha1:", &two),
+        (GitReference::Name("refs/pull/7/head".to_owned()), "refs/pull/7/head@sha1:", &one),
+        (GitReference::Name("HEAD".to_owned()), "HEAD@sha1:", &three),
+        (GitReference::Commit { id: two.clone(), branch: None }, "sha1:", &two),
+        (GitReference::Commit { id: one.clone(), branch: Some("main".to_owned()) }, "main@sha1:", &one),
+    ] {
+        let request = GitRequest { reference: reference.clone(), ..kit.request("main") };
+        let revision = resolve(request.clone(), &CancellationToken::new()).await.unwrap();
+        assert_eq!(revision.to_string(), format!("{label}{wanted}"), "{reference}");
+        let fetched = fetched(request).await;
+        assert_eq!(fetched.revision, revision, "{reference}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_there_is_named() {
+    let kit = Kit::start(false, None).await;
+    kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
+    let nothing = "1".repeat(40);
+    for reference in [
+        GitReference::Branch("mai".to_owned()),
+        GitReference::Tag("main".to_owned()),
+        GitReference::Name("refs/heads/none".to_owned()),
+        GitReference::Commit { id: nothing, branch: Some("main".to_owned()) },
+        GitReference::default(),
+    ] {
+        let error = error(GitRequest { reference: reference.clone(), ..kit.request("main") }).await;
+        assert!(matches!(error, GitError::ReferenceNotFound { .. }), "{reference}: {error:?}");
+        assert!(
+            error.to_string().contains(&reference.to_string()) && error.to_string().contains(&kit.url()),
+            "{error}"
+        );
+        assert_eq!(error.reason(), Reason::GitOperationFailed);
+    }
+    let url = kit.server.url("other.git");
+    let error = error(GitRequest { url, ..kit.request("main") }).await;
+    assert!(matches!(error, GitError::RepositoryNotFound { status: 404, .. }), "{error:?}");
+    let semver = GitRequest { reference: GitReference::SemVer(">=1".to_owned()), ..kit.request("main") };
+    assert!(crate::kit::error(semver).await.to_string().contains("not supported yet"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_repository() {
+    let kit = Kit::start(true, Some(("git", "s3cret-pässword"))).await;
+    kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
+    let login = |user: &str, password: &str| GitRequest {
+        credentials: Some(Credentials::Basic { username: user.to_owned(), password: password.into() }),
+        ..kit.request("main")
+    };
+    assert_eq!(files(&fetched(login("git", "s3cret-pässword")).await), ["v"]);
+
+    let wrong = error(login("git", "wr0ng")).await;
+    assert!(matches!(wrong, GitError::Auth { status: 401, had_credentials: true, .. }), "{wrong:?}");
+    assert_eq!(wrong.reason(), Reason::AuthenticationFailed);
+    assert!(!format!("{wrong} {wrong:?} {:?}", login("git", "wr0ng")).contains("wr0ng"));
+    let none = error(kit.request("main")).await;
+    assert!(matches!(none, GitError::Auth { status: 401, had_credentials: false, .. }), "{none:?}");
+    let bearer = GitRequest { credentials: Some(Credentials::Bearer("t0ken".into())), ..kit.request("main") };
+    kit.server.take_seen();
+    assert!(matches!(error(bearer).await, GitError::Auth { had_credentials: true, .. }));
+    assert!(kit.server.take_seen().iter().all(|seen| seen.had_credentials));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_over_http_works_and_is_noted() {
+    let kit = Kit::start(false, Some(("git", "pw"))).await;
+    kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
+    let fetched = fetched(GitRequest {
+        credentials: Some(Credentials::Basic { username: "git".to_owned(), password: "pw".into() }),
+        ..kit.request("main")
+    })
+    .await;
+    assert_eq!(fetched.notes, [Note::CredentialsInTheClear]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_an_unknown_ca_is_refused() {
+    let kit = Kit::start(true, None).await;
+    kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
+    let without = error(GitRequest { ca: None, ..kit.request("main") }).await;
+    assert!(matches!(without, GitError::Untrusted { .. }), "{without:?}");
+    assert!(without.to_string().contains("ca.crt"), "{without}");
+    let other = Kit::start(true, None).await;
+    let wrong = error(GitRequest { ca: other.request("main").ca, ..kit.request("main") }).await;
+    assert!(matches!(wrong, GitError::Untrusted { .. }), "{wrong:?}");
+    // A name that the certificate does not have.
+    let url = kit.url().replace("127.0.0.1", "127.0.0.2");
+    let name = error(GitRequest { url, ..kit.request("main") }).await;
+    assert!(matches!(name, GitError::Untrusted { .. } | GitError::Unreachable { .. }), "{name:?}");
+    for junk in [b"junk".to_vec(), b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec()]
+    {
+        let error = error(GitRequest { ca: Some(junk), ..kit.request("main") }).await;
+        assert!(matches!(error, GitError::CaUnusable { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unchanged_poll_fetches_nothing() {
+    let kit = Kit::start(true, None).await;
+    let one = kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
+    kit.repository.annotated_tag("v1", &one).unwrap();
+    for reference in [GitReference::Branch("main".to_owned()), GitReference::Tag("v1".to_owned())] {
+        let request = GitRequest { reference, ..kit.request("main") };
+        let known = fetched(request.clone()).await.revision;
+        kit.server.take_seen();
+        let request = GitRequest { known: Some(known.clone()), ..request };
+        let outcome = fetch(request.clone(), &CancellationToken::new()).await.unwrap();
+        assert!(matches!(&outcome, Outcome::Unchanged(revision) if *revision == known), "{outcome:?}");
+        let seen: Vec<String> = kit.server.take_seen().into_iter().map(|seen| seen.what).collect();
+        assert_eq!(
+            seen,
+            ["GET /app.git/info/refs?service=git-upload-pack", "POST /app.git/git-upload-pack ls-refs"]
+        );
+    }
+    // A commit is what it is: nobody is asked.
+    let known = Some(roadstead_model::Revision { reference: String::new(), commit: one.clone() });
+    let pinned = GitRequest {
+        reference: GitReference::Commit { id: one, branch: None },
+        known,
+        ..kit.request("main")
+    };
+    assert!(matches!(fetch(pinned, &CancellationToken::new()).await.unwrap(), Outcome::Unchanged(_)));
+    assert_eq!(kit.server.take_seen(), []);
+    // And a change is seen.
+    let known = Some(fetched(kit.request("main")).await.revision);
+    let two = kit.repository.commit("main", "2", &Commit::new().file("v", "2")).unwrap();
+    assert_eq!(fetched(GitRequest { known, ..kit.request("main") }).await.revision.commit, two);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_files_have_the_same_digest_wherever_they_come_from() {
+    let kit = Kit::start(true, None).await;
+    let other = Kit::start(false, None).await;
+    let commit = || Commit::new().file("a.yaml", "a").file("d/b.yaml", "b").link("c", "a.yaml");
+    let one = kit.repository.commit("main", "one", &commit()).unwrap();
+    other.repository.commit("main", "0", &Commit::new().file("old", "old")).unwrap();
+    let two = other.repository.commit("main", "two", &commit().remove("old")).unwrap();
+    assert_ne!(one, two);
+    let (a, b) = (artifact(kit.request("main")).await, artifact(other.request("main")).await);
+    assert_eq!(a, b);
+    // And from a disk.
+    let local = GitRequest {
+        url: format!("file://{}", kit.repository.path().display()),
+        allow_file: true,
+        ..kit.request("main")
+    };
+    assert_eq!(a, artifact(local).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn file_urls_are_for_development() {
+    let kit = Kit::start(false, None).await;
+    let one = kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
+    kit.repository.annotated_tag("v1", &one).unwrap();
+    let url = format!("file://{}", kit.repository.path().display());
+    let refused = error(GitRequest { url: url.clone(), ..kit.request("main") }).await;
+    assert!(matches!(refused, GitError::UrlRefused { .. }), "{refused:?}");
+    assert_eq!(refused.reason(), Reason::URLInvalid);
+    let allowed = GitRequest { url, allow_file: true, ..kit.request("main") };
+    for reference in [
+        GitReference::Branch("main".to_owned()),
+        GitReference::Tag("v1".to_owned()),
+        GitReference::Commit { id: one.clone(), branch: None },
+    ] {
+        let fetched = fetched(GitRequest { reference, ..allowed.clone() }).await;
+        assert_eq!((fetched.revision.commit.as_str(), files(&fetched)), (one.as_str(), vec!["v".to_owned()]));
+    }
+    let missing =
+        error(GitRequest { reference: GitReference::Branch("v1".to_owned()), ..allowed.clone() }).await;
+    assert!(matches!(missing, GitError::ReferenceNotFound { .. }), "{missing:?}");
+    let nowhere = error(GitRequest { url: "file:///nowhere/at/all".to_owned(), ..allowed }).await;
+    assert!(matches!(nowhere, GitError::Local { .. }), "{nowhere:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_stay_within_the_root() {
+    let kit = Kit::start(false, None).await;
+    kit.repository
+        .commit(
+            "main",
+            "1",
+            &Commit::new().file("base/app.yaml", "x").link("app/app.yaml", "../base/app.yaml"),
+        )
+        .unwrap();
+    let fetched = fetched(kit.request("main")).await;
+    let tree = unpack(&fetched.artifact.bytes, &kit.request("main").limits.tree).unwrap();
+    assert_eq!(tree.get("app/app.yaml"), Some(&Entry::Symlink { target: "../base/app.yaml".to_owned() }));
+
+    for target in ["../../etc/passwd", "/etc/passwd", "../base/../../x"] {
+        let commit = kit.repository.commit("main", "2", &Commit::new().link("app/evil", target)).unwrap();
+        let error = error(kit.request("main")).await;
+        assert!(matches!(error, GitError::LinkEscapes { .. }), "{error:?}");
+        assert_eq!(error.reason(), Reason::StorageOperationFailed);
+        let text = error.to_string();
+        for part in ["app/evil", target, &commit, &kit.url()] {
+            assert!(text.contains(part), "{part} is not in: {text}");
+        }
+    }
+    // One that is left out harms nobody.
+    assert_eq!(
+        quiet_files(GitRequest { ignore: Some("/app".to_owned()), ..kit.request("main") }).await,
+        ["base/app.yaml"]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exclusions() {
+    let kit = Kit::start(false, None).await;
+    let commit = Commit::new()
+        .file(".github/workflows/ci.yaml", "x")
+        .file(".sourceignore", "docs/\n!logo.png\n")
+        .file("docs/a.md", "x")
+        .file("logo.png", "x")
+        .file("app/logo.jpg", "x")
+        .file("app/k.yaml", "x")
+        .file("app/.sourceignore", "/tmp\n")
+        .file("app/tmp/x", "x");
+    kit.repository.commit("main", "1", &commit).unwrap();
+    assert_eq!(
+        quiet_files(kit.request("main")).await,
+        [".sourceignore", "app/.sourceignore", "app/k.yaml", "logo.png"]
+    );
+    let ignore = Some("/*\n!/docs\n".to_owned());
+    assert_eq!(quiet_files(GitRequest { ignore, ..kit.request("main") }).await, ["docs/a.md"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submodules_are_left_out_with_a_note() {
+    let kit = Kit::start(false, None).await;
+    let inner = kit.repository.commit("side", "inner", &Commit::new().file("x", "x")).unwrap();
+    let tree = format!(
+        "160000 commit {inner}\tvendor\n120000 blob {}\tl\n",
+        kit.repository.git(["hash-object", "-w", "--stdin"], &[], b"vendor/x").unwrap()
+    );
+    let tree = kit.repository.git(["mktree"], &[], tree.as_bytes()).unwrap();
+    kit.repository.commit_tree("main", "1", &tree, None).unwrap();
+    let fetched = fetched(kit.request("main")).await;
+    assert_eq!(fetched.notes, [Note::Submodule { path: "vendor".to_owned(), commit: inner }]);
+    assert_eq!(files(&fetched), ["l"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redirects() {
+    let target = Kit::start(true, None).await;
+    target.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
+    let kit = Kit::start(true, None).await;
+    let both = [kit.request("main").ca.unwrap(), target.request("main").ca.unwrap()].concat();
+    let request = GitRequest {
+        ca: Some(both),
+        credentials: Some(Credentials::Basic { username: "u".to_owned(), password: "p".into() }),
+        ..kit.request("main")
+    };
+    // To another server: followed, without the credentials.
+    kit.server.fault(Fault::Redirect(target.server.base_url()));
+    assert_eq!(quiet_files(request.clone()).await, ["v"]);
+    assert!(kit.server.take_seen().iter().all(|seen| seen.had_credentials));
+    let seen = target.server.take_seen();
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert!(seen.iter().all(|seen| !seen.had_credentials), "{seen:?}");
+    // To the same server: with them.
+    kit.repository.commit("main", "1", &Commit::new().file("w", "1")).unwrap();
+    kit.server.fault(Fault::RedirectOnce(kit.server.base_url()));
+    assert_eq!(quiet_files(request.clone()).await, ["w"]);
+    let seen = kit.server.take_seen();
+    assert!(seen.len() == 4 && seen.iter().all(|seen| seen.had_credentials), "{seen:?}");
+    // Away from https, in circles, to something else: not at all.
+    let plain = Kit::start(false, None).await;
+    for to in [
+        plain.server.base_url(),
+        kit.server.base_url(),
+        "ftp://127.0.0.1".to_owned(),
+        "https://u:hunter2@127.0.0.1".to_owned(),
+    ] {
+        kit.server.fault(Fault::Redirect(to));
+        let error = error(request.clone()).await;
+        assert!(matches!(error, GitError::RedirectRefused { .. }), "{error:?}");
+        assert!(!error.to_string().contains("hunter2"), "{error}");
+    }
+    assert_eq!(plain.server.take_seen(), []);
+    kit.server.fault(Fault::RedirectTo("https://127.0.0.1/admin".to_owned()));
+    assert!(matches!(error(request).await, GitError::RedirectRefused { .. }));
+}

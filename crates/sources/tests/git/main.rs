@@ -1,0 +1,7 @@
+//! Git sources against a real Git server.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
+
+mod fetch;
+mod hostile;
+mod kit;

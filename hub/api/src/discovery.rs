@@ -1,0 +1,163 @@
+//! What is served: discovery in its old and its aggregated form, and the version.
+
+use axum::Json;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
+use roadstead_api::{KINDS, Kind, Version};
+use serde_json::{Value, json};
+
+use crate::render::accepted;
+
+const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
+
+/// The answer to a discovery path; none where it is no such path.
+pub(crate) fn answer(path: &str, headers: &HeaderMap) -> Option<Response> {
+    let body = match path {
+        "/version" => version(),
+        "/api" if aggregated(headers) => return Some(aggregated_response(&[""])),
+        "/apis" if aggregated(headers) => return Some(aggregated_response(&groups())),
+        "/api" => json!({
+            "kind": "APIVersions", "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "" }],
+        }),
+        "/apis" => json!({
+            "kind": "APIGroupList", "apiVersion": "v1",
+            "groups": groups().into_iter().map(group).collect::<Vec<_>>(),
+        }),
+        "/api/v1" => resources("", "v1")?,
+        _ => {
+            let mut segments = path.strip_prefix("/apis/")?.split('/');
+            let name = segments.next().filter(|name| groups().contains(name))?;
+            match (segments.next(), segments.next()) {
+                (None, _) => group(name),
+                (Some(version), None) => resources(name, version)?,
+                _ => return None,
+            }
+        }
+    };
+    Some(Json(body).into_response())
+}
+
+fn version() -> Value {
+    let text = env!("CARGO_PKG_VERSION");
+    // Clients compare these with Kubernetes' versions: the conventions that the API follows.
+    json!({
+        "major": "1", "minor": "35", "gitVersion": format!("v1.35.0+roadstead.{text}"), "gitCommit": "",
+        "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+/// All groups but the core group, in the registry's order.
+pub(crate) fn groups() -> Vec<&'static str> {
+    let mut groups = Vec::new();
+    for kind in KINDS.iter().filter(|kind| !kind.group.is_empty()) {
+        if !groups.contains(&kind.group) {
+            groups.push(kind.group);
+        }
+    }
+    groups
+}
+
+/// The versions of a group, the preferred one first.
+pub(crate) fn versions(group: &str) -> Vec<&'static str> {
+    let mut versions = Vec::new();
+    for kind in KINDS.iter().filter(|kind| kind.group == group) {
+        for version in kind.versions {
+            if !versions.contains(&version.name) {
+                versions.push(version.name);
+            }
+        }
+    }
+    versions
+}
+
+/// The kinds of a group that have this version.
+pub(crate) fn kinds(group: &str, version: &str) -> Vec<(&'static Kind, &'static Version)> {
+    let of_group = KINDS.iter().copied().filter(|kind| kind.group == group);
+    of_group.filter_map(|kind| Some((kind, kind.version(version)?))).collect()
+}
+
+fn group(name: &str) -> Value {
+    let versions: Vec<Value> = versions(name)
+        .into_iter()
+        .map(|version| json!({ "groupVersion": format!("{name}/{version}"), "version": version }))
+        .collect();
+    json!({
+        "kind": "APIGroup", "apiVersion": "v1", "name": name, "preferredVersion": versions[0], "versions": versions,
+    })
+}
+
+fn resources(group: &str, version: &str) -> Option<Value> {
+    let kinds = kinds(group, version);
+    if kinds.is_empty() {
+        return None;
+    }
+    let mut list = Vec::new();
+    for (kind, version) in &kinds {
+        list.push(json!({
+            "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced(), "kind": kind.kind,
+            "verbs": VERBS, "shortNames": kind.short_names, "categories": kind.categories,
+        }));
+        if kind.status {
+            list.push(json!({
+                "name": format!("{}/status", kind.plural), "singularName": "", "namespaced": kind.namespaced(),
+                "kind": kind.kind, "group": kind.group, "version": version.name, "verbs": STATUS_VERBS,
+            }));
+        }
+    }
+    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    Some(
+        json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list }),
+    )
+}
+
+fn aggregated(headers: &HeaderMap) -> bool {
+    accepted(headers).any(|entry| {
+        entry.parameter("g") == Some("apidiscovery.k8s.io")
+            && entry.parameter("v") == Some("v2")
+            && entry.parameter("as") == Some("APIGroupDiscoveryList")
+    })
+}
+
+fn aggregated_response(groups: &[&str]) -> Response {
+    let items: Vec<Value> = groups.iter().map(|group| aggregated_group(group)).collect();
+    let body = json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items,
+    });
+    let mut response = Json(body).into_response();
+    let media_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+fn aggregated_group(group: &str) -> Value {
+    let versions: Vec<Value> = versions(group)
+        .into_iter()
+        .map(|version| {
+            let resources: Vec<Value> = kinds(group, version)
+                .into_iter()
+                .map(|(kind, version)| aggregated_kind(kind, version))
+                .collect();
+            json!({ "version": version, "freshness": "Current", "resources": resources })
+        })
+        .collect();
+    let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
+    json!({ "metadata": metadata, "versions": versions })
+}
+
+fn aggregated_kind(kind: &Kind, version: &Version) -> Value {
+    let response_kind = json!({ "group": kind.group, "version": version.name, "kind": kind.kind });
+    let mut resource = json!({
+        "resource": kind.plural, "responseKind": response_kind,
+        "scope": if kind.namespaced() { "Namespaced" } else { "Cluster" },
+        "singularResource": kind.singular, "verbs": VERBS,
+        "shortNames": kind.short_names, "categories": kind.categories,
+    });
+    if kind.status {
+        resource["subresources"] =
+            json!([{ "subresource": "status", "responseKind": response_kind, "verbs": STATUS_VERBS }]);
+    }
+    resource
+}

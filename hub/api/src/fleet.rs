@@ -1,0 +1,119 @@
+//! What is beside the resources: how agents come on board (join tokens for administrators, enrolment for agents), and
+//! the fleet views.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use roadstead_hub_core::{Address, Enrolment, HubError, Identity};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{Api, request, status};
+
+/// What an agent sends. The join token is all that says who it is; the certificate request holds its public key.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EnrolRequest {
+    token: String,
+    csr: String,
+    kube_system_uid: String,
+}
+
+/// `POST /fleet/v1/enrol`: without a bearer token, since the join token is in the body.
+pub(crate) async fn enrol(State(api): State<Api>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    match enrolled(&api, &parts.headers, body).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(error) => status::response(&error, None),
+    }
+}
+
+async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, HubError> {
+    let body = request::json_object(headers, body).await?;
+    // The error names a field at most, never the token.
+    let request: EnrolRequest = serde_json::from_value(body)
+        .map_err(|error| HubError::BadRequest(format!("the enrolment request: {error}")))?;
+    let enrolment =
+        Enrolment { token: &request.token, csr_pem: &request.csr, kube_system_uid: &request.kube_system_uid };
+    let enrolled = api.hub.enrol(&enrolment).await?;
+    Ok(json!({
+        "certificate": enrolled.certificate_pem,
+        "ca": enrolled.ca_pem,
+        "link": enrolled.link,
+        "clusterUid": enrolled.cluster.to_string(),
+        "clusterName": enrolled.name,
+    }))
+}
+
+/// `POST …/clusters/NAME/jointoken`: answers the Secret from which an agent joins.
+pub(crate) async fn join_token(
+    api: &Api,
+    who: &Identity,
+    address: &Address,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Response, HubError> {
+    who.authorize("create", address.kind.get(), "jointoken", "", &address.name)?;
+    let body = request::json_object(headers, body).await?;
+    let ttl = match &body["ttlSeconds"] {
+        Value::Null => None,
+        seconds => Some(Duration::from_secs(
+            seconds
+                .as_u64()
+                .ok_or_else(|| HubError::BadRequest("ttlSeconds: want a number of seconds".to_owned()))?,
+        )),
+    };
+    let invitation = api.hub.create_join_token(&address.name, ttl).await?;
+    Ok(Json(json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": "roadstead-join", "annotations": {
+            "fleet.roadstead.dev/expires": invitation.expires.to_string() } },
+        "type": "fleet.roadstead.dev/join",
+        "data": {
+            "cluster": STANDARD.encode(&invitation.cluster),
+            "token": STANDARD.encode(invitation.token.as_bytes()),
+            "hub": STANDARD.encode(&invitation.hub),
+            "link": STANDARD.encode(&invitation.link),
+            "ca.crt": STANDARD.encode(&invitation.ca_pem),
+        },
+    }))
+    .into_response())
+}
+
+/// A read model for people and their tools.
+pub(crate) enum View<'a> {
+    /// `/fleet/v1/namespaces/NAMESPACE/kustomizations/NAME/reconciliations`: the last attempts with their change sets,
+    /// and what an agent is doing right now.
+    Reconciliations {
+        /// The namespace.
+        namespace: &'a str,
+        /// The Kustomization.
+        name: &'a str,
+    },
+}
+
+impl<'a> View<'a> {
+    /// The view that a path names.
+    pub(crate) fn parse(path: &'a str) -> Option<Self> {
+        let rest = path.strip_prefix("/fleet/v1/namespaces/")?;
+        let (namespace, rest) = rest.split_once("/kustomizations/")?;
+        let name = rest.strip_suffix("/reconciliations")?;
+        let sound = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
+        (sound(namespace) && sound(name)).then_some(Self::Reconciliations { namespace, name })
+    }
+
+    pub(crate) async fn answer(&self, api: &Api, who: &Identity) -> Response {
+        let Self::Reconciliations { namespace, name } = self;
+        match api.hub.reconciliations(who, namespace, name).await {
+            Ok(view) => Json(view).into_response(),
+            Err(error) => status::response(&error, None),
+        }
+    }
+}

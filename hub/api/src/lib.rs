@@ -1,0 +1,146 @@
+//! The hub's HTTP API: Kubernetes-style resources with discovery and OpenAPI, and the agents' enrolment.
+//!
+//! This room turns HTTP into use cases of `roadstead-hub-core` and their results into HTTP; it decides nothing else.
+
+mod discovery;
+mod fleet;
+mod openapi;
+mod path;
+mod protobuf;
+mod render;
+mod request;
+mod resources;
+mod serve;
+mod status;
+mod watch;
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use futures::FutureExt as _;
+use roadstead_hub_core::{Hub, HubError, Identity};
+use tokio_util::sync::CancellationToken;
+
+pub use serve::{ServeError, serve};
+
+/// What handlers share.
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) hub: Hub,
+    /// Ends watches when the hub drains.
+    pub(crate) stop: CancellationToken,
+    pub(crate) documents: Arc<openapi::Documents>,
+}
+
+/// The API over this hub; `stop` ends its watches.
+pub fn router(hub: Hub, stop: CancellationToken) -> Router {
+    let api = Api { hub, stop, documents: Arc::new(openapi::Documents::new()) };
+    let open = Router::new()
+        .route("/", get(page))
+        .route("/healthz", get(alive))
+        .route("/livez", get(alive))
+        .route("/readyz", get(ready))
+        .route("/fleet/v1/enrol", post(fleet::enrol));
+    let closed =
+        Router::new().fallback(dispatch).layer(middleware::from_fn_with_state(api.clone(), authenticate));
+    open.fallback_service(closed.with_state(api.clone()))
+        .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn(catch_panics))
+        .with_state(api)
+}
+
+/// A panic is a bug of ours: it ends its request and nothing else.
+async fn catch_panics(request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => {
+            tracing::error!(%method, path, "a handler panicked");
+            status::response(&HubError::Internal("a handler panicked".to_owned()), None)
+        }
+    }
+}
+
+async fn authenticate(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    let token = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split_once(' '))
+        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+        .map(|(_, token)| token.trim().to_owned());
+    let identity = match token {
+        Some(token) => api.hub.authenticate(&token).await,
+        None => Err(HubError::Unauthenticated("Unauthorized".to_owned())),
+    };
+    match identity {
+        Ok(identity) => {
+            request.extensions_mut().insert(identity);
+            next.run(request).await
+        }
+        Err(error) => {
+            let mut response = status::response(&error, None);
+            if response.status() == StatusCode::UNAUTHORIZED {
+                response
+                    .headers_mut()
+                    .insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+            }
+            response
+        }
+    }
+}
+
+/// Everything that needs a token.
+async fn dispatch(State(api): State<Api>, request: Request) -> Response {
+    let Some(who) = request.extensions().get::<Identity>().cloned() else {
+        return status::response(&HubError::Unauthenticated("Unauthorized".to_owned()), None);
+    };
+    let path = request.uri().path().trim_end_matches('/').to_owned();
+    if request.method() == Method::GET {
+        if let Some(response) = discovery::answer(&path, request.headers()) {
+            return response;
+        }
+        if let Some(response) = api.documents.answer(&path) {
+            return response;
+        }
+        if let Some(view) = fleet::View::parse(&path) {
+            return view.answer(&api, &who).await;
+        }
+    }
+    match path::parse(&path) {
+        Some(target) => resources::handle(&api, &who, target, request).await,
+        None => status::not_found(),
+    }
+}
+
+async fn alive() -> &'static str {
+    "ok"
+}
+
+async fn ready(State(api): State<Api>) -> Response {
+    match api.hub.check_ready().await {
+        Ok(()) => "ok".into_response(),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer").into_response()
+        }
+    }
+}
+
+async fn method_not_allowed() -> Response {
+    status::simple(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "MethodNotAllowed",
+        "this method is not served on this path",
+    )
+}
+
+async fn page() -> Html<&'static str> {
+    Html(include_str!("../../../web/placeholder.html"))
+}

@@ -1,0 +1,245 @@
+//! OpenAPI v3: one document per group and version, made from the kinds' schemas.
+//!
+//! kubectl explains fields by it, and finds in it that the server checks fields itself (`fieldValidation`).
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::response::{IntoResponse as _, Response};
+use roadstead_api::schema::{metadata_schema, schema};
+use roadstead_api::{Kind, Version};
+use roadstead_model::Digest;
+use serde_json::{Map, Value, json};
+
+use crate::discovery::{groups, kinds, versions};
+
+const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
+const STATUS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Status";
+const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
+/// All documents, made once.
+pub(crate) struct Documents {
+    by_path: BTreeMap<String, Value>,
+}
+
+impl Documents {
+    pub(crate) fn new() -> Self {
+        let mut by_path = BTreeMap::new();
+        let mut paths = Map::new();
+        let core = versions("").into_iter().map(|version| ("", version));
+        let named = groups()
+            .into_iter()
+            .flat_map(|group| versions(group).into_iter().map(move |version| (group, version)));
+        for (group, version) in core.chain(named) {
+            let prefix =
+                if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+            let document = document(group, version, &prefix);
+            let hash = Digest::of(document.to_string().as_bytes()).hex();
+            let url = format!("/openapi/v3/{prefix}?hash={hash}");
+            paths.insert(prefix.clone(), json!({ "serverRelativeURL": url }));
+            by_path.insert(format!("/openapi/v3/{prefix}"), document);
+        }
+        by_path.insert("/openapi/v3".to_owned(), json!({ "paths": paths }));
+        Self { by_path }
+    }
+
+    pub(crate) fn answer(&self, path: &str) -> Option<Response> {
+        Some(Json(self.by_path.get(path)?).into_response())
+    }
+}
+
+fn document(group: &str, version: &str, prefix: &str) -> Value {
+    let mut schemas = Map::new();
+    schemas.insert(OBJECT_META.to_owned(), metadata_schema().clone());
+    schemas.insert(LIST_META.to_owned(), list_meta());
+    schemas
+        .insert(STATUS.to_owned(), json!({ "type": "object", "description": "The outcome of a request." }));
+    let options = json!({ "type": "object", "description": "How an object is to be deleted." });
+    schemas.insert(DELETE_OPTIONS.to_owned(), options);
+    let mut paths = Map::new();
+    for (kind, version) in kinds(group, version) {
+        let name = component(kind, version);
+        schemas.insert(name.clone(), whole(kind, version));
+        schemas.insert(format!("{name}List"), list(kind, version, &name));
+        add_paths(&mut paths, kind, version, prefix);
+    }
+    json!({
+        "openapi": "3.0.0",
+        "info": { "title": "Roadstead", "version": env!("CARGO_PKG_VERSION") },
+        "paths": paths,
+        "components": { "schemas": schemas },
+    })
+}
+
+/// A component's name: the group's labels reversed, the version, the kind.
+fn component(kind: &Kind, version: &Version) -> String {
+    if kind.group.is_empty() {
+        return format!("io.k8s.api.core.{}.{}", version.name, kind.kind);
+    }
+    let reversed: Vec<&str> = kind.group.split('.').rev().collect();
+    format!("{}.{}.{}", reversed.join("."), version.name, kind.kind)
+}
+
+fn gvk(kind: &Kind, version: &Version, suffix: &str) -> Value {
+    json!({ "group": kind.group, "version": version.name, "kind": format!("{}{suffix}", kind.kind) })
+}
+
+fn whole(kind: &Kind, version: &Version) -> Value {
+    let mut schema = schema(kind, version).clone();
+    schema["properties"]["metadata"] = json!({
+        "description": "Standard object's metadata.", "default": {},
+        "allOf": [{ "$ref": format!("#/components/schemas/{OBJECT_META}") }],
+    });
+    schema["x-kubernetes-group-version-kind"] = json!([gvk(kind, version, "")]);
+    schema
+}
+
+fn list(kind: &Kind, version: &Version, item: &str) -> Value {
+    json!({
+        "type": "object", "description": format!("{}List is a list of {}.", kind.kind, kind.kind), "required": ["items"],
+        "properties": {
+            "apiVersion": { "type": "string", "description": "The versioned schema of this representation." },
+            "kind": { "type": "string", "description": "The kind of the list." },
+            "metadata": {
+                "description": "Standard list metadata.", "default": {},
+                "allOf": [{ "$ref": format!("#/components/schemas/{LIST_META}") }],
+            },
+            "items": {
+                "type": "array", "description": "The objects.",
+                "items": { "default": {}, "allOf": [{ "$ref": format!("#/components/schemas/{item}") }] },
+            },
+        },
+        "x-kubernetes-group-version-kind": [gvk(kind, version, "List")],
+    })
+}
+
+fn list_meta() -> Value {
+    json!({
+        "type": "object", "description": "ListMeta describes a list.",
+        "properties": {
+            "continue": { "type": "string", "description": "Where the next page begins." },
+            "remainingItemCount": { "type": "integer", "format": "int64", "description": "How many are left." },
+            "resourceVersion": { "type": "string", "description": "The version that the list shows." },
+            "selfLink": { "type": "string", "description": "Deprecated and never set." },
+        },
+    })
+}
+
+fn parameter(name: &str, place: &str, type_: &str) -> Value {
+    json!({ "name": name, "in": place, "required": place == "path", "schema": { "type": type_, "uniqueItems": true } })
+}
+
+fn query(names: &[(&str, &str)]) -> Vec<Value> {
+    names.iter().map(|(name, type_)| parameter(name, "query", type_)).collect()
+}
+
+/// An operation on a kind.
+fn operation(
+    kind: &Kind,
+    version: &Version,
+    action: &str,
+    answer: &str,
+    parameters: &[Value],
+    body: Option<Value>,
+) -> Value {
+    let id_group: String = kind.group.split('.').map(capital).collect();
+    let version_name = capital(version.name);
+    let mut operation = json!({
+        "operationId": format!("{action}{id_group}{version_name}{}", kind.kind),
+        "parameters": parameters,
+        "responses": {
+            "200": { "description": "OK", "content": { "application/json": {
+                "schema": { "$ref": format!("#/components/schemas/{answer}") } } } },
+            "401": { "description": "Unauthorized" },
+        },
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": gvk(kind, version, ""),
+    });
+    if let Some(body) = body {
+        operation["requestBody"] = body;
+    }
+    operation
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}
+
+fn json_body(component: &str) -> Value {
+    let schema = json!({ "$ref": format!("#/components/schemas/{component}") });
+    json!({ "required": true, "content": { "application/json": { "schema": schema } } })
+}
+
+fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, version: &Version, prefix: &str) {
+    let name = component(kind, version);
+    let list = format!("{name}List");
+    let write = query(&[
+        ("dryRun", "string"),
+        ("fieldManager", "string"),
+        ("fieldValidation", "string"),
+        ("pretty", "string"),
+    ]);
+    let read = query(&[
+        ("allowWatchBookmarks", "boolean"),
+        ("continue", "string"),
+        ("fieldSelector", "string"),
+        ("labelSelector", "string"),
+        ("limit", "integer"),
+        ("resourceVersion", "string"),
+        ("resourceVersionMatch", "string"),
+        ("sendInitialEvents", "boolean"),
+        ("timeoutSeconds", "integer"),
+        ("watch", "boolean"),
+    ]);
+    let mut patches = vec!["application/json-patch+json", "application/merge-patch+json"];
+    // kubectl sends a strategic merge patch wherever it finds it named here.
+    if kind.group.is_empty() {
+        patches.push("application/strategic-merge-patch+json");
+    }
+    let patches: Map<String, Value> = patches
+        .into_iter()
+        .map(|form| (form.to_owned(), json!({ "schema": { "type": "object" } })))
+        .collect();
+    let patch_body = json!({ "required": true, "content": patches });
+    let place = if kind.namespaced() {
+        format!("namespaces/{{namespace}}/{}", kind.plural)
+    } else {
+        kind.plural.to_owned()
+    };
+    let mut in_path = Vec::new();
+    if kind.namespaced() {
+        in_path.push(parameter("namespace", "path", "string"));
+        paths.insert(
+            format!("/{prefix}/{}", kind.plural),
+            json!({ "get": operation(kind, version, "list", &list, &read, None) }),
+        );
+    }
+    paths.insert(
+        format!("/{prefix}/{place}"),
+        json!({
+            "parameters": in_path,
+            "get": operation(kind, version, "list", &list, &read, None),
+            "post": operation(kind, version, "post", &name, &write, Some(json_body(&name))),
+            "delete": operation(kind, version, "deletecollection", &list, &read, None),
+        }),
+    );
+    in_path.push(parameter("name", "path", "string"));
+    let put = || operation(kind, version, "put", &name, &write, Some(json_body(&name)));
+    let patch = || operation(kind, version, "patch", &name, &write, Some(patch_body.clone()));
+    let get = || operation(kind, version, "get", &name, &[], None);
+    paths.insert(
+        format!("/{prefix}/{place}/{{name}}"),
+        json!({
+            "parameters": in_path, "get": get(), "put": put(), "patch": patch(),
+            "delete": operation(kind, version, "delete", STATUS, &query(&[("dryRun", "string")]), None),
+        }),
+    );
+    if kind.status {
+        paths.insert(
+            format!("/{prefix}/{place}/{{name}}/status"),
+            json!({ "parameters": in_path, "get": get(), "put": put(), "patch": patch() }),
+        );
+    }
+}

@@ -1,0 +1,123 @@
+//! Which resource a URL's path names.
+
+use roadstead_api::{KINDS, Kind, Version};
+use roadstead_hub_core::Address;
+
+/// What comes after a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Subresource {
+    /// Nothing.
+    None,
+    /// `status`
+    Status,
+    /// `jointoken` of a Cluster.
+    JoinToken,
+}
+
+/// What a path names.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) address: Address,
+    pub(crate) subresource: Subresource,
+}
+
+/// Reads `/api/v1/…` and `/apis/GROUP/VERSION/…`.
+pub(crate) fn parse(path: &str) -> Option<Target> {
+    let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
+    let (group, version, rest) = match segments.as_slice() {
+        ["api", version, rest @ ..] => ("", *version, rest),
+        ["apis", group, version, rest @ ..] if !group.is_empty() => (*group, *version, rest),
+        _ => return None,
+    };
+    let find = |plural: &str, namespaced: bool| -> Option<(&'static Kind, &'static Version)> {
+        let kind = KINDS.iter().find(|kind| kind.group == group && kind.plural == plural)?;
+        (kind.namespaced() == namespaced).then_some(())?;
+        Some((kind, kind.version(version)?))
+    };
+    let anywhere = |plural: &str| find(plural, false).or_else(|| find(plural, true));
+    let (kind, version, namespace, name, subresource) = match rest {
+        // `namespaces/NAME/status` is a subresource, `namespaces/NAME/secrets` a collection.
+        ["namespaces", namespace, plural, tail @ ..] if *plural != "status" && *plural != "finalize" => {
+            let (kind, version) = find(plural, true)?;
+            if namespace.is_empty() {
+                return None;
+            }
+            let (name, subresource) = item(tail)?;
+            (kind, version, *namespace, name, subresource)
+        }
+        [plural] => {
+            let (kind, version) = anywhere(plural)?;
+            (kind, version, "", "", "")
+        }
+        [plural, tail @ ..] => {
+            let (kind, version) = find(plural, false)?;
+            let (name, subresource) = item(tail)?;
+            (kind, version, "", name, subresource)
+        }
+        [] => return None,
+    };
+    let subresource = match subresource {
+        "" => Subresource::None,
+        "status" if kind.status => Subresource::Status,
+        "jointoken" if kind.id == roadstead_api::KindId::Cluster => Subresource::JoinToken,
+        _ => return None,
+    };
+    // Names are DNS names, so nothing in them is ever percent-encoded: what is, is no name.
+    if name.contains('%') || namespace.contains('%') {
+        return None;
+    }
+    let address = Address { kind: kind.id, version, namespace: namespace.to_owned(), name: name.to_owned() };
+    Some(Target { address, subresource })
+}
+
+fn item<'a>(tail: &[&'a str]) -> Option<(&'a str, &'a str)> {
+    match tail {
+        [] => Some(("", "")),
+        [name] if !name.is_empty() => Some((name, "")),
+        [name, subresource] if !name.is_empty() && !subresource.is_empty() => Some((name, subresource)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roadstead_api::KindId;
+
+    use super::{Subresource, parse};
+
+    #[test]
+    fn paths() {
+        let some = |path: &str| {
+            let target = parse(path).unwrap_or_else(|| panic!("{path}"));
+            (target.address.kind, target.address.namespace, target.address.name, target.subresource)
+        };
+        let of = |kind, namespace: &str, name: &str, subresource| {
+            (kind, namespace.to_owned(), name.to_owned(), subresource)
+        };
+        let none = Subresource::None;
+        assert_eq!(some("/api/v1/namespaces"), of(KindId::Namespace, "", "", none));
+        assert_eq!(some("/api/v1/namespaces/a"), of(KindId::Namespace, "", "a", none));
+        assert_eq!(some("/api/v1/namespaces/a/status"), of(KindId::Namespace, "", "a", Subresource::Status));
+        assert_eq!(some("/api/v1/secrets"), of(KindId::Secret, "", "", none));
+        assert_eq!(some("/api/v1/namespaces/a/secrets/b"), of(KindId::Secret, "a", "b", none));
+        let kustomizations = "/apis/kustomize.toolkit.fluxcd.io/v1alpha1/namespaces/a/kustomizations";
+        assert_eq!(some(kustomizations), of(KindId::Kustomization, "a", "", none));
+        assert_eq!(
+            some(&format!("{kustomizations}/b/status")),
+            of(KindId::Kustomization, "a", "b", Subresource::Status)
+        );
+        for bad in [
+            "/api/v1",
+            "/api/v2/namespaces",
+            "/api/v1/secrets/a",
+            "/api/v1/namespaces//secrets",
+            "/api/v1/namespaces/a/secrets/b/status",
+            "/api/v1/namespaces/a/secrets/b%2f",
+            "/apis//v1/namespaces",
+            "/apis/fleet.roadstead.dev/v1alpha1/namespaces/a/clusters",
+            "/apis/fleet.roadstead.dev/v1alpha1/clusters/a/b/c",
+        ] {
+            assert!(parse(bad).is_none(), "{bad}");
+        }
+    }
+}

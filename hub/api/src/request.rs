@@ -1,0 +1,157 @@
+//! Queries, headers and bodies, bounded before they are read.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use roadstead_hub_core::{FieldValidation, HubError, ListOptions, Selector, WriteOptions};
+use serde_json::Value;
+
+use crate::protobuf;
+
+/// As kube-apiserver has it.
+const MAX_BODY: usize = 3 * 1024 * 1024;
+/// A client that sends slower than this is cut.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The parameters after `?`. Of repeated ones the first counts.
+pub(crate) struct Query(BTreeMap<String, String>);
+
+impl Query {
+    pub(crate) fn parse(uri: &axum::http::Uri) -> Result<Self, HubError> {
+        let bad = |error: &dyn std::fmt::Display| HubError::BadRequest(format!("read the query: {error}"));
+        let pairs: axum::extract::Query<Vec<(String, String)>> =
+            axum::extract::Query::try_from_uri(uri).map_err(|error| bad(&error))?;
+        let mut map = BTreeMap::new();
+        for (key, value) in pairs.0 {
+            map.entry(key).or_insert(value);
+        }
+        Ok(Self(map))
+    }
+
+    pub(crate) fn get(&self, key: &str) -> &str {
+        self.0.get(key).map_or("", String::as_str)
+    }
+
+    pub(crate) fn flag(&self, key: &str) -> bool {
+        matches!(self.get(key), "true" | "1")
+    }
+
+    pub(crate) fn number(&self, key: &str) -> Result<Option<u64>, HubError> {
+        match self.get(key) {
+            "" => Ok(None),
+            text => text
+                .parse()
+                .map(Some)
+                .map_err(|_| HubError::BadRequest(format!("{key}: {text:?} is no number from 0 on"))),
+        }
+    }
+
+    pub(crate) fn list_options(&self) -> Result<ListOptions, HubError> {
+        let limit = self.number("limit")?.filter(|limit| *limit > 0);
+        Ok(ListOptions {
+            labels: Selector::labels(self.get("labelSelector"))?,
+            fields: Selector::fields(self.get("fieldSelector"))?,
+            limit: limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+            after: match self.get("continue") {
+                "" => None,
+                text => Some(read_continue(text)?),
+            },
+        })
+    }
+
+    pub(crate) fn write_options(&self) -> Result<WriteOptions, HubError> {
+        Ok(WriteOptions {
+            dry_run: dry_run(self.get("dryRun"))?,
+            field_validation: match self.get("fieldValidation") {
+                "Ignore" => FieldValidation::Ignore,
+                "" | "Warn" => FieldValidation::Warn,
+                "Strict" => FieldValidation::Strict,
+                other => {
+                    let want = "want Ignore, Warn or Strict";
+                    return Err(HubError::BadRequest(format!("fieldValidation: {other:?}: {want}")));
+                }
+            },
+            ..WriteOptions::default()
+        })
+    }
+}
+
+/// `dryRun`'s only value.
+pub(crate) fn dry_run(text: &str) -> Result<bool, HubError> {
+    match text {
+        "" => Ok(false),
+        "All" => Ok(true),
+        other => Err(HubError::BadRequest(format!(
+            "dryRun: Unsupported value: {other:?}: supported values: \"All\""
+        ))),
+    }
+}
+
+/// Where the next page of a list begins, as a text.
+pub(crate) fn write_continue(after: &(String, String)) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{}/{}", after.0, after.1))
+}
+
+fn read_continue(text: &str) -> Result<(String, String), HubError> {
+    let bad = || HubError::BadRequest("continue key is not valid".to_owned());
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
+    let text = String::from_utf8(bytes).map_err(|_| bad())?;
+    let (namespace, name) = text.split_once('/').ok_or_else(bad)?;
+    if name.is_empty() || text.contains('\0') {
+        return Err(bad());
+    }
+    Ok((namespace.to_owned(), name.to_owned()))
+}
+
+/// The body's media type, in lower case and without parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> String {
+    let text = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+async fn bytes(body: Body) -> Result<Bytes, HubError> {
+    tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY))
+        .await
+        .map_err(|_| {
+            HubError::BadRequest(format!("the body did not come within {} s", BODY_TIMEOUT.as_secs()))
+        })?
+        .map_err(|_| HubError::BadRequest(format!("the body was cut, or has more than {MAX_BODY} bytes")))
+}
+
+/// The body as JSON; none where it is empty. The parser's own limit bounds the depth.
+pub(crate) async fn json(body: Body) -> Result<Option<Value>, HubError> {
+    let bytes = bytes(body).await?;
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    serde_json::from_slice(&bytes)
+        .map(Some)
+        .map_err(|error| HubError::BadRequest(format!("the body is no JSON that can be read: {error}")))
+}
+
+/// The body as JSON, of a type that says so; none where it is empty.
+pub(crate) async fn json_or_nothing(headers: &HeaderMap, body: Body) -> Result<Option<Value>, HubError> {
+    match media_type(headers).as_str() {
+        // kubectl sends the core kinds so when it creates them.
+        protobuf::MEDIA_TYPE => {
+            let bytes = bytes(body).await?;
+            if bytes.is_empty() { Ok(None) } else { protobuf::decode(&bytes).map(Some) }
+        }
+        // A missing type is taken for JSON.
+        "" | "application/json" => json(body).await,
+        other => Err(HubError::UnsupportedMediaType(format!(
+            "the body of the request is in a form that is not taken here: {other}; want application/json"
+        ))),
+    }
+}
+
+/// The body as JSON, which must be there.
+pub(crate) async fn json_object(headers: &HeaderMap, body: Body) -> Result<Value, HubError> {
+    let body = json_or_nothing(headers, body).await?;
+    body.ok_or_else(|| HubError::BadRequest("the request has no body".to_owned()))
+}

@@ -1,0 +1,192 @@
+//! The verbs on resources.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use roadstead_hub_core::{DeleteOptions, Deleted, HubError, Identity, Part, Patch, Written};
+use serde_json::{Value, json};
+
+use crate::path::{Subresource, Target};
+use crate::render::{Form, with_warnings};
+use crate::request::{self, Query};
+use crate::{Api, fleet, status, watch};
+
+/// One request for a resource.
+struct Call<'a> {
+    api: &'a Api,
+    who: &'a Identity,
+    target: Target,
+    query: Query,
+    form: Form,
+    parts: Parts,
+}
+
+pub(crate) async fn handle(api: &Api, who: &Identity, target: Target, request: Request) -> Response {
+    let address = target.address.clone();
+    let (parts, body) = request.into_parts();
+    let answer = async {
+        let query = Query::parse(&parts.uri)?;
+        let form = Form::of(&parts.headers, &query);
+        route(Call { api, who, target, query, form, parts }, body).await
+    };
+    match answer.await {
+        Ok(response) => response,
+        Err(error) => status::response(&error, Some(&address)),
+    }
+}
+
+async fn route(call: Call<'_>, body: Body) -> Result<Response, HubError> {
+    let item = !call.target.address.name.is_empty();
+    let method = call.parts.method.clone();
+    if call.target.subresource == Subresource::JoinToken {
+        return match method {
+            Method::POST => {
+                fleet::join_token(call.api, call.who, &call.target.address, &call.parts.headers, body).await
+            }
+            _ => Ok(not_allowed()),
+        };
+    }
+    let main = call.target.subresource == Subresource::None;
+    match (method, item) {
+        (Method::GET, true) => call.get().await,
+        (Method::GET, false) if call.query.flag("watch") => call.watch().await,
+        (Method::GET, false) => call.list().await,
+        (Method::POST, false) => call.create(body).await,
+        (Method::PUT, true) => call.update(body).await,
+        (Method::PATCH, true) => call.patch(body).await,
+        (Method::DELETE, true) if main => call.delete(body).await,
+        (Method::DELETE, false) => call.delete_collection(body).await,
+        _ => Ok(not_allowed()),
+    }
+}
+
+fn not_allowed() -> Response {
+    let message = "the server does not allow this method on the requested resource";
+    status::simple(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+}
+
+impl Call<'_> {
+    async fn get(self) -> Result<Response, HubError> {
+        let object = self.api.hub.get_object(self.who, &self.target.address).await?;
+        Ok(Json(self.form.object(&self.target.address, object, self.api.hub.now())).into_response())
+    }
+
+    async fn list(self) -> Result<Response, HubError> {
+        let options = self.query.list_options()?;
+        let list = self.api.hub.list_objects(self.who, &self.target.address, &options).await?;
+        Ok(Json(self.form.list(&self.target.address, &list, self.api.hub.now())).into_response())
+    }
+
+    async fn watch(self) -> Result<Response, HubError> {
+        let settings = watch::Settings::read(&self.query, self.form)?;
+        let options = self.query.list_options()?;
+        watch::start(self.api, self.who, self.target.address, options, settings).await
+    }
+
+    async fn create(self, body: Body) -> Result<Response, HubError> {
+        let options = self.query.write_options()?;
+        self.in_a_namespace()?;
+        let object = request::json_object(&self.parts.headers, body).await?;
+        let written = self.api.hub.create_object(self.who, &self.target.address, object, options).await?;
+        Ok(self.written(StatusCode::CREATED, written))
+    }
+
+    async fn update(self, body: Body) -> Result<Response, HubError> {
+        let mut options = self.query.write_options()?;
+        options.part = self.part();
+        let object = request::json_object(&self.parts.headers, body).await?;
+        let written = self.api.hub.update_object(self.who, &self.target.address, object, options).await?;
+        Ok(self.written(StatusCode::OK, written))
+    }
+
+    async fn patch(self, body: Body) -> Result<Response, HubError> {
+        let mut options = self.query.write_options()?;
+        options.part = self.part();
+        let make: fn(Value) -> Patch = match request::media_type(&self.parts.headers).as_str() {
+            "application/json-patch+json" => Patch::Json,
+            "application/merge-patch+json" => Patch::Merge,
+            "application/strategic-merge-patch+json" => Patch::Strategic,
+            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
+                return Err(HubError::UnsupportedMediaType(
+                    "server-side apply is not served yet: use kubectl apply without --server-side".to_owned(),
+                ));
+            }
+            other => {
+                return Err(HubError::UnsupportedMediaType(format!(
+                    "the body of the request is in a form that is not taken here: {other}; want \
+                     application/json-patch+json, application/merge-patch+json or \
+                     application/strategic-merge-patch+json"
+                )));
+            }
+        };
+        let body = request::json(body).await?;
+        let patch = make(body.ok_or_else(|| HubError::BadRequest("the request has no body".to_owned()))?);
+        let written = self.api.hub.patch_object(self.who, &self.target.address, &patch, options).await?;
+        Ok(self.written(StatusCode::OK, written))
+    }
+
+    async fn delete(self, body: Body) -> Result<Response, HubError> {
+        let options = self.delete_options(body).await?;
+        let address = &self.target.address;
+        match self.api.hub.delete_object(self.who, address, &options).await? {
+            Deleted::Going(object) => Ok(self.shown(StatusCode::OK, object)),
+            Deleted::Gone(object) => {
+                let kind = address.kind.get();
+                let mut details =
+                    json!({ "name": address.name, "kind": kind.plural, "uid": object["metadata"]["uid"] });
+                if !kind.group.is_empty() {
+                    details["group"] = kind.group.into();
+                }
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+                });
+                Ok(Json(status).into_response())
+            }
+        }
+    }
+
+    async fn delete_collection(self, body: Body) -> Result<Response, HubError> {
+        self.in_a_namespace()?;
+        let options = self.delete_options(body).await?;
+        let selection = self.query.list_options()?;
+        let list = self.api.hub.delete_objects(self.who, &self.target.address, &selection, &options).await?;
+        Ok(Json(self.form.list(&self.target.address, &list, self.api.hub.now())).into_response())
+    }
+
+    /// Options come in the body or in the query.
+    async fn delete_options(&self, body: Body) -> Result<DeleteOptions, HubError> {
+        let body = request::json_or_nothing(&self.parts.headers, body).await?.unwrap_or_default();
+        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let in_body = body["dryRun"].as_array().and_then(|list| list.first()).and_then(Value::as_str);
+        Ok(DeleteOptions {
+            dry_run: request::dry_run(in_body.unwrap_or(self.query.get("dryRun")))?,
+            uid: text("/preconditions/uid"),
+            resource_version: text("/preconditions/resourceVersion"),
+        })
+    }
+
+    /// Objects of namespaced kinds are made, and deleted in numbers, in one namespace.
+    fn in_a_namespace(&self) -> Result<(), HubError> {
+        let address = &self.target.address;
+        if address.kind.get().namespaced() && address.namespace.is_empty() {
+            return Err(HubError::BadRequest("a namespace is wanted in the URL".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn part(&self) -> Part {
+        if self.target.subresource == Subresource::Status { Part::Status } else { Part::Main }
+    }
+
+    fn shown(&self, code: StatusCode, object: Value) -> Response {
+        (code, Json(self.form.object(&self.target.address, object, self.api.hub.now()))).into_response()
+    }
+
+    fn written(&self, code: StatusCode, written: Written) -> Response {
+        let object = self.form.object(&self.target.address, written.object, self.api.hub.now());
+        with_warnings(code, &object, &written.warnings)
+    }
+}

@@ -1,0 +1,83 @@
+//! Errors as Kubernetes' `Status` objects: the one place where a domain error gets an HTTP status.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use roadstead_hub_core::{Address, HubError};
+use serde_json::{Value, json};
+
+/// (HTTP status, Kubernetes' reason)
+fn code(error: &HubError) -> (StatusCode, &'static str) {
+    match error {
+        HubError::NotFound { .. } => (StatusCode::NOT_FOUND, "NotFound"),
+        HubError::AlreadyExists { .. } => (StatusCode::CONFLICT, "AlreadyExists"),
+        HubError::Conflict { .. } => (StatusCode::CONFLICT, "Conflict"),
+        HubError::Invalid { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+        HubError::BadRequest(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
+        HubError::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, "Unauthorized"),
+        HubError::Forbidden(_) => (StatusCode::FORBIDDEN, "Forbidden"),
+        HubError::UnsupportedMediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType"),
+        HubError::Gone(_) => (StatusCode::GONE, "Expired"),
+        HubError::Store(_) | HubError::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+    }
+}
+
+/// The `Status` of an error on an object.
+pub(crate) fn status(error: &HubError, address: Option<&Address>) -> (StatusCode, Value) {
+    let (code, reason) = code(error);
+    let message = if code == StatusCode::INTERNAL_SERVER_ERROR {
+        // Logged once, here; what is inside is not the client's business.
+        tracing::error!(error = error as &dyn std::error::Error, ?address, "a request failed");
+        "Internal error occurred: see the hub's log".to_owned()
+    } else {
+        error.to_string()
+    };
+    let mut details = serde_json::Map::new();
+    if let Some(address) = address {
+        let kind = address.kind.get();
+        let name = Some(address.name.as_str()).filter(|name| !name.is_empty());
+        if let Some(name) = name.or_else(|| error.object_name()) {
+            details.insert("name".to_owned(), name.into());
+        }
+        if !kind.group.is_empty() {
+            details.insert("group".to_owned(), kind.group.into());
+        }
+        let named = if reason == "Invalid" { kind.kind } else { kind.plural };
+        details.insert("kind".to_owned(), named.into());
+    }
+    if let HubError::Invalid { causes, .. } = error {
+        let causes: Vec<Value> = causes
+            .iter()
+            .map(|cause| json!({ "reason": cause.reason, "message": cause.message, "field": cause.field }))
+            .collect();
+        details.insert("causes".to_owned(), causes.into());
+    }
+    let mut status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code.as_u16(),
+    });
+    if !details.is_empty() {
+        status["details"] = details.into();
+    }
+    (code, status)
+}
+
+/// An error as a response.
+pub(crate) fn response(error: &HubError, address: Option<&Address>) -> Response {
+    let (code, status) = status(error, address);
+    (code, Json(status)).into_response()
+}
+
+/// A failure that is none of the domain's.
+pub(crate) fn simple(code: StatusCode, reason: &str, message: &str) -> Response {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "details": {}, "code": code.as_u16(),
+    });
+    (code, Json(status)).into_response()
+}
+
+/// A path that nothing is served on.
+pub(crate) fn not_found() -> Response {
+    simple(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
+}

@@ -1,0 +1,67 @@
+//! A hub's API on a real listener over a fresh database.
+#![expect(dead_code, reason = "each test file uses a part of it")]
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock};
+use roadstead_tests::{Kubectl, TestDatabase};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// A replica of a hub.
+pub(crate) struct Replica {
+    pub(crate) hub: Hub,
+    pub(crate) kubectl: Kubectl,
+    pub(crate) url: String,
+    pub(crate) token: String,
+    _folder: TempDir,
+    _stop: DropGuard,
+}
+
+/// A database and the key that its secrets are sealed with.
+pub(crate) struct Site {
+    pub(crate) database: TestDatabase,
+    key: [u8; 32],
+}
+
+impl Site {
+    pub(crate) async fn new() -> Result<Self> {
+        Ok(Self { database: TestDatabase::new().await?, key: *Key::generate()?.expose() })
+    }
+
+    pub(crate) async fn replica(&self) -> Result<Replica> {
+        let sealer = Sealer::new(&Key::new(self.key))?;
+        let store = Store::open(self.database.url(), sealer, 20).await?;
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
+        let address = listener.local_addr()?;
+        let url = format!("https://{address}");
+        let options = HubOptions { api_url: url.clone(), ..HubOptions::default() };
+        let hub = Hub::open(store, Arc::new(SystemClock), options).await?;
+        hub.bootstrap().await?;
+        let identity = hub.pki().serving_identity(&["127.0.0.1".to_owned()], hub.now())?;
+        let token = hub.create_admin_token().await?.to_string();
+        let stop = CancellationToken::new();
+        let (served, stopped) = (hub.clone(), stop.clone());
+        tokio::spawn(async move { roadstead_hub_api::serve(served, listener, &identity, stopped).await });
+        let folder = tempfile::tempdir()?;
+        let kubeconfig = folder.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, kubeconfig_of(&url, hub.pki().server_ca_pem(), &token).to_string())?;
+        let kubectl = Kubectl::new(&kubeconfig)?;
+        Ok(Replica { hub, kubectl, url, token, _folder: folder, _stop: stop.drop_guard() })
+    }
+}
+
+fn kubeconfig_of(server: &str, ca_pem: &str, token: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "hub",
+        "clusters": [{ "name": "hub", "cluster": {
+            "server": server, "certificate-authority-data": STANDARD.encode(ca_pem) } }],
+        "users": [{ "name": "admin", "user": { "token": token } }],
+        "contexts": [{ "name": "hub", "context": { "cluster": "hub", "user": "admin", "namespace": "default" } }],
+    })
+}

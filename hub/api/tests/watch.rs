@@ -1,0 +1,193 @@
+//! A watch shows every change exactly once and in order, under concurrent writers and on every replica.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use roadstead_api::KindId;
+use roadstead_hub_core::{
+    Address, DeleteOptions, EventType, Hub, HubError, Identity, ListOptions, Patch, WriteOptions,
+};
+use serde_json::{Value, json};
+use support::Site;
+
+const WRITERS: usize = 8;
+/// How many changes each writer must get through, against the others.
+const CHANGES: usize = 20;
+/// How many tries that may take: far more than it does, but a writer never hangs.
+const ROUNDS: usize = 2_000;
+
+fn address(name: &str) -> Address {
+    let kind = KindId::Secret;
+    Address {
+        kind,
+        version: kind.get().storage_version(),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+/// Creates, changes and deletes a few objects that other writers want too, until [`CHANGES`] of its writes went through.
+async fn write(hub: Hub, writer: usize) -> Result<usize> {
+    let who = Identity::hub();
+    let mut changes = 0;
+    for round in 0..ROUNDS {
+        if changes == CHANGES {
+            return Ok(changes);
+        }
+        let name = format!("s-{}", (writer * 7 + round * 3) % 5);
+        let object = json!({ "metadata": { "name": name }, "stringData": { "k": "v" } });
+        let outcome = match round % 3 {
+            0 => hub.create_object(&who, &address(""), object, WriteOptions::default()).await.map(drop),
+            1 => {
+                let patch = Patch::Merge(
+                    json!({ "metadata": { "annotations": { "w": format!("{writer}-{round}") } } }),
+                );
+                hub.patch_object(&who, &address(&name), &patch, WriteOptions::default()).await.map(drop)
+            }
+            _ => hub.delete_object(&who, &address(&name), &DeleteOptions::default()).await.map(drop),
+        };
+        match outcome {
+            Ok(()) => changes += 1,
+            Err(HubError::NotFound { .. } | HubError::AlreadyExists { .. }) => {}
+            Err(error) => return Err(error).context("a write"),
+        }
+    }
+    bail!("writer {writer} got {changes} of {CHANGES} changes through in {ROUNDS} tries")
+}
+
+/// What a watcher knows: it fails at the first event that does not fit what it has seen.
+#[derive(Default)]
+struct View {
+    objects: BTreeMap<String, String>,
+    last: i64,
+    events: usize,
+}
+
+impl View {
+    fn take(&mut self, type_: EventType, object: &Value) -> Result<()> {
+        let name = object["metadata"]["name"].as_str().context("a name")?.to_owned();
+        let version: i64 = object["metadata"]["resourceVersion"].as_str().context("a version")?.parse()?;
+        if version <= self.last {
+            bail!("version {version} of {name} came after {}", self.last);
+        }
+        self.last = version;
+        self.events += 1;
+        let known = self.objects.contains_key(&name);
+        match (type_, known) {
+            (EventType::Added, false) | (EventType::Modified, true) => {
+                self.objects.insert(name, version.to_string());
+            }
+            (EventType::Deleted, true) => {
+                self.objects.remove(&name);
+            }
+            (type_, _) => bail!("{type_:?} of {name} at {version} does not fit what came before"),
+        }
+        Ok(())
+    }
+}
+
+async fn follow(hub: Hub, from: i64, upto: String) -> Result<View> {
+    let mut view = View { last: from, ..View::default() };
+    let who = Identity::hub();
+    let (_, mut watch) = hub.watch_objects(&who, address(""), ListOptions::default(), Some(from)).await?;
+    loop {
+        let event = watch.next().await?;
+        view.take(event.type_, &event.object)?;
+        if event.object["metadata"]["name"] == upto.as_str() {
+            return Ok(view);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_change_once_and_in_order() -> Result<()> {
+    let site = Site::new().await?;
+    let replicas = [site.replica().await?, site.replica().await?];
+    let who = Identity::hub();
+    let start =
+        replicas[0].hub.list_objects(&who, &address(""), &ListOptions::default()).await?.resource_version;
+    let mut watchers = Vec::new();
+    for index in 0..4 {
+        watchers.push(tokio::spawn(follow(replicas[index % 2].hub.clone(), start, "the-end".to_owned())));
+    }
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        writers.push(tokio::spawn(write(replicas[writer % 2].hub.clone(), writer)));
+    }
+    let mut changes = 0;
+    for (index, writer) in writers.into_iter().enumerate() {
+        changes += writer.await??;
+        // Watchers that come in the middle of it.
+        watchers.push(tokio::spawn(follow(replicas[index % 2].hub.clone(), start, "the-end".to_owned())));
+    }
+    assert_eq!(changes, WRITERS * CHANGES);
+    let end = json!({ "metadata": { "name": "the-end" } });
+    replicas[0].hub.create_object(&who, &address(""), end, WriteOptions::default()).await?;
+
+    let list = replicas[1].hub.list_objects(&who, &address(""), &ListOptions::default()).await?;
+    let table: BTreeMap<String, String> = list
+        .items
+        .iter()
+        .filter_map(|object| {
+            let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
+            Some((text("name")?, text("resourceVersion")?))
+        })
+        .collect();
+    for watcher in watchers {
+        let view = tokio::time::timeout(Duration::from_secs(60), watcher)
+            .await
+            .context("a watcher is not done")???;
+        assert_eq!(view.objects, table);
+        assert_eq!(view.events, changes + 1);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_object_that_leaves_the_selector_is_deleted_for_its_watchers() -> Result<()> {
+    let site = Site::new().await?;
+    let hub = site.replica().await?.hub;
+    let who = Identity::hub();
+    let options =
+        ListOptions { labels: roadstead_hub_core::Selector::labels("app=web")?, ..ListOptions::default() };
+    let (first, mut watch) = hub.watch_objects(&who, address(""), options, None).await?;
+    assert!(first.items.is_empty());
+    let object = json!({ "metadata": { "name": "a" } });
+    hub.create_object(&who, &address(""), object, WriteOptions::default()).await?;
+    for app in [Some("web"), Some("web"), None, Some("web")] {
+        let patch = Patch::Merge(json!({ "metadata": { "labels": { "app": app } } }));
+        hub.patch_object(&who, &address("a"), &patch, WriteOptions::default()).await?;
+    }
+    hub.delete_object(&who, &address("a"), &DeleteOptions::default()).await?;
+    let mut seen = Vec::new();
+    for _ in 0..4 {
+        let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await??;
+        seen.push(event.type_);
+    }
+    // The second write changed nothing, so it is no event.
+    assert_eq!(seen, [EventType::Added, EventType::Deleted, EventType::Added, EventType::Deleted]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_compacted_is_gone() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let hub = &replica.hub;
+    let who = Identity::hub();
+    let before = hub.list_objects(&who, &address(""), &ListOptions::default()).await?.resource_version;
+    for index in 0..5 {
+        let object = json!({ "metadata": { "name": format!("s-{index}") } });
+        hub.create_object(&who, &address(""), object, WriteOptions::default()).await?;
+    }
+    hub.compact_changes(Duration::ZERO, 2).await?;
+    let refused = hub.watch_objects(&who, address(""), ListOptions::default(), Some(before)).await;
+    assert!(matches!(refused, Err(HubError::Gone(_))));
+    let after = hub.list_objects(&who, &address(""), &ListOptions::default()).await?;
+    assert_eq!(after.items.len(), 5);
+    hub.watch_objects(&who, address(""), ListOptions::default(), Some(after.resource_version)).await?;
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! How a cluster comes on board: a single-use join token, a certificate request, a certificate.
+
+use std::time::Duration;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use roadstead_api::{ClusterStatus, KindId};
+use roadstead_model::{ClusterUid, KubeSystemUid};
+use zeroize::Zeroizing;
+
+use crate::pki::AgentIdentity;
+use crate::{Hub, HubError, triggers};
+
+const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
+const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+const TOKEN_BYTES: usize = 32;
+const MAX_TOKEN_CHARS: usize = 256;
+/// So long may an agent ask again with the same key, in case that the answer got lost.
+const REPEAT: Duration = Duration::from_secs(10 * 60);
+
+/// What an agent is started with. Does not print its token.
+pub struct Invitation {
+    /// The cluster's name.
+    pub cluster: String,
+    /// The token; shown once and stored nowhere.
+    pub token: Zeroizing<String>,
+    /// After this it is worth nothing.
+    pub expires: jiff::Timestamp,
+    /// The URL of the API's listener, where to enrol.
+    pub hub: String,
+    /// The address of the link's listener.
+    pub link: String,
+    /// The CA of both.
+    pub ca_pem: String,
+}
+
+/// An agent's first request.
+pub struct Enrolment<'a> {
+    /// The join token.
+    pub token: &'a str,
+    /// The certificate request, PEM.
+    pub csr_pem: &'a str,
+    /// The uid of its cluster's `kube-system` namespace.
+    pub kube_system_uid: &'a str,
+}
+
+/// What an agent gets for it.
+#[derive(Debug, Clone)]
+pub struct Enrolled {
+    /// Its certificate, PEM.
+    pub certificate_pem: String,
+    /// The CA of the hub's listeners, PEM.
+    pub ca_pem: String,
+    /// The address of the link's listener.
+    pub link: String,
+    /// The cluster's uid on the hub.
+    pub cluster: ClusterUid,
+    /// The cluster's name on the hub.
+    pub name: String,
+}
+
+fn hash(token: &str) -> Vec<u8> {
+    digest(&SHA256, token.as_bytes()).as_ref().to_vec()
+}
+
+impl Hub {
+    /// Makes a join token for the cluster `name`; `ttl` is bounded, by default 15 minutes.
+    ///
+    /// # Errors
+    /// Where there is no such Cluster or the ttl is out of bounds.
+    pub async fn create_join_token(&self, name: &str, ttl: Option<Duration>) -> Result<Invitation, HubError> {
+        let ttl = ttl.unwrap_or(DEFAULT_TTL);
+        if ttl.is_zero() || ttl > MAX_TTL {
+            return Err(HubError::BadRequest(format!(
+                "a join token lives from 1 to {} seconds, not {}",
+                MAX_TTL.as_secs(),
+                ttl.as_secs()
+            )));
+        }
+        let mut bytes = Zeroizing::new([0_u8; TOKEN_BYTES]);
+        aws_lc_rs::rand::fill(bytes.as_mut())
+            .map_err(|_| HubError::Internal("the operating system gave no randomness".to_owned()))?;
+        let token = Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_ref()));
+        let now = self.now();
+        let mut tx = self.store.begin().await?;
+        let Some(cluster) = tx.get(KindId::Cluster, "", name).await? else {
+            return Err(HubError::NotFound { what: format!("clusters.fleet.roadstead.dev \"{name}\"") });
+        };
+        tx.add_join_token(cluster.uid.into(), &hash(&token), now, now + ttl).await?;
+        tx.commit().await?;
+        Ok(Invitation {
+            cluster: name.to_owned(),
+            token,
+            expires: now + ttl,
+            hub: self.options.api_url.clone(),
+            link: self.options.link_address.clone(),
+            ca_pem: self.pki.server_ca_pem().to_owned(),
+        })
+    }
+
+    /// Takes an agent on board.
+    ///
+    /// # Errors
+    /// Where the token is unknown, expired or used, where the cluster is registered under another name already, or
+    /// the certificate request is not one.
+    pub async fn enrol(&self, request: &Enrolment<'_>) -> Result<Enrolled, HubError> {
+        let refuse = |why: &str| {
+            let advice = "make a new one with: roadstead cluster join NAME";
+            HubError::Unauthenticated(format!("the join token {why}; {advice}"))
+        };
+        if request.token.len() > MAX_TOKEN_CHARS {
+            return Err(refuse("is not known"));
+        }
+        let kube_system: KubeSystemUid = request
+            .kube_system_uid
+            .parse()
+            .map_err(|_| HubError::BadRequest("kubeSystemUid is no uid".to_owned()))?;
+        let now = self.now();
+        let mut tx = self.store.begin().await?;
+        let Some(token) = tx.join_token(&hash(request.token)).await? else {
+            return Err(refuse("is not known"));
+        };
+        if now >= token.expires {
+            return Err(refuse(&format!("expired at {}", token.expires)));
+        }
+        let certificate = self.pki.sign_agent(request.csr_pem, token.cluster, now)?;
+        if let Some((used, key)) = &token.used
+            && (*key != certificate.public_key || now > *used + REPEAT)
+        {
+            return Err(refuse(&format!("was used at {used}")));
+        }
+        let Some(mut stored) = tx.get_by_uid(token.cluster.into()).await? else {
+            return Err(refuse("is for a Cluster that is gone"));
+        };
+        let name = stored.name.clone();
+        let known = tx.cluster_identity(token.cluster).await?;
+        if known.is_some_and(|known| known != kube_system) {
+            return Err(HubError::Conflict {
+                what: format!("Cluster '{name}'"),
+                why: "it was joined by another cluster (the uid of namespace kube-system differs); \
+                      to let another one take its place, delete the Cluster first"
+                    .to_owned(),
+            });
+        }
+        if let Some(other) = tx.identify_cluster(token.cluster, kube_system, now).await? {
+            let other = triggers::cluster(&self.store, other).await?;
+            let other =
+                other.map_or_else(|| "another name".to_owned(), |(other, _)| format!("'{}'", other.name));
+            return Err(HubError::Conflict {
+                what: format!("Cluster '{name}'"),
+                why: format!("this cluster is registered as {other} already"),
+            });
+        }
+        tx.use_join_token(token.id, &certificate.public_key, now).await?;
+        tx.set_agent_key(token.cluster, &certificate.public_key, now).await?;
+        let cluster: roadstead_api::Cluster = stored.decode()?;
+        let status = cluster.status.unwrap_or_default();
+        stored.set_status(&ClusterStatus { kube_system_uid: Some(kube_system.to_string()), ..status })?;
+        tx.put(stored).await?;
+        tx.commit().await?;
+        tracing::info!(cluster = name, "agent enrolled");
+        Ok(Enrolled {
+            certificate_pem: certificate.pem,
+            ca_pem: self.pki.server_ca_pem().to_owned(),
+            link: self.options.link_address.clone(),
+            cluster: token.cluster,
+            name,
+        })
+    }
+
+    /// A new certificate for an agent that is connected, for the key that it has.
+    ///
+    /// # Errors
+    /// Where the request is for another key.
+    pub fn renew(&self, identity: &AgentIdentity, csr_pem: &str) -> Result<String, HubError> {
+        let certificate = self.pki.sign_agent(csr_pem, identity.cluster, self.now())?;
+        if certificate.public_key != identity.public_key {
+            return Err(HubError::Forbidden(
+                "a certificate is renewed for the key that it was made for; to change the key, join anew"
+                    .to_owned(),
+            ));
+        }
+        Ok(certificate.pem)
+    }
+}

@@ -1,0 +1,72 @@
+//! The hub's one domain error. The API turns it into an HTTP status, the link into a gRPC status, each in one place.
+
+use roadstead_api::FieldError;
+use roadstead_hub_store::StoreError;
+
+/// Why a use case did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// No such object.
+    #[error("{what} not found")]
+    NotFound {
+        /// The object, as `kustomizations.kustomize.toolkit.fluxcd.io "web"`.
+        what: String,
+    },
+    /// An object of that name exists.
+    #[error("{what} already exists")]
+    AlreadyExists {
+        /// The object.
+        what: String,
+    },
+    /// The object changed since the caller read it.
+    #[error("{what}: {why}")]
+    Conflict {
+        /// The object.
+        what: String,
+        /// What stands against what.
+        why: String,
+    },
+    /// The object breaks its kind's rules.
+    #[error("{what} is invalid: {}", causes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    Invalid {
+        /// The object.
+        what: String,
+        /// Each broken rule with the field that breaks it.
+        causes: Vec<FieldError>,
+    },
+    /// The request itself cannot be understood.
+    #[error("{0}")]
+    BadRequest(String),
+    /// Who asks is not known.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// Who asks may not do that.
+    #[error("{0}")]
+    Forbidden(String),
+    /// A body of a form that is not taken here.
+    #[error("{0}")]
+    UnsupportedMediaType(String),
+    /// A watch asked for changes that are no longer kept.
+    #[error("{0}")]
+    Gone(String),
+    /// The database failed.
+    #[error("the hub's database failed")]
+    Store(#[from] StoreError),
+    /// Something that ought not to happen.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl HubError {
+    /// The name of the object that the error is about, where it tells: it stands in quotes.
+    #[must_use]
+    pub fn object_name(&self) -> Option<&str> {
+        match self {
+            Self::NotFound { what }
+            | Self::AlreadyExists { what }
+            | Self::Conflict { what, .. }
+            | Self::Invalid { what, .. } => what.split('"').nth(1).filter(|name| !name.is_empty()),
+            _ => None,
+        }
+    }
+}

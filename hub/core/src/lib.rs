@@ -1,0 +1,142 @@
+//! Use cases of the hub and who may do them: what the API, the link and the tasks call. None of those knows the store.
+
+mod auth;
+mod build;
+mod clock;
+mod conditions;
+mod enrol;
+mod error;
+mod log;
+mod objects;
+mod patch;
+pub mod pki;
+mod progress;
+mod reconcile;
+mod resources;
+mod selector;
+mod session;
+mod situation;
+mod source;
+pub mod triggers;
+mod upkeep;
+mod views;
+
+use std::sync::Arc;
+
+use roadstead_model::ReplicaId;
+use tokio::sync::Semaphore;
+
+use build::TreeCache;
+use pki::Pki;
+use progress::Followed;
+
+pub use auth::{Identity, MASTERS};
+pub use clock::{Clock, SystemClock};
+pub use enrol::{Enrolled, Enrolment, Invitation};
+pub use error::HubError;
+pub use objects::{FieldValidation, Part};
+pub use patch::Patch;
+pub use progress::Progress;
+pub use resources::{
+    Address, DeleteOptions, Deleted, ListOptions, NAMESPACES, ObjectEvent, ObjectList, ObjectWatch,
+    WriteOptions, Written,
+};
+pub use roadstead_hub_store::{
+    Claim, Committed, DispatchPlan, DispatchStep, EventType, Key, Look, Sealer, SecretData, Signals, Store,
+    StoreError, Stored, TokenText, Topic, Tx,
+};
+pub use selector::Selector;
+pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, Session};
+pub use source::{FetchJob, FetchPlan};
+pub use upkeep::UPKEEP_PERIOD;
+pub use views::{ReconciliationView, Reconciliations};
+
+/// How the operator set this hub up.
+#[derive(Debug, Clone)]
+pub struct HubOptions {
+    /// The URL of the API's listener, as agents reach it.
+    pub api_url: String,
+    /// `host:port` of the link's listener, as agents reach it.
+    pub link_address: String,
+    /// Whether sources may be `file://` URLs: for development only, since they read the hub's own disk.
+    pub allow_file_sources: bool,
+    /// How many builds run side by side.
+    pub concurrent_builds: usize,
+}
+
+impl Default for HubOptions {
+    fn default() -> Self {
+        Self {
+            api_url: String::new(),
+            link_address: String::new(),
+            allow_file_sources: false,
+            concurrent_builds: 2,
+        }
+    }
+}
+
+/// The hub's use cases over one database. Cheap to clone.
+#[derive(Clone)]
+pub struct Hub {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    replica: ReplicaId,
+    pki: Arc<Pki>,
+    options: Arc<HubOptions>,
+    builds: Arc<Semaphore>,
+    trees: Arc<TreeCache>,
+    followed: Arc<Followed>,
+}
+
+impl Hub {
+    /// Over this database, with this clock; makes the certificate authorities where this is the first replica.
+    ///
+    /// # Errors
+    /// Where the database refuses, or the key file is not the one that the database was made with.
+    pub async fn open(store: Store, clock: Arc<dyn Clock>, options: HubOptions) -> Result<Self, HubError> {
+        let pki = Pki::load(&store, clock.now()).await?;
+        let replica = ReplicaId::random();
+        store.replica_seen(replica, clock.now()).await?;
+        let builds = Semaphore::new(options.concurrent_builds.max(1));
+        Ok(Self {
+            store,
+            clock,
+            replica,
+            pki: Arc::new(pki),
+            options: Arc::new(options),
+            builds: Arc::new(builds),
+            trees: Arc::default(),
+            followed: Arc::default(),
+        })
+    }
+
+    /// The signals by which tasks, watches and links learn that a look is worth while.
+    #[must_use]
+    pub fn signals(&self) -> &Signals {
+        self.store.signals()
+    }
+
+    /// What time it is for this hub.
+    #[must_use]
+    pub fn now(&self) -> jiff::Timestamp {
+        self.clock.now()
+    }
+
+    /// The hub's certificate authorities.
+    #[must_use]
+    pub fn pki(&self) -> &Pki {
+        &self.pki
+    }
+
+    /// Closes the database's connections.
+    pub async fn close(&self) {
+        self.store.close().await;
+    }
+}
+
+/// Standard base64, as kubeconfigs and Secrets hold it.
+#[must_use]
+pub fn base64(bytes: &[u8]) -> String {
+    use ::base64::Engine as _;
+    ::base64::engine::general_purpose::STANDARD.encode(bytes)
+}

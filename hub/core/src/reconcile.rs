@@ -1,0 +1,392 @@
+//! One look at one Kustomization: gather, decide, carry the decision out.
+//!
+//! Everything that a look does is safe to do again: it may die at any point, and the next one goes on from what the
+//! database holds.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
+use roadstead_hub_plan::{Decision, Situation, decide};
+use roadstead_hub_store::{DispatchPlan, DispatchStep, Look, NewReconciliation, Outcome, Stored, Topic, Tx};
+use roadstead_model::{ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
+
+use crate::conditions::{self, READY, SUSPENDED};
+use crate::{Hub, HubError, log, triggers};
+
+/// How long past its own timeout an agent's result is waited for.
+const GRACE: Duration = Duration::from_secs(30);
+/// Where nothing is to be done until something changes. The look then is a net below the signals, nothing more.
+const LONG: Duration = Duration::from_secs(3600);
+
+impl Hub {
+    /// Looks at a Kustomization, does what is to be done, and tells when to look again.
+    ///
+    /// # Errors
+    /// Where the database fails, or the object is not readable. What concerns the Kustomization itself becomes its
+    /// condition and is no error.
+    pub async fn look_at_kustomization(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        let now = self.now();
+        let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(now + LONG) };
+        let kustomization: Kustomization = stored.decode()?;
+        let situation = self.situation(&stored, &kustomization).await?;
+        let look = SeenKustomization { stored, kustomization, situation };
+        match decide(&look.situation, now) {
+            Decision::Idle { until } => {
+                self.resume(&look, now).await?;
+                Ok(until)
+            }
+            Decision::Suspend => self.suspend(&look, now).await,
+            Decision::Hold { reason, message, until } => {
+                self.fail_in_hub(&look, reason, &message, now).await?;
+                Ok(until)
+            }
+            Decision::Reconcile { cluster, revision, artifact, news } => {
+                let target = ReconcileTarget { cluster, revision, artifact, news };
+                self.reconcile(&look, target, now).await
+            }
+            Decision::Delete { cluster } => self.dispatch_delete(&look, cluster, now).await,
+            Decision::GiveUp { message } => self.give_up(&look, &message, now).await,
+            Decision::Release { orphaned } => self.release(&look, orphaned.as_deref()).await,
+        }
+    }
+
+    async fn suspend(&self, look: &SeenKustomization, now: Timestamp) -> Result<Timestamp, HubError> {
+        self.update_status(look, now, |status, generation| {
+            conditions::set_suspended(&mut status.conditions, "what is on the cluster", generation, now);
+        })
+        .await?;
+        Ok(now + LONG)
+    }
+
+    /// Takes the Suspended condition away where it is left over.
+    async fn resume(&self, look: &SeenKustomization, now: Timestamp) -> Result<(), HubError> {
+        let suspended = look.status().conditions.iter().any(|condition| condition.type_ == SUSPENDED);
+        if suspended && !look.situation.suspended {
+            self.update_status(look, now, |_, _| {}).await?;
+        }
+        Ok(())
+    }
+
+    async fn fail_in_hub(
+        &self,
+        look: &SeenKustomization,
+        reason: Reason,
+        message: &str,
+        now: Timestamp,
+    ) -> Result<(), HubError> {
+        let before = look.status().conditions.iter().find(|condition| condition.type_ == READY).cloned();
+        let request = look.situation.request.clone();
+        let changed = self
+            .update_status(look, now, |status, generation| {
+                // The condition is the answer to whoever asked.
+                status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
+                set_ready(status, ConditionStatus::False, reason, message, generation, now);
+            })
+            .await?;
+        if changed && before.is_none_or(|before| before.message != message) {
+            log::kustomization_failed(&look.stored, message);
+        }
+        Ok(())
+    }
+
+    async fn reconcile(
+        &self,
+        look: &SeenKustomization,
+        target: ReconcileTarget,
+        now: Timestamp,
+    ) -> Result<Timestamp, HubError> {
+        let spec = &look.kustomization.spec;
+        let built = match self.build(spec, target.artifact).await? {
+            Ok(digest) => digest,
+            Err(message) => return self.build_failed(look, &target, &message, now).await,
+        };
+        let steps = match steps(spec, &look.stored.namespace) {
+            Ok(steps) => steps,
+            Err(message) => return self.build_failed(look, &target, &message, now).await,
+        };
+        let plan = look.plan(steps);
+        let deadline = now + spec.timeout().0 + GRACE;
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
+        let new = look.attempt(Some(&target), Some(built), false, now);
+        tx.open_reconciliation(&new, &plan, deadline).await?;
+        let revision = target.revision.to_string();
+        look.write_status(&mut tx, &mut stored, |status, generation| {
+            status.last_attempted_revision = Some(revision);
+            // A regular look at what is Ready does not blink in everyone's watch.
+            if target.news {
+                let message = "reconciliation in progress";
+                set_ready(status, ConditionStatus::Unknown, Reason::Progressing, message, generation, now);
+            }
+        })
+        .await?;
+        tx.commit().await?;
+        Ok(deadline)
+    }
+
+    async fn build_failed(
+        &self,
+        look: &SeenKustomization,
+        target: &ReconcileTarget,
+        message: &str,
+        now: Timestamp,
+    ) -> Result<Timestamp, HubError> {
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
+        let outcome = Outcome {
+            reason: Reason::BuildFailed,
+            message: conditions::shortened(message),
+            change_set: Vec::new(),
+            timings: Vec::new(),
+        };
+        tx.record_failed_reconciliation(&look.attempt(Some(target), None, false, now), &outcome).await?;
+        let revision = target.revision.to_string();
+        let request = look.situation.request.clone();
+        look.write_status(&mut tx, &mut stored, |status, generation| {
+            status.last_attempted_revision = Some(revision);
+            status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
+            set_ready(status, ConditionStatus::False, Reason::BuildFailed, message, generation, now);
+        })
+        .await?;
+        tx.commit().await?;
+        log::kustomization_failed(&look.stored, message);
+        // The planner knows when to try again.
+        Ok(now)
+    }
+
+    async fn dispatch_delete(
+        &self,
+        look: &SeenKustomization,
+        cluster: ClusterUid,
+        now: Timestamp,
+    ) -> Result<Timestamp, HubError> {
+        let plan = look.plan(vec![DispatchStep::Delete]);
+        let deadline = now + look.kustomization.spec.timeout().0 + GRACE;
+        let connected =
+            self.store.session(cluster).await?.is_some_and(|session| session.disconnected.is_none());
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
+        let mut new = look.attempt(None, None, true, now);
+        new.cluster = Some(cluster);
+        tx.open_reconciliation(&new, &plan, deadline).await?;
+        look.write_status(&mut tx, &mut stored, |status, generation| {
+            let (reason, message) = if connected {
+                (Reason::Progressing, "deleting what it owns on its cluster")
+            } else {
+                let message = "what it owns on its cluster is deleted once that cluster's agent is connected again; \
+                               deleting the Cluster abandons it";
+                (Reason::ClusterUnreachable, message)
+            };
+            set_ready(status, ConditionStatus::False, reason, message, generation, now);
+        })
+        .await?;
+        tx.commit().await?;
+        Ok(deadline)
+    }
+
+    async fn give_up(
+        &self,
+        look: &SeenKustomization,
+        message: &str,
+        now: Timestamp,
+    ) -> Result<Timestamp, HubError> {
+        let Some(open) = self.store.newest_reconciliation(look.situation.uid).await? else { return Ok(now) };
+        let Some(cluster) = open.cluster else { return Ok(now) };
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
+        let reason = Reason::ReconciliationFailed;
+        let message = message.to_owned();
+        let outcome =
+            Outcome { reason, message: message.clone(), change_set: Vec::new(), timings: Vec::new() };
+        if tx.finish_reconciliation(look.situation.uid, open.attempt, cluster, &outcome, now).await? {
+            look.write_status(&mut tx, &mut stored, |status, generation| {
+                set_ready(status, ConditionStatus::False, reason, &message, generation, now);
+            })
+            .await?;
+            tx.wake(Topic::Dispatch);
+            log::kustomization_failed(&look.stored, &message);
+        }
+        tx.commit().await?;
+        Ok(now)
+    }
+
+    async fn release(&self, look: &SeenKustomization, orphaned: Option<&str>) -> Result<Timestamp, HubError> {
+        let now = self.now();
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
+        tx.orphan(look.situation.uid).await?;
+        tx.forget_reconciliations(look.situation.uid).await?;
+        let before = stored.clone();
+        stored.remove_finalizer(triggers::FINALIZER);
+        if stored.finalizers().next().is_none() {
+            triggers::on_change(&mut tx, Some(&before), None).await?;
+            tx.remove(stored.uid).await?;
+        } else {
+            tx.put(stored).await?;
+        }
+        tx.commit().await?;
+        log::kustomization_released(&look.stored, orphaned);
+        Ok(now + LONG)
+    }
+
+    /// Writes a changed status; false where it is as it was, and nothing was written.
+    async fn update_status(
+        &self,
+        look: &SeenKustomization,
+        _now: Timestamp,
+        change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
+    ) -> Result<bool, HubError> {
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(false) };
+        let changed = look.write_status(&mut tx, &mut stored, change).await?;
+        if changed {
+            tx.commit().await?;
+        }
+        Ok(changed)
+    }
+}
+
+/// What is to be reconciled, where.
+struct ReconcileTarget {
+    cluster: ClusterUid,
+    revision: Revision,
+    artifact: Digest,
+    news: bool,
+}
+
+/// A Kustomization as a look has seen it.
+struct SeenKustomization {
+    stored: Stored,
+    kustomization: Kustomization,
+    situation: Situation,
+}
+
+impl SeenKustomization {
+    fn status(&self) -> KustomizationStatus {
+        self.kustomization.status.clone().unwrap_or_default()
+    }
+
+    /// The object, locked; none where what is wanted has changed since it was seen. Then another look is due anyway.
+    async fn unchanged(&self, tx: &mut Tx) -> Result<Option<Stored>, HubError> {
+        let Some(stored) = tx.get_by_uid(self.stored.uid).await? else { return Ok(None) };
+        let same = stored.generation == self.stored.generation
+            && stored.deletion_timestamp == self.stored.deletion_timestamp;
+        Ok(same.then_some(stored))
+    }
+
+    async fn write_status(
+        &self,
+        tx: &mut Tx,
+        stored: &mut Stored,
+        change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
+    ) -> Result<bool, HubError> {
+        write_status(tx, stored, self.situation.suspended, change).await
+    }
+
+    fn plan(&self, steps: Vec<DispatchStep>) -> DispatchPlan {
+        let spec = &self.kustomization.spec;
+        DispatchPlan {
+            namespace: self.stored.namespace.clone(),
+            name: self.stored.name.clone(),
+            service_account: spec
+                .impersonated(&self.stored.namespace)
+                .map(|(namespace, name)| (namespace.to_owned(), name.to_owned())),
+            timeout_millis: u64::try_from(spec.timeout().0.as_millis()).unwrap_or(u64::MAX),
+            steps,
+        }
+    }
+
+    fn attempt(
+        &self,
+        target: Option<&ReconcileTarget>,
+        build: Option<Digest>,
+        deletes: bool,
+        started: Timestamp,
+    ) -> NewReconciliation {
+        NewReconciliation {
+            kustomization: self.situation.uid,
+            cluster: target.map(|target| target.cluster),
+            generation: Generation(self.stored.generation),
+            revision: target.map(|target| target.revision.clone()),
+            build,
+            request: self.situation.request.clone(),
+            deletes,
+            started,
+        }
+    }
+}
+
+/// Changes a Kustomization's status in `tx`. What depends on it is looked at again where its readiness changed.
+/// False where nothing changed; then nothing is written.
+pub(crate) async fn write_status(
+    tx: &mut Tx,
+    stored: &mut Stored,
+    suspended: bool,
+    change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
+) -> Result<bool, HubError> {
+    let kustomization: Kustomization = stored.decode()?;
+    let before = kustomization.status.unwrap_or_default();
+    let mut status = before.clone();
+    if !suspended {
+        status.conditions.retain(|condition| condition.type_ != SUSPENDED);
+    }
+    change(&mut status, stored.generation);
+    if status == before {
+        return Ok(false);
+    }
+    let ready = |status: &KustomizationStatus| {
+        (
+            conditions::is_true(&status.conditions, READY, stored.generation),
+            status.last_applied_revision.clone(),
+        )
+    };
+    if ready(&status) != ready(&before) {
+        let dependents = tx.dependents(&stored.namespace, &stored.name).await?;
+        tx.look_at(Look::Kustomization, &dependents).await?;
+    }
+    stored.set_status(&status)?;
+    tx.put(stored.clone()).await?;
+    Ok(true)
+}
+
+/// Sets Ready, and with it the generation that was looked at.
+pub(crate) fn set_ready(
+    status: &mut KustomizationStatus,
+    ready: ConditionStatus,
+    reason: Reason,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    conditions::set(&mut status.conditions, READY, ready, reason, message, generation, now);
+    status.observed_generation = Some(generation);
+}
+
+fn steps(spec: &roadstead_api::KustomizationSpec, namespace: &str) -> Result<Vec<DispatchStep>, String> {
+    let mut steps = vec![DispatchStep::Apply { force: spec.force }];
+    if spec.prune {
+        steps.push(DispatchStep::Prune);
+    }
+    let mut objects = Vec::with_capacity(spec.health_checks.len());
+    for (index, check) in spec.health_checks.iter().enumerate() {
+        let Some(api_version) = &check.api_version else {
+            return Err(format!(
+                "spec.healthChecks[{index}].apiVersion is missing: {} is of no known kind",
+                check.kind
+            ));
+        };
+        let (group, version) = ObjectRef::split_api_version(api_version);
+        objects.push(ObjectRef {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: check.kind.clone(),
+            namespace: check.namespace.clone().unwrap_or_else(|| namespace.to_owned()),
+            name: check.name.clone(),
+        });
+    }
+    if spec.wait || !objects.is_empty() {
+        steps.push(DispatchStep::Wait { objects, all: spec.wait });
+    }
+    Ok(steps)
+}

@@ -1,0 +1,595 @@
+//! The resource API's use cases: what every client of the hub reads and writes, with who may do it.
+
+use std::collections::BTreeMap;
+
+use roadstead_api::{KindId, Version};
+use roadstead_hub_store::{Event, EventType, Filter, Stored, Tx, WatchError, Watcher};
+use serde_json::Value;
+
+use crate::auth::Identity;
+use crate::objects::{self, FieldValidation, Part, named};
+use crate::patch::{self, Patch};
+use crate::selector::Selector;
+use crate::{Hub, HubError, triggers};
+
+/// Namespaces that every hub has, and that cannot be deleted.
+pub const NAMESPACES: [&str; 2] = ["default", "roadstead-system"];
+
+/// Which object or objects are meant, as a URL names them.
+#[derive(Debug, Clone)]
+pub struct Address {
+    /// The kind.
+    pub kind: KindId,
+    /// The version in which objects come and go.
+    pub version: &'static Version,
+    /// The namespace; empty for all, and for cluster-scoped kinds.
+    pub namespace: String,
+    /// The name; empty for all.
+    pub name: String,
+}
+
+impl Address {
+    fn not_found(&self) -> HubError {
+        HubError::NotFound { what: named(self.kind.get(), &self.name) }
+    }
+}
+
+/// How a write is to be done.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WriteOptions {
+    /// Check and answer, but change nothing.
+    pub dry_run: bool,
+    /// What to do about unknown fields.
+    pub field_validation: FieldValidation,
+    /// What is written.
+    pub part: Part,
+}
+
+/// What a write did.
+#[derive(Debug)]
+pub struct Written {
+    /// The object afterwards, in the version asked for.
+    pub object: Value,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+/// How a deletion is to be done.
+#[derive(Debug, Clone, Default)]
+pub struct DeleteOptions {
+    /// Check and answer, but change nothing.
+    pub dry_run: bool,
+    /// Only if the object has this uid.
+    pub uid: Option<String>,
+    /// Only if the object has this version.
+    pub resource_version: Option<String>,
+}
+
+/// What a deletion did.
+#[derive(Debug)]
+pub enum Deleted {
+    /// The object is gone; this is what it was.
+    Gone(Value),
+    /// The object waits for its finalizers.
+    Going(Value),
+}
+
+/// Which objects a list or a watch is of.
+#[derive(Debug, Clone, Default)]
+pub struct ListOptions {
+    /// Over labels.
+    pub labels: Selector,
+    /// Over `metadata.name` and `metadata.namespace`.
+    pub fields: Selector,
+    /// At most this many; all where none.
+    pub limit: Option<usize>,
+    /// Where the last page ended.
+    pub after: Option<(String, String)>,
+}
+
+impl ListOptions {
+    fn takes(&self, stored: &Stored) -> bool {
+        self.labels.matches(&stored.labels()) && self.takes_fields(&stored.namespace, &stored.name)
+    }
+
+    fn takes_fields(&self, namespace: &str, name: &str) -> bool {
+        if self.fields.is_empty() {
+            return true;
+        }
+        let fields = [("metadata.name", name), ("metadata.namespace", namespace)];
+        let fields: BTreeMap<String, String> =
+            fields.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        self.fields.matches(&fields)
+    }
+}
+
+/// A page of a list.
+#[derive(Debug)]
+pub struct ObjectList {
+    /// The objects, in the version asked for.
+    pub items: Vec<Value>,
+    /// All changes up to here are in it.
+    pub resource_version: i64,
+    /// Where the next page begins; none where this is the last.
+    pub next: Option<(String, String)>,
+}
+
+/// A watch of objects.
+pub struct ObjectWatch {
+    watcher: Watcher,
+    address: Address,
+    options: ListOptions,
+}
+
+/// A change as a watcher sees it.
+#[derive(Debug)]
+pub struct ObjectEvent {
+    /// How.
+    pub type_: EventType,
+    /// The object, in the version asked for.
+    pub object: Value,
+}
+
+/// How many rows are read at once for a list.
+const PAGE: i64 = 500;
+
+impl Hub {
+    /// Makes the namespaces that every hub has.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn bootstrap(&self) -> Result<(), HubError> {
+        let kind = KindId::Namespace;
+        let version = kind.get().storage_version();
+        for name in NAMESPACES {
+            let address = Address { kind, version, namespace: String::new(), name: String::new() };
+            let object = serde_json::json!({ "metadata": { "name": name } });
+            match self.create_object(&Identity::hub(), &address, object, WriteOptions::default()).await {
+                Ok(_) | Err(HubError::AlreadyExists { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets changes that are older than `age`, apart from the newest `keep`: watches that would begin before them are
+    /// told to list again. Returns how many were forgotten.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn compact_changes(&self, age: std::time::Duration, keep: i64) -> Result<u64, HubError> {
+        Ok(self.store.compact(age, keep).await?)
+    }
+
+    /// Whether requests can be served: whether the database answers.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub async fn check_ready(&self) -> Result<(), HubError> {
+        self.store.get(KindId::Namespace, "", NAMESPACES[0]).await?;
+        Ok(())
+    }
+
+    /// One object.
+    ///
+    /// # Errors
+    /// [`HubError::NotFound`], [`HubError::Forbidden`].
+    pub async fn get_object(&self, who: &Identity, address: &Address) -> Result<Value, HubError> {
+        who.authorize("get", address.kind.get(), "", &address.namespace, &address.name)?;
+        let stored = self.store.get(address.kind, &address.namespace, &address.name).await?;
+        Ok(objects::show(&stored.ok_or_else(|| address.not_found())?, address.version))
+    }
+
+    /// A page of objects, by namespace and name.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`].
+    pub async fn list_objects(
+        &self,
+        who: &Identity,
+        address: &Address,
+        options: &ListOptions,
+    ) -> Result<ObjectList, HubError> {
+        who.authorize("list", address.kind.get(), "", &address.namespace, "")?;
+        let page = self.list_page(address, options).await?;
+        let items = page.items.iter().map(|stored| objects::show(stored, address.version)).collect();
+        Ok(ObjectList { items, resource_version: page.version, next: page.next })
+    }
+
+    async fn list_page(&self, address: &Address, options: &ListOptions) -> Result<Page, HubError> {
+        let filter = Filter {
+            namespace: address.namespace.clone(),
+            name: options.fields.exact("metadata.name").unwrap_or_default().to_owned(),
+            labels: BTreeMap::new(),
+        };
+        let limit = options.limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+        if limit == usize::MAX {
+            // One statement, so one moment.
+            let listed = self.store.list(address.kind, &filter, options.after_ref(), i64::MAX).await?;
+            let items = listed.items.into_iter().filter(|stored| options.takes(stored)).collect();
+            return Ok(Page { items, version: listed.version, next: None });
+        }
+        let mut page = Page { items: Vec::new(), version: 0, next: None };
+        let mut after = options.after.clone();
+        loop {
+            let from = after.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
+            let listed = self.store.list(address.kind, &filter, from, PAGE).await?;
+            let last_page = i64::try_from(listed.items.len()).unwrap_or(i64::MAX) < PAGE;
+            if page.version == 0 {
+                page.version = listed.version;
+            }
+            for stored in listed.items {
+                if page.items.len() == limit {
+                    page.next = after;
+                    return Ok(page);
+                }
+                after = Some((stored.namespace.clone(), stored.name.clone()));
+                if options.takes(&stored) {
+                    page.items.push(stored);
+                }
+            }
+            if last_page {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Watches objects: from a version on, or (none) from now on with all present objects first.
+    ///
+    /// # Errors
+    /// [`HubError::Gone`] where that version is no longer kept.
+    pub async fn watch_objects(
+        &self,
+        who: &Identity,
+        address: Address,
+        options: ListOptions,
+        from: Option<i64>,
+    ) -> Result<(ObjectList, ObjectWatch), HubError> {
+        who.authorize("watch", address.kind.get(), "", &address.namespace, "")?;
+        let page = match from {
+            Some(version) => Page { items: Vec::new(), version, next: None },
+            None => {
+                self.list_page(&address, &ListOptions { limit: None, after: None, ..options.clone() }).await?
+            }
+        };
+        let watcher = self.store.watch(address.kind, page.version).await.map_err(watch_error)?;
+        let items = page.items.iter().map(|stored| objects::show(stored, address.version)).collect();
+        let first = ObjectList { items, resource_version: page.version, next: None };
+        Ok((first, ObjectWatch { watcher, address, options }))
+    }
+
+    /// Makes an object.
+    ///
+    /// # Errors
+    /// [`HubError::AlreadyExists`], [`HubError::Invalid`], [`HubError::NotFound`] for its namespace.
+    pub async fn create_object(
+        &self,
+        who: &Identity,
+        address: &Address,
+        object: Value,
+        options: WriteOptions,
+    ) -> Result<Written, HubError> {
+        let kind = address.kind.get();
+        who.authorize("create", kind, "", &address.namespace, "")?;
+        let mut warnings = Vec::new();
+        let mut stored = objects::create(
+            kind,
+            address.version,
+            &address.namespace,
+            object,
+            options.field_validation,
+            self.now(),
+            &mut warnings,
+        )?;
+        triggers::on_create(&mut stored, self.now())?;
+        let mut tx = self.store.begin().await?;
+        if kind.namespaced() {
+            require_namespace(&mut tx, &address.namespace).await?;
+        }
+        put(&mut tx, &stored).await?;
+        triggers::on_change(&mut tx, None, Some(&stored)).await?;
+        tx.audit(&who.username, "create", stored.kind, &stored.namespace, &stored.name).await?;
+        self.finish(tx, &mut stored, options.dry_run).await?;
+        Ok(Written { object: objects::show(&stored, address.version), warnings })
+    }
+
+    /// Replaces an object, or its status.
+    ///
+    /// # Errors
+    /// [`HubError::NotFound`], [`HubError::Invalid`], [`HubError::Conflict`] where it names an older version.
+    pub async fn update_object(
+        &self,
+        who: &Identity,
+        address: &Address,
+        object: Value,
+        options: WriteOptions,
+    ) -> Result<Written, HubError> {
+        self.change(who, address, options, "update", |_| Ok(object)).await
+    }
+
+    /// Patches an object, or its status.
+    ///
+    /// # Errors
+    /// As [`Hub::update_object`]; [`HubError::BadRequest`] where the patch does not fit.
+    pub async fn patch_object(
+        &self,
+        who: &Identity,
+        address: &Address,
+        patch: &Patch,
+        options: WriteOptions,
+    ) -> Result<Written, HubError> {
+        let kind = address.kind;
+        self.change(who, address, options, "patch", |shown| patch::apply(kind, shown, patch)).await
+    }
+
+    async fn change(
+        &self,
+        who: &Identity,
+        address: &Address,
+        options: WriteOptions,
+        verb: &'static str,
+        make: impl FnOnce(Value) -> Result<Value, HubError>,
+    ) -> Result<Written, HubError> {
+        let subresource = if options.part == Part::Status { "status" } else { "" };
+        who.authorize(verb, address.kind.get(), subresource, &address.namespace, &address.name)?;
+        let mut warnings = Vec::new();
+        let mut tx = self.store.begin().await?;
+        let before = tx.get(address.kind, &address.namespace, &address.name).await?;
+        let before = before.ok_or_else(|| address.not_found())?;
+        let incoming = make(objects::show(&before, address.version))?;
+        let mut after = objects::replace(
+            &before,
+            address.version,
+            options.part,
+            incoming,
+            options.field_validation,
+            &mut warnings,
+        )?;
+        if is_finished(&after) {
+            tx.remove(after.uid).await?;
+            triggers::on_change(&mut tx, Some(&before), None).await?;
+        } else {
+            put(&mut tx, &after).await?;
+            triggers::on_change(&mut tx, Some(&before), Some(&after)).await?;
+        }
+        tx.audit(&who.username, verb, after.kind, &after.namespace, &after.name).await?;
+        self.finish(tx, &mut after, options.dry_run).await?;
+        Ok(Written { object: objects::show(&after, address.version), warnings })
+    }
+
+    /// Deletes an object, or marks it where it has finalizers.
+    ///
+    /// # Errors
+    /// [`HubError::NotFound`], [`HubError::Conflict`] where a precondition does not hold.
+    pub async fn delete_object(
+        &self,
+        who: &Identity,
+        address: &Address,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, HubError> {
+        let kind = address.kind.get();
+        who.authorize("delete", kind, "", &address.namespace, &address.name)?;
+        let mut tx = self.store.begin().await?;
+        let before = tx.get(address.kind, &address.namespace, &address.name).await?;
+        let before = before.ok_or_else(|| address.not_found())?;
+        check_preconditions(&before, options)?;
+        if address.kind == KindId::Namespace && NAMESPACES.contains(&address.name.as_str()) {
+            let why =
+                format!("{} is forbidden: this namespace may not be deleted", named(kind, &address.name));
+            return Err(HubError::Forbidden(why));
+        }
+        let mut after = before.clone();
+        let waits = before.finalizers().next().is_some() || before.kind == KindId::Namespace;
+        if waits {
+            mark_deleted(&mut after, self.now());
+            put(&mut tx, &after).await?;
+            triggers::on_change(&mut tx, Some(&before), Some(&after)).await?;
+        } else {
+            tx.remove(before.uid).await?;
+            triggers::on_change(&mut tx, Some(&before), None).await?;
+        }
+        tx.audit(&who.username, "delete", before.kind, &before.namespace, &before.name).await?;
+        self.finish(tx, &mut after, options.dry_run).await?;
+        let shown = objects::show(&after, address.version);
+        Ok(if waits { Deleted::Going(shown) } else { Deleted::Gone(shown) })
+    }
+
+    /// Deletes all objects that the options select, each on its own. Returns them.
+    ///
+    /// # Errors
+    /// As [`Hub::delete_object`]; what was deleted before stays so.
+    pub async fn delete_objects(
+        &self,
+        who: &Identity,
+        address: &Address,
+        selection: &ListOptions,
+        options: &DeleteOptions,
+    ) -> Result<ObjectList, HubError> {
+        who.authorize("deletecollection", address.kind.get(), "", &address.namespace, "")?;
+        let page = self.list_page(address, selection).await?;
+        let mut items = Vec::with_capacity(page.items.len());
+        for stored in &page.items {
+            let one =
+                Address { namespace: stored.namespace.clone(), name: stored.name.clone(), ..address.clone() };
+            match self.delete_object(who, &one, options).await {
+                Ok(Deleted::Gone(object) | Deleted::Going(object)) => items.push(object),
+                // Someone else was faster.
+                Err(HubError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ObjectList { items, resource_version: page.version, next: None })
+    }
+
+    async fn finish(&self, tx: Tx, stored: &mut Stored, dry_run: bool) -> Result<(), HubError> {
+        // Dropping it undoes it.
+        if !dry_run {
+            tx.commit().await?.stamp(stored);
+        }
+        Ok(())
+    }
+
+    /// A step of a namespace's deletion: deletes what is in it, and then itself. Returns when to look again.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn look_at_namespace(
+        &self,
+        uid: roadstead_model::ResourceUid,
+    ) -> Result<jiff::Timestamp, HubError> {
+        let later = |seconds| self.now() + jiff::SignedDuration::from_secs(seconds);
+        let Some(namespace) = self.store.get_by_uid(uid).await? else { return Ok(later(3600)) };
+        if namespace.deletion_timestamp.is_none() {
+            return Ok(later(3600));
+        }
+        let mut left = 0;
+        for kind in roadstead_api::KINDS.iter().filter(|kind| kind.namespaced()) {
+            let version = kind.storage_version();
+            let address =
+                Address { kind: kind.id, version, namespace: namespace.name.clone(), name: String::new() };
+            for stored in self.list_page(&address, &ListOptions::default()).await?.items {
+                if stored.deletion_timestamp.is_none() {
+                    let one = Address { name: stored.name.clone(), ..address.clone() };
+                    match self.delete_object(&Identity::hub(), &one, &DeleteOptions::default()).await {
+                        Ok(Deleted::Gone(_)) | Err(HubError::NotFound { .. }) => continue,
+                        Ok(Deleted::Going(_)) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                left += 1;
+            }
+        }
+        if left > 0 {
+            // The finalizers' owners take their time.
+            return Ok(later(2));
+        }
+        let mut tx = self.store.begin().await?;
+        let Some(namespace) = tx.get_by_uid(uid).await? else { return Ok(later(3600)) };
+        // Nothing new can have come since: creating takes a shared lock on the namespace and sees that it is going.
+        if namespace.finalizers().next().is_none() {
+            tx.remove(uid).await?;
+            triggers::on_change(&mut tx, Some(&namespace), None).await?;
+            tx.commit().await?;
+        }
+        Ok(later(2))
+    }
+}
+
+struct Page {
+    items: Vec<Stored>,
+    version: i64,
+    next: Option<(String, String)>,
+}
+
+impl ListOptions {
+    fn after_ref(&self) -> Option<(&str, &str)> {
+        self.after.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()))
+    }
+}
+
+fn watch_error(error: WatchError) -> HubError {
+    match error {
+        WatchError::Gone(version) => {
+            HubError::Gone(format!("too old resource version: {version}: list again and watch from there"))
+        }
+        WatchError::TooSlow => HubError::Gone(error.to_string()),
+        WatchError::Store(error) => error.into(),
+    }
+}
+
+async fn put(tx: &mut Tx, stored: &Stored) -> Result<(), HubError> {
+    match tx.put(stored.clone()).await {
+        Err(error) if error.is_unique_violation() => {
+            Err(HubError::AlreadyExists { what: named(stored.kind.get(), &stored.name) })
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Objects live in a namespace that is there and stays.
+async fn require_namespace(tx: &mut Tx, name: &str) -> Result<(), HubError> {
+    let kind = KindId::Namespace.get();
+    let namespace = tx.get_shared(KindId::Namespace, "", name).await?;
+    let namespace = namespace.ok_or_else(|| HubError::NotFound { what: named(kind, name) })?;
+    if namespace.deletion_timestamp.is_some() {
+        let why = format!("{} is being deleted: nothing new can be created in it", named(kind, name));
+        return Err(HubError::Forbidden(why));
+    }
+    Ok(())
+}
+
+fn check_preconditions(before: &Stored, options: &DeleteOptions) -> Result<(), HubError> {
+    let conflict = |what: &str, want: &str, have: String| {
+        Err(HubError::Conflict {
+            what: named(before.kind.get(), &before.name),
+            why: format!("precondition failed: {what} in the precondition is {want}, in the object {have}"),
+        })
+    };
+    if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != before.uid.to_string()) {
+        return conflict("uid", uid, before.uid.to_string());
+    }
+    let version = before.resource_version.to_string();
+    if let Some(want) = options.resource_version.as_deref().filter(|want| *want != version) {
+        return conflict("resourceVersion", want, version);
+    }
+    Ok(())
+}
+
+fn mark_deleted(after: &mut Stored, now: jiff::Timestamp) {
+    if after.deletion_timestamp.is_some() {
+        return;
+    }
+    after.deletion_timestamp = Some(now);
+    after.generation += 1;
+    if let Some(metadata) = after.object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+    }
+    if after.kind == KindId::Namespace {
+        after.object["status"]["phase"] = "Terminating".into();
+    }
+}
+
+/// Whether the last finalizer of something that is going was taken off.
+fn is_finished(stored: &Stored) -> bool {
+    stored.deletion_timestamp.is_some()
+        && stored.finalizers().next().is_none()
+        && stored.kind != KindId::Namespace
+}
+
+impl ObjectWatch {
+    /// All changes up to this version have been given out, or were none of this watch's.
+    #[must_use]
+    pub fn resource_version(&self) -> i64 {
+        self.watcher.version()
+    }
+
+    /// The next change that this watch selects. May be dropped and called again without missing any.
+    ///
+    /// # Errors
+    /// [`HubError::Gone`] where the watcher fell behind.
+    pub async fn next(&mut self) -> Result<ObjectEvent, HubError> {
+        loop {
+            let event = self.watcher.next().await.map_err(watch_error)?;
+            if let Some(type_) = self.seen(&event) {
+                return Ok(ObjectEvent { type_, object: objects::show(&event.object, self.address.version) });
+            }
+        }
+    }
+
+    /// What a change is to this watch: an object whose labels left the selector is deleted, as far as it can tell.
+    fn seen(&self, event: &Event) -> Option<EventType> {
+        let object = &event.object;
+        let here = self.address.namespace.is_empty() || self.address.namespace == object.namespace;
+        if !here || !self.options.takes_fields(&object.namespace, &object.name) {
+            return None;
+        }
+        let before = event.labels_before.as_ref().is_some_and(|labels| self.options.labels.matches(labels));
+        let now = event.type_ != EventType::Deleted && self.options.labels.matches(&object.labels());
+        match (before, now) {
+            (false, false) => None,
+            (false, true) => Some(EventType::Added),
+            (true, true) => Some(EventType::Modified),
+            (true, false) => Some(EventType::Deleted),
+        }
+    }
+}

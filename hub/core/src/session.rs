@@ -1,0 +1,417 @@
+//! What the link calls: an agent's session begins and ends, is sent dispatches, and tells what came of them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
+use roadstead_api::{Cluster, ConditionStatus, KindId, Kustomization};
+use roadstead_hub_store::{AgentSession, DispatchPlan, Look, Outcome};
+use roadstead_model::{
+    ChangeSet, ClusterUid, Digest, DispatchKey, HubEpoch, ObjectRef, Reason, ReplicaId, SessionId, Stage,
+    StageTiming,
+};
+
+use crate::conditions::{self, READY};
+use crate::pki::AgentIdentity;
+use crate::reconcile::{set_ready, write_status};
+use crate::{Hub, HubError, log, triggers};
+
+/// At most so many dispatches are handed out at once; the rest follows when these are under way.
+const BATCH: i64 = 64;
+/// Two announcements of one new object at the same instant: the loser's second try finds the winner.
+const ANNOUNCE_TRIES: usize = 3;
+
+/// What an agent says when it connects.
+#[derive(Debug, Clone)]
+pub struct Greeting {
+    /// Its version.
+    pub agent_version: String,
+    /// The uid of its cluster's `kube-system` namespace.
+    pub kube_system_uid: String,
+    /// Its cluster's version.
+    pub kubernetes_version: String,
+}
+
+/// A session that has begun.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// The cluster.
+    pub cluster: ClusterUid,
+    /// Its name.
+    pub name: String,
+    /// The session.
+    pub id: SessionId,
+    /// The hub's epoch.
+    pub epoch: HubEpoch,
+}
+
+/// A dispatch, complete.
+#[derive(Debug, Clone)]
+pub struct AgentDispatch {
+    /// What makes it that dispatch.
+    pub key: DispatchKey,
+    /// What to do.
+    pub plan: DispatchPlan,
+    /// What the Kustomization owns on the cluster now.
+    pub inventory: Vec<ObjectRef>,
+}
+
+/// What came of a dispatch.
+#[derive(Debug, Clone)]
+pub struct DispatchResult {
+    /// The dispatch.
+    pub key: DispatchKey,
+    /// Where and why it failed, if it did.
+    pub failure: Option<DispatchFailure>,
+    /// What it did.
+    pub change_set: ChangeSet,
+    /// What is owned now.
+    pub inventory: Vec<ObjectRef>,
+    /// How long its stages took.
+    pub timings: Vec<StageTiming>,
+}
+
+/// Why a dispatch failed.
+#[derive(Debug, Clone)]
+pub struct DispatchFailure {
+    /// Where it stopped.
+    pub stage: Stage,
+    /// The object and the cause.
+    pub message: String,
+    /// The agent stopped before it was done; the same dispatch is to be sent again.
+    pub cancelled: bool,
+}
+
+impl Hub {
+    /// Begins a session: from now on it is the cluster's only one.
+    ///
+    /// # Errors
+    /// Where the Cluster is gone, the key is not the one that was enrolled last, or it is another cluster.
+    pub async fn begin_session(
+        &self,
+        identity: &AgentIdentity,
+        greeting: &Greeting,
+    ) -> Result<Session, HubError> {
+        let now = self.now();
+        let refuse = |why: String| HubError::Unauthenticated(why);
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = tx.get_by_uid(identity.cluster.into()).await? else {
+            return Err(refuse("the certificate is of a Cluster that is gone from the hub".to_owned()));
+        };
+        if stored.kind != KindId::Cluster {
+            return Err(refuse("the certificate's subject is no Cluster".to_owned()));
+        }
+        let name = stored.name.clone();
+        if self.store.agent_key(identity.cluster).await?.as_ref() != Some(&identity.public_key) {
+            return Err(refuse(format!("another agent has joined as Cluster '{name}' since this one did")));
+        }
+        let known = tx.cluster_identity(identity.cluster).await?;
+        if known.map(|known| known.to_string()) != Some(greeting.kube_system_uid.clone()) {
+            return Err(refuse(format!(
+                "the certificate is of Cluster '{name}', and the agent runs in another cluster \
+                 (the uid of namespace kube-system differs)"
+            )));
+        }
+        let session = AgentSession {
+            session: SessionId::random(),
+            replica: self.replica,
+            agent_version: greeting.agent_version.clone(),
+            kubernetes_version: greeting.kubernetes_version.clone(),
+            connected: now,
+            disconnected: None,
+        };
+        tx.begin_session(identity.cluster, &session).await?;
+        let cluster: Cluster = stored.decode()?;
+        let mut status = cluster.status.unwrap_or_default();
+        status.agent_version = Some(greeting.agent_version.clone());
+        status.kubernetes_version = Some(greeting.kubernetes_version.clone());
+        status.observed_generation = Some(stored.generation);
+        conditions::set(
+            &mut status.conditions,
+            READY,
+            ConditionStatus::True,
+            Reason::AgentConnected,
+            &format!("agent {} is connected", greeting.agent_version),
+            stored.generation,
+            now,
+        );
+        stored.set_status(&status)?;
+        tx.put(stored.clone()).await?;
+        triggers::wake_cluster(&mut tx, stored.uid, &name).await?;
+        tx.commit().await?;
+        tracing::info!(cluster = name, session = %session.session, agent = session.agent_version, "agent connected");
+        let epoch = self.store.epoch().await?;
+        Ok(Session { cluster: identity.cluster, name, id: session.session, epoch })
+    }
+
+    /// Ends a session; `why` is for people.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn end_session(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+        why: &str,
+    ) -> Result<(), HubError> {
+        let now = self.now();
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = tx.get_by_uid(cluster.into()).await? else { return Ok(()) };
+        // A newer session has taken its place: the cluster is connected.
+        if !tx.end_session(cluster, session, now).await? {
+            return Ok(());
+        }
+        let decoded: Cluster = stored.decode()?;
+        let mut status = decoded.status.unwrap_or_default();
+        conditions::set(
+            &mut status.conditions,
+            READY,
+            ConditionStatus::False,
+            Reason::AgentDisconnected,
+            &format!("the agent's link is cut: {why}"),
+            stored.generation,
+            now,
+        );
+        stored.set_status(&status)?;
+        let name = stored.name.clone();
+        tx.put(stored).await?;
+        tx.commit().await?;
+        tracing::warn!(cluster = name, %session, why, "agent disconnected");
+        Ok(())
+    }
+
+    /// Whether this is still the cluster's session. It is not once a newer one began or the Cluster is gone.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn is_current_session(&self, session: &Session) -> Result<bool, HubError> {
+        Ok(self.store.is_newest_session(session.cluster, session.id).await?)
+    }
+
+    /// The dispatches that this session has not been sent yet.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn take_dispatches(&self, session: &Session) -> Result<Vec<AgentDispatch>, HubError> {
+        let mut dispatches = Vec::new();
+        loop {
+            let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
+            let last = (batch.len() as u64) < BATCH.unsigned_abs();
+            for to_send in batch {
+                let inventory = self.store.inventory(session.cluster, to_send.key.kustomization).await?;
+                dispatches.push(AgentDispatch { key: to_send.key, plan: to_send.plan, inventory });
+            }
+            if last {
+                return Ok(dispatches);
+            }
+        }
+    }
+
+    /// The packed bytes of a build; none where it is not stored.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn packed_build(&self, digest: Digest) -> Result<Option<Vec<u8>>, HubError> {
+        Ok(self.store.blob(digest).await?)
+    }
+
+    /// Records what a dispatch is about to own, before anything is written. Returns the objects that others own, with
+    /// their owners; then nothing was recorded and nothing may be written.
+    ///
+    /// # Errors
+    /// `Gone` where the dispatch is not the open one any more; else where the database fails.
+    pub async fn announce(
+        &self,
+        session: &Session,
+        key: &DispatchKey,
+        objects: &[ObjectRef],
+    ) -> Result<Vec<(ObjectRef, String)>, HubError> {
+        for _ in 1..ANNOUNCE_TRIES {
+            match self.try_announce(session, key, objects).await {
+                Err(HubError::Store(error)) if error.is_unique_violation() => {}
+                result => return result,
+            }
+        }
+        self.try_announce(session, key, objects).await
+    }
+
+    async fn try_announce(
+        &self,
+        session: &Session,
+        key: &DispatchKey,
+        objects: &[ObjectRef],
+    ) -> Result<Vec<(ObjectRef, String)>, HubError> {
+        let mut tx = self.store.begin().await?;
+        if !tx.hold_open_attempt(key.kustomization, key.attempt, session.cluster).await? {
+            return Err(HubError::Gone("the dispatch was superseded".to_owned()));
+        }
+        let contested = tx.announce(session.cluster, key.kustomization, objects).await?;
+        if contested.is_empty() {
+            tx.commit().await?;
+            return Ok(Vec::new());
+        }
+        let mut named = Vec::with_capacity(contested.len());
+        for contested in contested {
+            let owner = self.store.get_by_uid(contested.owner.into()).await?;
+            let owner = owner.map_or_else(
+                || contested.owner.to_string(),
+                |owner| format!("{}/{}", owner.namespace, owner.name),
+            );
+            named.push((contested.object, owner));
+        }
+        Ok(named)
+    }
+
+    /// Records what came of a dispatch: inventory, status, history; and has the planner look at what follows.
+    ///
+    /// # Errors
+    /// Where the database fails; then it has not been recorded, and is to be told again.
+    pub async fn dispatch_finished(
+        &self,
+        session: &Session,
+        result: &DispatchResult,
+    ) -> Result<(), HubError> {
+        let key = &result.key;
+        self.followed.forget(key);
+        if let Some(DispatchFailure { cancelled: true, .. }) = result.failure {
+            // The agent went down, or a newer dispatch came: what is open is sent again in the next session.
+            return Ok(());
+        }
+        let now = self.now();
+        let Some(attempt) = self.store.reconciliation(key.kustomization, key.attempt).await? else {
+            return Ok(());
+        };
+        let mut tx = self.store.begin().await?;
+        // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
+        let Some(mut stored) = tx.get_by_uid(key.kustomization.into()).await? else { return Ok(()) };
+        let outcome = outcome(result, attempt.revision.as_ref(), attempt.deletes);
+        let closed =
+            tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
+        if !closed {
+            return Ok(());
+        }
+        tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
+        let kustomization: Kustomization = stored.decode()?;
+        let succeeded = result.failure.is_none();
+        write_status(&mut tx, &mut stored, kustomization.spec.suspend, |status, _| {
+            status.last_handled_reconcile_at =
+                attempt.request.clone().or(status.last_handled_reconcile_at.take());
+            status.inventory = Some(inventory(&result.inventory));
+            let revision = attempt.revision.as_ref().map(ToString::to_string);
+            if succeeded && !attempt.deletes {
+                status.last_applied_revision.clone_from(&revision);
+            }
+            status.last_attempted_revision = revision.or(status.last_attempted_revision.take());
+            let ready = ConditionStatus::from(succeeded && !attempt.deletes);
+            set_ready(status, ready, outcome.reason, &outcome.message, attempt.generation.0, now);
+        })
+        .await?;
+        tx.look_at(Look::Kustomization, &[stored.uid]).await?;
+        tx.commit().await?;
+        let took = since(attempt.started, now);
+        match (succeeded, attempt.deletes) {
+            (true, false) => log::kustomization_applied(&stored, took, &result.change_set),
+            (true, true) => log::kustomization_pruned(&stored, took, &result.change_set),
+            (false, _) => log::kustomization_failed(&stored, &outcome.message),
+        }
+        Ok(())
+    }
+
+    /// Records that an agent will not carry a dispatch out, because it does not know what is asked of it.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn dispatch_refused(
+        &self,
+        session: &Session,
+        key: &DispatchKey,
+        why: &str,
+    ) -> Result<(), HubError> {
+        let inventory = self.store.inventory(session.cluster, key.kustomization).await?;
+        let message = format!("the agent of cluster {} refused the dispatch: {why}", session.name);
+        let failure = DispatchFailure { stage: Stage::Apply, message, cancelled: false };
+        let result = DispatchResult {
+            key: key.clone(),
+            failure: Some(failure),
+            change_set: ChangeSet::new(),
+            inventory,
+            timings: Vec::new(),
+        };
+        self.dispatch_finished(session, &result).await
+    }
+
+    /// Ends the sessions, and frees the claims, of replicas that were not heard of for `dead_after`.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn bury_dead_replicas(&self, dead_after: Duration) -> Result<(), HubError> {
+        let alive_since = self.now() - dead_after;
+        self.store.replica_seen(self.replica, self.now()).await?;
+        for (cluster, session) in self.store.sessions_of_dead_replicas(alive_since).await? {
+            self.end_session(cluster, session, "the hub replica that held it is gone").await?;
+        }
+        self.store.release_claims_of_dead_replicas(alive_since).await?;
+        self.store.forget_dead_replicas(alive_since - dead_after).await?;
+        Ok(())
+    }
+
+    /// Gives back what this replica holds, at a clean end.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn leave(&self) -> Result<(), HubError> {
+        self.store.replica_gone(self.replica).await?;
+        self.store.release_claims_of_dead_replicas(self.now() - Duration::from_secs(60)).await?;
+        Ok(())
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn replica(&self) -> ReplicaId {
+        self.replica
+    }
+}
+
+fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>, deletes: bool) -> Outcome {
+    let (reason, message) = match &result.failure {
+        Some(failure) if deletes => (Reason::PruneFailed, failure.message.clone()),
+        Some(failure) => (failure.stage.failure(), failure.message.clone()),
+        None if deletes => {
+            (Reason::ReconciliationSucceeded, "deleted what it owned on its cluster".to_owned())
+        }
+        None => {
+            let revision = revision.map_or_else(String::new, ToString::to_string);
+            (Reason::ReconciliationSucceeded, format!("Applied revision: {revision}"))
+        }
+    };
+    Outcome {
+        reason,
+        message: conditions::shortened(&message),
+        change_set: result.change_set.clone(),
+        timings: result.timings.clone(),
+    }
+}
+
+/// As v1 lists it: `<namespace>_<name>_<group>_<kind>`, a `:` in a name written `__`.
+fn inventory(objects: &[ObjectRef]) -> ResourceInventory {
+    let mut objects: Vec<&ObjectRef> = objects.iter().collect();
+    objects.sort_unstable();
+    let entries = objects
+        .into_iter()
+        .map(|object| InventoryEntry {
+            id: format!(
+                "{}_{}_{}_{}",
+                object.namespace,
+                object.name.replace(':', "__"),
+                object.group,
+                object.kind
+            ),
+            v: object.version.clone(),
+        })
+        .collect();
+    ResourceInventory { entries }
+}
+
+fn since(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
+}

@@ -1,0 +1,135 @@
+//! What a change of one object makes worth a look elsewhere. Called within the change's own unit of work, so that the
+//! look can neither be forgotten nor come too early.
+
+use jiff::Timestamp;
+use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId, ObjectMeta, reconcile_requested};
+use roadstead_hub_store::{Look, Store, StoreError, Stored, Tx};
+use roadstead_model::{ClusterUid, Reason, ResourceUid};
+
+use crate::conditions;
+
+/// The finalizer by which a Kustomization waits until what it owns has been pruned.
+pub const FINALIZER: &str = "finalizers.fluxcd.io";
+
+/// Completes a new object before it is written.
+///
+/// # Errors
+/// Where the object's status cannot be written, which no valid object's can.
+pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> {
+    match stored.kind {
+        KindId::Kustomization => stored.add_finalizer(FINALIZER),
+        KindId::Cluster => {
+            let mut status = ClusterStatus::default();
+            let message = format!(
+                "no agent has joined yet; start one with the output of: roadstead cluster join {}",
+                stored.name
+            );
+            conditions::set(
+                &mut status.conditions,
+                conditions::READY,
+                ConditionStatus::False,
+                Reason::AwaitingAgent,
+                &message,
+                stored.generation,
+                now,
+            );
+            stored.set_status(&status)?;
+        }
+        KindId::Namespace | KindId::Secret | KindId::GitRepository => {}
+    }
+    Ok(())
+}
+
+/// Schedules what the change from `before` to `after` (either may be absent) makes worth a look.
+///
+/// # Errors
+/// Where the database refuses.
+pub async fn on_change(
+    tx: &mut Tx,
+    before: Option<&Stored>,
+    after: Option<&Stored>,
+) -> Result<(), StoreError> {
+    let Some(object) = after.or(before) else { return Ok(()) };
+    let asks = asks_for_a_look(before, after);
+    match object.kind {
+        KindId::Kustomization => {
+            if asks && after.is_some() {
+                tx.look_at(Look::Kustomization, &[object.uid]).await?;
+            }
+            // What depends on it may go on, or no longer.
+            if before.is_none() || after.is_none() {
+                let dependents = tx.dependents(&object.namespace, &object.name).await?;
+                tx.look_at(Look::Kustomization, &dependents).await?;
+            }
+        }
+        KindId::GitRepository => {
+            if after.is_some() && asks {
+                tx.look_at(Look::Source, &[object.uid]).await?;
+            }
+            if before.is_none() || after.is_none() {
+                let users =
+                    tx.kustomizations_of_source("GitRepository", &object.namespace, &object.name).await?;
+                tx.look_at(Look::Kustomization, &users).await?;
+            }
+        }
+        KindId::Secret => {
+            let users = tx.sources_of_secret(&object.namespace, &object.name).await?;
+            tx.look_at(Look::Source, &users).await?;
+        }
+        KindId::Namespace => {
+            if asks && after.is_some_and(|namespace| namespace.deletion_timestamp.is_some()) {
+                tx.look_at(Look::Namespace, &[object.uid]).await?;
+            }
+        }
+        KindId::Cluster => on_cluster_change(tx, before, after, object).await?,
+    }
+    Ok(())
+}
+
+async fn on_cluster_change(
+    tx: &mut Tx,
+    before: Option<&Stored>,
+    after: Option<&Stored>,
+    object: &Stored,
+) -> Result<(), StoreError> {
+    if before.is_some() && after.is_some() {
+        return Ok(());
+    }
+    wake_cluster(tx, object.uid, &object.name).await?;
+    if after.is_none() {
+        // `deletionPolicy: Abandon`: what was applied there stays, and nothing here refers to it any more.
+        tx.abandon_cluster(ClusterUid::from(object.uid)).await?;
+    }
+    Ok(())
+}
+
+/// Schedules a look at all that is, or waits to be, on a cluster.
+pub(crate) async fn wake_cluster(tx: &mut Tx, uid: ResourceUid, name: &str) -> Result<(), StoreError> {
+    let users = tx.kustomizations_of_cluster(uid, name).await?;
+    tx.look_at(Look::Kustomization, &users).await
+}
+
+/// Whether the change is one of what is wanted: of the spec, of a request to reconcile, or a deletion.
+fn asks_for_a_look(before: Option<&Stored>, after: Option<&Stored>) -> bool {
+    let (Some(before), Some(after)) = (before, after) else { return true };
+    before.generation != after.generation
+        || before.deletion_timestamp != after.deletion_timestamp
+        || request(before) != request(after)
+}
+
+/// The value of the annotation that asks for a reconciliation.
+pub(crate) fn request(stored: &Stored) -> Option<String> {
+    let metadata: ObjectMeta =
+        stored.object.get("metadata").and_then(|meta| serde_json::from_value(meta.clone()).ok())?;
+    reconcile_requested(&metadata)
+}
+
+/// The name of the cluster with this uid, where the hub knows it.
+///
+/// # Errors
+/// Where the database refuses.
+pub(crate) async fn cluster(store: &Store, uid: ClusterUid) -> Result<Option<(Stored, Cluster)>, StoreError> {
+    let Some(stored) = store.get_by_uid(uid.into()).await? else { return Ok(None) };
+    let cluster = stored.decode()?;
+    Ok(Some((stored, cluster)))
+}

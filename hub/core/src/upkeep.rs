@@ -1,0 +1,57 @@
+//! The schedule as the tasks see it, and the housekeeping that keeps tables small.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::{Claim, Hub, HubError, Look};
+
+/// How often housekeeping runs.
+pub const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
+/// A look takes milliseconds, a fetch up to its timeout. A replica that dies is noticed long before.
+const LEASE: Duration = Duration::from_secs(15 * 60);
+/// Attempts that are kept of each Kustomization.
+const KEPT_ATTEMPTS: i64 = 20;
+/// Artifacts and builds that nothing uses are kept this long, for a way back.
+const KEPT_BLOBS: Duration = Duration::from_secs(24 * 3600);
+/// Changes that a watch can still ask for: all of the last hour, and the newest of these however old.
+const KEPT_CHANGES: Duration = Duration::from_secs(3600);
+const KEPT_CHANGES_AT_LEAST: i64 = 10_000;
+
+impl Hub {
+    /// Claims looks that are due.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn claim_due(&self, look: Look, limit: usize) -> Result<Vec<Claim>, HubError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        Ok(self.store.claim_due(look, self.replica, self.now(), LEASE, limit).await?)
+    }
+
+    /// Gives a claim back; the next look is at `next` at the latest.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn release_claim(&self, claim: Claim, next: Timestamp) -> Result<(), HubError> {
+        Ok(self.store.release(self.replica, claim, next).await?)
+    }
+
+    /// When the next look of this kind is due.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn next_due(&self, look: Look) -> Result<Option<Timestamp>, HubError> {
+        Ok(self.store.next_due(look).await?)
+    }
+
+    /// Drops what nobody needs any more.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn tidy(&self) -> Result<(), HubError> {
+        self.store.trim_reconciliations(KEPT_ATTEMPTS).await?;
+        self.store.drop_unused_blobs(self.now() - KEPT_BLOBS).await?;
+        self.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;
+        Ok(())
+    }
+}

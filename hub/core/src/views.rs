@@ -1,0 +1,98 @@
+//! Read models for people and their tools, beside the resource API.
+
+use roadstead_api::{KindId, Time};
+use roadstead_model::{Attempt, ChangeSet, Generation, GoDuration, KustomizationUid, Reason, StageTiming};
+use serde::Serialize;
+
+use crate::{Hub, HubError, Identity, Progress};
+
+/// Attempts that a view shows.
+const SHOWN: i64 = 20;
+
+/// What became of a Kustomization's last attempts, and what is under way.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reconciliations {
+    /// What an agent is doing right now, as far as this replica hears of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub under_way: Option<Progress>,
+    /// The newest first.
+    pub items: Vec<ReconciliationView>,
+}
+
+/// One attempt.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReconciliationView {
+    /// Which.
+    pub attempt: Attempt,
+    /// The spec's generation.
+    pub generation: Generation,
+    /// The source's revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// The build's digest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build: Option<String>,
+    /// It deleted what was owned and applied nothing.
+    pub deletes: bool,
+    /// When it began.
+    pub started: Time,
+    /// How long it took; none while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub took: Option<GoDuration>,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// The same for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What it did to which object.
+    pub change_set: ChangeSet,
+    /// How long each stage took.
+    pub timings: Vec<StageTiming>,
+}
+
+impl Hub {
+    /// The last attempts of a Kustomization with their change sets, and what is under way.
+    ///
+    /// # Errors
+    /// Where there is no such Kustomization, or `who` may not read it.
+    pub async fn reconciliations(
+        &self,
+        who: &Identity,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Reconciliations, HubError> {
+        let kind = KindId::Kustomization.get();
+        who.authorize("get", kind, "", namespace, name)?;
+        let found = self.store.get(KindId::Kustomization, namespace, name).await?;
+        let stored =
+            found.ok_or_else(|| HubError::NotFound { what: format!("{} \"{name}\"", kind.qualified()) })?;
+        let uid = KustomizationUid::from(stored.uid);
+        let history = self.store.history(uid, SHOWN).await?;
+        let items = history
+            .into_iter()
+            .map(|history| {
+                let reconciliation = history.reconciliation;
+                let finished = reconciliation.finished;
+                ReconciliationView {
+                    attempt: reconciliation.attempt,
+                    generation: reconciliation.generation,
+                    revision: reconciliation.revision.map(|revision| revision.to_string()),
+                    build: reconciliation.build.map(|digest| digest.to_string()),
+                    deletes: reconciliation.deletes,
+                    started: Time(reconciliation.started),
+                    took: finished.and_then(|(at, _)| {
+                        at.duration_since(reconciliation.started).try_into().ok().map(GoDuration)
+                    }),
+                    reason: finished.map(|(_, reason)| reason),
+                    message: history.message,
+                    change_set: history.change_set,
+                    timings: history.timings,
+                }
+            })
+            .collect();
+        Ok(Reconciliations { under_way: self.progress(uid), items })
+    }
+}

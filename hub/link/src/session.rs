@@ -1,0 +1,452 @@
+//! One session: a loop that reads, hands what it reads to tasks, sends what they answer and what the database holds for
+//! the cluster, and notices silence.
+
+use std::time::Duration;
+
+use roadstead_hub_core::pki::AgentIdentity;
+use roadstead_hub_core::{Greeting, Hub, HubError, Session, Topic};
+use roadstead_model::{Digest, DispatchKey, chain};
+use roadstead_proto::limits::{BUILD_CHUNK_BYTES, MAX_PEM_BYTES, bounded};
+use roadstead_proto::v1::{
+    self, AgentMessage, BuildChunk, Certificate, Heartbeat, Hello, HubMessage, Refused, Welcome,
+    agent_message, hub_message,
+};
+use roadstead_proto::{ConvertError, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, Streaming};
+
+use crate::numbers::Numbers;
+use crate::{LinkOptions, convert, status};
+
+/// Messages that wait for the transport.
+const BUFFERED: usize = 64;
+/// Messages of one agent that are handled side by side. More wait in the transport, and so does the agent.
+const IN_HAND: usize = 16;
+/// An agent that connects and says nothing.
+const HELLO: Duration = Duration::from_secs(10);
+/// The timer under the signals: dispatches that another replica planned, a newer session elsewhere, a Cluster gone.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+
+/// What is refused because something newer has taken its place.
+const STALE: &str = "stale";
+
+type Outgoing = mpsc::Sender<Result<HubMessage, Status>>;
+
+/// What handling a message led to.
+enum Answer {
+    /// Nothing to be said.
+    Silence,
+    /// These, in this order.
+    Say(Vec<hub_message::Body>),
+    /// The session cannot go on: what was told has not been recorded, and is to be told again.
+    Cut(Status),
+}
+
+/// Starts a session's task and gives the stream of what it sends.
+pub(crate) fn start(
+    hub: Hub,
+    identity: AgentIdentity,
+    incoming: Streaming<AgentMessage>,
+    options: LinkOptions,
+    stop: CancellationToken,
+) -> ReceiverStream<Result<HubMessage, Status>> {
+    let (outgoing, stream) = mpsc::channel(BUFFERED);
+    tokio::spawn(async move {
+        let opening = Opening { hub, identity, incoming, outgoing: outgoing.clone(), options };
+        if let Err(refusal) = opening.run(stop).await {
+            // Where the agent is gone already, nobody is to be told.
+            let _ = timeout(options.heartbeat, outgoing.send(Err(refusal))).await;
+        }
+    });
+    ReceiverStream::new(stream)
+}
+
+struct Opening {
+    hub: Hub,
+    identity: AgentIdentity,
+    incoming: Streaming<AgentMessage>,
+    outgoing: Outgoing,
+    options: LinkOptions,
+}
+
+impl Opening {
+    async fn run(mut self, stop: CancellationToken) -> Result<(), Status> {
+        let mut numbers = Numbers::default();
+        let hello = self.hello(&mut numbers).await?;
+        let greeting = Greeting {
+            agent_version: bounded(&hello.agent_version),
+            kube_system_uid: bounded(&hello.kube_system_uid),
+            kubernetes_version: bounded(&hello.kubernetes_version),
+        };
+        // Subscribed before the session exists, so that nothing which is planned for it goes unheard.
+        let dispatches = self.hub.signals().subscribe(Topic::Dispatch);
+        let session =
+            self.hub.begin_session(&self.identity, &greeting).await.map_err(|error| status(&error))?;
+        let welcome = hub_message::Body::Welcome(Welcome {
+            hub_version: env!("CARGO_PKG_VERSION").to_owned(),
+            epoch: u64::try_from(session.epoch.0).unwrap_or_default(),
+            cluster_name: session.name.clone(),
+            session_id: session.id.to_string(),
+            heartbeat_millis: u32::try_from(self.options.heartbeat.as_millis()).unwrap_or(u32::MAX),
+        });
+        let now = Instant::now();
+        let mut running = Running {
+            hub: self.hub,
+            identity: self.identity,
+            session,
+            outgoing: self.outgoing,
+            numbers,
+            silence: self.options.heartbeat * 3,
+            heartbeat: self.options.heartbeat,
+            heard: now,
+            said: now,
+            in_hand: JoinSet::new(),
+        };
+        let ended = match running.say(welcome).await {
+            Ok(()) => running.converse(self.incoming, dispatches, stop).await,
+            Err(end) => end,
+        };
+        let Running { hub, session, .. } = running;
+        if let Err(error) = hub.end_session(session.cluster, session.id, &ended.why).await {
+            tracing::error!(
+                error = chain(&error),
+                cluster = session.name,
+                "a session's end was not recorded"
+            );
+        }
+        ended.status.map_or(Ok(()), Err)
+    }
+
+    async fn hello(&mut self, numbers: &mut Numbers) -> Result<Hello, Status> {
+        let first = timeout(HELLO, self.incoming.message())
+            .await
+            .map_err(|_| Status::deadline_exceeded("no Hello came"))??
+            .ok_or_else(|| Status::cancelled("the stream ended before its Hello"))?;
+        numbers.receive(first.seq, first.ack).map_err(Status::invalid_argument)?;
+        numbers.done(first.seq);
+        match first.body {
+            Some(agent_message::Body::Hello(hello)) => Ok(hello),
+            _ => Err(Status::invalid_argument("the first message is no Hello")),
+        }
+    }
+}
+
+/// Why a session ended: for the Cluster's condition, and for the agent.
+struct Ended {
+    why: String,
+    status: Option<Status>,
+}
+
+impl Ended {
+    fn because(why: impl Into<String>) -> Self {
+        Self { why: why.into(), status: None }
+    }
+
+    fn with(status: Status) -> Self {
+        Self { why: status.message().to_owned(), status: Some(status) }
+    }
+}
+
+struct Running {
+    hub: Hub,
+    identity: AgentIdentity,
+    session: Session,
+    outgoing: Outgoing,
+    numbers: Numbers,
+    heartbeat: Duration,
+    silence: Duration,
+    heard: Instant,
+    said: Instant,
+    in_hand: JoinSet<(u64, Answer)>,
+}
+
+impl Running {
+    async fn converse(
+        &mut self,
+        mut incoming: Streaming<AgentMessage>,
+        mut dispatches: tokio::sync::watch::Receiver<u64>,
+        stop: CancellationToken,
+    ) -> Ended {
+        let mut look = tokio::time::interval(LOOK_AGAIN);
+        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let has_room = self.in_hand.len() < IN_HAND;
+            let step = tokio::select! {
+                () = stop.cancelled() => Err(Ended::with(Status::unavailable("this hub replica is going down"))),
+                message = incoming.message(), if has_room => self.receive(message),
+                Some(handled) = self.in_hand.join_next() => self.handled(handled).await,
+                Ok(()) = dispatches.changed() => self.send_dispatches().await,
+                _ = look.tick() => self.look().await,
+                () = sleep_until(self.said + self.heartbeat) => {
+                    self.say(hub_message::Body::Heartbeat(Heartbeat {})).await
+                }
+                () = sleep_until(self.heard + self.silence) => {
+                    Err(Ended::because(format!("nothing was heard for {:?}", self.silence)))
+                }
+            };
+            if let Err(ended) = step {
+                return ended;
+            }
+        }
+    }
+
+    fn receive(&mut self, message: Result<Option<AgentMessage>, Status>) -> Result<(), Ended> {
+        let message = match message {
+            Ok(Some(message)) => message,
+            Ok(None) => {
+                return Err(Ended::because(
+                    "the agent ended it (it goes down, or another one took its place)",
+                ));
+            }
+            Err(status) => return Err(Ended::because(format!("reading failed: {}", status.message()))),
+        };
+        self.heard = Instant::now();
+        let AgentMessage { seq, ack, body } = message;
+        self.numbers.receive(seq, ack).map_err(|why| Ended::with(Status::invalid_argument(why)))?;
+        match body {
+            // Nothing takes effect, so nothing is waited for.
+            Some(agent_message::Body::Heartbeat(_)) => self.numbers.done(seq),
+            body => {
+                let (hub, session, identity) =
+                    (self.hub.clone(), self.session.clone(), self.identity.clone());
+                self.in_hand.spawn(async move {
+                    let handler = Handler { hub, session, identity, seq };
+                    (seq, handler.handle(body).await)
+                });
+            }
+        }
+        Ok(())
+    }
+
+    async fn handled(&mut self, handled: Result<(u64, Answer), tokio::task::JoinError>) -> Result<(), Ended> {
+        let (seq, answer) = match handled {
+            Ok(handled) => handled,
+            Err(error) => {
+                tracing::error!(%error, cluster = self.session.name, "a message's handling was cut short");
+                return Err(Ended::with(Status::internal("a message could not be handled")));
+            }
+        };
+        let bodies = match answer {
+            Answer::Cut(status) => return Err(Ended::with(status)),
+            Answer::Silence => Vec::new(),
+            Answer::Say(bodies) => bodies,
+        };
+        self.numbers.done(seq);
+        for body in bodies {
+            self.say(body).await?;
+        }
+        // An agent keeps what it told until it knows that it arrived; do not let it wait for a heartbeat.
+        if self.in_hand.is_empty() && self.numbers.owes_ack() {
+            self.say(hub_message::Body::Heartbeat(Heartbeat {})).await?;
+        }
+        Ok(())
+    }
+
+    async fn look(&mut self) -> Result<(), Ended> {
+        match self.hub.is_current_session(&self.session).await {
+            Ok(true) => self.send_dispatches().await,
+            Ok(false) => {
+                let why = "a newer session of this cluster has begun, or its Cluster was deleted";
+                Err(Ended::with(Status::aborted(why)))
+            }
+            // The database is away: the session stays, nothing can be recorded.
+            Err(error) => {
+                tracing::warn!(
+                    error = chain(&error),
+                    cluster = self.session.name,
+                    "a session was not checked"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    async fn send_dispatches(&mut self) -> Result<(), Ended> {
+        let dispatches = match self.hub.take_dispatches(&self.session).await {
+            Ok(dispatches) => dispatches,
+            // Some may be marked as sent and were not: a new session is sent them all.
+            Err(error) => return Err(Ended::with(status(&error))),
+        };
+        for dispatch in dispatches {
+            let dispatch = v1::Dispatch::from(convert::dispatch(dispatch));
+            self.say(hub_message::Body::Dispatch(dispatch)).await?;
+        }
+        Ok(())
+    }
+
+    async fn say(&mut self, body: hub_message::Body) -> Result<(), Ended> {
+        let (seq, ack) = self.numbers.stamp();
+        self.said = Instant::now();
+        let message = HubMessage { seq, ack, body: Some(body) };
+        match timeout(self.silence, self.outgoing.send(Ok(message))).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Ended::because("the connection is gone")),
+            Err(_) => Err(Ended::because(format!("the agent took nothing for {:?}", self.silence))),
+        }
+    }
+}
+
+/// Handles one message.
+struct Handler {
+    hub: Hub,
+    session: Session,
+    identity: AgentIdentity,
+    seq: u64,
+}
+
+impl Handler {
+    async fn handle(&self, body: Option<agent_message::Body>) -> Answer {
+        use agent_message::Body;
+        match body {
+            None => self.refuse(None, "body", "a message of a kind that this hub does not know".to_owned()),
+            Some(Body::Hello(_)) => Answer::Cut(Status::invalid_argument("a second Hello came")),
+            Some(Body::Heartbeat(_)) => Answer::Silence,
+            Some(Body::BuildRequest(request)) => self.build(&request.digest).await,
+            Some(Body::InventoryIntent(intent)) => {
+                let key = intent.key.clone();
+                match InventoryIntent::try_from(intent) {
+                    Ok(intent) => self.intent(intent).await,
+                    Err(error) => self.not_understood(key, "inventory_intent", &error),
+                }
+            }
+            Some(Body::Progress(progress)) => match Progress::try_from(progress) {
+                Ok(progress) => self.progress(&progress),
+                Err(error) => self.not_understood(None, "progress", &error),
+            },
+            Some(Body::Finished(finished)) => {
+                let key = finished.key.clone();
+                match Finished::try_from(finished) {
+                    Ok(finished) => self.finished(finished).await,
+                    Err(error) => self.not_understood(key, "finished", &error),
+                }
+            }
+            Some(Body::Refused(refused)) => self.refused(refused).await,
+            Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),
+        }
+    }
+
+    async fn build(&self, digest: &str) -> Answer {
+        let chunk = |error: String| BuildChunk { digest: bounded(digest), error, ..BuildChunk::default() };
+        let Ok(parsed) = digest.parse::<Digest>() else {
+            return Answer::Say(vec![hub_message::Body::BuildChunk(chunk("that is no digest".to_owned()))]);
+        };
+        let bytes = match self.hub.packed_build(parsed).await {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => {
+                let error =
+                    "the hub does not have this build any more; it builds it anew at the next attempt";
+                return Answer::Say(vec![hub_message::Body::BuildChunk(chunk(error.to_owned()))]);
+            }
+            Err(error) => return Answer::Cut(status(&error)),
+        };
+        let total = bytes.len();
+        let mut offset = 0;
+        let mut chunks = Vec::with_capacity(total / BUILD_CHUNK_BYTES + 1);
+        for data in bytes.chunks(BUILD_CHUNK_BYTES) {
+            let end = offset + data.len();
+            chunks.push(hub_message::Body::BuildChunk(BuildChunk {
+                digest: parsed.to_string(),
+                total_bytes: total as u64,
+                offset: offset as u64,
+                data: data.to_vec(),
+                last: end == total,
+                error: String::new(),
+            }));
+            offset = end;
+        }
+        Answer::Say(chunks)
+    }
+
+    async fn intent(&self, intent: InventoryIntent) -> Answer {
+        let InventoryIntent { key, objects } = intent;
+        match self.hub.announce(&self.session, &key, &objects).await {
+            Ok(contested) => {
+                let owned_by_another =
+                    contested.into_iter().map(|(object, owner)| OwnedByAnother { object, owner }).collect();
+                let ack = v1::InventoryAck::from(InventoryAck { key, owned_by_another });
+                Answer::Say(vec![hub_message::Body::InventoryAck(ack)])
+            }
+            Err(HubError::Gone(why)) => self.refuse(Some((&key).into()), STALE, why),
+            Err(error) => Answer::Cut(status(&error)),
+        }
+    }
+
+    fn progress(&self, progress: &Progress) -> Answer {
+        for result in &progress.results {
+            tracing::debug!(
+                cluster = self.session.name,
+                kustomization = %progress.key.kustomization,
+                stage = ?progress.stage,
+                object = %result.object,
+                action = result.action.as_str(),
+                "progress"
+            );
+        }
+        self.hub.note_progress(
+            &self.session,
+            &progress.key,
+            progress.stage,
+            &progress.results,
+            progress
+                .health
+                .iter()
+                .map(|health| (health.object.clone(), format!("{:?}: {}", health.status, health.message))),
+        );
+        Answer::Silence
+    }
+
+    async fn finished(&self, finished: Finished) -> Answer {
+        match self.hub.dispatch_finished(&self.session, &convert::finished(finished)).await {
+            Ok(()) => Answer::Silence,
+            Err(error) => Answer::Cut(status(&error)),
+        }
+    }
+
+    async fn refused(&self, refused: Refused) -> Answer {
+        let (what, message) = (bounded(&refused.what), bounded(&refused.message));
+        tracing::warn!(
+            cluster = self.session.name,
+            seq = refused.seq,
+            what,
+            message,
+            "the agent refused a message"
+        );
+        // A stale dispatch has been superseded; anything else would be waited for in vain.
+        let key = refused.key.and_then(|key| DispatchKey::try_from(key).ok()).filter(|_| what != STALE);
+        let Some(key) = key else { return Answer::Silence };
+        match self.hub.dispatch_refused(&self.session, &key, &message).await {
+            Ok(()) => Answer::Silence,
+            Err(error) => Answer::Cut(status(&error)),
+        }
+    }
+
+    fn renew(&self, csr_pem: &str) -> Answer {
+        let answer = if csr_pem.len() > MAX_PEM_BYTES {
+            Certificate { error: "the certificate request is too long".to_owned(), ..Certificate::default() }
+        } else {
+            match self.hub.renew(&self.identity, csr_pem) {
+                Ok(certificate_pem) => Certificate { certificate_pem, error: String::new() },
+                Err(error) => {
+                    Certificate { error: status(&error).message().to_owned(), ..Certificate::default() }
+                }
+            }
+        };
+        Answer::Say(vec![hub_message::Body::Certificate(answer)])
+    }
+
+    fn refuse(&self, key: Option<v1::DispatchKey>, what: &str, message: String) -> Answer {
+        let refused = Refused { seq: self.seq, key, what: what.to_owned(), message };
+        Answer::Say(vec![hub_message::Body::Refused(refused)])
+    }
+
+    fn not_understood(&self, key: Option<v1::DispatchKey>, body: &str, error: &ConvertError) -> Answer {
+        tracing::warn!(cluster = self.session.name, body, %error, "a message from an agent is refused");
+        // The key is told back only where it is one.
+        let key = key.and_then(|key| DispatchKey::try_from(key).ok()).map(v1::DispatchKey::from);
+        self.refuse(key, error.field(), format!("{body}: {error}"))
+    }
+}

@@ -1,0 +1,207 @@
+//! The planner: what is wanted, what was seen and what time it is, to what to do next with one Kustomization.
+//!
+//! Pure: no I/O, no clock, no async. The caller gathers a [`Situation`] from one snapshot of the database, asks
+//! [`decide`], carries the [`Decision`] out, and comes back at the time that it names or when something changed.
+
+mod decide;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use jiff::Timestamp;
+use roadstead_model::{ClusterUid, Digest, Generation, KustomizationUid, Reason, Revision};
+use std::time::Duration;
+
+pub use decide::decide;
+pub use schedule::jittered;
+
+/// Everything that a decision about one Kustomization depends on.
+#[derive(Debug, Clone)]
+pub struct Situation {
+    /// Its uid: also what spreads intervals, so that a thousand Kustomizations do not fire together.
+    pub uid: KustomizationUid,
+    /// The generation of its spec.
+    pub generation: Generation,
+    /// It is being deleted and waits for its finalizer.
+    pub deleting: bool,
+    /// `spec.suspend`.
+    pub suspended: bool,
+    /// `spec.prune`.
+    pub prune: bool,
+    /// `spec.interval`.
+    pub interval: Duration,
+    /// `spec.retryInterval`, else the interval.
+    pub retry_interval: Duration,
+    /// The value of the reconcile annotation, if any.
+    pub request: Option<String>,
+    /// A field of the spec that this version of the hub cannot act on, and what to do about it.
+    pub unsupported: Option<String>,
+    /// `spec.dependsOn`.
+    pub dependencies: Vec<Dependency>,
+    /// The names along a cycle of dependencies through this one, if there is one.
+    pub cycle: Option<Vec<String>>,
+    /// The cluster that its spec chooses.
+    pub target: Target,
+    /// The source that its spec refers to.
+    pub source: Source,
+    /// The newest attempt.
+    pub last: Option<Attempted>,
+    /// Ready says what stands in the way, from a [`Decision::Hold`], and not what came of the newest attempt.
+    pub held: bool,
+    /// The clusters on which it owns objects, and whether each still exists.
+    pub owns_on: Vec<Owned>,
+}
+
+/// Another Kustomization that this one waits for.
+#[derive(Debug, Clone)]
+pub struct Dependency {
+    /// `namespace/name`.
+    pub name: String,
+    /// What it is like.
+    pub state: DependencyState,
+}
+
+/// The state of a dependency.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DependencyState {
+    /// There is none of that name.
+    Missing,
+    /// Its Ready condition is not True for its current generation.
+    NotReady,
+    /// Ready, and it has another source than this one.
+    Ready,
+    /// Ready, and it shares this one's source: the revision that it applied last.
+    ReadyAt(Option<Revision>),
+}
+
+/// The chosen cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// None can be chosen; why.
+    NotFound(String),
+    /// This one.
+    Cluster {
+        /// Its uid.
+        uid: ClusterUid,
+        /// Its name.
+        name: String,
+        /// How its agent stands to the hub.
+        agent: AgentLink,
+    },
+}
+
+/// How a cluster's agent stands to the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentLink {
+    /// Connected to some replica.
+    Connected,
+    /// Not connected since then.
+    Lost(Timestamp),
+    /// None was ever connected.
+    Never,
+}
+
+/// The source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// It has no artifact; why.
+    NoArtifact(String),
+    /// Its artifact. It stays usable while the source cannot be reached.
+    Artifact {
+        /// At this revision.
+        revision: Revision,
+        /// With this content.
+        digest: Digest,
+    },
+}
+
+/// The newest attempt at reconciling.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempted {
+    /// The spec's generation then.
+    pub generation: Generation,
+    /// The cluster then.
+    pub cluster: Option<ClusterUid>,
+    /// The revision then.
+    pub revision: Option<Revision>,
+    /// The value of the reconcile annotation then.
+    pub request: Option<String>,
+    /// It deletes what is owned, and applies nothing.
+    pub deletes: bool,
+    /// Where it stands.
+    pub state: AttemptState,
+}
+
+/// Where an attempt stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AttemptState {
+    /// Under way; given up at this time.
+    Open {
+        /// When.
+        deadline: Timestamp,
+    },
+    /// Done.
+    Finished {
+        /// When.
+        at: Timestamp,
+        /// Whether all went well.
+        succeeded: bool,
+    },
+}
+
+/// A cluster on which objects are owned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owned {
+    /// The cluster.
+    pub cluster: ClusterUid,
+    /// Whether the hub still knows it.
+    pub exists: bool,
+}
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing, until this time or a change.
+    Idle {
+        /// Look again then.
+        until: Timestamp,
+    },
+    /// `spec.suspend` is set: say so in a `Suspended` condition; Ready keeps its last value.
+    Suspend,
+    /// Not Ready, and nothing to dispatch.
+    Hold {
+        /// Why.
+        reason: Reason,
+        /// Why, for people: names the object and the cause.
+        message: String,
+        /// Look again then, if nothing changes before.
+        until: Timestamp,
+    },
+    /// Build this artifact and dispatch the build to this cluster.
+    Reconcile {
+        /// The cluster.
+        cluster: ClusterUid,
+        /// The source's revision.
+        revision: Revision,
+        /// The source's artifact.
+        artifact: Digest,
+        /// Something is new (spec, revision, request, or the last attempt failed), so that people are to see that it is
+        /// under way; else it is the regular look.
+        news: bool,
+    },
+    /// Have everything deleted that is owned on this cluster: it is being deleted, or has moved to another.
+    Delete {
+        /// The cluster.
+        cluster: ClusterUid,
+    },
+    /// The open attempt got no result in time: record that.
+    GiveUp {
+        /// Why, for people.
+        message: String,
+    },
+    /// Drop the inventory on these clusters and let the object go.
+    Release {
+        /// What is left behind, for people; none where nothing is.
+        orphaned: Option<String>,
+    },
+}

@@ -1,0 +1,246 @@
+//! Decisions, one situation after the other.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_model::{ClusterUid, Digest, Generation, KustomizationUid, Reason, Revision};
+use uuid::Uuid;
+
+use crate::{
+    AgentLink, AttemptState, Attempted, Decision, Dependency, DependencyState, Owned, Situation, Source,
+    Target, decide, jittered,
+};
+
+const EDGE: ClusterUid = ClusterUid(Uuid::from_u128(1));
+const OTHER: ClusterUid = ClusterUid(Uuid::from_u128(2));
+/// Its last bytes are zero: no jitter.
+const UID: KustomizationUid = KustomizationUid(Uuid::from_u128(7 << 32));
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_000_000 + second).unwrap()
+}
+
+fn revision(digit: char) -> Revision {
+    Revision { reference: "main".to_owned(), commit: digit.to_string().repeat(40) }
+}
+
+fn artifact() -> Digest {
+    Digest::of(b"artifact")
+}
+
+fn fresh() -> Situation {
+    Situation {
+        uid: UID,
+        generation: Generation(1),
+        deleting: false,
+        suspended: false,
+        prune: true,
+        interval: Duration::from_secs(300),
+        retry_interval: Duration::from_secs(60),
+        request: None,
+        unsupported: None,
+        dependencies: Vec::new(),
+        cycle: None,
+        target: Target::Cluster { uid: EDGE, name: "edge-1".to_owned(), agent: AgentLink::Connected },
+        source: Source::Artifact { revision: revision('a'), digest: artifact() },
+        last: None,
+        held: false,
+        owns_on: Vec::new(),
+    }
+}
+
+fn applied(succeeded: bool) -> Situation {
+    Situation {
+        last: Some(Attempted {
+            generation: Generation(1),
+            cluster: Some(EDGE),
+            revision: Some(revision('a')),
+            request: None,
+            deletes: false,
+            state: AttemptState::Finished { at: at(0), succeeded },
+        }),
+        owns_on: vec![Owned { cluster: EDGE, exists: true }],
+        ..fresh()
+    }
+}
+
+fn open(situation: Situation, deletes: bool) -> Situation {
+    let last = situation.last.clone().unwrap();
+    Situation {
+        last: Some(Attempted { deletes, state: AttemptState::Open { deadline: at(100) }, ..last }),
+        ..situation
+    }
+}
+
+fn reconcile(news: bool) -> Decision {
+    Decision::Reconcile { cluster: EDGE, revision: revision('a'), artifact: artifact(), news }
+}
+
+fn held(decision: Decision) -> (Reason, String) {
+    match decision {
+        Decision::Hold { reason, message, .. } => (reason, message),
+        other => panic!("not held: {other:?}"),
+    }
+}
+
+#[test]
+fn a_new_one_is_reconciled_at_once() {
+    assert_eq!(decide(&fresh(), at(0)), reconcile(true));
+}
+
+#[test]
+fn intervals_are_kept() {
+    assert_eq!(decide(&applied(true), at(299)), Decision::Idle { until: at(300) });
+    assert_eq!(decide(&applied(true), at(300)), reconcile(false));
+    assert_eq!(decide(&applied(false), at(59)), Decision::Idle { until: at(60) });
+    assert_eq!(decide(&applied(false), at(60)), reconcile(true));
+}
+
+#[test]
+fn what_is_new_does_not_wait() {
+    let newer_spec = Situation { generation: Generation(2), ..applied(true) };
+    let asked = Situation { request: Some("now".to_owned()), ..applied(true) };
+    for situation in [newer_spec, asked] {
+        assert_eq!(decide(&situation, at(1)), reconcile(true));
+    }
+    let source = Source::Artifact { revision: revision('b'), digest: artifact() };
+    let newer_commit = Situation { source, ..applied(true) };
+    assert!(matches!(decide(&newer_commit, at(1)), Decision::Reconcile { news: true, .. }));
+}
+
+#[test]
+fn an_open_attempt_is_waited_for_given_up_or_superseded() {
+    let situation = open(applied(true), false);
+    assert_eq!(decide(&situation, at(99)), Decision::Idle { until: at(100) });
+    assert!(matches!(decide(&situation, at(100)), Decision::GiveUp { .. }));
+    let newer = Situation { generation: Generation(2), ..situation };
+    assert_eq!(decide(&newer, at(99)), reconcile(true));
+}
+
+#[test]
+fn suspended_does_nothing_but_say_so() {
+    assert_eq!(decide(&Situation { suspended: true, ..fresh() }, at(0)), Decision::Suspend);
+}
+
+#[test]
+fn holds_name_their_cause() {
+    let dependency = |state| Situation {
+        dependencies: vec![Dependency { name: "apps/common".to_owned(), state }],
+        ..fresh()
+    };
+    for (situation, reason, part) in [
+        (dependency(DependencyState::Missing), Reason::DependencyNotReady, "apps/common"),
+        (dependency(DependencyState::NotReady), Reason::DependencyNotReady, "apps/common"),
+        (
+            dependency(DependencyState::ReadyAt(Some(revision('b')))),
+            Reason::DependencyNotReady,
+            "main@sha1:aaaa",
+        ),
+        (
+            Situation { cycle: Some(vec!["a/x".to_owned(), "a/y".to_owned(), "a/x".to_owned()]), ..fresh() },
+            Reason::DependencyNotReady,
+            "a/x -> a/y -> a/x",
+        ),
+        (
+            Situation { target: Target::NotFound("no cluster edge-9".to_owned()), ..fresh() },
+            Reason::ClusterNotFound,
+            "edge-9",
+        ),
+        (
+            Situation { source: Source::NoArtifact("GitRepository apps/web".to_owned()), ..fresh() },
+            Reason::ArtifactFailed,
+            "apps/web",
+        ),
+        (
+            Situation {
+                target: Target::Cluster { uid: EDGE, name: "edge-1".to_owned(), agent: AgentLink::Never },
+                ..fresh()
+            },
+            Reason::ClusterUnreachable,
+            "edge-1",
+        ),
+    ] {
+        let (held_for, message) = held(decide(&situation, at(0)));
+        assert_eq!(held_for, reason);
+        assert!(message.contains(part), "{message}");
+    }
+    for state in [DependencyState::Ready, DependencyState::ReadyAt(Some(revision('a')))] {
+        assert_eq!(decide(&dependency(state), at(0)), reconcile(true));
+    }
+}
+
+#[test]
+fn between_reconciliations_nothing_is_held_and_what_was_held_goes_on_at_once() {
+    let dependency = |state| vec![Dependency { name: "apps/common".to_owned(), state }];
+    let away = Target::Cluster { uid: EDGE, name: "edge-1".to_owned(), agent: AgentLink::Never };
+    for disturbed in [
+        Situation { dependencies: dependency(DependencyState::NotReady), ..applied(true) },
+        Situation { target: away, ..applied(true) },
+    ] {
+        assert_eq!(decide(&disturbed, at(1)), Decision::Idle { until: at(300) });
+        held(decide(&disturbed, at(300)));
+        // What was held is looked at again, and stays held until the cause is gone.
+        held(decide(&Situation { held: true, ..disturbed }, at(1)));
+    }
+    assert_eq!(decide(&Situation { held: true, ..applied(true) }, at(1)), reconcile(true));
+}
+
+#[test]
+fn an_agent_that_was_just_cut_off_is_given_a_moment() {
+    let target = Target::Cluster { uid: EDGE, name: "edge-1".to_owned(), agent: AgentLink::Lost(at(0)) };
+    let situation = Situation { target, ..fresh() };
+    assert_eq!(decide(&situation, at(14)), Decision::Idle { until: at(15) });
+    assert_eq!(held(decide(&situation, at(15))).0, Reason::ClusterUnreachable);
+}
+
+#[test]
+fn a_moved_one_leaves_the_old_cluster_first() {
+    let moved = Situation {
+        generation: Generation(2),
+        target: Target::Cluster { uid: OTHER, name: "edge-2".to_owned(), agent: AgentLink::Connected },
+        ..applied(true)
+    };
+    assert_eq!(decide(&moved, at(1)), Decision::Delete { cluster: EDGE });
+    let under_way = open(moved.clone(), true);
+    assert_eq!(decide(&under_way, at(1)), Decision::Idle { until: at(100) });
+    let gone = Situation { owns_on: vec![Owned { cluster: EDGE, exists: false }], ..moved.clone() };
+    assert!(matches!(decide(&gone, at(1)), Decision::Reconcile { cluster: OTHER, .. }));
+    let keeps = Situation { prune: false, ..moved };
+    assert!(matches!(decide(&keeps, at(1)), Decision::Reconcile { cluster: OTHER, .. }));
+}
+
+#[test]
+fn deletion_prunes_then_lets_go() {
+    let deleting = Situation { deleting: true, ..applied(true) };
+    assert_eq!(decide(&deleting, at(1)), Decision::Delete { cluster: EDGE });
+    assert_eq!(decide(&open(deleting.clone(), true), at(1)), Decision::Idle { until: at(100) });
+    let clean = Situation { owns_on: Vec::new(), ..deleting.clone() };
+    assert_eq!(decide(&clean, at(1)), Decision::Release { orphaned: None });
+    for orphans in [
+        Situation { suspended: true, ..deleting.clone() },
+        Situation { prune: false, ..deleting.clone() },
+        Situation { owns_on: vec![Owned { cluster: EDGE, exists: false }], ..deleting.clone() },
+    ] {
+        assert!(matches!(decide(&orphans, at(1)), Decision::Release { orphaned: Some(_) }));
+    }
+    // An apply that was under way does not hold the deletion up: the deletion supersedes it.
+    assert_eq!(decide(&open(deleting, false), at(1)), Decision::Delete { cluster: EDGE });
+}
+
+#[test]
+fn a_failed_deletion_is_tried_again_later() {
+    let situation = Situation { deleting: true, ..applied(false) };
+    let last = Attempted { deletes: true, ..situation.last.clone().unwrap() };
+    let failed = Situation { last: Some(last), ..situation };
+    assert_eq!(decide(&failed, at(29)), Decision::Idle { until: at(30) });
+    assert_eq!(decide(&failed, at(30)), Decision::Delete { cluster: EDGE });
+}
+
+#[test]
+fn jitter_is_a_tenth_at_most() {
+    let interval = Duration::from_secs(100);
+    let spread: Vec<Duration> =
+        (0..200_u128).map(|n| jittered(interval, KustomizationUid(Uuid::from_u128(n * 331)))).collect();
+    assert!(spread.iter().all(|period| *period >= interval && *period <= interval + Duration::from_secs(10)));
+    assert!(spread.iter().any(|period| *period > interval + Duration::from_secs(5)));
+}

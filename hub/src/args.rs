@@ -1,0 +1,64 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// Roadstead's hub: keeps a fleet of Kubernetes clusters on what Git says.
+///
+/// Needs a Postgres and nothing else. With --dev it brings a private one up and needs nothing at all.
+#[derive(Debug, Parser)]
+#[command(name = "roadstead-hub", version)]
+pub(crate) struct Args {
+    /// Start with nothing configured: private Postgres, keys, admin kubeconfig, all in the state folder
+    #[arg(long)]
+    pub(crate) dev: bool,
+
+    /// Where --dev keeps its state [default: /var/lib/roadstead as root, else ~/.local/state/roadstead]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state_dir: Option<PathBuf>,
+
+    /// The Postgres database, as postgres://user:password@host/database
+    #[arg(long, value_name = "URL", env = "ROADSTEAD_DATABASE_URL", hide_env_values = true)]
+    pub(crate) database_url: Option<String>,
+
+    /// The file with the key (32 bytes, base64) that secrets are encrypted with; all replicas need the same one.
+    /// Made with mode 0600 by --dev
+    #[arg(long, value_name = "FILE", env = "ROADSTEAD_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+
+    /// Where the API listens (HTTPS); port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7443")]
+    pub(crate) listen: SocketAddr,
+
+    /// Where agents' links are taken (mTLS); port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7444")]
+    pub(crate) link_listen: SocketAddr,
+
+    /// The name or address by which kubectl and agents reach the hub [default: the address that it listens on]
+    #[arg(long, value_name = "HOST")]
+    pub(crate) public_host: Option<String>,
+
+    /// Write a kubeconfig with a new administrator's token there once the hub serves
+    /// [default with --dev: admin.kubeconfig in the state folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) admin_kubeconfig: Option<PathBuf>,
+
+    /// Connections to the database
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=1000))]
+    pub(crate) database_connections: u32,
+
+    /// How log lines are written
+    #[arg(long, value_enum, default_value_t = LogFormat::Json)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// One JSON object per line
+    Json,
+    /// For reading in a terminal
+    Text,
+}

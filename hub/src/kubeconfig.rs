@@ -1,0 +1,38 @@
+//! The administrator's kubeconfig.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::private_file;
+
+/// Writes a kubeconfig that only its owner can read. JSON is YAML, and kubectl takes it.
+pub(crate) fn write(path: &Path, server: &str, ca_pem: &str, token: &str) -> Result<()> {
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{
+            "name": "roadstead",
+            "cluster": {
+                "server": server,
+                "certificate-authority-data": roadstead_hub_core::base64(ca_pem.as_bytes()),
+            },
+        }],
+        "users": [{ "name": "roadstead-admin", "user": { "token": token } }],
+        "contexts": [{
+            "name": "roadstead",
+            "context": { "cluster": "roadstead", "user": "roadstead-admin", "namespace": "default" },
+        }],
+        "current-context": "roadstead",
+    });
+    let text = serde_json::to_vec_pretty(&config).context("write a kubeconfig")?;
+    private_file::write(path, &text)
+}
+
+/// The token in a kubeconfig that [`write`] wrote.
+pub(crate) fn token(path: &Path) -> Option<String> {
+    let text = std::fs::read(path).ok()?;
+    let config: Value = serde_json::from_slice(&text).ok()?;
+    config.pointer("/users/0/user/token")?.as_str().map(str::to_owned)
+}

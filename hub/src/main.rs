@@ -1,0 +1,39 @@
+//! `roadstead-hub`: the control plane. This is where its parts are put together, and where it starts and ends.
+
+mod args;
+mod dev;
+mod keyfile;
+mod kubeconfig;
+mod logging;
+mod private_file;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    logging::start(args.log_format);
+    match start(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error = format!("{error:#}"), "the hub ends");
+            // People who started it by hand read this line and not the log.
+            eprintln!("roadstead-hub: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(args: args::Args) -> anyhow::Result<()> {
+    // One provider for everything in the process that speaks TLS.
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        anyhow::bail!("another TLS provider was installed before the hub's");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ended = runtime.block_on(run::run(args));
+    // A blocking task that hangs (a Git server that trickles) does not hold the end up.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(5));
+    ended
+}

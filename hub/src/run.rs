@@ -1,0 +1,155 @@
+//! The hub's life: database, listeners, tasks, drain.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock};
+use roadstead_hub_link::LinkOptions;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use crate::args::Args;
+use crate::dev::DevState;
+use crate::{dev, keyfile, kubeconfig};
+
+/// So long may requests, sessions and looks take to end after SIGTERM.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Runs until SIGTERM or SIGINT.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let dev = match (args.dev, &args.database_url) {
+        (true, Some(_)) => {
+            bail!("--dev brings its own database: leave --database-url away, or leave --dev away")
+        }
+        (false, None) => bail!(
+            "no database: give --database-url postgres://…, or start with --dev to have a private Postgres"
+        ),
+        (true, None) => Some(dev::start(args.state_dir.clone()).await?),
+        (false, Some(_)) => None,
+    };
+    let served = serve(&args, dev.as_ref(), async {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    })
+    .await;
+    if let Some(dev) = dev {
+        dev.stop().await?;
+    }
+    served
+}
+
+async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = &'static str>) -> Result<()> {
+    let key = key(args, dev)?;
+    let sealer = Sealer::new(&key).context("take the key file's key")?;
+    let url = dev.map_or_else(|| args.database_url.as_deref().unwrap_or_default(), |dev| dev.postgres.url());
+    let store = Store::open(url, sealer, args.database_connections).await.context("open the database")?;
+    let api = TcpListener::bind(args.listen).await.with_context(|| format!("listen on {}", args.listen))?;
+    let link = TcpListener::bind(args.link_listen)
+        .await
+        .with_context(|| format!("listen on {}", args.link_listen))?;
+    let (api_address, link_address) = (api.local_addr()?, link.local_addr()?);
+    let host = args.public_host.clone().unwrap_or_else(|| api_address.ip().to_string());
+    let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let options = HubOptions {
+        api_url: format!("https://{shown}:{}", api_address.port()),
+        link_address: format!("{shown}:{}", link_address.port()),
+        allow_file_sources: args.dev,
+        ..HubOptions::default()
+    };
+    let api_url = options.api_url.clone();
+    let hub = Hub::open(store, Arc::new(SystemClock), options).await.context("open the hub")?;
+    hub.bootstrap().await.context("make the first objects")?;
+    let hosts = [host, api_address.ip().to_string(), link_address.ip().to_string()];
+    let identity = hub.pki().serving_identity(&hosts, hub.now()).context("make a serving certificate")?;
+
+    let stop = CancellationToken::new();
+    let tasks = roadstead_hub_tasks::start(&hub, &stop);
+    let mut servers = JoinSet::new();
+    {
+        let (hub, stop, identity) = (hub.clone(), stop.clone(), identity.clone());
+        servers.spawn(async move {
+            roadstead_hub_api::serve(hub, api, &identity, stop).await.context("serve the API")
+        });
+    }
+    {
+        let (hub, stop) = (hub.clone(), stop.clone());
+        servers.spawn(async move {
+            let options = LinkOptions::default();
+            roadstead_hub_link::serve(hub, link, &identity, options, stop).await.context("serve the link")
+        });
+    }
+    if let Some(path) = kubeconfig_path(args, dev) {
+        let token = admin_token(&hub, &path).await.context("make an administrator's token")?;
+        kubeconfig::write(&path, &api_url, hub.pki().server_ca_pem(), &token)?;
+        tracing::info!(kubeconfig = %path.display(), "administrator's kubeconfig written");
+    }
+    tracing::info!(api = api_url, link = %link_address, replica = %hub.replica(), "the hub serves");
+
+    let outcome = tokio::select! {
+        signal = ended => {
+            tracing::info!(signal, "draining");
+            Ok(())
+        }
+        Some(server) = servers.join_next() => match server {
+            Ok(Ok(())) => Err(anyhow::anyhow!("a listener ended by itself")),
+            Ok(Err(error)) => Err(error),
+            Err(error) => Err(error.into()),
+        },
+    };
+    stop.cancel();
+    drain(&hub, servers, tasks).await;
+    outcome
+}
+
+async fn drain(hub: &Hub, mut servers: JoinSet<Result<()>>, mut tasks: JoinSet<()>) {
+    let ended = async {
+        while let Some(server) = servers.join_next().await {
+            if let Ok(Err(error)) = server {
+                tracing::error!(error = format!("{error:#}"), "a listener ended with an error");
+            }
+        }
+        while tasks.join_next().await.is_some() {}
+    };
+    if tokio::time::timeout(DRAIN, ended).await.is_err() {
+        tracing::warn!("not everything ended in time; what is cut is taken up by the next start");
+    }
+    if let Err(error) = hub.leave().await {
+        tracing::warn!(%error, "the end of this replica was not recorded; others notice its silence");
+    }
+    hub.close().await;
+    tracing::info!("drained");
+}
+
+/// The token that the file holds already, where this hub still takes it; else a new one.
+async fn admin_token(hub: &Hub, path: &Path) -> Result<Zeroizing<String>> {
+    if let Some(token) = kubeconfig::token(path)
+        && hub.authenticate(&token).await.is_ok()
+    {
+        return Ok(Zeroizing::new(token));
+    }
+    Ok(hub.create_admin_token().await?)
+}
+
+fn key(args: &Args, dev: Option<&DevState>) -> Result<Key> {
+    match (&args.key_file, dev) {
+        (Some(path), None) => keyfile::read(path),
+        (Some(path), Some(_)) => keyfile::read_or_make(path),
+        (None, Some(dev)) => keyfile::read_or_make(&dev.folder.join("hub.key")),
+        (None, None) => {
+            bail!("--database-url needs --key-file: the key that the database's secrets are encrypted with")
+        }
+    }
+}
+
+fn kubeconfig_path(args: &Args, dev: Option<&DevState>) -> Option<PathBuf> {
+    args.admin_kubeconfig.clone().or_else(|| dev.map(|dev| dev.folder.join("admin.kubeconfig")))
+}

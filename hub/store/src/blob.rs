@@ -1,0 +1,190 @@
+//! Content-addressed bytes in chunks: artifacts and builds.
+
+use jiff::Timestamp;
+use roadstead_model::Digest;
+
+use crate::time::to_sql;
+use crate::{Store, StoreError};
+
+/// Small enough that a row is quick to read and to vacuum, large enough that a whole artifact is few rows.
+const CHUNK: usize = 512 * 1024;
+
+/// Whether a blob is encrypted at rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtRest {
+    /// It holds no Secret's value.
+    Plain,
+    /// It may hold Secrets' values.
+    Sealed,
+}
+
+impl Store {
+    /// Stores `bytes` under `digest`. Storing the same again only renews its time of use.
+    ///
+    /// `digest` is the caller's: a build is addressed by its uncompressed form.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn put_blob(
+        &self,
+        digest: Digest,
+        bytes: &[u8],
+        at_rest: AtRest,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let sealed;
+        let stored = match at_rest {
+            AtRest::Plain => bytes,
+            AtRest::Sealed => {
+                sealed = self.sealer.seal("seal a blob", digest.as_bytes(), bytes)?;
+                &sealed
+            }
+        };
+        let mut tx = self.pool.begin().await.map_err(StoreError::query("begin to store a blob"))?;
+        let size = i64::try_from(stored.len()).unwrap_or(i64::MAX);
+        let fresh = sqlx::query(
+            "INSERT INTO blob (digest, size, sealed, created_at, used_at) VALUES ($1, $2, $3, $4, $4)
+             ON CONFLICT (digest) DO NOTHING",
+        )
+        .bind(digest.as_bytes().as_slice())
+        .bind(size)
+        .bind(at_rest == AtRest::Sealed)
+        .bind(to_sql(now))
+        .execute(&mut *tx)
+        .await
+        .map_err(StoreError::query("store a blob"))?
+        .rows_affected();
+        if fresh == 0 {
+            sqlx::query("UPDATE blob SET used_at = $2 WHERE digest = $1")
+                .bind(digest.as_bytes().as_slice())
+                .bind(to_sql(now))
+                .execute(&mut *tx)
+                .await
+                .map_err(StoreError::query("renew a blob"))?;
+        } else {
+            for (part, data) in (0_i32..).zip(stored.chunks(CHUNK)) {
+                sqlx::query("INSERT INTO blob_chunk (digest, part, data) VALUES ($1, $2, $3)")
+                    .bind(digest.as_bytes().as_slice())
+                    .bind(part)
+                    .bind(data)
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(StoreError::query("store a part of a blob"))?;
+            }
+        }
+        tx.commit().await.map_err(StoreError::query("commit a blob"))
+    }
+
+    /// The bytes of a blob; none where it is not, or no longer, stored.
+    ///
+    /// # Errors
+    /// Where the database refuses, or the stored bytes are not whole.
+    pub async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        let what = "read a blob";
+        let head: Option<(i64, bool)> = sqlx::query_as("SELECT size, sealed FROM blob WHERE digest = $1")
+            .bind(digest.as_bytes().as_slice())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query(what))?;
+        let Some((size, sealed)) = head else { return Ok(None) };
+        let parts: Vec<Vec<u8>> =
+            sqlx::query_scalar("SELECT data FROM blob_chunk WHERE digest = $1 ORDER BY part")
+                .bind(digest.as_bytes().as_slice())
+                .fetch_all(&self.pool)
+                .await
+                .map_err(StoreError::query(what))?;
+        let bytes = parts.concat();
+        if i64::try_from(bytes.len()) != Ok(size) {
+            let why = format!("{digest} has {} of {size} bytes", bytes.len());
+            return Err(StoreError::Corrupt { what, why });
+        }
+        if sealed {
+            return Ok(Some(self.sealer.open(what, digest.as_bytes(), &bytes)?.to_vec()));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Whether a blob is stored.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn has_blob(&self, digest: Digest) -> Result<bool, StoreError> {
+        sqlx::query_scalar("SELECT EXISTS (SELECT FROM blob WHERE digest = $1)")
+            .bind(digest.as_bytes().as_slice())
+            .fetch_one(&self.pool)
+            .await
+            .map_err(StoreError::query("look for a blob"))
+    }
+
+    /// The build that came out of these inputs, if it is still stored.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn cached_build(&self, inputs: Digest, now: Timestamp) -> Result<Option<Digest>, StoreError> {
+        let what = "look up a build";
+        let found: Option<Vec<u8>> = sqlx::query_scalar(
+            "WITH hit AS (UPDATE build_cache SET used_at = $2 WHERE inputs = $1 RETURNING build_digest)
+             UPDATE blob SET used_at = $2 FROM hit WHERE blob.digest = hit.build_digest RETURNING blob.digest",
+        )
+        .bind(inputs.as_bytes().as_slice())
+        .bind(to_sql(now))
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        found.map(|bytes| digest(what, &bytes)).transpose()
+    }
+
+    /// Records which build came out of which inputs.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn remember_build(
+        &self,
+        inputs: Digest,
+        build: Digest,
+        objects: usize,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO build_cache (inputs, build_digest, objects, used_at) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (inputs) DO UPDATE SET build_digest = $2, objects = $3, used_at = $4",
+        )
+        .bind(inputs.as_bytes().as_slice())
+        .bind(build.as_bytes().as_slice())
+        .bind(i32::try_from(objects).unwrap_or(i32::MAX))
+        .bind(to_sql(now))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("remember a build"))?;
+        Ok(())
+    }
+
+    /// Drops blobs that nothing refers to and that were last used before `before`.
+    ///
+    /// Kept are the artifacts that a source's status names and the builds of newest reconciliations, however old.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn drop_unused_blobs(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let dropped = sqlx::query(
+            "DELETE FROM blob WHERE used_at < $1
+               AND digest NOT IN (SELECT build_digest FROM reconciliation
+                                  WHERE build_digest IS NOT NULL AND finished_at IS NULL)
+               AND 'sha256:' || encode(digest, 'hex') NOT IN
+                   (SELECT object #>> '{status,artifact,digest}' FROM resource
+                    WHERE object #>> '{status,artifact,digest}' IS NOT NULL)",
+        )
+        .bind(to_sql(before))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("drop unused blobs"))?;
+        Ok(dropped.rows_affected())
+    }
+}
+
+pub(crate) fn digest(what: &'static str, bytes: &[u8]) -> Result<Digest, StoreError> {
+    let bytes: [u8; 32] = bytes
+        .try_into()
+        .map_err(|_| StoreError::Corrupt { what, why: format!("a digest of {} bytes", bytes.len()) })?;
+    Ok(Digest::from_bytes(bytes))
+}

@@ -1,0 +1,161 @@
+//! What a unit of work changed, and the log of it that watches read.
+
+use std::collections::BTreeMap;
+
+use roadstead_model::ResourceUid;
+use serde_json::{Value, json};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use uuid::Uuid;
+
+use crate::resource::Stored;
+use crate::time::to_sql;
+use crate::{Sealer, StoreError, Topic, Tx};
+
+/// How an object changed within a [`Tx`].
+pub(crate) struct Change {
+    pub(crate) before: Option<Stored>,
+    pub(crate) after: Option<Stored>,
+}
+
+/// What a [`Tx`] has locked and changed, by uid, in the order of the first change.
+#[derive(Default)]
+pub(crate) struct Changes {
+    pub(crate) loaded: BTreeMap<ResourceUid, Stored>,
+    pub(crate) order: Vec<ResourceUid>,
+    pub(crate) changed: BTreeMap<ResourceUid, Change>,
+}
+
+/// The versions that a commit gave to what it changed.
+#[derive(Debug, Clone, Default)]
+pub struct Committed {
+    versions: BTreeMap<ResourceUid, i64>,
+}
+
+impl Committed {
+    /// The new version of an object; none where it did not change.
+    #[must_use]
+    pub fn version(&self, uid: ResourceUid) -> Option<i64> {
+        self.versions.get(&uid).copied()
+    }
+
+    /// Writes the new version into an object that was put.
+    pub fn stamp(&self, stored: &mut Stored) {
+        if let Some(version) = self.version(stored.uid) {
+            stored.resource_version = version;
+        }
+        stored.write_metadata();
+    }
+}
+
+impl Tx {
+    /// Writes the change log. The last statement before the commit: it takes the counter's row.
+    pub(crate) async fn write_events(&mut self) -> Result<Committed, StoreError> {
+        let mut rows = Events::default();
+        let changes = std::mem::take(&mut self.changes);
+        for uid in &changes.order {
+            let Some(change) = changes.changed.get(uid) else { continue };
+            let (kind_of_event, stored) = match (&change.before, &change.after) {
+                (None, None) => continue,
+                (None, Some(after)) => ("ADDED", after),
+                (Some(_), Some(after)) => ("MODIFIED", after),
+                (Some(before), None) => ("DELETED", before),
+            };
+            rows.push(kind_of_event, stored, change.before.as_ref(), &self.sealer)?;
+        }
+        if rows.uid.is_empty() {
+            return Ok(Committed::default());
+        }
+        let versions = rows.write(&mut self.inner).await?;
+        self.wake(Topic::Resources);
+        Ok(Committed { versions })
+    }
+}
+
+/// Rows of the change log, by column.
+#[derive(Default)]
+struct Events {
+    kind_of_event: Vec<&'static str>,
+    uid: Vec<Uuid>,
+    api_group: Vec<&'static str>,
+    kind: Vec<&'static str>,
+    namespace: Vec<String>,
+    name: Vec<String>,
+    generation: Vec<i64>,
+    created_at: Vec<time::OffsetDateTime>,
+    deletion_timestamp: Vec<Option<time::OffsetDateTime>>,
+    object: Vec<Value>,
+    sealed: Vec<Option<Vec<u8>>>,
+    labels_before: Vec<Option<Value>>,
+}
+
+impl Events {
+    fn push(
+        &mut self,
+        kind_of_event: &'static str,
+        stored: &Stored,
+        before: Option<&Stored>,
+        sealer: &Sealer,
+    ) -> Result<(), StoreError> {
+        self.kind_of_event.push(kind_of_event);
+        self.uid.push(stored.uid.0);
+        self.api_group.push(stored.kind.get().group);
+        self.kind.push(stored.kind.get().kind);
+        self.namespace.push(stored.namespace.clone());
+        self.name.push(stored.name.clone());
+        self.generation.push(stored.generation);
+        self.created_at.push(to_sql(stored.created_at));
+        self.deletion_timestamp.push(stored.deletion_timestamp.map(to_sql));
+        self.object.push(stored.column());
+        self.sealed.push(stored.sealed(sealer)?);
+        self.labels_before.push(before.map(|before| json!(before.labels())));
+        Ok(())
+    }
+
+    async fn write(
+        self,
+        connection: &mut sqlx::PgConnection,
+    ) -> Result<BTreeMap<ResourceUid, i64>, StoreError> {
+        let count = i64::try_from(self.uid.len()).unwrap_or(i64::MAX);
+        let rows = sqlx::query(
+            "WITH counter AS (UPDATE hub_state SET last_version = last_version + $1 \
+                 RETURNING last_version - $1 AS base), \
+             change AS (SELECT * FROM UNNEST($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], \
+                 $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::jsonb[], $12::bytea[], $13::jsonb[]) \
+                 WITH ORDINALITY AS c(type, uid, api_group, kind, namespace, name, generation, created_at, \
+                 deletion_timestamp, object, sealed, labels_before, ord)), \
+             stamped AS (UPDATE resource SET resource_version = counter.base + change.ord FROM change, counter \
+                 WHERE resource.uid = change.uid) \
+             INSERT INTO resource_event (resource_version, type, uid, api_group, kind, namespace, name, generation, \
+                 created_at, deletion_timestamp, object, sealed, labels_before) \
+             SELECT counter.base + change.ord, type, uid, api_group, kind, namespace, name, generation, created_at, \
+                 deletion_timestamp, object, sealed, labels_before FROM change, counter \
+             RETURNING uid, resource_version",
+        )
+        .bind(count)
+        .bind(self.kind_of_event)
+        .bind(self.uid)
+        .bind(self.api_group)
+        .bind(self.kind)
+        .bind(self.namespace)
+        .bind(self.name)
+        .bind(self.generation)
+        .bind(self.created_at)
+        .bind(self.deletion_timestamp)
+        .bind(self.object)
+        .bind(self.sealed)
+        .bind(self.labels_before)
+        .fetch_all(connection)
+        .await
+        .map_err(StoreError::query("write the change log"))?;
+        rows.iter()
+            .map(|row| Ok((ResourceUid(row.try_get("uid")?), row.try_get("resource_version")?)))
+            .collect::<Result<_, sqlx::Error>>()
+            .map_err(StoreError::query("read the new versions"))
+    }
+}
+
+/// A row of the change log as an object; what is sealed stays so until a watcher wants it.
+pub(crate) fn event_row(row: &PgRow) -> Result<Stored, StoreError> {
+    Stored::bare(row).map_err(StoreError::query("read the change log"))?
+}

@@ -1,0 +1,325 @@
+//! Clusters as the hub knows them: join tokens, identities, agents' keys and sessions.
+
+use jiff::Timestamp;
+use roadstead_model::{ClusterUid, KubeSystemUid, ReplicaId, SessionId};
+use uuid::Uuid;
+
+use crate::time::{from_sql, to_sql};
+use crate::{Store, StoreError, Topic, Tx};
+
+/// A join token as it is stored: without the token.
+#[derive(Debug, Clone)]
+pub struct JoinToken {
+    /// Its id, by which it is marked as used.
+    pub id: Uuid,
+    /// The cluster that it lets an agent join as.
+    pub cluster: ClusterUid,
+    /// After this it is worth nothing.
+    pub expires: Timestamp,
+    /// When it was used, and the public key that was enrolled with it.
+    pub used: Option<(Timestamp, Vec<u8>)>,
+}
+
+/// The newest session of a cluster's agent.
+#[derive(Debug, Clone)]
+pub struct AgentSession {
+    /// The session.
+    pub session: SessionId,
+    /// The replica that holds it.
+    pub replica: ReplicaId,
+    /// The agent's version.
+    pub agent_version: String,
+    /// The cluster's version.
+    pub kubernetes_version: String,
+    /// When it began.
+    pub connected: Timestamp,
+    /// When it ended, if it has.
+    pub disconnected: Option<Timestamp>,
+}
+
+impl Tx {
+    /// Stores a join token's hash.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn add_join_token(
+        &mut self,
+        cluster: ClusterUid,
+        hash: &[u8],
+        created: Timestamp,
+        expires: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO join_token (id, hash, cluster_uid, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)",
+        )
+        .bind(Uuid::new_v4())
+        .bind(hash)
+        .bind(cluster.0)
+        .bind(to_sql(created))
+        .bind(to_sql(expires))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("store a join token"))?;
+        Ok(())
+    }
+
+    /// The join token with this hash. No other enrolment can use it until this unit of work ends.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn join_token(&mut self, hash: &[u8]) -> Result<Option<JoinToken>, StoreError> {
+        let what = "look up a join token";
+        type Row = (Uuid, Uuid, ::time::OffsetDateTime, Option<::time::OffsetDateTime>, Option<Vec<u8>>);
+        let row: Option<Row> = sqlx::query_as(
+            "SELECT id, cluster_uid, expires_at, used_at, used_by_key FROM join_token WHERE hash = $1 FOR UPDATE",
+        )
+        .bind(hash)
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(StoreError::query(what))?;
+        row.map(|(id, cluster, expires, used_at, key)| {
+            let used = match (used_at, key) {
+                (Some(at), Some(key)) => Some((from_sql(what, at)?, key)),
+                _ => None,
+            };
+            Ok(JoinToken { id, cluster: ClusterUid(cluster), expires: from_sql(what, expires)?, used })
+        })
+        .transpose()
+    }
+
+    /// Marks a join token as used, by the agent with this public key.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn use_join_token(&mut self, id: Uuid, key: &[u8], at: Timestamp) -> Result<(), StoreError> {
+        sqlx::query("UPDATE join_token SET used_at = $2, used_by_key = $3 WHERE id = $1")
+            .bind(id)
+            .bind(to_sql(at))
+            .bind(key)
+            .execute(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("mark a join token as used"))?;
+        Ok(())
+    }
+
+    /// Records which cluster this is. Returns the uid of the Cluster that is registered for the same `kube-system`
+    /// already, if that is another one; then nothing is recorded.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn identify_cluster(
+        &mut self,
+        cluster: ClusterUid,
+        kube_system: KubeSystemUid,
+        at: Timestamp,
+    ) -> Result<Option<ClusterUid>, StoreError> {
+        let what = "record a cluster's identity";
+        sqlx::query(
+            "INSERT INTO cluster_identity (cluster_uid, kube_system_uid, joined_at) VALUES ($1, $2, $3)
+             ON CONFLICT DO NOTHING",
+        )
+        .bind(cluster.0)
+        .bind(kube_system.0)
+        .bind(to_sql(at))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query(what))?;
+        let other: Option<Uuid> = sqlx::query_scalar(
+            "SELECT cluster_uid FROM cluster_identity WHERE kube_system_uid = $1 AND cluster_uid <> $2",
+        )
+        .bind(kube_system.0)
+        .bind(cluster.0)
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(StoreError::query(what))?;
+        Ok(other.map(ClusterUid))
+    }
+
+    /// The `kube-system` uid that was recorded for a cluster.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn cluster_identity(
+        &mut self,
+        cluster: ClusterUid,
+    ) -> Result<Option<KubeSystemUid>, StoreError> {
+        let uid: Option<Uuid> =
+            sqlx::query_scalar("SELECT kube_system_uid FROM cluster_identity WHERE cluster_uid = $1")
+                .bind(cluster.0)
+                .fetch_optional(&mut *self.inner)
+                .await
+                .map_err(StoreError::query("look up a cluster's identity"))?;
+        Ok(uid.map(KubeSystemUid))
+    }
+
+    /// Records the public key of a cluster's agent; the newest enrolment counts.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn set_agent_key(
+        &mut self,
+        cluster: ClusterUid,
+        key: &[u8],
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO agent_key (cluster_uid, public_key, enrolled_at) VALUES ($1, $2, $3)
+             ON CONFLICT (cluster_uid) DO UPDATE SET public_key = $2, enrolled_at = $3",
+        )
+        .bind(cluster.0)
+        .bind(key)
+        .bind(to_sql(at))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("record an agent's key"))?;
+        Ok(())
+    }
+
+    /// Makes `session` the cluster's session: the newest one counts.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn begin_session(
+        &mut self,
+        cluster: ClusterUid,
+        session: &AgentSession,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO agent_session (cluster_uid, session, replica, agent_version, kubernetes_version, connected_at,
+                                        last_seen)
+             VALUES ($1, $2, $3, $4, $5, $6, $6)
+             ON CONFLICT (cluster_uid) DO UPDATE SET session = $2, replica = $3, agent_version = $4,
+                 kubernetes_version = $5, connected_at = $6, last_seen = $6, disconnected_at = NULL",
+        )
+        .bind(cluster.0)
+        .bind(session.session.0)
+        .bind(session.replica.0)
+        .bind(&session.agent_version)
+        .bind(&session.kubernetes_version)
+        .bind(to_sql(session.connected))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("begin an agent's session"))?;
+        self.wake(Topic::Dispatch);
+        Ok(())
+    }
+
+    /// Ends a session. False where it was not the cluster's newest any more.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn end_session(
+        &mut self,
+        cluster: ClusterUid,
+        session: SessionId,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let ended = sqlx::query(
+            "UPDATE agent_session SET disconnected_at = $3
+             WHERE cluster_uid = $1 AND session = $2 AND disconnected_at IS NULL",
+        )
+        .bind(cluster.0)
+        .bind(session.0)
+        .bind(to_sql(at))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("end an agent's session"))?;
+        Ok(ended.rows_affected() == 1)
+    }
+
+    /// The cluster's newest session.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn newest_session(&mut self, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError> {
+        session(&mut *self.inner, cluster).await
+    }
+}
+
+type SessionRow = (Uuid, Uuid, String, String, ::time::OffsetDateTime, Option<::time::OffsetDateTime>);
+
+async fn session<'c, E>(executor: E, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError>
+where
+    E: sqlx::Executor<'c, Database = sqlx::Postgres>,
+{
+    let what = "read an agent's session";
+    let row: Option<SessionRow> = sqlx::query_as(
+        "SELECT session, replica, agent_version, kubernetes_version, connected_at, disconnected_at
+         FROM agent_session WHERE cluster_uid = $1",
+    )
+    .bind(cluster.0)
+    .fetch_optional(executor)
+    .await
+    .map_err(StoreError::query(what))?;
+    row.map(|(session, replica, agent_version, kubernetes_version, connected, disconnected)| {
+        Ok(AgentSession {
+            session: SessionId(session),
+            replica: ReplicaId(replica),
+            agent_version,
+            kubernetes_version,
+            connected: from_sql(what, connected)?,
+            disconnected: disconnected.map(|at| from_sql(what, at)).transpose()?,
+        })
+    })
+    .transpose()
+}
+
+impl Store {
+    /// The cluster's newest session.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn session(&self, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError> {
+        session(&self.pool, cluster).await
+    }
+
+    /// Whether `session` is still the cluster's newest, and the public key that its agent enrolled with last.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn is_newest_session(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+    ) -> Result<bool, StoreError> {
+        let newest: Option<Uuid> =
+            sqlx::query_scalar("SELECT session FROM agent_session WHERE cluster_uid = $1")
+                .bind(cluster.0)
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(StoreError::query("look up a cluster's newest session"))?;
+        Ok(newest == Some(session.0))
+    }
+
+    /// The public key that a cluster's agent enrolled with last.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn agent_key(&self, cluster: ClusterUid) -> Result<Option<Vec<u8>>, StoreError> {
+        sqlx::query_scalar("SELECT public_key FROM agent_key WHERE cluster_uid = $1")
+            .bind(cluster.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query("look up an agent's key"))
+    }
+
+    /// The sessions that count as open but whose replica was not seen since `alive_since`.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn sessions_of_dead_replicas(
+        &self,
+        alive_since: Timestamp,
+    ) -> Result<Vec<(ClusterUid, SessionId)>, StoreError> {
+        let rows: Vec<(Uuid, Uuid)> = sqlx::query_as(
+            "SELECT cluster_uid, session FROM agent_session
+             WHERE disconnected_at IS NULL
+               AND replica NOT IN (SELECT id FROM hub_replica WHERE last_seen >= $1)",
+        )
+        .bind(to_sql(alive_since))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("look for sessions of dead replicas"))?;
+        Ok(rows.into_iter().map(|(cluster, session)| (ClusterUid(cluster), SessionId(session))).collect())
+    }
+}

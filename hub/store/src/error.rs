@@ -1,0 +1,48 @@
+//! What can go wrong between the hub and its database.
+
+/// A failed use of the database.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The URL is no Postgres URL.
+    #[error("read the database's URL")]
+    Url(#[source] sqlx::Error),
+    /// A migration failed.
+    #[error("bring the database's schema up to date")]
+    Migrate(#[source] sqlx::migrate::MigrateError),
+    /// A statement failed.
+    #[error("{what}")]
+    Query {
+        /// What was attempted.
+        what: &'static str,
+        /// What Postgres said.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// A row holds what no version of the hub writes.
+    #[error("{what}: the stored value is not readable: {why}")]
+    Corrupt {
+        /// What was being read.
+        what: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A sealed value does not open under the hub's key.
+    #[error("{what}: the hub's key file does not open it; is it the one that this database was made with?")]
+    Seal {
+        /// What was being opened or sealed.
+        what: &'static str,
+    },
+}
+
+impl StoreError {
+    /// For `map_err`: names the statement.
+    pub(crate) fn query(what: &'static str) -> impl FnOnce(sqlx::Error) -> Self {
+        move |source| Self::Query { what, source }
+    }
+
+    /// Whether the row that a statement wanted to write exists already (a unique index said so).
+    #[must_use]
+    pub fn is_unique_violation(&self) -> bool {
+        matches!(self, Self::Query { source: sqlx::Error::Database(error), .. } if error.is_unique_violation())
+    }
+}

@@ -1,0 +1,217 @@
+//! Which objects a Kustomization owns on a cluster. Written ahead of the first write to the cluster, so that neither a
+//! crash nor a cut link orphans anything.
+
+use roadstead_model::{ClusterUid, KustomizationUid, ObjectRef};
+use uuid::Uuid;
+
+use crate::{Store, StoreError, Tx};
+
+/// An object that another Kustomization owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contested {
+    /// The object.
+    pub object: ObjectRef,
+    /// Who owns it.
+    pub owner: KustomizationUid,
+}
+
+/// Object references as columns, for `unnest`.
+#[derive(Default)]
+struct Columns {
+    groups: Vec<String>,
+    versions: Vec<String>,
+    kinds: Vec<String>,
+    namespaces: Vec<String>,
+    names: Vec<String>,
+}
+
+impl Columns {
+    fn of(objects: &[ObjectRef]) -> Self {
+        // Sorted and once each: one statement cannot touch a row twice, and rows are locked in one order everywhere.
+        let mut objects: Vec<&ObjectRef> = objects.iter().collect();
+        objects.sort_unstable();
+        objects.dedup();
+        let mut columns = Self::default();
+        for object in objects {
+            columns.groups.push(object.group.clone());
+            columns.versions.push(object.version.clone());
+            columns.kinds.push(object.kind.clone());
+            columns.namespaces.push(object.namespace.clone());
+            columns.names.push(object.name.clone());
+        }
+        columns
+    }
+}
+
+type Row = (String, String, String, String, String);
+
+fn object((group, version, kind, namespace, name): Row) -> ObjectRef {
+    ObjectRef { group, version, kind, namespace, name }
+}
+
+impl Tx {
+    /// Records that `kustomization` is about to own `objects`. Where others own some of them, nothing is recorded and
+    /// they are returned.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn announce(
+        &mut self,
+        cluster: ClusterUid,
+        kustomization: KustomizationUid,
+        objects: &[ObjectRef],
+    ) -> Result<Vec<Contested>, StoreError> {
+        let columns = Columns::of(objects);
+        let contested: Vec<(String, String, String, String, String, Uuid)> = sqlx::query_as(
+            "SELECT i.api_group, i.version, i.kind, i.namespace, i.name, i.kustomization
+             FROM unnest($3::text[], $4::text[], $5::text[], $6::text[]) AS o (api_group, kind, namespace, name)
+             JOIN inventory i USING (api_group, kind, namespace, name)
+             WHERE i.cluster_uid = $1 AND i.kustomization <> $2 ORDER BY 1, 3, 4, 5",
+        )
+        .bind(cluster.0)
+        .bind(kustomization.0)
+        .bind(&columns.groups)
+        .bind(&columns.kinds)
+        .bind(&columns.namespaces)
+        .bind(&columns.names)
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("look for other owners"))?;
+        if !contested.is_empty() {
+            return Ok(contested
+                .into_iter()
+                .map(|(group, version, kind, namespace, name, owner)| Contested {
+                    object: object((group, version, kind, namespace, name)),
+                    owner: KustomizationUid(owner),
+                })
+                .collect());
+        }
+        // Two Kustomizations that announce the same new object at once: the second one's insert waits for the first
+        // one's commit and then fails on the primary key, and the caller tries again and is told who owns it.
+        sqlx::query(
+            "INSERT INTO inventory (cluster_uid, api_group, kind, namespace, name, version, kustomization, intended)
+             SELECT $1, api_group, kind, namespace, name, version, $2, true
+             FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+                  AS o (api_group, version, kind, namespace, name)
+             WHERE NOT EXISTS (SELECT FROM inventory i WHERE i.cluster_uid = $1 AND i.kustomization = $2
+                               AND (i.api_group, i.kind, i.namespace, i.name)
+                                   = (o.api_group, o.kind, o.namespace, o.name))",
+        )
+        .bind(cluster.0)
+        .bind(kustomization.0)
+        .bind(&columns.groups)
+        .bind(&columns.versions)
+        .bind(&columns.kinds)
+        .bind(&columns.namespaces)
+        .bind(&columns.names)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("write the intended inventory"))?;
+        Ok(Vec::new())
+    }
+
+    /// Settles what `kustomization` owns on `cluster` after an attempt: of what was announced, `owned` stays and the
+    /// rest goes. What was never announced is not taken.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn settle(
+        &mut self,
+        cluster: ClusterUid,
+        kustomization: KustomizationUid,
+        owned: &[ObjectRef],
+    ) -> Result<(), StoreError> {
+        let columns = Columns::of(owned);
+        sqlx::query(
+            "WITH owned AS (SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[])
+                            AS o (api_group, kind, namespace, name)),
+                  kept AS (UPDATE inventory i SET intended = false FROM owned o
+                           WHERE i.cluster_uid = $1 AND i.kustomization = $2 AND i.intended
+                             AND (i.api_group, i.kind, i.namespace, i.name)
+                                 = (o.api_group, o.kind, o.namespace, o.name))
+             DELETE FROM inventory i
+             WHERE i.cluster_uid = $1 AND i.kustomization = $2
+               AND NOT EXISTS (SELECT FROM owned o WHERE (i.api_group, i.kind, i.namespace, i.name)
+                                                         = (o.api_group, o.kind, o.namespace, o.name))",
+        )
+        .bind(cluster.0)
+        .bind(kustomization.0)
+        .bind(&columns.groups)
+        .bind(&columns.kinds)
+        .bind(&columns.namespaces)
+        .bind(&columns.names)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("settle the inventory"))?;
+        Ok(())
+    }
+
+    /// Forgets what `kustomization` owns anywhere: its objects stay where they are.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn orphan(&mut self, kustomization: KustomizationUid) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM inventory WHERE kustomization = $1")
+            .bind(kustomization.0)
+            .execute(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("forget an inventory"))?;
+        Ok(())
+    }
+
+    /// Forgets what is owned on `cluster` by anyone: it was abandoned.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn abandon_cluster(&mut self, cluster: ClusterUid) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM inventory WHERE cluster_uid = $1")
+            .bind(cluster.0)
+            .execute(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("forget a cluster's inventory"))?;
+        Ok(())
+    }
+}
+
+impl Store {
+    /// What `kustomization` owns on `cluster`, intended or applied.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn inventory(
+        &self,
+        cluster: ClusterUid,
+        kustomization: KustomizationUid,
+    ) -> Result<Vec<ObjectRef>, StoreError> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT api_group, version, kind, namespace, name FROM inventory
+             WHERE cluster_uid = $1 AND kustomization = $2 ORDER BY api_group, kind, namespace, name",
+        )
+        .bind(cluster.0)
+        .bind(kustomization.0)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("read an inventory"))?;
+        Ok(rows.into_iter().map(object).collect())
+    }
+
+    /// The clusters on which `kustomization` owns something, and whether the hub still knows each.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn clusters_with_inventory(
+        &self,
+        kustomization: KustomizationUid,
+    ) -> Result<Vec<(ClusterUid, bool)>, StoreError> {
+        let rows: Vec<(Uuid, bool)> = sqlx::query_as(
+            "SELECT i.cluster_uid, r.uid IS NOT NULL
+             FROM (SELECT DISTINCT cluster_uid FROM inventory WHERE kustomization = $1) i
+             LEFT JOIN resource r ON r.uid = i.cluster_uid ORDER BY 1",
+        )
+        .bind(kustomization.0)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("look up clusters with an inventory"))?;
+        Ok(rows.into_iter().map(|(uid, exists)| (ClusterUid(uid), exists)).collect())
+    }
+}

@@ -1,0 +1,138 @@
+//! All SQL of the hub, and only here. Rows become domain types here and never leave.
+//!
+//! [`Store`] reads; [`Tx`] changes. A [`Tx`] takes the resource-version counter last, when it commits, so that versions
+//! become visible in their own order and no watcher can step over one.
+
+mod authority;
+mod blob;
+mod changes;
+mod cluster;
+mod error;
+mod feed;
+mod inventory;
+mod reconciliation;
+mod references;
+mod resource;
+mod schedule;
+pub mod seal;
+mod secret;
+mod signal;
+mod time;
+mod token;
+
+use std::sync::Arc;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{PgPool, Postgres, Transaction};
+use uuid::Uuid;
+
+pub use authority::KeyPair;
+pub use blob::AtRest;
+pub use changes::Committed;
+pub use cluster::{AgentSession, JoinToken};
+pub use error::StoreError;
+pub use feed::{Event, EventType, WatchError, Watcher};
+pub use inventory::Contested;
+pub use reconciliation::{
+    DispatchPlan, DispatchStep, History, NewReconciliation, Outcome, Reconciliation, ToSend,
+};
+pub use resource::{Filter, Listed, Stored};
+pub use schedule::{Claim, Look};
+pub use seal::{Key, Sealer};
+pub use secret::{LAST_APPLIED, SecretData};
+pub use signal::{Signals, Topic};
+pub use token::{TokenText, TokenUser};
+
+static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
+
+/// The hub's database.
+#[derive(Clone)]
+pub struct Store {
+    pool: PgPool,
+    sealer: Arc<Sealer>,
+    signals: Signals,
+    feed: feed::Feed,
+}
+
+impl Store {
+    /// Connects, brings the schema up to date, and starts to listen for other replicas' signals.
+    ///
+    /// Several replicas may do so at once: the migrator takes an advisory lock.
+    ///
+    /// # Errors
+    /// Where the database cannot be reached, or holds a schema that this version does not know.
+    pub async fn open(url: &str, sealer: Sealer, max_connections: u32) -> Result<Self, StoreError> {
+        let options: PgConnectOptions = url.parse().map_err(StoreError::Url)?;
+        let options = options.application_name("roadstead-hub");
+        let pool = PgPoolOptions::new()
+            .max_connections(max_connections)
+            .acquire_timeout(std::time::Duration::from_secs(10))
+            .connect_with(options)
+            .await
+            .map_err(StoreError::query("connect to the database"))?;
+        MIGRATOR.run(&pool).await.map_err(StoreError::Migrate)?;
+        let signals = Signals::start(pool.clone());
+        Ok(Self { pool, sealer: Arc::new(sealer), signals, feed: feed::Feed::new() })
+    }
+
+    /// The signals that this database's replicas send each other.
+    #[must_use]
+    pub fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    /// Begins a unit of work. Dropping it undoes it.
+    ///
+    /// # Errors
+    /// Where the database cannot be reached.
+    pub async fn begin(&self) -> Result<Tx, StoreError> {
+        let inner = self.pool.begin().await.map_err(StoreError::query("begin a transaction"))?;
+        Ok(Tx {
+            inner,
+            sealer: Arc::clone(&self.sealer),
+            signals: self.signals.clone(),
+            wake: Vec::new(),
+            looks: Vec::new(),
+            changes: changes::Changes::default(),
+        })
+    }
+
+    /// Closes the pool; waits for connections that are in use.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// A unit of work: it happens whole, at [`Tx::commit`], or not at all.
+pub struct Tx {
+    inner: Transaction<'static, Postgres>,
+    sealer: Arc<Sealer>,
+    signals: Signals,
+    wake: Vec<Topic>,
+    looks: Vec<(Look, Uuid)>,
+    changes: changes::Changes,
+}
+
+impl Tx {
+    /// Sends `topic` to all replicas once this has been committed.
+    pub fn wake(&mut self, topic: Topic) {
+        if !self.wake.contains(&topic) {
+            self.wake.push(topic);
+        }
+    }
+
+    /// Makes the changes visible and wakes whoever waits for them.
+    ///
+    /// # Errors
+    /// Where the database refuses; then nothing has happened.
+    pub async fn commit(mut self) -> Result<Committed, StoreError> {
+        self.write_looks().await?;
+        // Last, since it takes the counter that all writers share.
+        let committed = self.write_events().await?;
+        self.inner.commit().await.map_err(StoreError::query("commit"))?;
+        for topic in self.wake {
+            self.signals.send(topic);
+        }
+        Ok(committed)
+    }
+}

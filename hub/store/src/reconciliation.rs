@@ -1,0 +1,474 @@
+//! Reconciliations: one row per attempt. An open one is what the link sends, again in each new session until its
+//! result has been recorded.
+
+use jiff::Timestamp;
+use roadstead_model::{
+    Attempt, ChangeSet, ClusterUid, Digest, Generation, HubEpoch, KustomizationUid, Reason, Revision,
+    SessionId, StageTiming,
+};
+use serde::{Deserialize, Serialize};
+use sqlx::types::Json;
+use uuid::Uuid;
+
+use crate::blob::digest;
+use crate::time::{from_sql, to_sql};
+use crate::{Store, StoreError, Topic, Tx};
+
+/// An attempt to be recorded.
+#[derive(Debug, Clone)]
+pub struct NewReconciliation {
+    /// Whose.
+    pub kustomization: KustomizationUid,
+    /// On which cluster; none where it failed before one was chosen.
+    pub cluster: Option<ClusterUid>,
+    /// The spec's generation.
+    pub generation: Generation,
+    /// The source's revision.
+    pub revision: Option<Revision>,
+    /// The build, where there is one.
+    pub build: Option<Digest>,
+    /// The value of the reconcile annotation that it answers.
+    pub request: Option<String>,
+    /// It deletes and applies nothing.
+    pub deletes: bool,
+    /// When it began.
+    pub started: Timestamp,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// `ReconciliationSucceeded`, or why not.
+    pub reason: Reason,
+    /// For people.
+    pub message: String,
+    /// What it did.
+    pub change_set: ChangeSet,
+    /// How long its stages took.
+    pub timings: Vec<StageTiming>,
+}
+
+/// An attempt as it stands.
+#[derive(Debug, Clone)]
+pub struct Reconciliation {
+    /// Which one of the Kustomization's.
+    pub attempt: Attempt,
+    /// On which cluster.
+    pub cluster: Option<ClusterUid>,
+    /// The spec's generation.
+    pub generation: Generation,
+    /// The source's revision.
+    pub revision: Option<Revision>,
+    /// The build.
+    pub build: Option<Digest>,
+    /// The reconcile annotation's value that it answers.
+    pub request: Option<String>,
+    /// It deletes and applies nothing.
+    pub deletes: bool,
+    /// When it began.
+    pub started: Timestamp,
+    /// While it is open: when it is given up.
+    pub deadline: Timestamp,
+    /// When it ended, and with what reason.
+    pub finished: Option<(Timestamp, Reason)>,
+}
+
+/// An attempt with all that is known of how it went.
+#[derive(Debug, Clone)]
+pub struct History {
+    /// The attempt.
+    pub reconciliation: Reconciliation,
+    /// Its message, once it has ended.
+    pub message: String,
+    /// What it did.
+    pub change_set: ChangeSet,
+    /// How long its stages took.
+    pub timings: Vec<StageTiming>,
+}
+
+/// The part of a dispatch that does not change from session to session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DispatchPlan {
+    /// The Kustomization's namespace on the hub.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Impersonated for every read and write: (namespace, name).
+    pub service_account: Option<(String, String)>,
+    /// For validation, apply and health together.
+    pub timeout_millis: u64,
+    /// What to do, in this order.
+    pub steps: Vec<DispatchStep>,
+}
+
+/// A step of a dispatch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DispatchStep {
+    /// Validate and apply the build.
+    Apply {
+        /// Recreate what cannot be changed in place.
+        force: bool,
+    },
+    /// Delete what left the build.
+    Prune,
+    /// Wait for health.
+    Wait {
+        /// Of these.
+        objects: Vec<roadstead_model::ObjectRef>,
+        /// Of everything applied.
+        all: bool,
+    },
+    /// Delete everything that is owned.
+    Delete,
+}
+
+/// An open reconciliation for the link.
+#[derive(Debug, Clone)]
+pub struct ToSend {
+    /// What makes it that dispatch.
+    pub key: roadstead_model::DispatchKey,
+    /// The cluster.
+    pub cluster: ClusterUid,
+    /// What it consists of.
+    pub plan: DispatchPlan,
+}
+
+impl Tx {
+    /// Records a dispatch. An attempt of the same Kustomization that is still open is closed: this one supersedes it.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn open_reconciliation(
+        &mut self,
+        new: &NewReconciliation,
+        plan: &DispatchPlan,
+        deadline: Timestamp,
+    ) -> Result<Attempt, StoreError> {
+        sqlx::query(
+            "UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
+             WHERE kustomization = $1 AND finished_at IS NULL",
+        )
+        .bind(new.kustomization.0)
+        .bind(to_sql(new.started))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("supersede a reconciliation"))?;
+        self.wake(Topic::Dispatch);
+        self.insert_reconciliation(new, Some((plan, deadline)), None).await
+    }
+
+    /// Records an attempt that ended in the hub, before anything was dispatched. An open one stays as it is.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn record_failed_reconciliation(
+        &mut self,
+        new: &NewReconciliation,
+        outcome: &Outcome,
+    ) -> Result<Attempt, StoreError> {
+        self.insert_reconciliation(new, None, Some(outcome)).await
+    }
+
+    async fn insert_reconciliation(
+        &mut self,
+        new: &NewReconciliation,
+        dispatch: Option<(&DispatchPlan, Timestamp)>,
+        outcome: Option<&Outcome>,
+    ) -> Result<Attempt, StoreError> {
+        let attempt: i64 = sqlx::query_scalar(
+            "INSERT INTO reconciliation (kustomization, attempt, cluster_uid, epoch, generation, build_digest, revision,
+                                         request, deletes, dispatch, started_at, deadline, finished_at, reason, message)
+             SELECT $1, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE kustomization = $1), 0),
+                    $2, epoch, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13
+             FROM hub_state RETURNING attempt",
+        )
+        .bind(new.kustomization.0)
+        .bind(new.cluster.map(|cluster| cluster.0))
+        .bind(new.generation.0)
+        .bind(new.build.map(|build| build.as_bytes().to_vec()))
+        .bind(new.revision.as_ref().map(ToString::to_string))
+        .bind(&new.request)
+        .bind(new.deletes)
+        .bind(dispatch.map(|(plan, _)| Json(plan)))
+        .bind(to_sql(new.started))
+        .bind(to_sql(dispatch.map_or(new.started, |(_, deadline)| deadline)))
+        .bind(outcome.map(|_| to_sql(new.started)))
+        .bind(outcome.map(|outcome| outcome.reason.as_str()))
+        .bind(outcome.map(|outcome| outcome.message.as_str()))
+        .fetch_one(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("record a reconciliation"))?;
+        Ok(Attempt(attempt))
+    }
+
+    /// Whether this attempt is still open; if so, it stays open until this unit of work ends.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn hold_open_attempt(
+        &mut self,
+        kustomization: KustomizationUid,
+        attempt: Attempt,
+        cluster: ClusterUid,
+    ) -> Result<bool, StoreError> {
+        let open: Option<bool> = sqlx::query_scalar(
+            "SELECT true FROM reconciliation
+             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL FOR UPDATE",
+        )
+        .bind(kustomization.0)
+        .bind(attempt.0)
+        .bind(cluster.0)
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("look for an open reconciliation"))?;
+        Ok(open.is_some())
+    }
+
+    /// Records how an attempt ended. False where it was closed before (a late or a repeated result).
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn finish_reconciliation(
+        &mut self,
+        kustomization: KustomizationUid,
+        attempt: Attempt,
+        cluster: ClusterUid,
+        outcome: &Outcome,
+        at: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let closed = sqlx::query(
+            "UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, change_set = $7, timings = $8
+             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL",
+        )
+        .bind(kustomization.0)
+        .bind(attempt.0)
+        .bind(cluster.0)
+        .bind(to_sql(at))
+        .bind(outcome.reason.as_str())
+        .bind(&outcome.message)
+        .bind(Json(&outcome.change_set))
+        .bind(Json(&outcome.timings))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("close a reconciliation"))?;
+        Ok(closed.rows_affected() == 1)
+    }
+
+    /// Forgets all attempts of a Kustomization that is gone.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn forget_reconciliations(
+        &mut self,
+        kustomization: KustomizationUid,
+    ) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM reconciliation WHERE kustomization = $1")
+            .bind(kustomization.0)
+            .execute(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("forget reconciliations"))?;
+        self.wake(Topic::Dispatch);
+        Ok(())
+    }
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    attempt: i64,
+    cluster_uid: Option<Uuid>,
+    generation: i64,
+    revision: Option<String>,
+    build_digest: Option<Vec<u8>>,
+    request: Option<String>,
+    deletes: bool,
+    started_at: ::time::OffsetDateTime,
+    deadline: ::time::OffsetDateTime,
+    finished_at: Option<::time::OffsetDateTime>,
+    reason: Option<String>,
+}
+
+impl Row {
+    fn read(self) -> Result<Reconciliation, StoreError> {
+        let what = "read a reconciliation";
+        let corrupt = |why: String| StoreError::Corrupt { what, why };
+        let finished = match self.finished_at {
+            None => None,
+            Some(at) => {
+                let text = self.reason.unwrap_or_default();
+                let reason = Reason::parse(&text).ok_or_else(|| corrupt(format!("no reason: {text}")))?;
+                Some((from_sql(what, at)?, reason))
+            }
+        };
+        Ok(Reconciliation {
+            attempt: Attempt(self.attempt),
+            cluster: self.cluster_uid.map(ClusterUid),
+            generation: Generation(self.generation),
+            revision: self
+                .revision
+                .map(|text| {
+                    text.parse().map_err(|error: roadstead_model::RevisionError| corrupt(error.to_string()))
+                })
+                .transpose()?,
+            build: self.build_digest.map(|bytes| digest(what, &bytes)).transpose()?,
+            request: self.request,
+            deletes: self.deletes,
+            started: from_sql(what, self.started_at)?,
+            deadline: from_sql(what, self.deadline)?,
+            finished,
+        })
+    }
+}
+
+impl Store {
+    /// The newest attempt of a Kustomization.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn newest_reconciliation(
+        &self,
+        kustomization: KustomizationUid,
+    ) -> Result<Option<Reconciliation>, StoreError> {
+        self.read_reconciliation(kustomization, None).await
+    }
+
+    /// One attempt of a Kustomization.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn reconciliation(
+        &self,
+        kustomization: KustomizationUid,
+        attempt: Attempt,
+    ) -> Result<Option<Reconciliation>, StoreError> {
+        self.read_reconciliation(kustomization, Some(attempt)).await
+    }
+
+    async fn read_reconciliation(
+        &self,
+        kustomization: KustomizationUid,
+        attempt: Option<Attempt>,
+    ) -> Result<Option<Reconciliation>, StoreError> {
+        let row: Option<Row> = sqlx::query_as(
+            "SELECT attempt, cluster_uid, generation, revision, build_digest, request, deletes, started_at, deadline,
+                    finished_at, reason
+             FROM reconciliation WHERE kustomization = $1 AND ($2::bigint IS NULL OR attempt = $2)
+             ORDER BY attempt DESC LIMIT 1",
+        )
+        .bind(kustomization.0)
+        .bind(attempt.map(|attempt| attempt.0))
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query("read a reconciliation"))?;
+        row.map(Row::read).transpose()
+    }
+
+    /// The newest attempts of a Kustomization, the newest first.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn history(
+        &self,
+        kustomization: KustomizationUid,
+        limit: i64,
+    ) -> Result<Vec<History>, StoreError> {
+        #[derive(sqlx::FromRow)]
+        struct Full {
+            #[sqlx(flatten)]
+            row: Row,
+            message: Option<String>,
+            change_set: Option<Json<ChangeSet>>,
+            timings: Option<Json<Vec<StageTiming>>>,
+        }
+        let rows: Vec<Full> = sqlx::query_as(
+            "SELECT attempt, cluster_uid, generation, revision, build_digest, request, deletes, started_at, deadline,
+                    finished_at, reason, message, change_set, timings
+             FROM reconciliation WHERE kustomization = $1 ORDER BY attempt DESC LIMIT $2",
+        )
+        .bind(kustomization.0)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("read the history of a Kustomization"))?;
+        rows.into_iter()
+            .map(|full| {
+                Ok(History {
+                    reconciliation: full.row.read()?,
+                    message: full.message.unwrap_or_default(),
+                    change_set: full.change_set.map(|Json(set)| set).unwrap_or_default(),
+                    timings: full.timings.map(|Json(timings)| timings).unwrap_or_default(),
+                })
+            })
+            .collect()
+    }
+
+    /// Takes the open reconciliations of `cluster` that were not yet sent in `session`, and marks them as sent in it.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn take_to_send(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+        limit: i64,
+    ) -> Result<Vec<ToSend>, StoreError> {
+        let what = "take dispatches to send";
+        type Sent = (Uuid, i64, i64, i64, Option<Vec<u8>>, Json<DispatchPlan>);
+        let rows: Vec<Sent> = sqlx::query_as(
+            "UPDATE reconciliation SET sent_in = $2
+             WHERE (kustomization, attempt) IN
+                   (SELECT kustomization, attempt FROM reconciliation
+                    WHERE cluster_uid = $1 AND finished_at IS NULL AND sent_in IS DISTINCT FROM $2
+                    ORDER BY started_at LIMIT $3 FOR UPDATE)
+             RETURNING kustomization, attempt, epoch, generation, build_digest, dispatch",
+        )
+        .bind(cluster.0)
+        .bind(session.0)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        rows.into_iter()
+            .map(|(kustomization, attempt, epoch, generation, build, Json(plan))| {
+                let key = roadstead_model::DispatchKey {
+                    epoch: HubEpoch(epoch),
+                    kustomization: KustomizationUid(kustomization),
+                    generation: Generation(generation),
+                    attempt: Attempt(attempt),
+                    build: build.map(|bytes| digest(what, &bytes)).transpose()?,
+                };
+                Ok(ToSend { key, cluster, plan })
+            })
+            .collect()
+    }
+
+    /// The hub's epoch.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn epoch(&self) -> Result<HubEpoch, StoreError> {
+        sqlx::query_scalar("SELECT epoch FROM hub_state")
+            .fetch_one(&self.pool)
+            .await
+            .map(HubEpoch)
+            .map_err(StoreError::query("read the hub's epoch"))
+    }
+
+    /// Keeps the newest `keep` finished attempts of each Kustomization.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn trim_reconciliations(&self, keep: i64) -> Result<u64, StoreError> {
+        let trimmed = sqlx::query(
+            "DELETE FROM reconciliation r USING
+               (SELECT kustomization, max(attempt) AS newest FROM reconciliation GROUP BY kustomization) n
+             WHERE r.kustomization = n.kustomization AND r.attempt <= n.newest - $1 AND r.finished_at IS NOT NULL",
+        )
+        .bind(keep)
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("trim reconciliations"))?;
+        Ok(trimmed.rows_affected())
+    }
+}

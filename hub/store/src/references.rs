@@ -1,0 +1,82 @@
+//! Who refers to what: which objects a change elsewhere makes worth a look.
+
+use roadstead_model::ResourceUid;
+use uuid::Uuid;
+
+use crate::{StoreError, Tx};
+
+impl Tx {
+    /// The Kustomizations whose `spec.sourceRef` is this source.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn kustomizations_of_source(
+        &mut self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT uid FROM resource
+             WHERE kind = 'Kustomization' AND object #>> '{spec,sourceRef,kind}' = $1
+               AND object #>> '{spec,sourceRef,name}' = $2
+               AND coalesce(object #>> '{spec,sourceRef,namespace}', namespace) = $3",
+        );
+        let found = query.bind(kind).bind(name).bind(namespace).fetch_all(&mut *self.inner).await;
+        uids(found, "look up a source's Kustomizations")
+    }
+
+    /// The Kustomizations whose `spec.clusterRef` names this cluster, and those that own objects on it.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn kustomizations_of_cluster(
+        &mut self,
+        uid: ResourceUid,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT uid FROM resource WHERE kind = 'Kustomization' AND object #>> '{spec,clusterRef,name}' = $1
+             UNION SELECT DISTINCT kustomization FROM inventory WHERE cluster_uid = $2",
+        );
+        let found = query.bind(name).bind(uid.0).fetch_all(&mut *self.inner).await;
+        uids(found, "look up a cluster's Kustomizations")
+    }
+
+    /// The Kustomizations whose `spec.dependsOn` names this one.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn dependents(&mut self, namespace: &str, name: &str) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT uid FROM resource
+             WHERE kind = 'Kustomization' AND object #> '{spec,dependsOn}' IS NOT NULL
+               AND EXISTS (SELECT FROM jsonb_array_elements(object #> '{spec,dependsOn}') AS dependency
+                           WHERE dependency ->> 'name' = $1
+                             AND coalesce(dependency ->> 'namespace', resource.namespace) = $2)",
+        );
+        let found = query.bind(name).bind(namespace).fetch_all(&mut *self.inner).await;
+        uids(found, "look up dependents")
+    }
+
+    /// The sources of `namespace` whose `spec.secretRef` names this Secret.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn sources_of_secret(
+        &mut self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT uid FROM resource
+             WHERE kind = 'GitRepository' AND namespace = $1 AND object #>> '{spec,secretRef,name}' = $2",
+        );
+        let found = query.bind(namespace).bind(name).fetch_all(&mut *self.inner).await;
+        uids(found, "look up a Secret's sources")
+    }
+}
+
+fn uids(found: Result<Vec<Uuid>, sqlx::Error>, what: &'static str) -> Result<Vec<ResourceUid>, StoreError> {
+    Ok(found.map_err(StoreError::query(what))?.into_iter().map(ResourceUid).collect())
+}

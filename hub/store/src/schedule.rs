@@ -1,0 +1,221 @@
+//! What is due to be looked at, and which replica looks.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_model::{ReplicaId, ResourceUid};
+use uuid::Uuid;
+
+use crate::time::{from_sql, to_sql};
+use crate::{Store, StoreError, Topic, Tx};
+
+/// The loops that look at resources, each by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Look {
+    /// Fetches sources.
+    Source,
+    /// Plans Kustomizations.
+    Kustomization,
+    /// Empties namespaces that are being deleted.
+    Namespace,
+    /// Keeps clusters' conditions, and retires clusters.
+    Cluster,
+}
+
+impl Look {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Kustomization => "kustomization",
+            Self::Namespace => "namespace",
+            Self::Cluster => "cluster",
+        }
+    }
+}
+
+/// A look that this replica is to take, and no other until it is released or its time is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// The resource.
+    pub uid: ResourceUid,
+    /// How many looks had been asked for when this one began.
+    wanted: i64,
+}
+
+impl Tx {
+    /// Asks for a look at these resources at once.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn look_at(&mut self, look: Look, uids: &[ResourceUid]) -> Result<(), StoreError> {
+        if uids.is_empty() {
+            return Ok(());
+        }
+        // In one order everywhere, so that two transactions cannot wait for each other's rows.
+        let mut uids: Vec<Uuid> = uids.iter().map(|uid| uid.0).collect();
+        uids.sort_unstable();
+        uids.dedup();
+        // A resource that this very transaction creates is written at commit, so it is looked up there, not here.
+        self.looks.extend(uids.into_iter().map(|uid| (look, uid)));
+        self.wake(Topic::Schedule);
+        Ok(())
+    }
+
+    pub(crate) async fn write_looks(&mut self) -> Result<(), StoreError> {
+        let mut looks = std::mem::take(&mut self.looks);
+        looks.sort_unstable_by_key(|(look, uid)| (*uid, look.as_str()));
+        looks.dedup();
+        if looks.is_empty() {
+            return Ok(());
+        }
+        let (kinds, uids): (Vec<&str>, Vec<Uuid>) =
+            looks.iter().map(|(look, uid)| (look.as_str(), *uid)).unzip();
+        sqlx::query(
+            "INSERT INTO schedule (uid, kind, due_at)
+             SELECT asked.uid, asked.kind, '-infinity'
+             FROM unnest($1::uuid[], $2::text[]) AS asked (uid, kind)
+             JOIN resource ON resource.uid = asked.uid
+             ON CONFLICT (uid) DO UPDATE SET due_at = '-infinity', wanted = schedule.wanted + 1",
+        )
+        .bind(uids)
+        .bind(kinds)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("schedule looks"))?;
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Claims up to `limit` looks that are due, oldest first, for `lease`.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn claim_due(
+        &self,
+        look: Look,
+        replica: ReplicaId,
+        now: Timestamp,
+        lease: Duration,
+        limit: i64,
+    ) -> Result<Vec<Claim>, StoreError> {
+        let rows: Vec<(Uuid, i64)> = sqlx::query_as(
+            "UPDATE schedule SET claimed_by = $2, claimed_until = $4
+             WHERE uid IN (SELECT uid FROM schedule
+                           WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
+                           ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED)
+             RETURNING uid, wanted",
+        )
+        .bind(look.as_str())
+        .bind(replica.0)
+        .bind(to_sql(now))
+        .bind(to_sql(now + lease))
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("claim what is due"))?;
+        Ok(rows.into_iter().map(|(uid, wanted)| Claim { uid: ResourceUid(uid), wanted }).collect())
+    }
+
+    /// Gives a claim back. The next look is at `next`, or at once where one was asked for meanwhile.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn release(&self, replica: ReplicaId, claim: Claim, next: Timestamp) -> Result<(), StoreError> {
+        let again: Option<bool> = sqlx::query_scalar(
+            "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL,
+                    due_at = CASE WHEN wanted = $3 THEN $4 ELSE '-infinity' END
+             WHERE uid = $1 AND claimed_by = $2 RETURNING wanted <> $3",
+        )
+        .bind(claim.uid.0)
+        .bind(replica.0)
+        .bind(claim.wanted)
+        .bind(to_sql(next))
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query("release a claim"))?;
+        if again == Some(true) {
+            self.signals.send(Topic::Schedule);
+        }
+        Ok(())
+    }
+
+    /// Gives back what replicas claimed that are no more: the crash of one delays nothing for its lease's length.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn release_claims_of_dead_replicas(&self, alive_since: Timestamp) -> Result<u64, StoreError> {
+        let freed = sqlx::query(
+            "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL
+             WHERE claimed_by IS NOT NULL
+               AND claimed_by NOT IN (SELECT id FROM hub_replica WHERE last_seen >= $1)",
+        )
+        .bind(to_sql(alive_since))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("free the claims of dead replicas"))?
+        .rows_affected();
+        if freed > 0 {
+            self.signals.send(Topic::Schedule);
+        }
+        Ok(freed)
+    }
+
+    /// When the next look is due, if any is scheduled.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn next_due(&self, look: Look) -> Result<Option<Timestamp>, StoreError> {
+        let due: Option<::time::OffsetDateTime> = sqlx::query_scalar(
+            "SELECT min(GREATEST(due_at, to_timestamp(0))) FROM schedule WHERE kind = $1 AND claimed_until IS NULL",
+        )
+        .bind(look.as_str())
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::query("look up when something is due"))?;
+        due.map(|due| from_sql("read a due time", due)).transpose()
+    }
+
+    /// Says that this replica is alive.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn replica_seen(&self, replica: ReplicaId, now: Timestamp) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO hub_replica (id, started, last_seen) VALUES ($1, $2, $2)
+             ON CONFLICT (id) DO UPDATE SET last_seen = $2",
+        )
+        .bind(replica.0)
+        .bind(to_sql(now))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("record that this replica is alive"))?;
+        Ok(())
+    }
+
+    /// Says that this replica goes away: what it claimed is free, and its agents' sessions are over.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn replica_gone(&self, replica: ReplicaId) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM hub_replica WHERE id = $1")
+            .bind(replica.0)
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("record that this replica is gone"))?;
+        Ok(())
+    }
+
+    /// Forgets replicas that were last seen before `before`.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn forget_dead_replicas(&self, before: Timestamp) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM hub_replica WHERE last_seen < $1")
+            .bind(to_sql(before))
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("forget dead replicas"))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,46 @@
+//! This replica's heartbeat, and what is to be tidied up now and then.
+
+use std::time::Duration;
+
+use roadstead_hub_core::{Hub, UPKEEP_PERIOD};
+use roadstead_model::chain;
+use tokio::time::{Interval, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// Four missed heartbeats: others take over what it held.
+const DEAD_AFTER: Duration = Duration::from_secs(8);
+
+/// Says that this replica lives, and buries those that do not.
+pub(crate) async fn heartbeat(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(HEARTBEAT);
+    while next(&mut timer, &stop).await {
+        if let Err(error) = hub.bury_dead_replicas(DEAD_AFTER).await {
+            tracing::error!(error = chain(&error), "the hub's heartbeat could not be recorded");
+        }
+    }
+}
+
+/// Keeps tables small.
+pub(crate) async fn tidy(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(UPKEEP_PERIOD);
+    while next(&mut timer, &stop).await {
+        if let Err(error) = hub.tidy().await {
+            tracing::error!(error = chain(&error), "housekeeping failed");
+        }
+    }
+}
+
+fn timer(period: Duration) -> Interval {
+    let mut timer = tokio::time::interval(period);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    timer
+}
+
+/// Waits for the next tick; false once it is time to stop.
+async fn next(timer: &mut Interval, stop: &CancellationToken) -> bool {
+    tokio::select! {
+        _ = timer.tick() => true,
+        () = stop.cancelled() => false,
+    }
+}

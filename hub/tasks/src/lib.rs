@@ -1,0 +1,22 @@
+//! Background loops of the hub. Each takes no input, is idempotent, and runs on a timer and on a signal; so it does not
+//! matter which replica runs it, how often, or whether the last run was cut short.
+
+mod fetch;
+mod housekeeping;
+mod looks;
+
+use roadstead_hub_core::Hub;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// Starts all loops. They end, with what they have begun, once `stop` is cancelled.
+#[must_use]
+pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
+    let mut loops = JoinSet::new();
+    loops.spawn(looks::run(hub.clone(), stop.clone(), looks::Kustomizations));
+    loops.spawn(looks::run(hub.clone(), stop.clone(), looks::Namespaces));
+    loops.spawn(looks::run(hub.clone(), stop.clone(), fetch::Sources::new(stop.clone())));
+    loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));
+    loops.spawn(housekeeping::tidy(hub.clone(), stop.clone()));
+    loops
+}

@@ -1,0 +1,125 @@
+//! The loop behind all scheduled looks: claim what is due, look side by side, give back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_hub_core::{Claim, Hub, HubError, Look, Topic};
+use roadstead_model::{ResourceUid, chain};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+/// The timer under the signals.
+const LONGEST_NAP: Duration = Duration::from_secs(5);
+/// A database that is away is not asked in a hot loop.
+const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// A look that failed for a reason of the hub's own is taken again after this.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// One kind of look.
+pub(crate) trait Looker: Send + Sync + 'static {
+    /// Which.
+    const LOOK: Look;
+    /// How many at once.
+    const CONCURRENCY: usize;
+
+    /// Looks, and tells when to look again.
+    fn look(&self, hub: &Hub, uid: ResourceUid) -> impl Future<Output = Result<Timestamp, HubError>> + Send;
+}
+
+/// Looks at Kustomizations.
+pub(crate) struct Kustomizations;
+
+impl Looker for Kustomizations {
+    const LOOK: Look = Look::Kustomization;
+    const CONCURRENCY: usize = 8;
+
+    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.look_at_kustomization(uid).await
+    }
+}
+
+/// Empties namespaces that are being deleted.
+pub(crate) struct Namespaces;
+
+impl Looker for Namespaces {
+    const LOOK: Look = Look::Namespace;
+    const CONCURRENCY: usize = 2;
+
+    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.look_at_namespace(uid).await
+    }
+}
+
+/// Runs until `stop`; then waits for the looks that are under way.
+pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L) {
+    let looker = Arc::new(looker);
+    let slots = Arc::new(Semaphore::new(L::CONCURRENCY));
+    let mut signals = hub.signals().subscribe(Topic::Schedule);
+    let mut under_way = JoinSet::new();
+    while !stop.is_cancelled() {
+        signals.mark_unchanged();
+        while under_way.try_join_next().is_some() {}
+        let free = slots.available_permits();
+        let nap = match hub.claim_due(L::LOOK, free).await {
+            Ok(claims) => {
+                let full = free == 0 || claims.len() == free;
+                for claim in claims {
+                    let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+                    let (hub, looker) = (hub.clone(), Arc::clone(&looker));
+                    under_way.spawn(async move {
+                        look(&hub, looker.as_ref(), claim).await;
+                        drop(slot);
+                    });
+                }
+                if full {
+                    // More may be due than there were slots: go on as soon as one is free.
+                    tokio::select! {
+                        _ = slots.acquire() => {}
+                        () = stop.cancelled() => {}
+                    }
+                    continue;
+                }
+                until_due(&hub, L::LOOK).await
+            }
+            Err(error) => {
+                tracing::error!(look = ?L::LOOK, error = chain(&error), "due looks could not be claimed");
+                AFTER_ERROR
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(nap) => {}
+            _ = signals.changed() => {}
+            () = stop.cancelled() => {}
+        }
+    }
+    while under_way.join_next().await.is_some() {}
+}
+
+async fn until_due(hub: &Hub, look: Look) -> Duration {
+    match hub.next_due(look).await {
+        Ok(Some(due)) => {
+            Duration::try_from(due.duration_since(hub.now())).unwrap_or_default().min(LONGEST_NAP)
+        }
+        Ok(None) => LONGEST_NAP,
+        Err(error) => {
+            tracing::error!(?look, error = chain(&error), "the next look could not be looked up");
+            AFTER_ERROR
+        }
+    }
+}
+
+async fn look<L: Looker>(hub: &Hub, looker: &L, claim: Claim) {
+    let next = match looker.look(hub, claim.uid).await {
+        Ok(next) => next,
+        Err(error) => {
+            tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a look failed");
+            hub.now() + RETRY
+        }
+    };
+    if let Err(error) = hub.release_claim(claim, next).await {
+        // It is free again when its lease is over.
+        tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a claim was not given back");
+    }
+}

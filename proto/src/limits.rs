@@ -1,0 +1,73 @@
+//! How much of anything one side takes from the other. Both sides send within these and refuse what is beyond them.
+
+/// An encoded message, in bytes; for tonic's limits on decoding and encoding. [`MAX_OBJECTS`] change-set entries and as
+/// many inventory entries of a common size fit.
+pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Objects in one list: an inventory, a change set, the objects of a wait.
+pub const MAX_OBJECTS: usize = 20_000;
+
+/// Steps of one dispatch.
+pub const MAX_STEPS: usize = 64;
+
+/// Dispatch keys in a `Hello`.
+pub const MAX_RUNNING: usize = 20_000;
+
+/// Timings in one `Finished`.
+pub const MAX_TIMINGS: usize = 256;
+
+/// A build's uncompressed JSON, in bytes.
+pub const MAX_BUILD_BYTES: usize = 64 * 1024 * 1024;
+
+/// A build as it travels, gzip-compressed, in bytes.
+pub const MAX_BUILD_COMPRESSED_BYTES: usize = 16 * 1024 * 1024;
+
+/// The data of one `BuildChunk`, in bytes: small, so that a big build never holds up a heartbeat for long.
+pub const BUILD_CHUNK_BYTES: usize = 256 * 1024;
+
+/// Text for people (a failure's message, a refusal), in bytes. [`bounded`] cuts to it.
+pub const MAX_TEXT_BYTES: usize = 16 * 1024;
+
+/// A PEM document (a CSR, a certificate chain), in bytes.
+pub const MAX_PEM_BYTES: usize = 64 * 1024;
+
+/// An API group or a namespace is a DNS name; a kind and a version are DNS labels in length.
+pub const MAX_DNS_NAME_BYTES: usize = 253;
+
+/// See [`MAX_DNS_NAME_BYTES`].
+pub const MAX_DNS_LABEL_BYTES: usize = 63;
+
+/// An object's name, in bytes. Most kinds stop at 253; RBAC's take any path segment, and controllers derive long ones.
+pub const MAX_OBJECT_NAME_BYTES: usize = 512;
+
+/// `text` as the other side takes it: cut at a character's end to at most [`MAX_TEXT_BYTES`], and plain (a control
+/// character other than newline and tab becomes a space).
+#[must_use]
+pub fn bounded(text: &str) -> String {
+    const MARK: &str = "…";
+    let plain = |c: char| if c.is_control() && c != '\n' && c != '\t' { ' ' } else { c };
+    if text.len() <= MAX_TEXT_BYTES {
+        return text.chars().map(plain).collect();
+    }
+    let end = text.floor_char_boundary(MAX_TEXT_BYTES - MARK.len());
+    text[..end].chars().map(plain).chain(MARK.chars()).collect()
+}
+
+/// Whether `message` is within [`MAX_MESSAGE_BYTES`]: to be asked before sending, since the other side ends a session
+/// in which a larger one comes.
+#[must_use]
+pub fn fits(message: &impl prost::Message) -> bool {
+    message.encoded_len() <= MAX_MESSAGE_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_TEXT_BYTES, bounded};
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let text = bounded(&"é".repeat(MAX_TEXT_BYTES));
+        assert!(text.len() <= MAX_TEXT_BYTES && text.ends_with('…'));
+        assert_eq!(bounded("short\nand\rplain\u{7f}"), "short\nand plain ");
+    }
+}

@@ -1,0 +1,160 @@
+//! The real agent.
+
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+
+use crate::cluster::{TestCluster, TestNamespace};
+use crate::given::binary;
+use crate::hub::HubProcess;
+use crate::process::Process;
+use crate::proxy::Proxy;
+use crate::unique::unique;
+
+/// A running agent. As a [`Process`] it can be killed, ended and asked for its log; dropping it kills it.
+#[derive(Debug)]
+pub struct AgentProcess {
+    process: Process,
+    name: String,
+    folder: PathBuf,
+    join: PathBuf,
+    cluster: TestCluster,
+    /// `RUST_LOG`, where the test wants another than the agent's own.
+    level: Option<String>,
+    /// Where it keeps its identity: one for each test, since the clusters are shared.
+    namespace: TestNamespace,
+}
+
+impl AgentProcess {
+    /// Creates the Cluster `name` on the hub, gets a join token for it and starts an agent with that.
+    ///
+    /// # Errors
+    /// When the hub refuses.
+    pub async fn join(hub: &HubProcess, name: &str, cluster: &TestCluster) -> Result<Self> {
+        hub.kubectl().apply(&manifest(name)).await?;
+        let join = hub.folder().join(format!("{}.yaml", unique("join")));
+        std::fs::write(&join, Self::token(hub, name).await?).context("write the join manifest")?;
+        Self::start(hub, name, cluster, join)
+    }
+
+    /// The same, with its link through `link`.
+    ///
+    /// # Errors
+    /// When the hub refuses.
+    pub async fn join_through(
+        hub: &HubProcess,
+        name: &str,
+        cluster: &TestCluster,
+        link: &Proxy,
+    ) -> Result<Self> {
+        hub.kubectl().apply(&manifest(name)).await?;
+        let text = Self::token(hub, name).await?;
+        let mut secret: Value = serde_json::from_str(&text).context("a join manifest is JSON")?;
+        secret["data"]["link"] = STANDARD.encode(link.address()).into();
+        let join = hub.folder().join(format!("{}.json", unique("join")));
+        std::fs::write(&join, secret.to_string()).context("write the join manifest")?;
+        Self::start(hub, name, cluster, join)
+    }
+
+    /// Starts an agent with a join manifest that the test has made.
+    ///
+    /// # Errors
+    /// When it cannot be started; that it joins is not waited for.
+    pub fn start(hub: &HubProcess, name: &str, cluster: &TestCluster, join: PathBuf) -> Result<Self> {
+        Self::start_logging(hub, name, cluster, join, None)
+    }
+
+    /// The same with a `RUST_LOG` of its own.
+    ///
+    /// # Errors
+    /// When it cannot be started; that it joins is not waited for.
+    pub fn start_logging(
+        hub: &HubProcess,
+        name: &str,
+        cluster: &TestCluster,
+        join: PathBuf,
+        level: Option<&str>,
+    ) -> Result<Self> {
+        let (name, folder, cluster) = (name.to_owned(), hub.folder().to_owned(), cluster.clone());
+        let (namespace, level) = (cluster.later_namespace("agent"), level.map(str::to_owned));
+        let process = spawn(&name, &folder, &join, &cluster, namespace.name(), level.as_deref())?;
+        Ok(Self { process, name, folder, join, cluster, level, namespace })
+    }
+
+    /// The join manifest for a Cluster, by `roadstead cluster join`.
+    ///
+    /// # Errors
+    /// What the command prints, when the hub refuses.
+    pub async fn token(hub: &HubProcess, name: &str) -> Result<String> {
+        let mut command = tokio::process::Command::new(binary("roadstead")?);
+        command.args(["cluster", "join", name]).env("KUBECONFIG", hub.kubectl().kubeconfig());
+        let output = command.kill_on_drop(true).output().await.context("run roadstead cluster join")?;
+        if !output.status.success() {
+            bail!("roadstead cluster join {name}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        String::from_utf8(output.stdout).context("a join manifest is UTF-8")
+    }
+
+    /// Starts it again as it was, after it was killed or ended: it finds its identity in its cluster.
+    ///
+    /// # Errors
+    /// When it still runs, or cannot be started.
+    pub fn restart(&mut self) -> Result<()> {
+        if self.process.ended()?.is_none() {
+            bail!("the agent {} still runs", self.name);
+        }
+        let Self { name, folder, join, cluster, namespace, level, .. } = self;
+        self.process = spawn(name, folder, join, cluster, namespace.name(), level.as_deref())?;
+        Ok(())
+    }
+
+    /// The namespace in its cluster where it keeps its identity.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.namespace.name()
+    }
+}
+
+fn manifest(name: &str) -> String {
+    format!("apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {{name: {name}}}\n")
+}
+
+fn spawn(
+    name: &str,
+    folder: &std::path::Path,
+    join: &std::path::Path,
+    cluster: &TestCluster,
+    namespace: &str,
+    level: Option<&str>,
+) -> Result<Process> {
+    let mut command = Command::new(binary("roadstead-agent")?);
+    command
+        .arg("--join")
+        .arg(join)
+        .arg("--kubeconfig")
+        .arg(cluster.kubectl().kubeconfig())
+        .args(["--namespace", namespace]);
+    if let Some(level) = level {
+        command.env("RUST_LOG", level);
+    }
+    Process::start(&format!("agent {name}"), &mut command, &folder.join(format!("{namespace}.log")))
+}
+
+impl Deref for AgentProcess {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for AgentProcess {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}

@@ -1,0 +1,321 @@
+//! From push to applied, beside a bare loop of dry-run and write for the same objects at the same
+//! concurrency against the same apiserver in the same run; and the memory of hub and agent.
+//!
+//! It wants what `cargo xtask test` sets up (`ROADSTEAD_TEST_…`), with release builds in `ROADSTEAD_TEST_BIN_DIR`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::StreamExt as _;
+use roadstead_tests::gitserver::{Commit, GitServer, Options, Repository};
+use roadstead_tests::{AgentProcess, HubProcess, HubSetup, Kubectl, TestCluster, eventually};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Objects of each Kustomization.
+const OBJECTS: usize = 4;
+/// Side by side, as the agent's engine does: per dispatch, and in all.
+const PER_DISPATCH: usize = 8;
+const IN_ALL: usize = 32;
+const ROUNDS: usize = 5;
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    roadstead_tests::gitserver::install_crypto();
+    let setup = HubSetup::new("measure").await?;
+    let hub = HubProcess::start(&setup).await?;
+    let cluster = TestCluster::first()?;
+    let agent = AgentProcess::join(&hub, "edge", &cluster).await?;
+    hub.kubectl().run(&["wait", "cluster/edge", "--for=condition=ready", "--timeout=60s"]).await?;
+    println!("at start: hub {}, agent {}", memory(hub.id())?, memory(agent.id())?);
+    let server = GitServer::start(Options::default()).await?;
+    let hub_api = Api::of(hub.kubectl()).await?;
+    let cluster_api = Api::of(cluster.kubectl()).await?;
+    for count in [1, 50] {
+        measure(count, &hub_api, hub.kubectl(), &cluster_api, &cluster, &server).await?;
+        println!("after {count}: hub {}, agent {}", memory(hub.id())?, memory(agent.id())?);
+    }
+    Ok(())
+}
+
+async fn measure(
+    count: usize,
+    hub: &Api,
+    kubectl: &Kubectl,
+    cluster: &Api,
+    target: &TestCluster,
+    server: &GitServer,
+) -> Result<()> {
+    let namespace = target.namespace("measure").await?;
+    let name = format!("measure-{count}");
+    let repository = server.add_repository(&name)?;
+    let mut writer = Writer { repository, namespace: namespace.name().to_owned(), count };
+    writer.commit("seed", "0")?;
+    kubectl.apply(&sources(&name, count, server)).await?;
+    for index in 0..count {
+        let object = format!("kustomization/{name}-{index}");
+        kubectl.run(&["wait", &object, "--for=condition=ready", "--timeout=120s"]).await?;
+    }
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        // In turns, so that both meet the same machine. Each commit drops the last round's objects for new ones.
+        let prefix = format!("r{round}");
+        let watch = cluster.count(&writer.namespace, &prefix, count * OBJECTS);
+        writer.commit(&prefix, "1")?;
+        let begin = Instant::now();
+        hub.annotate(&name).await?;
+        tokio::time::timeout(PATIENCE, watch).await.context("objects did not come")??;
+        ours.push(begin.elapsed());
+        settle(hub, &name, count).await?;
+        bare.push(cluster.bare_loop(&writer.namespace, &format!("b{round}"), count).await?);
+    }
+    let (ours, bare) = (Figures::of(ours), Figures::of(bare));
+    println!(
+        "{count} Kustomizations of {OBJECTS} objects: push to applied {ours}; bare loop {bare}; ratio {:.2} (medians)",
+        ours.median.as_secs_f64() / bare.median.as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Writes commits in which every Kustomization has `OBJECTS` ConfigMaps whose names begin with a prefix.
+struct Writer {
+    repository: Repository,
+    namespace: String,
+    count: usize,
+}
+
+impl Writer {
+    fn commit(&mut self, prefix: &str, value: &str) -> Result<()> {
+        let mut commit = Commit::new();
+        for index in 0..self.count {
+            let objects: Vec<String> = (0..OBJECTS)
+                .map(|object| {
+                    manifest(&self.namespace, &format!("{prefix}-{index}-{object}"), value).to_string()
+                })
+                .collect();
+            commit = commit.file(&format!("k{index}/objects.yaml"), objects.join("\n---\n"));
+        }
+        self.repository.commit("main", prefix, &commit)?;
+        Ok(())
+    }
+}
+
+fn manifest(namespace: &str, name: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": namespace },
+        "data": { "value": value, "text": "some settings that an application reads at its start" },
+    })
+}
+
+fn sources(name: &str, count: usize, server: &GitServer) -> String {
+    let ca = STANDARD.encode(server.ca_pem().unwrap_or_default());
+    let mut all = vec![
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "default"},
+               "data": {"ca.crt": ca}})
+        .to_string(),
+        json!({"apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+               "metadata": {"name": name, "namespace": "default"},
+               "spec": {"url": server.url(name), "interval": "10m", "ref": {"branch": "main"},
+                        "secretRef": {"name": name}}})
+        .to_string(),
+    ];
+    all.extend((0..count).map(|index| {
+        json!({"apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+               "metadata": {"name": format!("{name}-{index}"), "namespace": "default"},
+               "spec": {"interval": "10m", "path": format!("./k{index}"), "prune": true,
+                        "clusterRef": {"name": "edge"},
+                        "sourceRef": {"kind": "GitRepository", "name": name}}})
+        .to_string()
+    }));
+    all.join("\n---\n")
+}
+
+/// Waits until every Kustomization has recorded the source's revision, so that rounds do not overlap.
+async fn settle(hub: &Api, name: &str, count: usize) -> Result<()> {
+    eventually("all Kustomizations have applied the revision", PATIENCE, || async {
+        let source = hub.get(&format!("{SOURCES}/{name}")).await?;
+        let revision = &source["status"]["artifact"]["revision"];
+        let list = hub.get("/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/default/kustomizations").await?;
+        let items = list["items"].as_array().cloned().unwrap_or_default();
+        let applied = items
+            .iter()
+            .filter(|item| item["spec"]["sourceRef"]["name"] == name)
+            .filter(|item| &item["status"]["lastAppliedRevision"] == revision)
+            .count();
+        if applied == count { Ok(()) } else { bail!("{applied} of {count}") }
+    })
+    .await
+}
+
+const SOURCES: &str = "/apis/source.toolkit.fluxcd.io/v1/namespaces/default/gitrepositories";
+
+/// An apiserver (or hub) by plain HTTP.
+#[derive(Clone)]
+struct Api {
+    http: reqwest::Client,
+    server: String,
+    token: Option<String>,
+}
+
+impl Api {
+    async fn of(kubectl: &Kubectl) -> Result<Self> {
+        let text = kubectl.run(&["config", "view", "--raw", "--minify", "-o", "json"]).await?;
+        let config: Value = serde_json::from_str(&text).context("read a kubeconfig")?;
+        let (cluster, user) = (&config["clusters"][0]["cluster"], &config["users"][0]["user"]);
+        let decoded = |value: &Value| value.as_str().map(|text| STANDARD.decode(text)).transpose();
+        let ca = decoded(&cluster["certificate-authority-data"])?.context("the kubeconfig has a CA")?;
+        let mut http = reqwest::Client::builder().tls_certs_only([reqwest::Certificate::from_pem(&ca)?]);
+        let certificate = decoded(&user["client-certificate-data"])?;
+        let key = decoded(&user["client-key-data"])?;
+        if let (Some(mut pem), Some(key)) = (certificate, key) {
+            pem.extend(key);
+            http = http.identity(reqwest::Identity::from_pem(&pem)?);
+        }
+        Ok(Self {
+            http: http.build().context("set up HTTPS")?,
+            server: cluster["server"].as_str().context("the kubeconfig has a server")?.to_owned(),
+            token: user["token"].as_str().map(str::to_owned),
+        })
+    }
+
+    fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.server));
+        match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    async fn get(&self, path: &str) -> Result<Value> {
+        let answer = self.request(reqwest::Method::GET, path).send().await?.error_for_status()?;
+        Ok(answer.json().await?)
+    }
+
+    async fn annotate(&self, name: &str) -> Result<()> {
+        let at = format!("{:?}", std::time::SystemTime::now());
+        let patch = json!({"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": at}}});
+        self.request(reqwest::Method::PATCH, &format!("{SOURCES}/{name}"))
+            .header("content-type", "application/merge-patch+json")
+            .body(patch.to_string())
+            .send()
+            .await?
+            .error_for_status()?;
+        Ok(())
+    }
+
+    async fn apply(&self, object: &Value, dry_run: bool) -> Result<()> {
+        let (namespace, name) = (&object["metadata"]["namespace"], &object["metadata"]["name"]);
+        let path = format!(
+            "/api/v1/namespaces/{}/configmaps/{}?fieldManager=bare&force=true{}",
+            namespace.as_str().unwrap_or_default(),
+            name.as_str().unwrap_or_default(),
+            if dry_run { "&dryRun=All" } else { "" }
+        );
+        self.request(reqwest::Method::PATCH, &path)
+            .header("content-type", "application/apply-patch+yaml")
+            .body(object.to_string())
+            .send()
+            .await?
+            .error_for_status()?;
+        Ok(())
+    }
+
+    /// Dry-run and write of as many objects, and nothing else: nobody could be faster with these requests.
+    async fn bare_loop(&self, namespace: &str, prefix: &str, count: usize) -> Result<Duration> {
+        let slots = Arc::new(Semaphore::new((count * PER_DISPATCH).min(IN_ALL)));
+        let mut objects = JoinSet::new();
+        let begin = Instant::now();
+        for index in 0..count * OBJECTS {
+            let (api, slots) = (self.clone(), Arc::clone(&slots));
+            let object = manifest(namespace, &format!("{prefix}-{index}"), "1");
+            objects.spawn(async move {
+                let _slot = slots.acquire_owned().await?;
+                api.apply(&object, true).await?;
+                api.apply(&object, false).await
+            });
+        }
+        while let Some(applied) = objects.join_next().await {
+            applied??;
+        }
+        Ok(begin.elapsed())
+    }
+
+    /// Resolves once `wanted` ConfigMaps whose names begin with `prefix` were seen.
+    fn count(
+        &self,
+        namespace: &str,
+        prefix: &str,
+        wanted: usize,
+    ) -> impl Future<Output = Result<()>> + use<> {
+        let request = self.request(
+            reqwest::Method::GET,
+            &format!("/api/v1/namespaces/{namespace}/configmaps?watch=true&timeoutSeconds=300"),
+        );
+        let prefix = format!("{prefix}-");
+        // Begun at once: the watch is open before what it is to see begins.
+        let task = tokio::spawn(async move {
+            let mut lines = request.send().await?.error_for_status()?.bytes_stream();
+            let (mut buffer, mut seen) = (Vec::new(), HashSet::new());
+            while let Some(chunk) = lines.next().await {
+                buffer.extend_from_slice(&chunk?);
+                while let Some(end) = buffer.iter().position(|byte| *byte == b'\n') {
+                    let line: Vec<u8> = buffer.drain(..=end).collect();
+                    let event: Value = serde_json::from_slice(&line)?;
+                    let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
+                    if event["type"] != "DELETED" && name.starts_with(&prefix) {
+                        seen.insert(name.to_owned());
+                    }
+                }
+                if seen.len() >= wanted {
+                    return Ok(());
+                }
+            }
+            bail!("the watch ended with {} of {wanted}", seen.len())
+        });
+        async move { task.await? }
+    }
+}
+
+struct Figures {
+    best: Duration,
+    median: Duration,
+    worst: Duration,
+}
+
+impl Figures {
+    fn of(mut all: Vec<Duration>) -> Self {
+        all.sort_unstable();
+        Self { best: all[0], median: all[all.len() / 2], worst: all[all.len() - 1] }
+    }
+}
+
+impl std::fmt::Display for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let millis = |time: Duration| time.as_millis();
+        write!(
+            f,
+            "{} ms (best {}, worst {} of {ROUNDS})",
+            millis(self.median),
+            millis(self.best),
+            millis(self.worst)
+        )
+    }
+}
+
+/// `VmRSS` and `VmHWM` of a process.
+fn memory(pid: u32) -> Result<String> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).context("read a process's status")?;
+    let field = |name: &str| {
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.split_whitespace().nth(1).and_then(|text| text.parse::<f64>().ok()).unwrap_or_default() / 1024.0
+    };
+    Ok(format!("VmRSS {:.1} MiB, VmHWM {:.1} MiB", field("VmRSS:"), field("VmHWM:")))
+}

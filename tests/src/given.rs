@@ -1,0 +1,37 @@
+//! What the test run gives to every test.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+
+/// A variable that `cargo xtask test` sets. A test without it fails: one that is left out silently proves nothing.
+pub(crate) fn variable(name: &str) -> Result<String> {
+    std::env::var(name).with_context(|| {
+        format!("{name} is not set: run the tests by `cargo xtask test -- -p roadstead-tests`")
+    })
+}
+
+/// The built program `name`.
+///
+/// # Errors
+/// When the run says no folder, or the program is not in it.
+pub fn binary(name: &str) -> Result<PathBuf> {
+    let path = PathBuf::from(variable("ROADSTEAD_TEST_BIN_DIR")?).join(name);
+    if !path.is_file() {
+        bail!("{} is not built", path.display());
+    }
+    Ok(path)
+}
+
+/// A temporary folder that the user of a private Postgres can pass through, also when root runs the tests.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn folder() -> Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix("roadstead-test-").tempdir().context("make a folder")?;
+    let mode = std::fs::Permissions::from_mode(0o711);
+    std::fs::set_permissions(folder.path(), mode).context("set a folder's mode")?;
+    Ok(folder)
+}

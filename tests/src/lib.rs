@@ -1,0 +1,48 @@
+//! The kit of the end-to-end tests, which are in `tests/tests`. Everything is real: the built programs, Postgres, two
+//! clusters, kubectl, Git.
+//!
+//! `cargo xtask test` sets up what is shared and says where it is in `ROADSTEAD_TEST_…` variables; without them a test
+//! fails and says so. What a test changes is its own: a database, a folder, ports, and namespaces with fresh names.
+//!
+//! ```no_run
+//! # async fn test() -> anyhow::Result<()> {
+//! use std::time::Duration;
+//! use roadstead_tests::{AgentProcess, HubProcess, HubSetup, TestCluster, eventually};
+//!
+//! let setup = HubSetup::new("my-test").await?;
+//! let mut hub = HubProcess::start(&setup).await?;
+//! let cluster = TestCluster::first()?;
+//! let agent = AgentProcess::join(&hub, "edge", &cluster).await?;
+//! hub.kill9().await?;
+//! let hub = HubProcess::start(&setup).await?;
+//! eventually("the agent is back", Duration::from_secs(30), || async {
+//!     hub.kubectl().run(&["wait", "cluster/edge", "--for=condition=Ready", "--timeout=1s"]).await
+//! })
+//! .await?;
+//! # Ok(()) }
+//! ```
+
+mod agent;
+mod cluster;
+mod database;
+mod fleet;
+mod given;
+mod hub;
+mod kubectl;
+mod process;
+mod proxy;
+mod unique;
+mod wait;
+
+pub use agent::AgentProcess;
+pub use cluster::{TestCluster, TestNamespace};
+pub use database::TestDatabase;
+pub use fleet::{Fleet, PATIENCE, config_map, git_repository, kustomization, lasting_git};
+pub use given::{binary, folder};
+pub use hub::{HubProcess, HubSetup};
+pub use kubectl::Kubectl;
+pub use process::Process;
+pub use proxy::Proxy;
+pub use roadstead_test_gitserver as gitserver;
+pub use unique::{free_port, unique};
+pub use wait::eventually;

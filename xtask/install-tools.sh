@@ -1,0 +1,60 @@
+#!/bin/sh
+# Makes sure that a machine has what the other commands need, before there is a cargo that could run them.
+#
+# As root on Debian and its like it installs what is missing. Elsewhere it says which command does, and fails. Rust and Go
+# come by their own installers, in the versions named below: distributions carry older ones.
+set -eu
+
+rust_wanted=1.95
+go_wanted=1.26
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# Whether version $1 is at least $2.
+at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
+
+have_postgres() {
+	[ -n "${ROADSTEAD_POSTGRES_BIN:-}" ] || have pg_config || have postgres ||
+		ls /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres >/dev/null 2>&1
+}
+
+packages=
+need() { packages="$packages $1"; }
+have cc || need gcc
+# The C library's headers: gcc alone does not bring them.
+[ -e /usr/include/stdio.h ] || [ "$(uname -s)" != Linux ] || need libc6-dev
+have git || need git
+have gpg || need gnupg
+have flock || need util-linux
+have_postgres || need postgresql
+have psql || need postgresql-client
+
+if [ -n "$packages" ]; then
+	if [ "$(id -u)" -eq 0 ] && have apt-get; then
+		echo "installing:$packages" >&2
+		log=$(mktemp)
+		trap 'rm -f "$log"' EXIT
+		# shellcheck disable=SC2086 # a list of words
+		if ! { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages; } \
+			>"$log" 2>&1 </dev/null; then
+			tail -n 30 "$log" >&2
+			exit 1
+		fi
+	else
+		echo "Missing programs. On Debian and Ubuntu these packages bring them:" >&2
+		echo "    sudo apt-get update && sudo apt-get install$packages" >&2
+		echo "On Fedora: gcc glibc-devel git gnupg2 util-linux postgresql-server postgresql" >&2
+		exit 1
+	fi
+fi
+
+if ! have cargo || ! at_least "$(cargo --version | cut -d' ' -f2)" "$rust_wanted"; then
+	echo "Rust $rust_wanted or newer is needed: rustup installs it, and 'rustup update stable' renews an old one." >&2
+	exit 1
+fi
+
+if ! have go || ! at_least "$(go env GOVERSION | sed 's/^go//')" "$go_wanted"; then
+	echo "Go $go_wanted or newer is needed, to build Kubernetes for tests and demo: unpack Go's own archive, and" >&2
+	echo "put its bin folder into PATH." >&2
+	exit 1
+fi

@@ -1,0 +1,26 @@
+//! Where things that take long to make are kept between runs (`$ROADSTEAD_CACHE`, by default `~/.cache/roadstead`),
+//! and where cargo is.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// A folder in the cache, which is made.
+pub(crate) fn folder(name: &str) -> Result<PathBuf> {
+    let cache = match std::env::var_os("ROADSTEAD_CACHE").filter(|value| !value.is_empty()) {
+        Some(cache) => PathBuf::from(cache),
+        None => PathBuf::from(
+            std::env::var_os("HOME").context("neither ROADSTEAD_CACHE nor HOME says where to keep things")?,
+        )
+        .join(".cache/roadstead"),
+    };
+    let folder = std::path::absolute(cache).context("resolve the cache folder")?.join(name);
+    std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// The cargo that runs this task, or the one in PATH.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}

@@ -1,0 +1,75 @@
+//! The workspace's own chores: what `make` and CI call. `cargo xtask help` lists them.
+
+mod cache;
+mod demo;
+mod deny;
+mod devcluster;
+mod generate;
+mod process;
+mod rooms;
+mod test;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use process::Runner;
+
+#[derive(Parser)]
+#[command(about = "Chores of the Roadstead workspace")]
+struct Args {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Make the files that are generated and checked in
+    Generate {
+        /// Compare with what is checked in, and write nothing there
+        #[arg(long)]
+        check: bool,
+    },
+    /// Check which room imports which
+    Rooms,
+    /// Check licences, sources and doubled versions of all dependencies
+    Deny,
+    /// Start a Postgres and two clusters, run every test, and take all of it down again
+    Test {
+        /// Leave out the tests of tests/devcluster, which are Go's
+        #[arg(long)]
+        no_go: bool,
+        /// Passed on to `cargo test` in place of `--workspace`: `-p NAME`, or `-- FILTER`
+        #[arg(last = true)]
+        cargo_args: Vec<String>,
+    },
+    /// Start the demo: two clusters, hub, agents, a Git server, a webapp; then push a change and show it arrive
+    Demo,
+    /// End everything that the demo started and remove its state
+    CleanDemo,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let root = root.parent().context("xtask lies in the workspace's folder")?;
+    match Args::parse().chore {
+        Chore::Generate { check } => generate::run(root, check),
+        Chore::Rooms => rooms::run(root),
+        Chore::Deny => deny::run(root, &Runner::new()?),
+        Chore::Test { no_go, cargo_args } => test::run(root, &Runner::new()?, !no_go, &cargo_args),
+        Chore::Demo => demo::up(root, &Runner::new()?),
+        Chore::CleanDemo => demo::clean(root, &Runner::new()?),
+    }
+}
