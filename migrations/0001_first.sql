@@ -196,6 +196,8 @@ CREATE TABLE reconciliation (
     generation    bigint      NOT NULL,
     build_digest  bytea,
     revision      text,
+    -- The same revision may have another artifact, where the source's spec.ignore changed.
+    artifact_digest bytea,
     -- The value of the reconcile annotation that it answers.
     request       text,
     deletes       boolean     NOT NULL,

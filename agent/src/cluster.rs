@@ -17,6 +17,13 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     #[must_use]
     fn acting_as(&self, account: Option<&ServiceAccount>) -> Self;
 
+    /// Whether the service account is there, as far as this identity can tell.
+    fn has_account(
+        &self,
+        account: &ServiceAccount,
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Result<bool, Error>> + Send;
+
     /// See [`Engine::prepare`].
     fn prepare(
         &self,
@@ -54,6 +61,17 @@ impl Cluster for Engine {
     fn acting_as(&self, account: Option<&ServiceAccount>) -> Self {
         let Some(ServiceAccount { namespace, name }) = account else { return self.clone() };
         self.impersonate(roadstead_apply::ServiceAccount { namespace: namespace.clone(), name: name.clone() })
+    }
+
+    async fn has_account(&self, account: &ServiceAccount, run: &mut Run<'_>) -> Result<bool, Error> {
+        let reference = ObjectRef {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "ServiceAccount".to_owned(),
+            namespace: account.namespace.clone(),
+            name: account.name.clone(),
+        };
+        Ok(self.get(&reference, run).await?.is_some())
     }
 
     async fn prepare(&self, desired: Desired, run: &mut Run<'_>) -> Result<Prepared, Error> {

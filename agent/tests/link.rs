@@ -54,6 +54,10 @@ impl Cluster for Fake {
         self.clone()
     }
 
+    async fn has_account(&self, _account: &ServiceAccount, _run: &mut Run<'_>) -> Result<bool, Error> {
+        Ok(true)
+    }
+
     async fn prepare(&self, _desired: Desired, _run: &mut Run<'_>) -> Result<(), Error> {
         Ok(())
     }

@@ -505,18 +505,30 @@ async fn rights_are_the_service_accounts_and_objects_have_one_owner() -> Result<
          kind: Role, name: reconciler}}\nsubjects: [{{kind: ServiceAccount, name: reconciler, namespace: {ns}}}]\n"
     );
     fleet.cluster.kubectl().apply(&rights).await?;
-    fleet
-        .apply(&format!(
-            "apiVersion: kustomize.toolkit.fluxcd.io/v1alpha1\nkind: Kustomization\nmetadata: {{name: mine}}\nspec:\n  \
+    let with_rights = |name: &str| {
+        format!(
+            "apiVersion: kustomize.toolkit.fluxcd.io/v1alpha1\nkind: Kustomization\nmetadata: {{name: {name}}}\nspec:\n  \
              interval: 5m\n  path: ./mine/\n  prune: true\n  sourceRef: {{kind: GitRepository, name: app}}\n  clusterRef: \
              {{name: edge}}\n  serviceAccount: {{name: reconciler, namespace: {ns}}}\n"
-        ))
-        .await?;
+        )
+    };
+    fleet.apply(&with_rights("mine")).await?;
     fleet.ready("kustomization/mine").await?;
     ensure!(fleet.cluster.word(ns, "mine").await?.is_some(), "it is Ready and not applied");
     // It may prune by its rights, too.
     fleet.run(&["delete", "kustomization/mine", "--timeout=60s"]).await?;
     ensure!(fleet.cluster.word(ns, "mine").await?.is_none(), "its objects stay");
+    // Without the account nothing can be deleted on its behalf; that is told, and nobody waits for it.
+    fleet.apply(&with_rights("bereft")).await?;
+    fleet.ready("kustomization/bereft").await?;
+    fleet.cluster.kubectl().run(&["delete", "serviceaccount/reconciler", "-n", ns]).await?;
+    fleet.run(&["delete", "kustomization/bereft", "--timeout=60s"]).await?;
+    ensure!(fleet.cluster.word(ns, "mine").await?.is_some(), "who deleted it, and with what rights?");
+    let told = fleet.log_lines("controllers.Kustomization").iter().any(|line| {
+        line["kustomization"] == "apps/bereft"
+            && line["error"].as_str().is_some_and(|error| error.contains(&format!("{ns}/reconciler")))
+    });
+    ensure!(told, "no error tells that the account is missing");
 
     fleet.apply(&kustomization("first", "app", "shared", &[])).await?;
     fleet.ready("kustomization/first").await?;

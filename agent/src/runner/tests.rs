@@ -57,6 +57,10 @@ impl Cluster for Fake {
         self.clone()
     }
 
+    async fn has_account(&self, account: &ServiceAccount, _run: &mut Run<'_>) -> Result<bool, Error> {
+        Ok(account.name != "missing")
+    }
+
     async fn prepare(&self, desired: Desired, _run: &mut Run<'_>) -> Result<Self::Ready, Error> {
         self.note(format!("prepare {}", desired.manifests.len()));
         Ok(vec![config_map("a")])
@@ -299,4 +303,19 @@ async fn the_service_account_is_acted_as() {
     runner.dispatch(with_account).expect("taken");
     assert_eq!(to_the_end(&runner).await.failure, None);
     assert_eq!(fake.log()[0], "as dev/deployer");
+}
+
+#[tokio::test]
+async fn nothing_is_deleted_for_an_account_that_is_gone_and_nothing_stays_owned() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    let account = ServiceAccount { namespace: "dev".to_owned(), name: "missing".to_owned() };
+    let with_account = Dispatch { service_account: Some(account), steps: vec![Step::Delete], ..dispatch(1) };
+    runner.dispatch(with_account).expect("taken");
+    let finished = to_the_end(&runner).await;
+    let failure = finished.failure.expect("a failure");
+    assert_eq!(failure.stage, Stage::Prune);
+    assert!(failure.message.contains("dev/missing"), "{}", failure.message);
+    assert_eq!(finished.inventory, []);
+    assert_eq!(fake.log(), ["as dev/missing"]);
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
 use roadstead_model::{Action, ChangeSet, DispatchKey, GoDuration, ObjectRef, Stage, StageTiming};
-use roadstead_proto::{Dispatch, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, Step};
+use roadstead_proto::{
+    Dispatch, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, ServiceAccount, Step,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -193,8 +195,33 @@ impl<C: Cluster> Work<'_, C> {
         self.remove(on, &keep, record).await
     }
 
+    /// Deletes everything. As in Flux, nothing is deleted on behalf of an account that is gone, and nothing waits for
+    /// it either: what it would have deleted stays, and is owned by nobody from then on.
     async fn delete(&self, on: &On<'_, C>, record: &mut Record) -> Result<(), Box<Failure>> {
+        if let Some(account) = &on.dispatch.service_account
+            && !self.has_account(on, account).await?
+        {
+            let left = std::mem::take(&mut record.inventory).len();
+            return Err(failed(
+                Stage::Prune,
+                format!(
+                    "serviceaccount {}/{}, on whose behalf objects are deleted, does not exist on the cluster: \
+                     {left} objects stay there and are not owned any more",
+                    account.namespace, account.name
+                ),
+            ));
+        }
         self.remove(on, &[], record).await
+    }
+
+    async fn has_account(&self, on: &On<'_, C>, account: &ServiceAccount) -> Result<bool, Box<Failure>> {
+        let mut ignore = |_| ();
+        let mut run = Run::new(Instant::now() + on.dispatch.timeout, on.cancel.clone(), &mut ignore);
+        // The agent's own identity asks: the account could not say that it is missing.
+        self.cluster
+            .has_account(account, &mut run)
+            .await
+            .map_err(|error| Box::new(Failure { stage: Stage::Prune, ..*failure(&error) }))
     }
 
     /// Deletes what stands in the inventory and not in `keep`.

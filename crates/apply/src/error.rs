@@ -27,6 +27,8 @@ pub enum Error {
     /// Objects that are not healthy.
     #[error("{}", Sick(unhealthy, *total, *timed_out))]
     NotHealthy {
+        /// What they were waited for: the end, or definitions that the next objects need while applying.
+        stage: Stage,
         /// The first [`MAX_NAMED`] of them, failed ones first.
         unhealthy: Vec<Unhealthy>,
         /// How many there are.
@@ -60,10 +62,10 @@ impl Error {
             {
                 Stage::Apply
             }
-            Self::Objects { stage, .. } | Self::Cancelled { stage } | Self::DeadlineExceeded { stage } => {
-                *stage
-            }
-            Self::NotHealthy { .. } => Stage::Wait,
+            Self::Objects { stage, .. }
+            | Self::NotHealthy { stage, .. }
+            | Self::Cancelled { stage }
+            | Self::DeadlineExceeded { stage } => *stage,
         }
     }
 

@@ -186,7 +186,14 @@ async fn wait_usable(engine: &Engine, stage: &[Arc<Planned>], run: &mut Run<'_>)
     for (_, group) in crds.iter().filter_map(|crd| crd.name.split_once('.')) {
         engine.discovery.forget(group);
     }
-    waited.error.map_or(Ok(()), Err)
+    match waited.error {
+        None => Ok(()),
+        // Not the health that people asked for: without these, the rest cannot be applied.
+        Some(Error::NotHealthy { unhealthy, total, timed_out, .. }) => {
+            Err(Error::NotHealthy { stage: Stage::Apply, unhealthy, total, timed_out })
+        }
+        Some(other) => Err(other),
+    }
 }
 
 /// The PATCH that applies an object.

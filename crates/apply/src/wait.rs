@@ -160,5 +160,5 @@ fn unhealthy(seen: &BTreeMap<ObjectRef, Seen>, timed_out: bool) -> Error {
     let named = open.into_iter().take(MAX_NAMED);
     let unhealthy =
         named.map(|(object, seen)| Unhealthy { object: object.clone(), health: seen.health.clone() });
-    Error::NotHealthy { unhealthy: unhealthy.collect(), total, timed_out }
+    Error::NotHealthy { stage: Stage::Wait, unhealthy: unhealthy.collect(), total, timed_out }
 }

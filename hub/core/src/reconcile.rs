@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
 use roadstead_hub_plan::{Decision, Situation, decide};
-use roadstead_hub_store::{DispatchPlan, DispatchStep, Look, NewReconciliation, Outcome, Stored, Topic, Tx};
+use roadstead_hub_store::{Aim, DispatchPlan, DispatchStep, Look, Outcome, Stored, Topic, Tx};
 use roadstead_model::{ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
 
 use crate::conditions::{self, READY, SUSPENDED};
@@ -192,7 +192,7 @@ impl Hub {
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
         let Some(open) = self.store.newest_reconciliation(look.situation.uid).await? else { return Ok(now) };
-        let Some(cluster) = open.cluster else { return Ok(now) };
+        let Some(cluster) = open.aim.cluster else { return Ok(now) };
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
         let reason = Reason::ReconciliationFailed;
@@ -303,12 +303,13 @@ impl SeenKustomization {
         build: Option<Digest>,
         deletes: bool,
         started: Timestamp,
-    ) -> NewReconciliation {
-        NewReconciliation {
+    ) -> Aim {
+        Aim {
             kustomization: self.situation.uid,
             cluster: target.map(|target| target.cluster),
             generation: Generation(self.stored.generation),
             revision: target.map(|target| target.revision.clone()),
+            artifact: target.map(|target| target.artifact),
             build,
             request: self.situation.request.clone(),
             deletes,

@@ -289,7 +289,7 @@ impl Hub {
         put(&mut tx, &stored).await?;
         triggers::on_change(&mut tx, None, Some(&stored)).await?;
         tx.audit(&who.username, "create", stored.kind, &stored.namespace, &stored.name).await?;
-        self.finish(tx, &mut stored, options.dry_run).await?;
+        finish(tx, &mut stored, options.dry_run).await?;
         Ok(Written { object: objects::show(&stored, address.version), warnings })
     }
 
@@ -337,7 +337,7 @@ impl Hub {
         let before = tx.get(address.kind, &address.namespace, &address.name).await?;
         let before = before.ok_or_else(|| address.not_found())?;
         let incoming = make(objects::show(&before, address.version))?;
-        let mut after = objects::replace(
+        let after = objects::replace(
             &before,
             address.version,
             options.part,
@@ -345,15 +345,8 @@ impl Hub {
             options.field_validation,
             &mut warnings,
         )?;
-        if is_finished(&after) {
-            tx.remove(after.uid).await?;
-            triggers::on_change(&mut tx, Some(&before), None).await?;
-        } else {
-            put(&mut tx, &after).await?;
-            triggers::on_change(&mut tx, Some(&before), Some(&after)).await?;
-        }
-        tx.audit(&who.username, verb, after.kind, &after.namespace, &after.name).await?;
-        self.finish(tx, &mut after, options.dry_run).await?;
+        let fate = if is_finished(&after) { Fate::Gone(after) } else { Fate::Stays(after) };
+        let after = write(tx, who, verb, &before, fate, options.dry_run).await?;
         Ok(Written { object: objects::show(&after, address.version), warnings })
     }
 
@@ -380,16 +373,13 @@ impl Hub {
         }
         let mut after = before.clone();
         let waits = before.finalizers().next().is_some() || before.kind == KindId::Namespace;
-        if waits {
+        let fate = if waits {
             mark_deleted(&mut after, self.now());
-            put(&mut tx, &after).await?;
-            triggers::on_change(&mut tx, Some(&before), Some(&after)).await?;
+            Fate::Stays(after)
         } else {
-            tx.remove(before.uid).await?;
-            triggers::on_change(&mut tx, Some(&before), None).await?;
-        }
-        tx.audit(&who.username, "delete", before.kind, &before.namespace, &before.name).await?;
-        self.finish(tx, &mut after, options.dry_run).await?;
+            Fate::Gone(after)
+        };
+        let after = write(tx, who, "delete", &before, fate, options.dry_run).await?;
         let shown = objects::show(&after, address.version);
         Ok(if waits { Deleted::Going(shown) } else { Deleted::Gone(shown) })
     }
@@ -419,14 +409,6 @@ impl Hub {
             }
         }
         Ok(ObjectList { items, resource_version: page.version, next: None })
-    }
-
-    async fn finish(&self, tx: Tx, stored: &mut Stored, dry_run: bool) -> Result<(), HubError> {
-        // Dropping it undoes it.
-        if !dry_run {
-            tx.commit().await?.stamp(stored);
-        }
-        Ok(())
     }
 
     /// A step of a namespace's deletion: deletes what is in it, and then itself. Returns when to look again.
@@ -473,6 +455,48 @@ impl Hub {
         }
         Ok(later(2))
     }
+}
+
+/// What becomes of an object.
+enum Fate {
+    /// It is there, as this.
+    Stays(Stored),
+    /// It is no more; this is how it was last.
+    Gone(Stored),
+}
+
+/// Writes what became of an object, and all that follows from it. Returns the object with its new version.
+async fn write(
+    mut tx: Tx,
+    who: &Identity,
+    verb: &str,
+    before: &Stored,
+    fate: Fate,
+    dry_run: bool,
+) -> Result<Stored, HubError> {
+    let mut after = match fate {
+        Fate::Stays(after) => {
+            put(&mut tx, &after).await?;
+            triggers::on_change(&mut tx, Some(before), Some(&after)).await?;
+            after
+        }
+        Fate::Gone(last) => {
+            tx.remove(before.uid).await?;
+            triggers::on_change(&mut tx, Some(before), None).await?;
+            last
+        }
+    };
+    tx.audit(&who.username, verb, before.kind, &before.namespace, &before.name).await?;
+    finish(tx, &mut after, dry_run).await?;
+    Ok(after)
+}
+
+async fn finish(tx: Tx, stored: &mut Stored, dry_run: bool) -> Result<(), HubError> {
+    // Dropping it undoes it.
+    if !dry_run {
+        tx.commit().await?.stamp(stored);
+    }
+    Ok(())
 }
 
 struct Page {

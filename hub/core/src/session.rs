@@ -278,13 +278,14 @@ impl Hub {
             return Ok(());
         }
         let now = self.now();
-        let Some(attempt) = self.store.reconciliation(key.kustomization, key.attempt).await? else {
+        let Some(begun) = self.store.reconciliation(key.kustomization, key.attempt).await? else {
             return Ok(());
         };
+        let aim = begun.aim;
         let mut tx = self.store.begin().await?;
         // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
         let Some(mut stored) = tx.get_by_uid(key.kustomization.into()).await? else { return Ok(()) };
-        let outcome = outcome(result, attempt.revision.as_ref(), attempt.deletes);
+        let outcome = outcome(result, aim.revision.as_ref(), aim.deletes);
         let closed =
             tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
         if !closed {
@@ -295,21 +296,25 @@ impl Hub {
         let succeeded = result.failure.is_none();
         write_status(&mut tx, &mut stored, kustomization.spec.suspend, |status, _| {
             status.last_handled_reconcile_at =
-                attempt.request.clone().or(status.last_handled_reconcile_at.take());
+                aim.request.clone().or(status.last_handled_reconcile_at.take());
             status.inventory = Some(inventory(&result.inventory));
-            let revision = attempt.revision.as_ref().map(ToString::to_string);
-            if succeeded && !attempt.deletes {
+            let revision = aim.revision.as_ref().map(ToString::to_string);
+            if succeeded && !aim.deletes {
                 status.last_applied_revision.clone_from(&revision);
             }
             status.last_attempted_revision = revision.or(status.last_attempted_revision.take());
-            let ready = ConditionStatus::from(succeeded && !attempt.deletes);
-            set_ready(status, ready, outcome.reason, &outcome.message, attempt.generation.0, now);
+            let (ready, reason) = match (succeeded, aim.deletes) {
+                // What follows is another attempt, or the end of the object.
+                (true, true) => (ConditionStatus::Unknown, Reason::Progressing),
+                (ready, _) => (ConditionStatus::from(ready), outcome.reason),
+            };
+            set_ready(status, ready, reason, &outcome.message, aim.generation.0, now);
         })
         .await?;
         tx.look_at(Look::Kustomization, &[stored.uid]).await?;
         tx.commit().await?;
-        let took = since(attempt.started, now);
-        match (succeeded, attempt.deletes) {
+        let took = since(aim.started, now);
+        match (succeeded, aim.deletes) {
             (true, false) => log::kustomization_applied(&stored, took, &result.change_set),
             (true, true) => log::kustomization_pruned(&stored, took, &result.change_set),
             (false, _) => log::kustomization_failed(&stored, &outcome.message),
@@ -317,18 +322,19 @@ impl Hub {
         Ok(())
     }
 
-    /// Records that an agent will not carry a dispatch out, because it does not know what is asked of it.
+    /// Records that nothing more will come of a dispatch: the agent does not know what is asked of it, or the hub cannot
+    /// read what it tells. What was announced stays owned.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn dispatch_refused(
+    pub async fn dispatch_lost(
         &self,
         session: &Session,
         key: &DispatchKey,
         why: &str,
     ) -> Result<(), HubError> {
         let inventory = self.store.inventory(session.cluster, key.kustomization).await?;
-        let message = format!("the agent of cluster {} refused the dispatch: {why}", session.name);
+        let message = format!("the dispatch to the agent of cluster {} came to nothing: {why}", session.name);
         let failure = DispatchFailure { stage: Stage::Apply, message, cancelled: false };
         let result = DispatchResult {
             key: key.clone(),

@@ -25,11 +25,12 @@ impl Hub {
         let spec = &kustomization.spec;
         let uid = KustomizationUid::from(stored.uid);
         let last = self.store.newest_reconciliation(uid).await?.map(|last| Attempted {
-            generation: last.generation,
-            cluster: last.cluster,
-            revision: last.revision,
-            request: last.request,
-            deletes: last.deletes,
+            generation: last.aim.generation,
+            cluster: last.aim.cluster,
+            revision: last.aim.revision,
+            artifact: last.aim.artifact,
+            request: last.aim.request,
+            deletes: last.aim.deletes,
             state: match last.finished {
                 None => AttemptState::Open { deadline: last.deadline },
                 Some((at, reason)) => {

@@ -1,6 +1,7 @@
 //! Read models for people and their tools, beside the resource API.
 
 use roadstead_api::{KindId, Time};
+use roadstead_hub_store::Reconciliation;
 use roadstead_model::{Attempt, ChangeSet, Generation, GoDuration, KustomizationUid, Reason, StageTiming};
 use serde::Serialize;
 
@@ -74,18 +75,16 @@ impl Hub {
         let items = history
             .into_iter()
             .map(|history| {
-                let reconciliation = history.reconciliation;
-                let finished = reconciliation.finished;
+                let Reconciliation { attempt, aim, finished, .. } = history.reconciliation;
                 ReconciliationView {
-                    attempt: reconciliation.attempt,
-                    generation: reconciliation.generation,
-                    revision: reconciliation.revision.map(|revision| revision.to_string()),
-                    build: reconciliation.build.map(|digest| digest.to_string()),
-                    deletes: reconciliation.deletes,
-                    started: Time(reconciliation.started),
-                    took: finished.and_then(|(at, _)| {
-                        at.duration_since(reconciliation.started).try_into().ok().map(GoDuration)
-                    }),
+                    attempt,
+                    generation: aim.generation,
+                    revision: aim.revision.map(|revision| revision.to_string()),
+                    build: aim.build.map(|digest| digest.to_string()),
+                    deletes: aim.deletes,
+                    started: Time(aim.started),
+                    took: finished
+                        .and_then(|(at, _)| at.duration_since(aim.started).try_into().ok().map(GoDuration)),
                     reason: finished.map(|(_, reason)| reason),
                     message: history.message,
                     change_set: history.change_set,

@@ -321,7 +321,7 @@ impl Handler {
                 let key = finished.key.clone();
                 match Finished::try_from(finished) {
                     Ok(finished) => self.finished(finished).await,
-                    Err(error) => self.not_understood(key, "finished", &error),
+                    Err(error) => self.unreadable_result(key, &error).await,
                 }
             }
             Some(Body::Refused(refused)) => self.refused(refused).await,
@@ -406,6 +406,18 @@ impl Handler {
         }
     }
 
+    /// A result that cannot be read will not be told in another way: it is not waited for.
+    async fn unreadable_result(&self, key: Option<v1::DispatchKey>, error: &ConvertError) -> Answer {
+        if let Some(Ok(key)) = key.clone().map(DispatchKey::try_from) {
+            let why =
+                format!("its result is not one that this hub can read ({error}); their versions may differ");
+            if let Err(error) = self.hub.dispatch_lost(&self.session, &key, &why).await {
+                return Answer::Cut(status(&error));
+            }
+        }
+        self.not_understood(key, "finished", error)
+    }
+
     async fn refused(&self, refused: Refused) -> Answer {
         let (what, message) = (bounded(&refused.what), bounded(&refused.message));
         tracing::warn!(
@@ -418,7 +430,8 @@ impl Handler {
         // A stale dispatch has been superseded; anything else would be waited for in vain.
         let key = refused.key.and_then(|key| DispatchKey::try_from(key).ok()).filter(|_| what != STALE);
         let Some(key) = key else { return Answer::Silence };
-        match self.hub.dispatch_refused(&self.session, &key, &message).await {
+        let why = format!("it was refused: {message}");
+        match self.hub.dispatch_lost(&self.session, &key, &why).await {
             Ok(()) => Answer::Silence,
             Err(error) => Answer::Cut(status(&error)),
         }

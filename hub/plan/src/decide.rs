@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_model::{ClusterUid, Reason, Revision};
+use roadstead_model::{ClusterUid, Digest, Reason, Revision};
 
 use crate::{
     AgentLink, AttemptState, Attempted, Decision, Dependency, DependencyState, Situation, Source, Target,
@@ -14,6 +14,9 @@ use crate::{
 const RECHECK: Duration = Duration::from_secs(30);
 /// An agent whose hub restarts is back within this; what is Ready does not blink because of it.
 const RECONNECT: Duration = Duration::from_secs(15);
+
+/// The source's revision and its artifact.
+type Wanted<'a> = (&'a Revision, Digest);
 
 /// What to do next with this Kustomization, at `now`.
 #[must_use]
@@ -42,14 +45,15 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
         Source::NoArtifact(why) => return hold(Reason::ArtifactFailed, why.clone()),
         Source::Artifact { revision, digest } => (revision, *digest),
     };
+    let wanted = (revision, artifact);
     if let Some(open) =
-        situation.last.as_ref().and_then(|last| still_wanted(last, situation, cluster, revision))
+        situation.last.as_ref().and_then(|last| still_wanted(last, situation, cluster, wanted))
     {
         return wait_for(open, now);
     }
     // What follows are stages of a reconciliation: a dependency that fails, or an agent that is away, while none is due
     // says nothing about what was applied.
-    let (due, news) = when_due(situation, cluster, revision, now);
+    let (due, news) = when_due(situation, cluster, wanted, now);
     if now < due {
         return Decision::Idle { until: due };
     }
@@ -79,13 +83,13 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
 fn when_due(
     situation: &Situation,
     cluster: ClusterUid,
-    revision: &Revision,
+    wanted: Wanted<'_>,
     now: Timestamp,
 ) -> (Timestamp, bool) {
     let at_once = (now, true);
     let Some(last) = &situation.last else { return at_once };
     // What was held since may have changed on the cluster meanwhile, and Ready is to say what is so now.
-    if situation.held || !is_current(last, situation, cluster, revision) {
+    if situation.held || !is_current(last, situation, cluster, wanted) {
         return at_once;
     }
     let AttemptState::Finished { at, succeeded } = last.state else { return at_once };
@@ -94,11 +98,11 @@ fn when_due(
 }
 
 /// Whether `last` was an attempt at what is wanted now.
-fn is_current(last: &Attempted, situation: &Situation, cluster: ClusterUid, revision: &Revision) -> bool {
+fn is_current(last: &Attempted, situation: &Situation, cluster: ClusterUid, wanted: Wanted<'_>) -> bool {
     !last.deletes
         && last.generation == situation.generation
         && last.cluster == Some(cluster)
-        && last.revision.as_ref() == Some(revision)
+        && (last.revision.as_ref(), last.artifact) == (Some(wanted.0), Some(wanted.1))
         && last.request == situation.request
 }
 
@@ -108,11 +112,11 @@ fn still_wanted(
     last: &Attempted,
     situation: &Situation,
     cluster: ClusterUid,
-    revision: &Revision,
+    wanted: Wanted<'_>,
 ) -> Option<Timestamp> {
     let AttemptState::Open { deadline } = last.state else { return None };
     let leaves = last.deletes && last.cluster.is_some_and(|old| old != cluster);
-    (leaves || is_current(last, situation, cluster, revision)).then_some(deadline)
+    (leaves || is_current(last, situation, cluster, wanted)).then_some(deadline)
 }
 
 fn wait_for(deadline: Timestamp, now: Timestamp) -> Decision {

@@ -124,6 +124,8 @@ pub struct Attempted {
     pub cluster: Option<ClusterUid>,
     /// The revision then.
     pub revision: Option<Revision>,
+    /// The artifact then: what a source leaves out of a revision may change.
+    pub artifact: Option<Digest>,
     /// The value of the reconcile annotation then.
     pub request: Option<String>,
     /// It deletes what is owned, and applies nothing.

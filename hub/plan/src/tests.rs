@@ -55,6 +55,7 @@ fn applied(succeeded: bool) -> Situation {
             generation: Generation(1),
             cluster: Some(EDGE),
             revision: Some(revision('a')),
+            artifact: Some(artifact()),
             request: None,
             deletes: false,
             state: AttemptState::Finished { at: at(0), succeeded },
@@ -105,7 +106,11 @@ fn what_is_new_does_not_wait() {
     }
     let source = Source::Artifact { revision: revision('b'), digest: artifact() };
     let newer_commit = Situation { source, ..applied(true) };
-    assert!(matches!(decide(&newer_commit, at(1)), Decision::Reconcile { news: true, .. }));
+    let source = Source::Artifact { revision: revision('a'), digest: Digest::of(b"with less left out") };
+    let other_artifact = Situation { source, ..applied(true) };
+    for situation in [newer_commit, other_artifact] {
+        assert!(matches!(decide(&situation, at(1)), Decision::Reconcile { news: true, .. }));
+    }
 }
 
 #[test]

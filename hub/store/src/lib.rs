@@ -33,9 +33,7 @@ pub use cluster::{AgentSession, JoinToken};
 pub use error::StoreError;
 pub use feed::{Event, EventType, WatchError, Watcher};
 pub use inventory::Contested;
-pub use reconciliation::{
-    DispatchPlan, DispatchStep, History, NewReconciliation, Outcome, Reconciliation, ToSend,
-};
+pub use reconciliation::{Aim, DispatchPlan, DispatchStep, History, Outcome, Reconciliation, ToSend};
 pub use resource::{Filter, Listed, Stored};
 pub use schedule::{Claim, Look};
 pub use seal::{Key, Sealer};

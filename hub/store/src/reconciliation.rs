@@ -14,9 +14,9 @@ use crate::blob::digest;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Topic, Tx};
 
-/// An attempt to be recorded.
+/// What an attempt is at: known when it begins, and never changed.
 #[derive(Debug, Clone)]
-pub struct NewReconciliation {
+pub struct Aim {
     /// Whose.
     pub kustomization: KustomizationUid,
     /// On which cluster; none where it failed before one was chosen.
@@ -25,6 +25,8 @@ pub struct NewReconciliation {
     pub generation: Generation,
     /// The source's revision.
     pub revision: Option<Revision>,
+    /// The source's artifact.
+    pub artifact: Option<Digest>,
     /// The build, where there is one.
     pub build: Option<Digest>,
     /// The value of the reconcile annotation that it answers.
@@ -53,20 +55,8 @@ pub struct Outcome {
 pub struct Reconciliation {
     /// Which one of the Kustomization's.
     pub attempt: Attempt,
-    /// On which cluster.
-    pub cluster: Option<ClusterUid>,
-    /// The spec's generation.
-    pub generation: Generation,
-    /// The source's revision.
-    pub revision: Option<Revision>,
-    /// The build.
-    pub build: Option<Digest>,
-    /// The reconcile annotation's value that it answers.
-    pub request: Option<String>,
-    /// It deletes and applies nothing.
-    pub deletes: bool,
-    /// When it began.
-    pub started: Timestamp,
+    /// What it is at.
+    pub aim: Aim,
     /// While it is open: when it is given up.
     pub deadline: Timestamp,
     /// When it ended, and with what reason.
@@ -142,7 +132,7 @@ impl Tx {
     /// Where the database refuses.
     pub async fn open_reconciliation(
         &mut self,
-        new: &NewReconciliation,
+        aim: &Aim,
         plan: &DispatchPlan,
         deadline: Timestamp,
     ) -> Result<Attempt, StoreError> {
@@ -150,13 +140,13 @@ impl Tx {
             "UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
              WHERE kustomization = $1 AND finished_at IS NULL",
         )
-        .bind(new.kustomization.0)
-        .bind(to_sql(new.started))
+        .bind(aim.kustomization.0)
+        .bind(to_sql(aim.started))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("supersede a reconciliation"))?;
         self.wake(Topic::Dispatch);
-        self.insert_reconciliation(new, Some((plan, deadline)), None).await
+        self.insert_reconciliation(aim, Some((plan, deadline)), None).await
     }
 
     /// Records an attempt that ended in the hub, before anything was dispatched. An open one stays as it is.
@@ -165,38 +155,40 @@ impl Tx {
     /// Where the database refuses.
     pub async fn record_failed_reconciliation(
         &mut self,
-        new: &NewReconciliation,
+        aim: &Aim,
         outcome: &Outcome,
     ) -> Result<Attempt, StoreError> {
-        self.insert_reconciliation(new, None, Some(outcome)).await
+        self.insert_reconciliation(aim, None, Some(outcome)).await
     }
 
     async fn insert_reconciliation(
         &mut self,
-        new: &NewReconciliation,
+        aim: &Aim,
         dispatch: Option<(&DispatchPlan, Timestamp)>,
         outcome: Option<&Outcome>,
     ) -> Result<Attempt, StoreError> {
         let attempt: i64 = sqlx::query_scalar(
             "INSERT INTO reconciliation (kustomization, attempt, cluster_uid, epoch, generation, build_digest, revision,
-                                         request, deletes, dispatch, started_at, deadline, finished_at, reason, message)
+                                         request, deletes, dispatch, started_at, deadline, finished_at, reason, message,
+                                         artifact_digest)
              SELECT $1, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE kustomization = $1), 0),
-                    $2, epoch, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13
+                    $2, epoch, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14
              FROM hub_state RETURNING attempt",
         )
-        .bind(new.kustomization.0)
-        .bind(new.cluster.map(|cluster| cluster.0))
-        .bind(new.generation.0)
-        .bind(new.build.map(|build| build.as_bytes().to_vec()))
-        .bind(new.revision.as_ref().map(ToString::to_string))
-        .bind(&new.request)
-        .bind(new.deletes)
+        .bind(aim.kustomization.0)
+        .bind(aim.cluster.map(|cluster| cluster.0))
+        .bind(aim.generation.0)
+        .bind(aim.build.map(|build| build.as_bytes().to_vec()))
+        .bind(aim.revision.as_ref().map(ToString::to_string))
+        .bind(&aim.request)
+        .bind(aim.deletes)
         .bind(dispatch.map(|(plan, _)| Json(plan)))
-        .bind(to_sql(new.started))
-        .bind(to_sql(dispatch.map_or(new.started, |(_, deadline)| deadline)))
-        .bind(outcome.map(|_| to_sql(new.started)))
+        .bind(to_sql(aim.started))
+        .bind(to_sql(dispatch.map_or(aim.started, |(_, deadline)| deadline)))
+        .bind(outcome.map(|_| to_sql(aim.started)))
         .bind(outcome.map(|outcome| outcome.reason.as_str()))
         .bind(outcome.map(|outcome| outcome.message.as_str()))
+        .bind(aim.artifact.map(|artifact| artifact.as_bytes().to_vec()))
         .fetch_one(&mut *self.inner)
         .await
         .map_err(StoreError::query("record a reconciliation"))?;
@@ -276,10 +268,12 @@ impl Tx {
 
 #[derive(sqlx::FromRow)]
 struct Row {
+    kustomization: Uuid,
     attempt: i64,
     cluster_uid: Option<Uuid>,
     generation: i64,
     revision: Option<String>,
+    artifact_digest: Option<Vec<u8>>,
     build_digest: Option<Vec<u8>>,
     request: Option<String>,
     deletes: bool,
@@ -301,20 +295,26 @@ impl Row {
                 Some((from_sql(what, at)?, reason))
             }
         };
+        let revision = self
+            .revision
+            .map(|text| {
+                text.parse().map_err(|error: roadstead_model::RevisionError| corrupt(error.to_string()))
+            })
+            .transpose()?;
+        let digest = |bytes: Option<Vec<u8>>| bytes.map(|bytes| digest(what, &bytes)).transpose();
         Ok(Reconciliation {
             attempt: Attempt(self.attempt),
-            cluster: self.cluster_uid.map(ClusterUid),
-            generation: Generation(self.generation),
-            revision: self
-                .revision
-                .map(|text| {
-                    text.parse().map_err(|error: roadstead_model::RevisionError| corrupt(error.to_string()))
-                })
-                .transpose()?,
-            build: self.build_digest.map(|bytes| digest(what, &bytes)).transpose()?,
-            request: self.request,
-            deletes: self.deletes,
-            started: from_sql(what, self.started_at)?,
+            aim: Aim {
+                kustomization: KustomizationUid(self.kustomization),
+                cluster: self.cluster_uid.map(ClusterUid),
+                generation: Generation(self.generation),
+                revision,
+                artifact: digest(self.artifact_digest)?,
+                build: digest(self.build_digest)?,
+                request: self.request,
+                deletes: self.deletes,
+                started: from_sql(what, self.started_at)?,
+            },
             deadline: from_sql(what, self.deadline)?,
             finished,
         })
@@ -351,8 +351,8 @@ impl Store {
         attempt: Option<Attempt>,
     ) -> Result<Option<Reconciliation>, StoreError> {
         let row: Option<Row> = sqlx::query_as(
-            "SELECT attempt, cluster_uid, generation, revision, build_digest, request, deletes, started_at, deadline,
-                    finished_at, reason
+            "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
+                    deletes, started_at, deadline, finished_at, reason
              FROM reconciliation WHERE kustomization = $1 AND ($2::bigint IS NULL OR attempt = $2)
              ORDER BY attempt DESC LIMIT 1",
         )
@@ -382,8 +382,8 @@ impl Store {
             timings: Option<Json<Vec<StageTiming>>>,
         }
         let rows: Vec<Full> = sqlx::query_as(
-            "SELECT attempt, cluster_uid, generation, revision, build_digest, request, deletes, started_at, deadline,
-                    finished_at, reason, message, change_set, timings
+            "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
+                    deletes, started_at, deadline, finished_at, reason, message, change_set, timings
              FROM reconciliation WHERE kustomization = $1 ORDER BY attempt DESC LIMIT $2",
         )
         .bind(kustomization.0)

@@ -368,18 +368,7 @@ impl Tx {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Stored>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = $3 AND name = $4 \
-             FOR UPDATE"
-        );
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(kind.get().group)
-            .bind(kind.get().kind)
-            .bind(namespace)
-            .bind(name)
-            .fetch_optional(&mut *self.inner)
-            .await
-            .map_err(StoreError::query("read a resource"))?;
+        let row = self.select(kind, namespace, name, "FOR UPDATE").await?;
         self.loaded(row.as_ref())
     }
 
@@ -394,19 +383,28 @@ impl Tx {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Stored>, StoreError> {
+        let row = self.select(kind, namespace, name, "FOR SHARE").await?;
+        row.map(|row| Stored::from_row(&row, &self.sealer)).transpose()
+    }
+
+    async fn select(
+        &mut self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+        lock: &'static str,
+    ) -> Result<Option<PgRow>, StoreError> {
         let sql = format!(
-            "SELECT {COLUMNS} FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = $3 AND name = $4 \
-             FOR SHARE"
+            "SELECT {COLUMNS} FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = $3 AND name = $4 {lock}"
         );
-        let row = sqlx::query(sqlx::AssertSqlSafe(sql))
+        sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(kind.get().group)
             .bind(kind.get().kind)
             .bind(namespace)
             .bind(name)
             .fetch_optional(&mut *self.inner)
             .await
-            .map_err(StoreError::query("read a resource"))?;
-        row.map(|row| Stored::from_row(&row, &self.sealer)).transpose()
+            .map_err(StoreError::query("read a resource"))
     }
 
     /// The object of that uid, locked until the end of this unit of work.

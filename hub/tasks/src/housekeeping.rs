@@ -21,12 +21,18 @@ pub(crate) async fn heartbeat(hub: Hub, stop: CancellationToken) {
     }
 }
 
-/// Keeps tables small.
+/// Keeps tables small, and removes what killed processes left of their fetches.
 pub(crate) async fn tidy(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(UPKEEP_PERIOD);
     while next(&mut timer, &stop).await {
         if let Err(error) = hub.tidy().await {
             tracing::error!(error = chain(&error), "housekeeping failed");
+        }
+        match tokio::task::spawn_blocking(|| roadstead_sources::sweep_scratch(None)).await {
+            Ok(Ok(0)) => {}
+            Ok(Ok(folders)) => tracing::info!(folders, "temporary folders of killed processes removed"),
+            Ok(Err(error)) => tracing::error!(error = chain(&error), "temporary folders could not be listed"),
+            Err(error) => tracing::error!(%error, "removing temporary folders was cut short"),
         }
     }
 }

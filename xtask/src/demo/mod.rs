@@ -122,13 +122,14 @@ pub(crate) fn clean(root: &Path, runner: &Runner) -> Result<()> {
 fn build(root: &Path, runner: &Runner) -> Result<std::path::PathBuf> {
     let profile = std::env::var("PROFILE").ok().filter(|profile| !profile.is_empty());
     let profile = profile.as_deref().unwrap_or("dev");
-    let packages = ["roadstead-hub", "roadstead-agent", "roadstead", "roadstead-test-gitserver"];
-    let mut command = cache::cargo();
-    command.current_dir(root).args(["build", "--bins", "--profile", profile]);
-    for package in packages {
-        command.args(["-p", package]);
-    }
-    runner.run(&mut command)?;
+    // The whole workspace, as `cargo xtask test` does: another choice would have dependencies built once more.
+    runner.run(cache::cargo().current_dir(root).args([
+        "build",
+        "--workspace",
+        "--bins",
+        "--profile",
+        profile,
+    ]))?;
     let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec();
     let target = metadata.context("ask cargo for the target folder")?.target_directory;
     Ok(target.join(if profile == "dev" { "debug" } else { profile }).into())

@@ -13,6 +13,7 @@ mod http;
 mod local;
 mod remote;
 mod request;
+mod scratch;
 mod stop;
 mod url;
 mod walk;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use error::GitError;
 pub use request::{Credentials, GitLimits, GitReference, GitRequest};
+pub use scratch::sweep_scratch;
 pub use walk::Note;
 
 use crate::artifact::{Artifact, pack};

@@ -14,11 +14,11 @@ use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
 use reqwest::Url;
 use roadstead_model::Revision;
-use tempfile::TempDir;
 
 use super::error::{GitError, detail, git_chain};
 use super::http::Client;
 use super::request::{GitReference, GitRequest};
+use super::scratch::Scratch;
 use super::stop::Stop;
 use crate::tree::Measure;
 
@@ -33,7 +33,7 @@ pub(super) struct Target {
 /// The objects of one commit in a temporary folder, which goes away with this.
 pub(super) struct Store {
     pub(super) objects: gix::odb::Handle,
-    _folder: TempDir,
+    _folder: Scratch,
 }
 
 /// A conversation with one server about one repository.
@@ -118,13 +118,7 @@ impl<'a> Session<'a> {
             url: request.shown_url(),
             detail: format!("temporary folder: {error}"),
         };
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("roadstead-git-");
-        let folder = match &request.scratch {
-            Some(place) => builder.tempdir_in(place),
-            None => builder.tempdir(),
-        }
-        .map_err(internal)?;
+        let folder = Scratch::new(request.scratch.as_deref()).map_err(internal)?;
         let objects = folder.path().join("objects");
         let packs = objects.join("pack");
         std::fs::create_dir_all(&packs).map_err(internal)?;

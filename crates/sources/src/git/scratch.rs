@@ -1,0 +1,114 @@
+//! Private temporary folders for Git's packs, and what is done about those that a killed process left.
+//!
+//! A folder goes away with its [`Scratch`]. A process that is killed cannot remove anything; but the lock on a file in
+//! the folder ends with it, and so [`sweep_scratch`] knows which folders nobody uses.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tempfile::TempDir;
+
+const PREFIX: &str = "roadstead-git-";
+const LOCK: &str = "in-use";
+/// A folder without a lock this long after it was made was left between the making of the two.
+const WITHOUT_LOCK: Duration = Duration::from_secs(60);
+
+/// A temporary folder in use.
+pub(super) struct Scratch {
+    folder: TempDir,
+    _lock: File,
+}
+
+impl Scratch {
+    /// A folder in `place`, or where the system has such.
+    pub(super) fn new(place: Option<&Path>) -> io::Result<Self> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX);
+        let folder = match place {
+            Some(place) => builder.tempdir_in(place),
+            None => builder.tempdir(),
+        }?;
+        let lock = File::create_new(folder.path().join(LOCK))?;
+        lock.lock()?;
+        Ok(Self { folder, _lock: lock })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Removes the folders in `place` (or where the system has temporary ones) that a killed process left, and tells how
+/// many they were. Those in use, by whatever process, stay.
+///
+/// # Errors
+/// Where `place` cannot be listed. A folder that cannot be removed is told to the log, and left.
+pub fn sweep_scratch(place: Option<&Path>) -> io::Result<usize> {
+    let system = std::env::temp_dir();
+    let mut swept = 0;
+    for entry in fs::read_dir(place.unwrap_or(&system))? {
+        let Ok(entry) = entry else { continue };
+        if !entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)) {
+            continue;
+        }
+        match remove_unused(&entry.path()) {
+            Ok(removed) => swept += usize::from(removed),
+            Err(error) => {
+                tracing::warn!(folder = %entry.path().display(), %error, "a temporary folder of a killed process stays");
+            }
+        }
+    }
+    Ok(swept)
+}
+
+fn remove_unused(folder: &Path) -> io::Result<bool> {
+    // Not through a link that somebody laid into a place where everybody may write.
+    let made = fs::symlink_metadata(folder)?;
+    if !made.is_dir() {
+        return Ok(false);
+    }
+    match File::open(folder.join(LOCK)) {
+        Ok(lock) => match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(false),
+            Err(TryLockError::Error(error)) => return Err(error),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let age = SystemTime::now().duration_since(made.modified()?).unwrap_or_default();
+            if age < WITHOUT_LOCK {
+                return Ok(false);
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    fs::remove_dir_all(folder)?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_use_stays_and_what_was_left_goes() {
+        let place = tempfile::tempdir().unwrap();
+        let used = Scratch::new(Some(place.path())).unwrap();
+        let left = place.path().join("roadstead-git-left");
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join(LOCK), "").unwrap();
+        fs::write(left.join("pack"), "content").unwrap();
+        let just_made = place.path().join("roadstead-git-just-made");
+        let foreign = place.path().join("other");
+        for folder in [&just_made, &foreign] {
+            fs::create_dir(folder).unwrap();
+        }
+        assert_eq!(sweep_scratch(Some(place.path())).unwrap(), 1);
+        assert!(!left.exists());
+        assert!(used.path().exists() && just_made.exists() && foreign.exists());
+        let path = used.path().to_owned();
+        drop(used);
+        assert!(!path.exists());
+    }
+}
