@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help demo clean-demo test check fmt rooms generated deny clippy tools
+.PHONY: help demo clean-demo test measure check fmt rooms generated deny clippy tools
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ clean-demo: ## End everything that the demo started, and remove it
 
 test: tools ## Set up what tests need, run every test, and take it down (ARGS='-- -p NAME -- FILTER': some)
 	$(CARGO) xtask test $(ARGS)
+
+measure: tools ## Build for release and measure: push to applied beside a bare loop, and memory
+	$(CARGO) xtask measure
 
 check: fmt rooms generated deny clippy ## All that CI wants besides tests (make -k check: go on after a failure)
 

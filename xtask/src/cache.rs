@@ -1,10 +1,11 @@
 //! Where things that take long to make are kept between runs (`$ROADSTEAD_CACHE`, by default `~/.cache/roadstead`),
 //! and where cargo is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use cargo_metadata::MetadataCommand;
 
 /// A folder in the cache, which is made.
 pub(crate) fn folder(name: &str) -> Result<PathBuf> {
@@ -23,4 +24,14 @@ pub(crate) fn folder(name: &str) -> Result<PathBuf> {
 /// The cargo that runs this task, or the one in PATH.
 pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Where cargo builds.
+pub(crate) fn target(root: &Path) -> Result<PathBuf> {
+    let metadata = MetadataCommand::new()
+        .current_dir(root)
+        .no_deps()
+        .exec()
+        .context("ask cargo for the target folder")?;
+    Ok(metadata.target_directory.into())
 }

@@ -5,8 +5,11 @@ mod demo;
 mod deny;
 mod devcluster;
 mod generate;
+mod measure;
+mod phases;
 mod process;
 mod rooms;
+mod stand;
 mod test;
 
 use std::path::PathBuf;
@@ -45,6 +48,8 @@ enum Chore {
         #[arg(last = true)]
         cargo_args: Vec<String>,
     },
+    /// Build for release, and measure time from push to applied, and memory
+    Measure,
     /// Start the demo: two clusters, hub, agents, a Git server, a webapp; then push a change and show it arrive
     Demo,
     /// End everything that the demo started and remove its state
@@ -69,6 +74,7 @@ fn run() -> Result<()> {
         Chore::Rooms => rooms::run(root),
         Chore::Deny => deny::run(root, &Runner::new()?),
         Chore::Test { no_go, cargo_args } => test::run(root, &Runner::new()?, !no_go, &cargo_args),
+        Chore::Measure => measure::run(root, &Runner::new()?),
         Chore::Demo => demo::up(root, &Runner::new()?),
         Chore::CleanDemo => demo::clean(root, &Runner::new()?),
     }

@@ -130,9 +130,7 @@ fn build(root: &Path, runner: &Runner) -> Result<std::path::PathBuf> {
         "--profile",
         profile,
     ]))?;
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root).no_deps().exec();
-    let target = metadata.context("ask cargo for the target folder")?.target_directory;
-    Ok(target.join(if profile == "dev" { "debug" } else { profile }).into())
+    Ok(cache::target(root)?.join(if profile == "dev" { "debug" } else { profile }))
 }
 
 fn fleet(root: &Path, name: &str) -> String {
