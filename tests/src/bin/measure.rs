@@ -224,7 +224,10 @@ impl Api {
             .body(object.to_string())
             .send()
             .await?
-            .error_for_status()?;
+            .error_for_status()?
+            // To its end: an answer that is dropped resets its stream, and after many the server hangs up.
+            .bytes()
+            .await?;
         Ok(())
     }
 
