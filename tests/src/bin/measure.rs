@@ -22,7 +22,10 @@ const OBJECTS: usize = 4;
 /// Side by side, as the agent's engine does: per dispatch, and in all.
 const PER_DISPATCH: usize = 8;
 const IN_ALL: usize = 32;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 7;
+/// How the names of the objects begin that the agent applies, and those of the bare loop.
+const OURS: &str = "ours";
+const BARE: &str = "bare";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[tokio::main]
@@ -56,24 +59,25 @@ async fn measure(
     let name = format!("measure-{count}");
     let repository = server.add_repository(&name)?;
     let mut writer = Writer { repository, namespace: namespace.name().to_owned(), count };
-    writer.commit("seed", "0")?;
+    writer.commit("seed")?;
     kubectl.apply(&sources(&name, count, server)).await?;
     for index in 0..count {
         let object = format!("kustomization/{name}-{index}");
         kubectl.run(&["wait", &object, "--for=condition=ready", "--timeout=120s"]).await?;
     }
+    cluster.bare_loop(&writer.namespace, count, "seed").await?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
-        // In turns, so that both meet the same machine. Each commit drops the last round's objects for new ones.
-        let prefix = format!("r{round}");
-        let watch = cluster.count(&writer.namespace, &prefix, count * OBJECTS);
-        writer.commit(&prefix, "1")?;
+        // In turns, so that both meet the same machine. Each round changes every object.
+        let value = format!("round {round}");
+        let watch = cluster.count(&writer.namespace, OURS, &value, count * OBJECTS);
+        writer.commit(&value)?;
         let begin = Instant::now();
         hub.annotate(&name).await?;
         tokio::time::timeout(PATIENCE, watch).await.context("objects did not come")??;
         ours.push(begin.elapsed());
         settle(hub, &name, count).await?;
-        bare.push(cluster.bare_loop(&writer.namespace, &format!("b{round}"), count).await?);
+        bare.push(cluster.bare_loop(&writer.namespace, count, &value).await?);
     }
     let (ours, bare) = (Figures::of(ours), Figures::of(bare));
     println!(
@@ -83,7 +87,7 @@ async fn measure(
     Ok(())
 }
 
-/// Writes commits in which every Kustomization has `OBJECTS` ConfigMaps whose names begin with a prefix.
+/// Writes commits in which every Kustomization has `OBJECTS` ConfigMaps with one value.
 struct Writer {
     repository: Repository,
     namespace: String,
@@ -91,17 +95,17 @@ struct Writer {
 }
 
 impl Writer {
-    fn commit(&mut self, prefix: &str, value: &str) -> Result<()> {
+    fn commit(&mut self, value: &str) -> Result<()> {
         let mut commit = Commit::new();
         for index in 0..self.count {
             let objects: Vec<String> = (0..OBJECTS)
                 .map(|object| {
-                    manifest(&self.namespace, &format!("{prefix}-{index}-{object}"), value).to_string()
+                    manifest(&self.namespace, &format!("{OURS}-{index}-{object}"), value).to_string()
                 })
                 .collect();
             commit = commit.file(&format!("k{index}/objects.yaml"), objects.join("\n---\n"));
         }
-        self.repository.commit("main", prefix, &commit)?;
+        self.repository.commit("main", value, &commit)?;
         Ok(())
     }
 }
@@ -232,13 +236,13 @@ impl Api {
     }
 
     /// Dry-run and write of as many objects, and nothing else: nobody could be faster with these requests.
-    async fn bare_loop(&self, namespace: &str, prefix: &str, count: usize) -> Result<Duration> {
+    async fn bare_loop(&self, namespace: &str, count: usize, value: &str) -> Result<Duration> {
         let slots = Arc::new(Semaphore::new((count * PER_DISPATCH).min(IN_ALL)));
         let mut objects = JoinSet::new();
         let begin = Instant::now();
         for index in 0..count * OBJECTS {
             let (api, slots) = (self.clone(), Arc::clone(&slots));
-            let object = manifest(namespace, &format!("{prefix}-{index}"), "1");
+            let object = manifest(namespace, &format!("{BARE}-{index}"), value);
             objects.spawn(async move {
                 let _slot = slots.acquire_owned().await?;
                 api.apply(&object, true).await?;
@@ -251,18 +255,19 @@ impl Api {
         Ok(begin.elapsed())
     }
 
-    /// Resolves once `wanted` ConfigMaps whose names begin with `prefix` were seen.
+    /// Resolves once `wanted` ConfigMaps whose names begin with `prefix` were seen with `value`.
     fn count(
         &self,
         namespace: &str,
         prefix: &str,
+        value: &str,
         wanted: usize,
     ) -> impl Future<Output = Result<()>> + use<> {
         let request = self.request(
             reqwest::Method::GET,
             &format!("/api/v1/namespaces/{namespace}/configmaps?watch=true&timeoutSeconds=300"),
         );
-        let prefix = format!("{prefix}-");
+        let (prefix, value) = (format!("{prefix}-"), value.to_owned());
         // Begun at once: the watch is open before what it is to see begins.
         let task = tokio::spawn(async move {
             let mut lines = request.send().await?.error_for_status()?.bytes_stream();
@@ -273,7 +278,7 @@ impl Api {
                     let line: Vec<u8> = buffer.drain(..=end).collect();
                     let event: Value = serde_json::from_slice(&line)?;
                     let name = event["object"]["metadata"]["name"].as_str().unwrap_or_default();
-                    if event["type"] != "DELETED" && name.starts_with(&prefix) {
+                    if event["object"]["data"]["value"] == value && name.starts_with(&prefix) {
                         seen.insert(name.to_owned());
                     }
                 }
