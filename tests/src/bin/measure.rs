@@ -79,6 +79,7 @@ async fn measure(
         settle(hub, &name, count).await?;
         bare.push(cluster.bare_loop(&writer.namespace, count, &value).await?);
     }
+    println!("of the last of them, from dispatch to result: {}", last_reconciliation(hub, &name).await?);
     let (ours, bare) = (Figures::of(ours), Figures::of(bare));
     println!(
         "{count} Kustomizations of {OBJECTS} objects: push to applied {ours}; bare loop {bare}; ratio {:.2} (medians)",
@@ -157,6 +158,22 @@ async fn settle(hub: &Api, name: &str, count: usize) -> Result<()> {
         if applied == count { Ok(()) } else { bail!("{applied} of {count}") }
     })
     .await
+}
+
+/// How long the last reconciliation took, and its stages in the agent.
+async fn last_reconciliation(hub: &Api, name: &str) -> Result<String> {
+    let path = format!("/fleet/v1/namespaces/default/kustomizations/{name}-0/reconciliations");
+    let last = hub.get(&path).await?["items"][0].clone();
+    let stages: Vec<String> = last["timings"]
+        .as_array()
+        .context("a reconciliation has timings")?
+        .iter()
+        .map(|timing| {
+            let micros = timing["micros"].as_u64().unwrap_or_default();
+            format!("{} {:.1} ms", timing["stage"].as_str().unwrap_or_default(), micros as f64 / 1e3)
+        })
+        .collect();
+    Ok(format!("{} ({})", last["took"].as_str().unwrap_or_default(), stages.join(", ")))
 }
 
 const SOURCES: &str = "/apis/source.toolkit.fluxcd.io/v1/namespaces/default/gitrepositories";
