@@ -50,6 +50,11 @@ impl FieldSpec {
         gvk.is_selected(&self.group, &self.version, &self.kind)
     }
 
+    /// Is this its path?
+    pub(crate) fn is(&self, path: &[&str]) -> bool {
+        self.path.iter().map(|step| &*step.key).eq(path.iter().copied())
+    }
+
     /// The path as it is written.
     pub(crate) fn path_text(&self) -> String {
         let steps: Vec<&str> = self.path.iter().map(|step| &*step.key).collect();

@@ -12,6 +12,8 @@ pub(crate) struct Specs {
     pub(crate) template_labels: Vec<FieldSpec>,
     pub(crate) annotations: Vec<FieldSpec>,
     pub(crate) namespace: Vec<FieldSpec>,
+    /// Fields that prefixes and suffixes of names go to.
+    pub(crate) names: Vec<FieldSpec>,
     pub(crate) images: Vec<FieldSpec>,
     pub(crate) replicas: Vec<FieldSpec>,
     /// Name references by the kind of the object that refers.
@@ -85,6 +87,7 @@ impl Specs {
                     false,
                 ),
             ],
+            names: vec![FieldSpec::new("", "", "", "metadata/name", false)],
             images: images.map(|path| FieldSpec::new("", "", "", path, true)).to_vec(),
             replicas: replicas.map(|kind| FieldSpec::new("", "", kind, "spec/replicas", true)).to_vec(),
             references: references(),

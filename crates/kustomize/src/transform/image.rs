@@ -2,14 +2,18 @@
 
 use regex::{Regex, RegexBuilder};
 
-use crate::fieldspec::Create;
+use crate::fieldspec::{Create, FieldSpec};
 use crate::kustomization::Image;
 use crate::resources::Resources;
-use crate::specs::SPECS;
 use crate::value::Value;
 
 /// Changes an image wherever it is used.
-pub(super) fn apply(image: &Image, regex_bytes: usize, objects: &mut Resources) -> Result<(), String> {
+pub(super) fn apply(
+    image: &Image,
+    fields: &[FieldSpec],
+    regex_bytes: usize,
+    objects: &mut Resources,
+) -> Result<(), String> {
     let rule = Rule::new(image, regex_bytes)?;
     for resource in objects.iter_mut() {
         let id = resource.id().clone();
@@ -24,7 +28,7 @@ pub(super) fn apply(image: &Image, regex_bytes: usize, objects: &mut Resources) 
             for key in ["containers", "initContainers"] {
                 object.get_mut(key).into_iter().for_each(|value| rule.list(value));
             }
-            SPECS.images.iter().try_for_each(|spec| {
+            fields.iter().filter(|spec| spec.matches(&id.gvk)).try_for_each(|spec| {
                 spec.apply(object, Create::Nothing, &mut |value| match value {
                     Value::List(_) | Value::Map(_) => {
                         Err(format!("a string is needed, not {}", value.type_name()))

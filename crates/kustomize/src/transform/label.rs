@@ -6,8 +6,8 @@ use crate::resources::Resources;
 use crate::specs::SPECS;
 use crate::value::{Map, Str, Value};
 
-/// An entry of `labels`: in metadata, and where it says in templates and selectors.
-pub(super) fn labels(label: &Label, objects: &mut Resources) -> Result<(), String> {
+/// Fields of an entry of `labels`: in metadata, and where it says in templates and selectors.
+pub(super) fn fields(label: &Label) -> Vec<FieldSpec> {
     let mut specs = label.fields.clone();
     if label.include_selectors {
         specs.extend_from_slice(&SPECS.common_labels);
@@ -16,7 +16,7 @@ pub(super) fn labels(label: &Label, objects: &mut Resources) -> Result<(), Strin
     } else {
         specs.push(FieldSpec::new("", "", "", "metadata/labels", true));
     }
-    set(&label.pairs, &specs, objects)
+    specs
 }
 
 /// Sets pairs in all mappings that the specifications lead to.

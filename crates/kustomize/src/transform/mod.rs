@@ -6,12 +6,17 @@ mod label;
 mod merge;
 mod name;
 mod patch;
+mod replica;
 mod select;
+mod step;
 
 pub(crate) mod finish;
 pub(crate) mod reference;
 
 pub use select::LabelSelector;
+pub(crate) use step::{Affix, Namespace, Step, Subjects};
+
+use std::borrow::Cow;
 
 use crate::error::Error;
 use crate::fields::Site;
@@ -19,70 +24,70 @@ use crate::kustomization::Kustomization;
 use crate::load::Loader;
 use crate::resources::Resources;
 use crate::specs::SPECS;
-use crate::value::Value;
 
-/// Runs all transformers of a kustomization.
+/// Runs the steps that the fields of a kustomization ask for.
 pub(crate) fn run(
     loader: &Loader<'_>,
     site: &Site,
     kustomization: &Kustomization,
     objects: &mut Resources,
 ) -> Result<(), Error> {
-    let k = kustomization;
-    patch::strategic_merge_files(loader, site, &k.patches_strategic_merge, objects)?;
-    for (i, patch) in k.patches.iter().enumerate() {
-        patch::apply(loader, site, &format!("patches[{i}]"), patch, objects)?;
-    }
-    if !k.namespace.is_empty() {
-        name::namespace(&k.namespace, objects).map_err(|message| site.error("namespace", message))?;
-    }
-    name::prefix(&k.name_prefix, objects);
-    name::suffix(&k.name_suffix, objects);
-    for (i, label) in k.labels.iter().enumerate() {
-        label::labels(label, objects).map_err(|message| site.error(format!("labels[{i}]"), message))?;
-    }
-    label::set(&k.common_labels, &SPECS.common_labels, objects)
-        .map_err(|message| site.error("commonLabels", message))?;
-    label::set(&k.common_annotations, &SPECS.annotations, objects)
-        .map_err(|message| site.error("commonAnnotations", message))?;
-    for (i, patch) in k.patches_json6902.iter().enumerate() {
-        let field = format!("patchesJson6902[{i}]");
+    for (i, patch) in kustomization.patches_json6902.iter().enumerate() {
         if patch.target.is_none() {
-            return Err(site.error(field, "target is missing"));
+            return Err(site.error(format!("patchesJson6902[{i}]"), "target is missing"));
         }
-        patch::apply(loader, site, &field, patch, objects)?;
     }
-    for (i, replica) in k.replicas.iter().enumerate() {
-        replicas(&replica.name, replica.count, objects)
-            .map_err(|message| site.error(format!("replicas[{i}]"), message))?;
-    }
-    for (i, image) in k.images.iter().enumerate() {
-        image::apply(image, loader.limits.regex_bytes, objects)
-            .map_err(|message| site.error(format!("images[{i}]"), message))?;
+    for (field, step) in steps(kustomization) {
+        step.run(loader, site, &field, objects)?;
     }
     Ok(())
 }
 
-fn replicas(name: &str, count: i64, objects: &mut Resources) -> Result<(), String> {
-    let mut found = false;
-    for at in objects.by_name(name).to_vec() {
-        let resource = objects.get_mut(at);
-        for spec in &SPECS.replicas {
-            if !resource.all_ids().any(|id| &*id.name == name && spec.matches(&id.gvk)) {
-                continue;
-            }
-            found = true;
-            resource.edit(|object| {
-                spec.apply(object, crate::fieldspec::Create::Scalar, &mut |value| {
-                    *value = Value::int(count);
-                    Ok(())
-                })
-            })?;
-        }
+/// The steps of a kustomization in kustomize's order, each with the field that asks for it.
+fn steps(k: &Kustomization) -> Vec<(String, Step<'_>)> {
+    let mut out: Vec<(String, Step<'_>)> = Vec::new();
+    let mut add = |field: String, step| out.push((field, step));
+    if !k.patches_strategic_merge.is_empty() {
+        let entries = k.patches_strategic_merge.as_slice().into();
+        add("patchesStrategicMerge".into(), Step::StrategicMerge(entries));
     }
-    if found {
-        Ok(())
-    } else {
-        Err(format!("no Deployment, StatefulSet, ReplicaSet or ReplicationController has the name {name:?}"))
+    for (i, patch) in k.patches.iter().enumerate() {
+        add(format!("patches[{i}]"), Step::Patch(Cow::Borrowed(patch)));
     }
+    if !k.namespace.is_empty() {
+        let namespace = Namespace {
+            namespace: k.namespace.as_str().into(),
+            fields: Cow::Borrowed(&SPECS.namespace),
+            unset_only: false,
+            subjects: Subjects::default(),
+        };
+        add("namespace".into(), Step::Namespace(namespace));
+    }
+    let affix = |text| Affix { text: Cow::Borrowed(text), fields: Cow::Borrowed(&SPECS.names) };
+    if !k.name_prefix.is_empty() {
+        add("namePrefix".into(), Step::Prefix(affix(k.name_prefix.as_str())));
+    }
+    if !k.name_suffix.is_empty() {
+        add("nameSuffix".into(), Step::Suffix(affix(k.name_suffix.as_str())));
+    }
+    for (i, label) in k.labels.iter().enumerate() {
+        add(format!("labels[{i}]"), Step::Pairs(label.pairs.as_slice().into(), label::fields(label).into()));
+    }
+    for (field, pairs, specs) in [
+        ("commonLabels", &k.common_labels, &SPECS.common_labels),
+        ("commonAnnotations", &k.common_annotations, &SPECS.annotations),
+    ] {
+        add(field.into(), Step::Pairs(pairs.as_slice().into(), specs.as_slice().into()));
+    }
+    for (i, patch) in k.patches_json6902.iter().enumerate() {
+        add(format!("patchesJson6902[{i}]"), Step::JsonPatch(Cow::Borrowed(patch)));
+    }
+    for (i, replica) in k.replicas.iter().enumerate() {
+        let specs = SPECS.replicas.as_slice().into();
+        add(format!("replicas[{i}]"), Step::Replicas(Cow::Borrowed(replica), specs));
+    }
+    for (i, image) in k.images.iter().enumerate() {
+        add(format!("images[{i}]"), Step::Image(Cow::Borrowed(image), SPECS.images.as_slice().into()));
+    }
+    out
 }

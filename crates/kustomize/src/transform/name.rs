@@ -1,32 +1,44 @@
 //! Namespace, name prefix and name suffix.
 
-use crate::fieldspec::Create;
+use crate::fieldspec::{Create, FieldSpec};
 use crate::resource::{Resource, metadata};
 use crate::resources::Resources;
-use crate::specs::SPECS;
-use crate::value::{Str, Value};
+use crate::value::{Map, Str, Value};
+
+use super::step::{Affix, Namespace, Subjects};
 
 /// Sets the namespace of all objects that have one.
-pub(super) fn namespace(namespace: &str, objects: &mut Resources) -> Result<(), String> {
-    let text: Str = namespace.into();
+pub(super) fn namespace(step: &Namespace<'_>, objects: &mut Resources) -> Result<(), String> {
+    if step.namespace.is_empty() {
+        return Ok(());
+    }
+    let text: Str = (&*step.namespace).into();
     for resource in objects.list_mut() {
         resource.store_id();
         let id = resource.id().clone();
         let api_version_v1 = id.gvk.group.is_empty() && &*id.gvk.version == "v1";
+        let role_binding = matches!(&*id.gvk.kind, "RoleBinding" | "ClusterRoleBinding");
         let result = resource.edit(|object| {
             if !id.gvk.cluster_scoped {
-                metadata(object).insert("namespace", Value::String(text.clone()));
+                let slot = metadata(object).get_or_insert_with("namespace", || Value::string(""));
+                set_namespace(slot, &text, step.unset_only);
             }
-            if matches!(&*id.gvk.kind, "RoleBinding" | "ClusterRoleBinding") {
-                default_subjects(object.get_mut("subjects"), &text)?;
+            if role_binding {
+                subjects(object.get_mut("subjects"), &text, step)?;
             }
-            for spec in SPECS.namespace.iter().filter(|spec| spec.matches(&id.gvk)) {
-                // A Namespace takes the name itself, if it is Kubernetes' own.
-                if &*spec.kind == "Namespace" && !api_version_v1 {
+            for spec in step.fields.iter().filter(|spec| spec.matches(&id.gvk)) {
+                // A Namespace takes the name itself, if it is Kubernetes' own; the rest is done above.
+                let elsewhere = spec.is(&["metadata", "namespace"])
+                    || (spec.is(&["metadata", "name"]) && !api_version_v1)
+                    || (role_binding && spec.is(&["subjects", "namespace"]) && &*spec.kind == &*id.gvk.kind);
+                if elsewhere {
                     continue;
                 }
                 spec.apply(object, Create::Scalar, &mut |value| {
-                    *value = Value::String(text.clone());
+                    if matches!(value, Value::Map(_) | Value::List(_)) {
+                        return Err(format!("a string is needed, not {}", value.type_name()));
+                    }
+                    set_namespace(value, &text, step.unset_only);
                     Ok(())
                 })?;
             }
@@ -38,14 +50,28 @@ pub(super) fn namespace(namespace: &str, objects: &mut Resources) -> Result<(), 
     objects.check_unique()
 }
 
-/// Subjects named `default` belong to the namespace.
-fn default_subjects(subjects: Option<&mut Value>, namespace: &Str) -> Result<(), String> {
+fn set_namespace(value: &mut Value, namespace: &Str, unset_only: bool) {
+    let unset = value.is_null() || value.as_str() == Some("");
+    if unset || !unset_only {
+        *value = Value::String(namespace.clone());
+    }
+}
+
+/// Subjects of a role binding that belong to the namespace.
+fn subjects(subjects: Option<&mut Value>, namespace: &Str, step: &Namespace<'_>) -> Result<(), String> {
+    let belongs = |subject: &Map| match step.subjects {
+        Subjects::Default => subject.get("name").and_then(Value::as_str) == Some("default"),
+        Subjects::Accounts => subject.get("kind").and_then(Value::as_str) == Some("ServiceAccount"),
+        Subjects::None => false,
+    };
     match subjects {
+        _ if step.subjects == Subjects::None => Ok(()),
         None | Some(Value::Null(_)) => Ok(()),
         Some(Value::List(subjects)) => {
             for subject in subjects.iter_mut().filter_map(Value::as_map_mut) {
-                if subject.get("name").and_then(Value::as_str) == Some("default") {
-                    subject.insert("namespace", Value::String(namespace.clone()));
+                if belongs(subject) {
+                    let slot = subject.get_or_insert_with("namespace", || Value::string(""));
+                    set_namespace(slot, namespace, step.unset_only);
                 }
             }
             Ok(())
@@ -61,31 +87,52 @@ fn keeps_name(resource: &Resource) -> bool {
         || (&*gvk.kind == "APIService" && &*gvk.group == "apiregistration.k8s.io")
 }
 
-pub(super) fn prefix(prefix: &str, objects: &mut Resources) {
-    rename(prefix, objects, |resource| &mut resource.prefixes, |name| format!("{prefix}{name}"));
+pub(super) fn prefix(prefix: &Affix<'_>, objects: &mut Resources) -> Result<(), String> {
+    let text = &prefix.text;
+    rename(prefix, objects, |resource| &mut resource.prefixes, |name| format!("{text}{name}"))
 }
 
-pub(super) fn suffix(suffix: &str, objects: &mut Resources) {
-    rename(suffix, objects, |resource| &mut resource.suffixes, |name| format!("{name}{suffix}"));
+pub(super) fn suffix(suffix: &Affix<'_>, objects: &mut Resources) -> Result<(), String> {
+    let text = &suffix.text;
+    rename(suffix, objects, |resource| &mut resource.suffixes, |name| format!("{name}{text}"))
 }
 
 fn rename(
-    part: &str,
+    affix: &Affix<'_>,
     objects: &mut Resources,
     parts: impl Fn(&mut Resource) -> &mut Vec<Str>,
     new_name: impl Fn(&str) -> String,
-) {
-    if part.is_empty() {
-        return;
+) -> Result<(), String> {
+    if affix.text.is_empty() {
+        return Ok(());
     }
-    let text: Str = part.into();
+    let text: Str = (&*affix.text).into();
     for resource in objects.list_mut() {
         if keeps_name(resource) {
             continue;
         }
-        parts(resource).push(text.clone());
-        resource.store_id();
-        let name = new_name(&resource.id().name);
-        resource.set_name(&name);
+        let (original, current) = (resource.original_id().gvk.clone(), resource.id().clone());
+        let selected = |spec: &&FieldSpec| spec.matches(&original);
+        for spec in affix.fields.iter().filter(selected) {
+            if spec.is(&["metadata", "name"]) {
+                parts(resource).push(text.clone());
+                resource.store_id();
+            }
+            if !spec.matches(&current.gvk) {
+                continue;
+            }
+            let result = resource.edit(|object| {
+                spec.apply(object, Create::Scalar, &mut |value| {
+                    let Some(name) = value.scalar_text() else {
+                        return Err(format!("a string is needed, not {}", value.type_name()));
+                    };
+                    *value = Value::string(new_name(&name));
+                    Ok(())
+                })
+            });
+            result.map_err(|message| format!("{current}: {message}"))?;
+        }
+        resource.refresh();
     }
+    Ok(())
 }

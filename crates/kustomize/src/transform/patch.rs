@@ -19,11 +19,12 @@ use super::select::Matcher;
 pub(super) fn strategic_merge_files(
     loader: &Loader<'_>,
     site: &Site,
+    field: &str,
     entries: &[String],
     objects: &mut Resources,
 ) -> Result<(), Error> {
     for (i, entry) in entries.iter().enumerate() {
-        let field = format!("patchesStrategicMerge[{i}]");
+        let field = format!("{field}[{i}]");
         let inline = if entry.contains('\n') || entry.contains(": ") {
             read_documents(entry.as_bytes(), Dialect::Patch, loader.limits).ok()
         } else {
@@ -56,12 +57,13 @@ struct Allow {
     kind: bool,
 }
 
-/// An entry of `patches` or `patchesJson6902`.
+/// An entry of `patches` or `patchesJson6902`. Does a JSON patch keep the id that it may change?
 pub(super) fn apply(
     loader: &Loader<'_>,
     site: &Site,
     field: &str,
     patch: &Patch,
+    keep_id: bool,
     objects: &mut Resources,
 ) -> Result<(), Error> {
     let error = |message: String| site.error(field, message);
@@ -77,7 +79,7 @@ pub(super) fn apply(
             error(if name.is_empty() { message } else { format!("{name}:{line}: {message}") })
         })?;
         let matcher = matcher.ok_or_else(|| error("a JSON 6902 patch needs a target".into()))?;
-        return json_patch(&operations, &matcher, objects).map_err(error);
+        return json_patch(&operations, &matcher, keep_id, objects).map_err(error);
     }
     let name = if name.is_empty() { format!("{field} in {}", site.dir.display()) } else { name };
     let allow = Allow { name: patch.allow_name_change, kind: patch.allow_kind_change };
@@ -134,11 +136,18 @@ fn patch_documents(bytes: &[u8], limits: &Limits) -> Result<Vec<Document>, ReadE
     Ok(documents)
 }
 
-fn json_patch(operations: &[Operation], matcher: &Matcher, objects: &mut Resources) -> Result<(), String> {
+fn json_patch(
+    operations: &[Operation],
+    matcher: &Matcher,
+    keep_id: bool,
+    objects: &mut Resources,
+) -> Result<(), String> {
     for at in matcher.select(objects) {
         let resource = objects.get_mut(at);
         let id = resource.id().clone();
-        resource.store_id();
+        if keep_id {
+            resource.store_id();
+        }
         let mut value = Value::Map(resource.edit(std::mem::take));
         json6902::apply(operations, &mut value).map_err(|message| format!("{id}: {message}"))?;
         let Value::Map(map) = value else {

@@ -1,0 +1,95 @@
+//! One change of all objects. A field of a kustomization and the configuration of a builtin plugin that does the same
+//! work both become the same step, so that there is one way to do each thing.
+
+use std::borrow::Cow;
+
+use crate::error::Error;
+use crate::fields::Site;
+use crate::fieldspec::FieldSpec;
+use crate::kustomization::{Image, Patch, Replica};
+use crate::load::Loader;
+use crate::resources::Resources;
+use crate::value::Str;
+
+use super::{finish, image, label, name, patch, replica};
+
+/// One change of all objects.
+#[derive(Debug)]
+pub(crate) enum Step<'k> {
+    /// Strategic merge patches, each in a file or inline, for the objects that they name.
+    StrategicMerge(Cow<'k, [String]>),
+    /// A patch of either kind.
+    Patch(Cow<'k, Patch>),
+    /// A JSON patch of `patchesJson6902`. It does not keep the name that it may change.
+    JsonPatch(Cow<'k, Patch>),
+    /// A namespace.
+    Namespace(Namespace<'k>),
+    /// Text before names.
+    Prefix(Affix<'k>),
+    /// Text after names.
+    Suffix(Affix<'k>),
+    /// Labels or annotations.
+    Pairs(Cow<'k, [(Str, Str)]>, Cow<'k, [FieldSpec]>),
+    /// A number of replicas.
+    Replicas(Cow<'k, Replica>, Cow<'k, [FieldSpec]>),
+    /// A change of images.
+    Image(Cow<'k, Image>, Cow<'k, [FieldSpec]>),
+    /// Hashes at the names of generated objects.
+    Hash,
+}
+
+/// Text before or after a name, with the fields that hold names.
+#[derive(Debug)]
+pub(crate) struct Affix<'k> {
+    pub(crate) text: Cow<'k, str>,
+    pub(crate) fields: Cow<'k, [FieldSpec]>,
+}
+
+/// A namespace for all objects that have one.
+#[derive(Debug)]
+pub(crate) struct Namespace<'k> {
+    pub(crate) namespace: Cow<'k, str>,
+    pub(crate) fields: Cow<'k, [FieldSpec]>,
+    /// Leave namespaces that are there.
+    pub(crate) unset_only: bool,
+    pub(crate) subjects: Subjects,
+}
+
+/// Which subjects of role bindings take the namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Subjects {
+    /// Those with the name `default`.
+    #[default]
+    Default,
+    /// All service accounts.
+    Accounts,
+    /// None.
+    None,
+}
+
+impl Step<'_> {
+    /// Runs the step; `field` is where it was asked for.
+    pub(crate) fn run(
+        &self,
+        loader: &Loader<'_>,
+        site: &Site,
+        field: &str,
+        objects: &mut Resources,
+    ) -> Result<(), Error> {
+        let done = match self {
+            Self::StrategicMerge(entries) => {
+                return patch::strategic_merge_files(loader, site, field, entries, objects);
+            }
+            Self::Patch(patch) => return patch::apply(loader, site, field, patch, true, objects),
+            Self::JsonPatch(patch) => return patch::apply(loader, site, field, patch, false, objects),
+            Self::Namespace(namespace) => name::namespace(namespace, objects),
+            Self::Prefix(prefix) => name::prefix(prefix, objects),
+            Self::Suffix(suffix) => name::suffix(suffix, objects),
+            Self::Pairs(pairs, fields) => label::set(pairs, fields, objects),
+            Self::Replicas(replica, fields) => replica::apply(replica, fields, objects),
+            Self::Image(image, fields) => image::apply(image, fields, loader.limits.regex_bytes, objects),
+            Self::Hash => finish::hashes(objects),
+        };
+        done.map_err(|message| site.error(field, message))
+    }
+}
