@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use base64::Engine as _;
 use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 
+use super::fold::refold;
 use super::resolve::{Plain, resolve};
 use crate::limits::Limits;
 use crate::value::{Map, NullForm, Str, Value};
@@ -234,6 +235,9 @@ impl Reader<'_> {
 
     fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, ReadError> {
         match tag {
+            None if style == ScalarStyle::Folded && self.dialect != Dialect::Kustomization => {
+                Ok(Value::string(refold(text)))
+            }
             None if style != ScalarStyle::Plain => Ok(Value::string(text)),
             None => self.plain(text),
             Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
