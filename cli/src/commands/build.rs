@@ -25,6 +25,10 @@ pub(crate) struct Build {
     #[arg(long, value_enum, default_value = "LoadRestrictionsRootOnly", value_name = "RESTRICTOR")]
     load_restrictor: Restrictor,
 
+    /// Label all objects `app.kubernetes.io/managed-by: kustomize-v5.8.1`, as `kustomize build` does.
+    #[arg(long)]
+    enable_managedby_label: bool,
+
     /// Refuse a directory that has no kustomization, as `kustomize build` does.
     #[arg(long)]
     no_generate: bool,
@@ -60,6 +64,7 @@ impl Build {
                 Restrictor::RootOnly => LoadRestrictor::RootOnly,
                 Restrictor::None => LoadRestrictor::None,
             },
+            managed_by_label: self.enable_managedby_label,
             ..Options::default()
         };
         let build = roadstead_kustomize::build(&tree, &path, &options)

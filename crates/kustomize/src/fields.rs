@@ -12,6 +12,12 @@ pub(crate) struct Site {
 }
 
 impl Site {
+    /// A file that a kustomization names, for errors about its fields.
+    pub(crate) fn of_file(file: &TreePath) -> Self {
+        let (dir, name) = file.as_str().rsplit_once('/').unwrap_or(("", file.as_str()));
+        Self { dir: TreePath::new(dir).unwrap_or_default(), file: name.to_owned() }
+    }
+
     /// An error about a field.
     pub(crate) fn error(&self, field: impl Into<String>, message: impl std::fmt::Display) -> Error {
         Error::Field {

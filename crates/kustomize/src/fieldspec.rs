@@ -16,7 +16,7 @@ pub(crate) struct FieldSpec {
 }
 
 /// One key of a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Step {
     pub(crate) key: Str,
     /// Written with `[]`: a list must stand there, so nothing is made.
@@ -35,19 +35,27 @@ pub(crate) enum Create {
 }
 
 impl FieldSpec {
-    /// Reads `spec/template/metadata/labels`; `\/` is a slash inside of a key.
+    /// Reads `spec/template/metadata/labels`; `\/` is a slash inside of a key. A slash may come first.
     pub(crate) fn new(group: &str, version: &str, kind: &str, path: &str, create: bool) -> Self {
         Self {
             group: group.into(),
             version: version.into(),
             kind: kind.into(),
-            path: parse_path(path),
+            path: parse_path(path.strip_prefix('/').unwrap_or(path)),
             create,
         }
     }
 
     pub(crate) fn matches(&self, gvk: &Gvk) -> bool {
         gvk.is_selected(&self.group, &self.version, &self.kind)
+    }
+
+    /// Are its objects among those of another specification?
+    pub(crate) fn is_selected_by(&self, other: &Self) -> bool {
+        let fits = |own: &str, wanted: &str| wanted.is_empty() || own == wanted;
+        fits(&self.group, &other.group)
+            && fits(&self.version, &other.version)
+            && fits(&self.kind, &other.kind)
     }
 
     /// Is this its path?
@@ -123,6 +131,9 @@ fn walk_map(
     set: &mut dyn FnMut(&mut Value) -> Result<(), String>,
 ) -> Result<(), String> {
     let Some((step, rest)) = path.split_first() else { return Ok(()) };
+    if step.key.is_empty() {
+        return Err("the path has an empty key in it".into());
+    }
     let missing = || match (make, rest.is_empty()) {
         (Create::Scalar, true) => Value::string(""),
         _ => Value::Map(Map::new()),

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::fields::Site;
 use crate::kustomization::{Generator, Kustomization};
 use crate::load::Loader;
+use crate::origin::{Origin, note_generated};
 use crate::resource::{Behavior, Resource, Source};
 use crate::resources::Resources;
 use crate::value::{Map, Value};
@@ -15,6 +16,7 @@ pub(crate) fn run(
     loader: &Loader<'_>,
     site: &Site,
     kustomization: &Kustomization,
+    origin: Option<&Origin>,
     objects: &mut Resources,
 ) -> Result<(), Error> {
     let config_maps = kustomization.config_maps.iter().map(|g| (g, "configMapGenerator"));
@@ -24,7 +26,11 @@ pub(crate) fn run(
         let secret = field == "secretGenerator";
         let field = format!("{field}[{}]", counts[usize::from(secret)]);
         counts[usize::from(secret)] += 1;
-        let resource = generate(loader, site, &field, generator, secret)?;
+        let mut resource = generate(loader, site, &field, generator, secret)?;
+        if let Some(origin) = origin {
+            let kind = if secret { "SecretGenerator" } else { "ConfigMapGenerator" };
+            note_generated(&origin.of_builtin(&site.file, kind), &mut resource);
+        }
         objects.absorb(resource).map_err(|message| site.error(field, message))?;
     }
     Ok(())

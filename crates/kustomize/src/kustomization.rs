@@ -3,8 +3,11 @@
 use crate::error::{Error, Quoted};
 use crate::fields::{Fields, Site};
 use crate::fieldspec::FieldSpec;
+use crate::origin::BuildMetadata;
+use crate::specs::read_field;
 use crate::tree::TreePath;
 use crate::value::{Map, Str, Value};
+use crate::vars::Var;
 use crate::yaml::Document;
 
 /// File names that a kustomization may have.
@@ -30,6 +33,12 @@ pub(crate) struct Kustomization {
     pub(crate) config_maps: Vec<Generator>,
     pub(crate) secrets: Vec<Generator>,
     pub(crate) sort: Option<SortOptions>,
+    /// Files with field specifications.
+    pub(crate) configurations: Vec<String>,
+    /// Files with OpenAPI definitions of custom resources.
+    pub(crate) crds: Vec<String>,
+    pub(crate) vars: Vec<Var>,
+    pub(crate) build_metadata: BuildMetadata,
 }
 
 /// An entry of `labels`.
@@ -133,19 +142,15 @@ const KIND: &str = "Kustomization";
 const COMPONENT: &str = "Component";
 
 /// Fields of kustomize that are refused, with what to do.
-const UNSUPPORTED: [(&str, &str); 12] = [
-    ("crds", "remove it, or build with kustomize"),
+const UNSUPPORTED: [(&str, &str); 8] = [
     ("openapi", "remove it, or build with kustomize"),
     ("replacements", "use a patch"),
-    ("vars", "use a patch"),
-    ("configurations", "use a patch"),
     ("generators", "use configMapGenerator or secretGenerator"),
     ("transformers", "use the fields of the kustomization that do the same"),
     ("validators", "validate before the commit"),
     ("helmCharts", "use a HelmRelease, or render the chart before the commit"),
     ("helmGlobals", "use a HelmRelease, or render the chart before the commit"),
     ("helmChartInflationGenerator", "use a HelmRelease, or render the chart before the commit"),
-    ("buildMetadata", "remove it"),
 ];
 
 impl Kustomization {
@@ -213,6 +218,10 @@ impl Kustomization {
             config_maps: f.list("configMapGenerator", |f| Generator::read(f, false))?,
             secrets: f.list("secretGenerator", |f| Generator::read(f, true))?,
             sort: f.map("sortOptions", SortOptions::read)?,
+            configurations: f.texts("configurations")?,
+            crds: f.texts("crds")?,
+            vars: f.list("vars", Var::read)?,
+            build_metadata: build_metadata(&mut f)?,
         };
         f.finish()?;
         if let Some(global) = global {
@@ -222,6 +231,18 @@ impl Kustomization {
         }
         Ok(out)
     }
+}
+
+/// Reads `buildMetadata`; words that mean nothing are let pass, but count as asking for something.
+fn build_metadata(f: &mut Fields<'_>) -> Result<BuildMetadata, Error> {
+    let words = f.texts("buildMetadata")?;
+    let has = |wanted: &str| words.iter().any(|word| word == wanted);
+    Ok(BuildMetadata {
+        notes: !words.is_empty(),
+        origins: has("originAnnotations"),
+        transformations: has("transformerAnnotations"),
+        managed_by: has("managedByLabel"),
+    })
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -240,11 +261,7 @@ impl Label {
             pairs: f.pairs("pairs")?,
             include_selectors: f.flag("includeSelectors")?,
             include_templates: f.flag("includeTemplates")?,
-            fields: f.list("fields", |f| {
-                let (group, version, kind) = (f.text("group")?, f.text("version")?, f.text("kind")?);
-                let path = f.text("path")?;
-                Ok(FieldSpec::new(&group, &version, &kind, &path, f.flag("create")?))
-            })?,
+            fields: f.list("fields", read_field)?,
         })
     }
 }

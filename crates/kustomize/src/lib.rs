@@ -23,6 +23,8 @@ mod generate;
 mod kustomization;
 mod limits;
 mod load;
+mod order;
+mod origin;
 mod overlay;
 mod plain;
 mod resource;
@@ -33,6 +35,7 @@ mod target;
 mod transform;
 pub mod tree;
 pub mod value;
+mod vars;
 pub mod yaml;
 
 pub use error::{Error, Quoted};
@@ -44,8 +47,7 @@ pub use transform::LabelSelector;
 pub use tree::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath};
 
 use load::Loader;
-use resources::Resources;
-use target::Chain;
+use target::{Chain, Gathered};
 use value::{Map, Value};
 
 /// What to do with a directory that has no kustomization.
@@ -69,6 +71,8 @@ pub struct Options {
     pub generate: Generate,
     /// Where files may lie.
     pub load_restrictor: LoadRestrictor,
+    /// Label every object as managed by kustomize, whatever `buildMetadata` says.
+    pub managed_by_label: bool,
 }
 
 /// The objects of a build, in the order in which kustomize prints them.
@@ -154,14 +158,20 @@ pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<
         Generate::Never => target::read_kustomization(&loader, &dir)?,
     };
     options.overlay.lay_over(&mut kustomization);
-    let chain = Chain::start(dir);
-    let mut objects = target::accumulate(&loader, &chain, &site, &kustomization, Resources::default())?;
+    let mut metadata = kustomization.build_metadata;
+    metadata.managed_by |= options.managed_by_label;
+    let chain = Chain::start(dir, metadata.notes);
+    let gathered = target::accumulate(&loader, &chain, &site, &kustomization, Gathered::default())?;
+    let specs = gathered.specs().clone();
+    let mut objects = gathered.objects;
     let finish = |step| move |message| Error::Finish { step, message };
     transform::finish::hashes(&mut objects).map_err(finish("hash suffixes"))?;
-    transform::reference::fix(&mut objects).map_err(finish("name references"))?;
+    transform::reference::fix(&specs, &mut objects).map_err(finish("name references"))?;
+    gathered.vars.resolve(&specs.var_reference, &mut objects).map_err(finish("vars"))?;
     transform::finish::drop_local(&mut objects);
-    transform::finish::tidy(&mut objects);
     transform::finish::sort(kustomization.sort.as_ref(), &mut objects);
+    metadata.finish(&mut objects);
+    transform::finish::tidy(&mut objects);
     options.overlay.mark(&mut objects);
     let object = |resource: resource::Resource| {
         let source = resource.source.to_string();

@@ -111,6 +111,28 @@ impl<'t> Loader<'t> {
         read_documents(&bytes, dialect, self.limits).map_err(|error| yaml_error(file.as_str(), error))
     }
 
+    /// The mapping in a file that holds JSON, if it starts with a brace, or YAML.
+    pub(crate) fn json_or_yaml(&self, file: &TreePath) -> Result<Map, Error> {
+        let bytes = self.read(file)?;
+        let error = |line, message| Error::Yaml { file: file.to_string(), line, message };
+        let value = if bytes.starts_with(b"{") {
+            // serde_json bounds how deep values nest.
+            let json = serde_json::from_slice(&bytes);
+            Value::from_json(&json.map_err(|e| error(e.line(), format!("no JSON: {e}")))?)
+        } else {
+            let documents = read_documents(&bytes, Dialect::Kustomization, self.limits);
+            let documents = documents.map_err(|error| yaml_error(file.as_str(), error))?;
+            let Some(document) = documents.into_iter().next() else {
+                return Err(error(1, "the file is empty".into()));
+            };
+            document.value
+        };
+        match value {
+            Value::Map(map) => Ok(map),
+            other => Err(error(1, format!("a mapping is needed, not {}", other.type_name()))),
+        }
+    }
+
     /// The objects of a file.
     pub(crate) fn objects(&self, file: &TreePath) -> Result<Resources, Error> {
         let documents = self.documents(file, Dialect::Object)?;

@@ -117,6 +117,8 @@ pub(crate) struct Resource {
     pub(crate) suffixes: Vec<Str>,
     pub(crate) behavior: Behavior,
     pub(crate) needs_hash: bool,
+    /// Names of the vars that take their value from this object.
+    pub(crate) vars: Vec<Str>,
     pub(crate) source: Source,
 }
 
@@ -132,6 +134,7 @@ impl Resource {
             suffixes: Vec::new(),
             behavior: Behavior::Create,
             needs_hash: false,
+            vars: Vec::new(),
             source,
         }
     }
@@ -225,6 +228,7 @@ impl Resource {
         self.previous.clone_from(&other.previous);
         self.prefixes.clone_from(&other.prefixes);
         self.suffixes.clone_from(&other.suffixes);
+        self.vars.clone_from(&other.vars);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::origin;
 use crate::resource::{Behavior, Id, Resource};
 use crate::value::{Map, Str, Value};
 
@@ -159,6 +160,13 @@ impl Resources {
                 take_metadata(&mut resource, old);
                 if resource.behavior == Behavior::Merge {
                     take_data(&mut resource, old);
+                    // What is merged into stays where it comes from.
+                    if let Some(origin) = origin::origin(old).cloned() {
+                        resource.edit(|value| {
+                            let meta = crate::resource::metadata(value);
+                            meta.get_or_insert_map("annotations").insert(origin::ORIGIN, origin);
+                        });
+                    }
                 }
                 self.list[at] = resource;
                 self.index = None;

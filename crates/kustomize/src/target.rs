@@ -1,16 +1,21 @@
 //! One kustomization with its bases: what kustomize calls accumulating a target.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use crate::error::{Error, Quoted};
-use crate::fields::Site;
+use crate::fields::{Fields, Site};
 use crate::generate;
 use crate::kustomization::{FILE_NAMES, Kustomization};
 use crate::load::{Found, Loader};
+use crate::origin::{Origin, note_file};
 use crate::plain;
 use crate::resources::Resources;
+use crate::specs::{self, SPECS, Specs};
 use crate::transform;
 use crate::tree::{EntryKind, TreeError, TreePath, resolve};
+use crate::value::Value;
+use crate::vars::Vars;
 use crate::yaml::Dialect;
 
 /// The directories from the root of a build down to a base.
@@ -18,15 +23,21 @@ pub(crate) struct Chain {
     dir: TreePath,
     depth: usize,
     parent: Option<Rc<Chain>>,
+    /// The directory as the paths to it are written; `None` where no notes are taken.
+    origin: Option<Origin>,
 }
 
 impl Chain {
-    pub(crate) fn start(dir: TreePath) -> Rc<Self> {
-        Rc::new(Self { dir, depth: 1, parent: None })
+    pub(crate) fn start(dir: TreePath, takes_notes: bool) -> Rc<Self> {
+        Rc::new(Self { dir, depth: 1, parent: None, origin: takes_notes.then(Origin::default) })
+    }
+
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        self.origin.as_ref()
     }
 
     /// One step down. A base may not be, or contain, a directory on the way to it.
-    fn enter(self: &Rc<Self>, dir: TreePath, limit: usize) -> Result<Rc<Self>, Error> {
+    fn enter(self: &Rc<Self>, path: &str, dir: TreePath, limit: usize) -> Result<Rc<Self>, Error> {
         let mut at = Some(self);
         while let Some(link) = at {
             if link.dir.is_within(&dir) {
@@ -48,7 +59,8 @@ impl Chain {
                 limit,
             });
         }
-        Ok(Rc::new(Self { dir, depth: self.depth + 1, parent: Some(self.clone()) }))
+        let origin = self.origin.as_ref().map(|origin| origin.join(path));
+        Ok(Rc::new(Self { dir, depth: self.depth + 1, parent: Some(self.clone()), origin }))
     }
 }
 
@@ -92,41 +104,146 @@ pub(crate) fn read_or_generate(loader: &Loader<'_>, dir: &TreePath) -> Result<(S
     Ok((site, Kustomization { resources, ..Kustomization::default() }))
 }
 
-/// Builds a kustomization over objects: none for a kustomization of its own, the parent's for a component.
+/// What a kustomization has gathered: its own and what its bases have.
+#[derive(Default)]
+pub(crate) struct Gathered {
+    pub(crate) objects: Resources,
+    /// `None` before the first kustomization told its own.
+    specs: Option<Arc<Specs>>,
+    pub(crate) vars: Vars,
+}
+
+impl Gathered {
+    /// Field specifications: at least kustomize's own.
+    pub(crate) fn specs(&self) -> &Arc<Specs> {
+        self.specs.as_ref().unwrap_or(&SPECS)
+    }
+
+    fn merge_specs(&mut self, other: &Arc<Specs>) -> Result<(), String> {
+        match &mut self.specs {
+            None if Arc::ptr_eq(&SPECS, other) => self.specs = Some(other.clone()),
+            // Nothing is merged with too: one for all kinds gives way to one for a kind that comes before it.
+            None => {
+                let mut own = Specs::default();
+                own.merge(other)?;
+                self.specs = Some(Arc::new(own));
+            }
+            Some(own) if Arc::ptr_eq(own, other) => {}
+            Some(own) => Arc::make_mut(own).merge(other)?,
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: Self) -> Result<(), String> {
+        self.objects.append_all(other.objects)?;
+        if let Some(specs) = &other.specs {
+            self.merge_specs(specs)?;
+        }
+        self.vars.append(other.vars)
+    }
+}
+
+/// Builds a kustomization over what is there: nothing for a kustomization of its own, the parent's for a component.
 pub(crate) fn accumulate(
     loader: &Loader<'_>,
     chain: &Rc<Chain>,
     site: &Site,
     kustomization: &Kustomization,
-    mut objects: Resources,
-) -> Result<Resources, Error> {
+    mut gathered: Gathered,
+) -> Result<Gathered, Error> {
     loader.count_kustomization(&site.dir)?;
     for (i, path) in kustomization.resources.iter().enumerate() {
         let field = format!("resources[{i}]");
-        let found = match loader.find(site, &field, path)? {
-            Found::File(file) => {
-                loader.check(site, &field, path, &file)?;
-                loader.objects(&file)?
-            }
-            Found::Directory(dir) => {
-                let (site, base) = enter(loader, chain, site, &field, path, &dir, false)?;
-                accumulate(loader, &site.1, &site.0, &base, Resources::default())?
-            }
-        };
-        objects.append_all(found).map_err(|message| site.error(field, message))?;
-        check_count(loader, site, &objects)?;
+        let found = read_path(loader, chain, site, &field, path)?;
+        gathered.merge(found).map_err(|message| site.error(field, message))?;
+        check_count(loader, site, &gathered.objects)?;
     }
-    generate::run(loader, site, kustomization, &mut objects)?;
+    configure(loader, site, kustomization, &mut gathered)?;
+    generate::run(loader, site, kustomization, chain.origin(), &mut gathered.objects)?;
     for (i, path) in kustomization.components.iter().enumerate() {
         let field = format!("components[{i}]");
         let Found::Directory(dir) = loader.find(site, &field, path)? else {
             return Err(site.error(field, format!("{path:?} is a file; a component is a directory")));
         };
         let (site, component) = enter(loader, chain, site, &field, path, &dir, true)?;
-        objects = accumulate(loader, &site.1, &site.0, &component, objects)?;
+        gathered = accumulate(loader, &site.1, &site.0, &component, gathered)?;
     }
-    transform::run(loader, site, kustomization, &mut objects)?;
-    Ok(objects)
+    let specs = gathered.specs().clone();
+    transform::run(loader, site, kustomization, &specs, chain.origin(), &mut gathered.objects)?;
+    for (i, var) in kustomization.vars.iter().enumerate() {
+        let error = |message: String| site.error(format!("vars[{i}]"), message);
+        var.mark(&mut gathered.objects).map_err(error)?;
+    }
+    for (i, var) in kustomization.vars.iter().enumerate() {
+        gathered.vars.add(var.clone()).map_err(|message| site.error(format!("vars[{i}]"), message))?;
+    }
+    Ok(gathered)
+}
+
+/// What a path leads to: the objects of a file, or what a base gathers.
+pub(crate) fn read_path(
+    loader: &Loader<'_>,
+    chain: &Rc<Chain>,
+    site: &Site,
+    field: &str,
+    path: &str,
+) -> Result<Gathered, Error> {
+    match loader.find(site, field, path)? {
+        Found::File(file) => {
+            loader.check(site, field, path, &file)?;
+            let mut objects = loader.objects(&file)?;
+            if let Some(origin) = chain.origin() {
+                note_file(&origin.of_file(path), &mut objects);
+            }
+            Ok(Gathered { objects, ..Gathered::default() })
+        }
+        Found::Directory(dir) => {
+            let (site, base) = enter(loader, chain, site, field, path, &dir, false)?;
+            accumulate(loader, &site.1, &site.0, &base, Gathered::default())
+        }
+    }
+}
+
+/// Gathers field specifications: kustomize's own, those of `configurations`, those of `crds`.
+fn configure(
+    loader: &Loader<'_>,
+    site: &Site,
+    kustomization: &Kustomization,
+    gathered: &mut Gathered,
+) -> Result<(), Error> {
+    let mut specs = SPECS.clone();
+    for (i, path) in kustomization.configurations.iter().enumerate() {
+        let field = format!("configurations[{i}]");
+        let file = loader.file(site, &field, path)?;
+        let found = read_configuration(loader, &file)?;
+        Arc::make_mut(&mut specs).merge(&found).map_err(|message| site.error(field, message))?;
+    }
+    gathered.merge_specs(&specs).map_err(|message| site.error("configurations", message))?;
+    for (i, path) in kustomization.crds.iter().enumerate() {
+        let field = format!("crds[{i}]");
+        let file = loader.file(site, &field, path)?;
+        let definitions = loader.json_or_yaml(&file)?;
+        let found = specs::read_crd(&definitions).map_err(|message| site.error(field.as_str(), message))?;
+        gathered.merge_specs(&Arc::new(found)).map_err(|message| site.error(field, message))?;
+    }
+    Ok(())
+}
+
+fn read_configuration(loader: &Loader<'_>, file: &TreePath) -> Result<Specs, Error> {
+    let site = Site::of_file(file);
+    let document = loader.documents(file, Dialect::Kustomization)?.into_iter().next();
+    match document.map(|document| document.value) {
+        None | Some(Value::Null(_)) => Ok(Specs::default()),
+        Some(Value::Map(map)) => {
+            let mut fields = Fields::new(&site, "", map);
+            let specs = specs::read_file(&mut fields)?;
+            fields.finish()?;
+            Ok(specs)
+        }
+        Some(other) => {
+            Err(site.error("configurations", format!("a mapping is needed, not {}", other.type_name())))
+        }
+    }
 }
 
 fn check_count(loader: &Loader<'_>, site: &Site, objects: &Resources) -> Result<(), Error> {
@@ -150,7 +267,7 @@ fn enter(
     if path.starts_with('/') {
         return Err(site.error(field, format!("{path:?} is absolute; a base is named by a relative path")));
     }
-    let chain = chain.enter(dir.clone(), loader.limits.bases_depth)?;
+    let chain = chain.enter(path, dir.clone(), loader.limits.bases_depth)?;
     let (base_site, base) = match read_kustomization(loader, dir) {
         Err(error @ Error::NoKustomization(_)) => return Err(site.error(field, error)),
         other => other?,

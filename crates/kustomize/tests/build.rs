@@ -84,17 +84,13 @@ fn a_plain_directory() {
 #[test]
 fn fields_that_are_not_done_are_refused_by_name() {
     for field in [
-        "crds",
         "openapi",
         "replacements",
-        "vars",
-        "configurations",
         "generators",
         "transformers",
         "validators",
         "helmCharts",
         "helmChartInflationGenerator",
-        "buildMetadata",
     ] {
         let value = if field == "openapi" { "{path: x}" } else { "[x]" };
         let text = format!("resources: [pod.yaml]\n{field}: {value}\n");

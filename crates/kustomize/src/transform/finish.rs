@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 use crate::kustomization::SortOptions;
+use crate::order::{FIRST, LAST};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
 use crate::value::{Map, Value};
@@ -150,32 +151,6 @@ pub(crate) fn drop_local(objects: &mut Resources) {
         objects.list_mut().retain(|resource| !local(resource));
     }
 }
-
-const FIRST: [&str; 22] = [
-    "Namespace",
-    "ResourceQuota",
-    "StorageClass",
-    "CustomResourceDefinition",
-    "ServiceAccount",
-    "PodSecurityPolicy",
-    "Role",
-    "ClusterRole",
-    "RoleBinding",
-    "ClusterRoleBinding",
-    "ConfigMap",
-    "Secret",
-    "Endpoints",
-    "Service",
-    "LimitRange",
-    "PriorityClass",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "Deployment",
-    "StatefulSet",
-    "CronJob",
-    "PodDisruptionBudget",
-];
-const LAST: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
 /// Puts the objects in the order of `sortOptions`; without them, in the legacy order.
 pub(crate) fn sort(options: Option<&SortOptions>, objects: &mut Resources) {

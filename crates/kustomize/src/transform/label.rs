@@ -3,20 +3,23 @@
 use crate::fieldspec::{Create, FieldSpec};
 use crate::kustomization::Label;
 use crate::resources::Resources;
-use crate::specs::SPECS;
+use crate::specs::{Specs, merge_fields};
 use crate::value::{Map, Str, Value};
+use crate::yaml::is_text;
 
 /// Fields of an entry of `labels`: in metadata, and where it says in templates and selectors.
-pub(super) fn fields(label: &Label) -> Vec<FieldSpec> {
-    let mut specs = label.fields.clone();
+pub(super) fn fields(label: &Label, specs: &Specs) -> Result<Vec<FieldSpec>, String> {
+    let mut fields = label.fields.clone();
+    merge_fields(&mut fields, &specs.labels)?;
     if label.include_selectors {
-        specs.extend_from_slice(&SPECS.common_labels);
-    } else if label.include_templates {
-        specs.extend_from_slice(&SPECS.template_labels);
+        merge_fields(&mut fields, &specs.common_labels)?;
     } else {
-        specs.push(FieldSpec::new("", "", "", "metadata/labels", true));
+        if label.include_templates {
+            merge_fields(&mut fields, &specs.template_labels)?;
+        }
+        merge_fields(&mut fields, &[FieldSpec::new("", "", "", "metadata/labels", true)])?;
     }
-    specs
+    Ok(fields)
 }
 
 /// Sets pairs in all mappings that the specifications lead to.
@@ -36,6 +39,12 @@ pub(super) fn set(pairs: &[(Str, Str)], specs: &[FieldSpec], objects: &mut Resou
                         return Err(format!("a mapping is needed, not {}", value.type_name()));
                     };
                     for (key, text) in pairs {
+                        // kustomize writes new keys without quotes and then finds that they are no strings.
+                        if !map.contains_key(key) && !is_text(key) {
+                            return Err(format!(
+                                "a key must be a string, and {key:?} without quotes is none"
+                            ));
+                        }
                         map.insert(key.clone(), Value::String(text.clone()));
                     }
                     Ok(())

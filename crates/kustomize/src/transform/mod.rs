@@ -22,14 +22,17 @@ use crate::error::Error;
 use crate::fields::Site;
 use crate::kustomization::Kustomization;
 use crate::load::Loader;
+use crate::origin::{Origin, note_transformed};
 use crate::resources::Resources;
-use crate::specs::SPECS;
+use crate::specs::Specs;
 
 /// Runs the steps that the fields of a kustomization ask for.
 pub(crate) fn run(
     loader: &Loader<'_>,
     site: &Site,
     kustomization: &Kustomization,
+    specs: &Specs,
+    origin: Option<&Origin>,
     objects: &mut Resources,
 ) -> Result<(), Error> {
     for (i, patch) in kustomization.patches_json6902.iter().enumerate() {
@@ -37,15 +40,18 @@ pub(crate) fn run(
             return Err(site.error(format!("patchesJson6902[{i}]"), "target is missing"));
         }
     }
-    for (field, step) in steps(kustomization) {
+    for (field, step) in steps(site, kustomization, specs)? {
         step.run(loader, site, &field, objects)?;
+        if let Some(origin) = origin {
+            note_transformed(&origin.of_builtin(&site.file, step.kind(&field)), objects);
+        }
     }
     Ok(())
 }
 
 /// The steps of a kustomization in kustomize's order, each with the field that asks for it.
-fn steps(k: &Kustomization) -> Vec<(String, Step<'_>)> {
-    let mut out: Vec<(String, Step<'_>)> = Vec::new();
+fn steps<'k>(site: &Site, k: &'k Kustomization, specs: &'k Specs) -> Result<Vec<(String, Step<'k>)>, Error> {
+    let mut out: Vec<(String, Step<'k>)> = Vec::new();
     let mut add = |field: String, step| out.push((field, step));
     if !k.patches_strategic_merge.is_empty() {
         let entries = k.patches_strategic_merge.as_slice().into();
@@ -57,37 +63,42 @@ fn steps(k: &Kustomization) -> Vec<(String, Step<'_>)> {
     if !k.namespace.is_empty() {
         let namespace = Namespace {
             namespace: k.namespace.as_str().into(),
-            fields: Cow::Borrowed(&SPECS.namespace),
+            fields: Cow::Borrowed(&specs.namespace),
             unset_only: false,
             subjects: Subjects::default(),
         };
         add("namespace".into(), Step::Namespace(namespace));
     }
-    let affix = |text| Affix { text: Cow::Borrowed(text), fields: Cow::Borrowed(&SPECS.names) };
+    let affix = |text, fields: &'k Vec<_>| Affix { text: Cow::Borrowed(text), fields: fields.into() };
     if !k.name_prefix.is_empty() {
-        add("namePrefix".into(), Step::Prefix(affix(k.name_prefix.as_str())));
+        add("namePrefix".into(), Step::Prefix(affix(k.name_prefix.as_str(), &specs.name_prefix)));
     }
     if !k.name_suffix.is_empty() {
-        add("nameSuffix".into(), Step::Suffix(affix(k.name_suffix.as_str())));
+        add("nameSuffix".into(), Step::Suffix(affix(k.name_suffix.as_str(), &specs.name_suffix)));
     }
     for (i, label) in k.labels.iter().enumerate() {
-        add(format!("labels[{i}]"), Step::Pairs(label.pairs.as_slice().into(), label::fields(label).into()));
+        let field = format!("labels[{i}]");
+        let fields = label::fields(label, specs).map_err(|message| site.error(field.as_str(), message))?;
+        add(field, Step::Pairs(label.pairs.as_slice().into(), fields.into()));
     }
-    for (field, pairs, specs) in [
-        ("commonLabels", &k.common_labels, &SPECS.common_labels),
-        ("commonAnnotations", &k.common_annotations, &SPECS.annotations),
-    ] {
-        add(field.into(), Step::Pairs(pairs.as_slice().into(), specs.as_slice().into()));
+    // Where there is an entry of labels, kustomize runs the transformer of commonLabels too: its notes show it.
+    if !k.labels.is_empty() || !k.common_labels.is_empty() {
+        let fields = specs.common_labels.as_slice().into();
+        add("commonLabels".into(), Step::Pairs(k.common_labels.as_slice().into(), fields));
+    }
+    if !k.common_annotations.is_empty() {
+        let fields = specs.annotations.as_slice().into();
+        add("commonAnnotations".into(), Step::Pairs(k.common_annotations.as_slice().into(), fields));
     }
     for (i, patch) in k.patches_json6902.iter().enumerate() {
         add(format!("patchesJson6902[{i}]"), Step::JsonPatch(Cow::Borrowed(patch)));
     }
     for (i, replica) in k.replicas.iter().enumerate() {
-        let specs = SPECS.replicas.as_slice().into();
-        add(format!("replicas[{i}]"), Step::Replicas(Cow::Borrowed(replica), specs));
+        let fields = specs.replicas.as_slice().into();
+        add(format!("replicas[{i}]"), Step::Replicas(Cow::Borrowed(replica), fields));
     }
     for (i, image) in k.images.iter().enumerate() {
-        add(format!("images[{i}]"), Step::Image(Cow::Borrowed(image), SPECS.images.as_slice().into()));
+        add(format!("images[{i}]"), Step::Image(Cow::Borrowed(image), specs.images.as_slice().into()));
     }
-    out
+    Ok(out)
 }

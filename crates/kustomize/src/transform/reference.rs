@@ -2,26 +2,77 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::fieldspec::Create;
+use crate::fieldspec::{Create, FieldSpec};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
-use crate::specs::{Reference, SPECS};
+use crate::specs::{BackReference, Specs};
 use crate::value::{Map, Str, Value};
 
+/// A field that holds the name of another object.
+struct Reference<'s> {
+    field: &'s FieldSpec,
+    target: &'s BackReference,
+    /// A `roleRef`: its group and kind choose too.
+    role: bool,
+}
+
+/// References by the kind of the object that refers; those for all kinds are among each of them, in order.
+struct References<'s> {
+    by_kind: HashMap<&'s str, Vec<Reference<'s>>>,
+    any_kind: Vec<Reference<'s>>,
+}
+
+impl<'s> References<'s> {
+    fn of(specs: &'s Specs) -> Self {
+        let all = || {
+            specs.references.iter().flat_map(|target| {
+                target.referrers.iter().map(move |field| Reference {
+                    field,
+                    target,
+                    role: field.path_text().ends_with("roleRef/name"),
+                })
+            })
+        };
+        let kinds: HashSet<&str> = all().map(|reference| &*reference.field.kind).collect();
+        let mut by_kind: HashMap<&str, Vec<Reference<'s>>> = HashMap::new();
+        let mut any_kind = Vec::new();
+        for reference in all() {
+            if !reference.field.kind.is_empty() {
+                by_kind.entry(&reference.field.kind).or_default().push(reference);
+                continue;
+            }
+            for kind in kinds.iter().filter(|kind| !kind.is_empty()) {
+                let Reference { field, target, role } = reference;
+                by_kind.entry(kind).or_default().push(Reference { field, target, role });
+            }
+            any_kind.push(reference);
+        }
+        Self { by_kind, any_kind }
+    }
+
+    fn from(&self, kind: &str) -> &[Reference<'s>] {
+        self.by_kind.get(kind).unwrap_or(&self.any_kind)
+    }
+}
+
 /// Sets every reference to the present name of what it refers to.
-pub(crate) fn fix(objects: &mut Resources) -> Result<(), String> {
+pub(crate) fn fix(specs: &Specs, objects: &mut Resources) -> Result<(), String> {
     objects.iter().try_for_each(check_subjects)?;
     let targets = Targets::of(objects);
     if targets.by_name.is_empty() {
         return Ok(());
     }
+    let references = References::of(specs);
     for at in 0..objects.len() {
         let resource = objects.get_mut(at);
-        let Some(references) = SPECS.references.get(&*resource.original_id().gvk.kind) else { continue };
-        let original = resource.original_id().clone();
+        let original = resource.original_id().gvk.clone();
+        let references = references.from(&original.kind);
+        if references.is_empty() {
+            continue;
+        }
         let referrer = Referrer::of(resource);
         let result: Result<(), String> = resource.edit(|object| {
-            for reference in references.iter().filter(|reference| reference.field.matches(&original.gvk)) {
+            for reference in references.iter().filter(|reference| reference.field.matches(&original)) {
                 let role = if reference.role { role_ref(object) } else { None };
                 let search = Search { targets: &targets, referrer: &referrer, reference, role };
                 reference.field.apply(object, Create::Nothing, &mut |value| search.set(value))?;
@@ -150,7 +201,7 @@ fn role_ref(object: &Map) -> Option<(Str, Str)> {
 struct Search<'s> {
     targets: &'s Targets,
     referrer: &'s Referrer,
-    reference: &'s Reference,
+    reference: &'s Reference<'s>,
     role: Option<(Str, Str)>,
 }
 
@@ -219,7 +270,7 @@ impl Search<'_> {
         with_namespace: bool,
     ) -> Result<Option<&Target>, String> {
         let Some(named) = self.targets.by_name.get(name) else { return Ok(None) };
-        let (group, version, kind) = self.reference.target;
+        let BackReference { group, version, kind, .. } = self.reference.target;
         let mut found: Vec<&Target> = named
             .iter()
             .map(|at| &self.targets.list[*at])

@@ -16,10 +16,18 @@ pub(super) fn apply(replica: &Replica, fields: &[FieldSpec], objects: &mut Resou
                 continue;
             }
             found = true;
+            if !spec.matches(&resource.id().gvk) {
+                continue;
+            }
             resource.edit(|object| {
-                spec.apply(object, Create::Scalar, &mut |value| {
-                    *value = Value::int(replica.count);
-                    Ok(())
+                spec.apply(object, Create::Scalar, &mut |value| match value {
+                    Value::Map(_) | Value::List(_) => {
+                        Err(format!("a number is needed, not {}", value.type_name()))
+                    }
+                    scalar => {
+                        *scalar = Value::int(replica.count);
+                        Ok(())
+                    }
                 })
             })?;
         }

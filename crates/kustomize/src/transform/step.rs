@@ -68,6 +68,23 @@ pub(crate) enum Subjects {
 }
 
 impl Step<'_> {
+    /// The name of kustomize's transformer for what a field asks for.
+    pub(crate) fn kind(&self, field: &str) -> &'static str {
+        match self {
+            Self::StrategicMerge(_) => "PatchStrategicMergeTransformer",
+            Self::Patch(_) => "PatchTransformer",
+            Self::JsonPatch(_) => "PatchJson6902Transformer",
+            Self::Namespace(_) => "NamespaceTransformer",
+            Self::Prefix(_) => "PrefixTransformer",
+            Self::Suffix(_) => "SuffixTransformer",
+            Self::Pairs(..) if field == "commonAnnotations" => "AnnotationsTransformer",
+            Self::Pairs(..) => "LabelTransformer",
+            Self::Replicas(..) => "ReplicaCountTransformer",
+            Self::Image(..) => "ImageTagTransformer",
+            Self::Hash => "HashTransformer",
+        }
+    }
+
     /// Runs the step; `field` is where it was asked for.
     pub(crate) fn run(
         &self,

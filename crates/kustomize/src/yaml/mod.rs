@@ -8,5 +8,7 @@ mod read;
 mod resolve;
 mod write;
 
+pub(crate) use resolve::is_text;
+
 pub use read::{Dialect, Document, ReadError, read_documents};
 pub use write::{write_document, write_map};

@@ -50,6 +50,11 @@ pub(super) fn resolve(text: &str, dialect: Dialect) -> Plain {
     }
 }
 
+/// Is a text without quotes text in an object?
+pub(crate) fn is_text(text: &str) -> bool {
+    matches!(resolve(text, Dialect::Object), Plain::Text)
+}
+
 fn word(text: &str, dialect: Dialect) -> Plain {
     match text {
         "~" | "null" | "Null" | "NULL" => Plain::Value(Value::Null(NullForm::Written)),

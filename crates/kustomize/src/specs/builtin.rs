@@ -1,38 +1,8 @@
 //! Which fields kustomize's transformers touch by default, as a table of our own.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
-
 use crate::fieldspec::FieldSpec;
 
-/// The default field specifications.
-#[derive(Debug)]
-pub(crate) struct Specs {
-    pub(crate) common_labels: Vec<FieldSpec>,
-    pub(crate) template_labels: Vec<FieldSpec>,
-    pub(crate) annotations: Vec<FieldSpec>,
-    pub(crate) namespace: Vec<FieldSpec>,
-    /// Fields that prefixes and suffixes of names go to.
-    pub(crate) names: Vec<FieldSpec>,
-    pub(crate) images: Vec<FieldSpec>,
-    pub(crate) replicas: Vec<FieldSpec>,
-    /// Name references by the kind of the object that refers.
-    pub(crate) references: HashMap<&'static str, Vec<Reference>>,
-}
-
-/// A field that holds the name of another object.
-#[derive(Debug)]
-pub(crate) struct Reference {
-    /// The field.
-    pub(crate) field: FieldSpec,
-    /// Group, version and kind that it names.
-    pub(crate) target: (&'static str, &'static str, &'static str),
-    /// A `roleRef`: its group and kind choose too.
-    pub(crate) role: bool,
-}
-
-/// The table; it never changes.
-pub(crate) static SPECS: LazyLock<Specs> = LazyLock::new(Specs::build);
+use super::{BackReference, Specs};
 
 /// Workloads by group, version and kind, with the path to their pod.
 const WORKLOADS: [(&str, &str); 9] = [
@@ -50,7 +20,7 @@ const WORKLOADS: [(&str, &str); 9] = [
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 impl Specs {
-    fn build() -> Self {
+    pub(super) fn builtin() -> Self {
         let template_labels = vec![
             FieldSpec::new("", "", "", "metadata/labels", true),
             FieldSpec::new("", "v1", "ReplicationController", "spec/template/metadata/labels", true),
@@ -63,6 +33,7 @@ impl Specs {
             FieldSpec::new("batch", "", "CronJob", "spec/jobTemplate/metadata/labels", true),
             FieldSpec::new("batch", "", "CronJob", "spec/jobTemplate/spec/template/metadata/labels", true),
         ];
+        let name = FieldSpec::new("", "", "", "metadata/name", false);
         let replicas = ["Deployment", "ReplicationController", "ReplicaSet", "StatefulSet"];
         let images = [
             "spec/containers[]/image",
@@ -72,8 +43,11 @@ impl Specs {
             "spec/template/spec/initContainers[]/image",
             "spec/template/spec/volumes[]/image/reference",
         ];
-        Self {
+        let mut specs = Self {
+            name_prefix: vec![name.clone()],
+            name_suffix: vec![name],
             common_labels: common_labels(&template_labels),
+            labels: Vec::new(),
             template_labels,
             annotations: annotations(),
             namespace: vec![
@@ -87,11 +61,13 @@ impl Specs {
                     false,
                 ),
             ],
-            names: vec![FieldSpec::new("", "", "", "metadata/name", false)],
             images: images.map(|path| FieldSpec::new("", "", "", path, true)).to_vec(),
             replicas: replicas.map(|kind| FieldSpec::new("", "", kind, "spec/replicas", true)).to_vec(),
             references: references(),
-        }
+            var_reference: var_reference(),
+        };
+        specs.sort();
+        specs
     }
 }
 
@@ -144,33 +120,46 @@ fn annotations() -> Vec<FieldSpec> {
 
 /// Collects references; `(group, version, kind)` of a referrer come with the path of the field.
 struct Builder {
-    references: HashMap<&'static str, Vec<Reference>>,
+    references: Vec<BackReference>,
 }
 
 type Target = (&'static str, &'static str, &'static str);
 
 impl Builder {
-    fn add(&mut self, target: Target, group: &str, version: &str, kind: &'static str, path: &str) {
+    fn add(&mut self, target: Target, group: &str, version: &str, kind: &str, path: &str) {
         let field = FieldSpec::new(group, version, kind, path, false);
-        let role = path.ends_with("roleRef/name");
-        self.references.entry(kind).or_default().push(Reference { field, target, role });
+        let (group, version, kind) = target;
+        let same = |known: &&mut BackReference| {
+            (&*known.group, &*known.version, &*known.kind) == (group, version, kind)
+        };
+        match self.references.iter_mut().find(same) {
+            Some(known) => known.referrers.push(field),
+            None => self.references.push(BackReference {
+                group: group.into(),
+                version: version.into(),
+                kind: kind.into(),
+                referrers: vec![field],
+            }),
+        }
     }
 
     /// The same field of the pod of several kinds of workload.
     fn pods(&mut self, target: Target, path: &str, kinds: &[&str]) {
         for (kind, pod) in WORKLOADS.iter().filter(|(kind, _)| kinds.contains(kind)) {
-            // ConfigMaps and Secrets are found in Pods of v1 only; nothing else is called Pod in practice.
-            self.add(target, "", "", kind, &format!("{pod}/{path}"));
+            // ConfigMaps and Secrets are found in the Pods of v1 only.
+            let config = matches!(target.2, "ConfigMap" | "Secret");
+            let version = if config && *kind == "Pod" { "v1" } else { "" };
+            self.add(target, "", version, kind, &format!("{pod}/{path}"));
         }
     }
 }
 
-fn references() -> HashMap<&'static str, Vec<Reference>> {
+fn references() -> Vec<BackReference> {
     const WITH_CONFIG: [&str; 8] =
         ["Pod", "PodTemplate", "Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "Job", "CronJob"];
     const WITH_ACCOUNT: [&str; 7] =
         ["Pod", "StatefulSet", "Deployment", "ReplicationController", "CronJob", "Job", "DaemonSet"];
-    let mut all = Builder { references: HashMap::new() };
+    let mut all = Builder { references: Vec::new() };
     for target in [
         ("", "", "Deployment"),
         ("", "", "ReplicationController"),
@@ -258,4 +247,35 @@ fn services(all: &mut Builder) {
     for kind in ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"] {
         all.add(service, "admissionregistration.k8s.io", "", kind, "webhooks/clientConfig/service");
     }
+}
+
+/// Fields in which `$(NAME)` of `vars` is resolved.
+fn var_reference() -> Vec<FieldSpec> {
+    const WITH_VARS: [&str; 7] =
+        ["CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet"];
+    let mut specs = Vec::new();
+    let mut add = |kind: &str, path: &str| specs.push(FieldSpec::new("", "", kind, path, false));
+    for (kind, pod) in WORKLOADS.iter().filter(|(kind, _)| WITH_VARS.contains(kind)) {
+        for containers in ["containers", "initContainers"] {
+            for field in ["args", "command", "env/value", "volumeMounts/mountPath"] {
+                add(kind, &format!("{pod}/{containers}/{field}"));
+            }
+        }
+        match *kind {
+            // Two paths of kustomize lead nowhere in a real object; they are what it looks at all the same.
+            "CronJob" => add(kind, "spec/jobTemplate/spec/template/volumes/nfs/server"),
+            "StatefulSet" => add(kind, "spec/volumeClaimTemplates/spec/nfs/server"),
+            _ => add(kind, &format!("{pod}/volumes/nfs/server")),
+        }
+    }
+    add("Deployment", "spec/template/metadata/annotations");
+    for path in ["spec/rules/host", "spec/tls/hosts", "spec/tls/secretName"] {
+        add("Ingress", path);
+    }
+    add("Service", "spec/ports/port");
+    add("Service", "spec/ports/targetPort");
+    add("PersistentVolume", "spec/nfs/server");
+    add("", "metadata/labels");
+    add("", "metadata/annotations");
+    specs
 }

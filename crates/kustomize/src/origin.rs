@@ -1,0 +1,178 @@
+//! `buildMetadata`: annotations that tell where an object comes from and what changed it.
+//!
+//! kustomize keeps them in the objects all through the build, where patches can see and change them, and takes out at
+//! the end what was not asked for. So does this.
+
+use crate::resource::{Resource, metadata};
+use crate::resources::Resources;
+use crate::value::{Map, Str, Value};
+use crate::yaml::write_map;
+
+/// Where an object comes from.
+pub(crate) const ORIGIN: &str = "config.kubernetes.io/origin";
+/// What changed it.
+const TRANSFORMATIONS: &str = "alpha.config.kubernetes.io/transformations";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The version whose behaviour this is.
+const MANAGER: &str = "kustomize-v5.8.1";
+
+/// `buildMetadata` of the root kustomization.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct BuildMetadata {
+    /// Is anything asked for? Then kustomize takes notes of everything.
+    pub(crate) notes: bool,
+    pub(crate) origins: bool,
+    pub(crate) transformations: bool,
+    pub(crate) managed_by: bool,
+}
+
+impl BuildMetadata {
+    /// Sets the label that was asked for, and takes out the notes that were not.
+    pub(crate) fn finish(self, objects: &mut Resources) {
+        for resource in objects.iter_mut() {
+            if self.managed_by {
+                resource.edit(|object| {
+                    metadata(object).get_or_insert_map("labels").insert(MANAGED_BY, Value::string(MANAGER))
+                });
+            }
+            for (key, keep) in [(ORIGIN, self.origins), (TRANSFORMATIONS, self.transformations)] {
+                if !keep {
+                    remove(resource, key);
+                }
+            }
+        }
+    }
+}
+
+fn remove(resource: &mut Resource, key: &str) {
+    if resource.texts("annotations").is_none_or(|annotations| !annotations.contains_key(key)) {
+        return;
+    }
+    resource.edit(|object| {
+        let meta = metadata(object);
+        let annotations = meta.get_or_insert_map("annotations");
+        annotations.remove(key);
+        if annotations.is_empty() {
+            meta.remove("annotations");
+        }
+    });
+}
+
+/// The directory that is built, as the paths on the way to it are written.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Origin {
+    path: String,
+}
+
+impl Origin {
+    /// A path below this directory.
+    pub(crate) fn join(&self, path: &str) -> Self {
+        Self { path: clean(&self.path, path) }
+    }
+
+    /// The note for objects of a file here.
+    pub(crate) fn of_file(&self, path: &str) -> Str {
+        entry("", &[("path", &clean(&self.path, path))]).into()
+    }
+
+    /// The note for what a builtin generator or transformer made or changed.
+    pub(crate) fn of_builtin(&self, file: &str, kind: &str) -> Str {
+        configured(&clean(&self.path, file), "builtin", kind, "", "")
+    }
+}
+
+/// The note for what a generator or transformer made or changed that is configured by an object.
+pub(crate) fn configured(file: &str, api_version: &str, kind: &str, name: &str, namespace: &str) -> Str {
+    let mut out = entry("", &[("configuredIn", file)]);
+    out.push_str("configuredBy:\n");
+    out.push_str(&entry(
+        "  ",
+        &[("apiVersion", api_version), ("kind", kind), ("name", name), ("namespace", namespace)],
+    ));
+    out.into()
+}
+
+/// Lines of a mapping in this order; empty texts are left out.
+fn entry(indent: &str, fields: &[(&str, &str)]) -> String {
+    let mut out = String::new();
+    for (key, text) in fields.iter().filter(|(_, text)| !text.is_empty()) {
+        let pair = [(Str::from(*key), Value::string(*text))];
+        out.push_str(indent);
+        write_map(&mut out, &pair.into_iter().collect());
+    }
+    out
+}
+
+/// Joins two paths and takes `.` and `..` out, as Go's `filepath.Join` does; an absolute second path stays below.
+fn clean(base: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in base.split('/').chain(path.split('/')) {
+        match part {
+            "" | "." => {}
+            ".." if parts.last().is_some_and(|last| *last != "..") => {
+                parts.pop();
+            }
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// Notes the origin of objects that were read from a file, whatever note they had.
+pub(crate) fn note_file(note: &Str, objects: &mut Resources) {
+    for resource in objects.iter_mut() {
+        set(resource, ORIGIN, note.clone());
+    }
+}
+
+/// Notes the origin of a generated object that has none.
+pub(crate) fn note_generated(note: &Str, resource: &mut Resource) {
+    if origin(resource).is_none() {
+        set(resource, ORIGIN, note.clone());
+    }
+}
+
+/// The origin that is noted.
+pub(crate) fn origin(resource: &Resource) -> Option<&Value> {
+    resource.texts("annotations").and_then(|annotations| annotations.get(ORIGIN))
+}
+
+/// Notes a transformer, changed it anything or not. What has no origin yet must come from the transformer.
+pub(crate) fn note_transformed(note: &Str, objects: &mut Resources) {
+    let mut line = String::from("- ");
+    for (i, text) in note.lines().enumerate() {
+        if i > 0 {
+            line.push_str("  ");
+        }
+        line.push_str(text);
+        line.push('\n');
+    }
+    for resource in objects.iter_mut().filter(|resource| !resource.value().is_empty()) {
+        if origin(resource).is_none() {
+            set(resource, ORIGIN, note.clone());
+            continue;
+        }
+        let before = resource.texts("annotations").and_then(|annotations| annotations.get(TRANSFORMATIONS));
+        let before = before.and_then(Value::as_str).unwrap_or_default();
+        let all = format!("{before}{line}");
+        set(resource, TRANSFORMATIONS, all.into());
+    }
+}
+
+fn set(resource: &mut Resource, key: &str, note: Str) {
+    resource.edit(|object: &mut Map| {
+        metadata(object).get_or_insert_map("annotations").insert(key, Value::String(note));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_joined_as_go_joins_them() {
+        assert_eq!(clean("", "../base"), "../base");
+        assert_eq!(clean("../base", "../../x/./y"), "../../x/y");
+        assert_eq!(clean("a/b", "../c/"), "a/c");
+    }
+}

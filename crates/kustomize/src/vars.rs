@@ -1,0 +1,320 @@
+//! `vars`: values of fields, put where `$(NAME)` stands.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::error::Error;
+use crate::fields::Fields;
+use crate::fieldspec::{Create, FieldSpec};
+use crate::resource::{Id, Resource};
+use crate::resources::Resources;
+use crate::value::{Map, Num, Number, Str, Value};
+
+/// An entry of `vars`: a name for a field of an object.
+#[derive(Debug, Clone)]
+pub(crate) struct Var {
+    name: Str,
+    group: String,
+    version: String,
+    kind: String,
+    object: String,
+    /// Empty for any.
+    namespace: String,
+    path: String,
+}
+
+impl Var {
+    pub(crate) fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
+        let name = f.text("name")?.into();
+        let object = f.map("objref", |f| {
+            let mut version = f.text("version")?;
+            let mut group = f.text("group")?;
+            let api_version = f.text("apiVersion")?;
+            match api_version.split('/').collect::<Vec<_>>().as_slice() {
+                [""] => {}
+                [v] => version = (*v).to_owned(),
+                [g, v] => (group, version) = ((*g).to_owned(), (*v).to_owned()),
+                _ => {}
+            }
+            Ok([group, version, f.text("kind")?, f.text("name")?, f.text("namespace")?])
+        })?;
+        let [group, version, kind, object, namespace] = object.unwrap_or_default();
+        let path = f.map("fieldref", |f| f.text("fieldPath"))?.unwrap_or_default();
+        let path = if path.is_empty() { "metadata.name".to_owned() } else { path };
+        Ok(Self { name, group, version, kind, object, namespace, path })
+    }
+
+    fn names(&self, id: &Id) -> bool {
+        *id.name == *self.object
+            && *id.gvk.group == *self.group
+            && *id.gvk.version == *self.version
+            && *id.gvk.kind == *self.kind
+            && (self.namespace.is_empty() || *id.effective_namespace == *self.namespace)
+    }
+
+    /// Notes the var in the object that it names, if that is there yet.
+    pub(crate) fn mark(&self, objects: &mut Resources) -> Result<(), String> {
+        let named = objects.by_name(&self.object).to_vec();
+        let fits = |at: &usize| objects.get(*at).all_ids().any(|id| self.names(id));
+        let found: Vec<usize> = named.into_iter().filter(fits).collect();
+        match found.as_slice() {
+            [] => Ok(()),
+            [at] => {
+                objects.get_mut(*at).vars.push(self.name.clone());
+                Ok(())
+            }
+            several => {
+                let ids: Vec<String> = several.iter().map(|at| objects.get(*at).id().to_string()).collect();
+                Err(format!("var {} could take its value from any of {}", self.name, ids.join(", ")))
+            }
+        }
+    }
+}
+
+/// The vars of a kustomization and of its bases.
+#[derive(Debug, Default)]
+pub(crate) struct Vars {
+    by_name: BTreeMap<Str, Var>,
+}
+
+impl Vars {
+    /// Adds a var; its name must be new.
+    pub(crate) fn add(&mut self, var: Var) -> Result<(), String> {
+        match self.by_name.insert(var.name.clone(), var) {
+            None => Ok(()),
+            Some(other) => Err(format!("there is a var {} already", other.name)),
+        }
+    }
+
+    pub(crate) fn append(&mut self, others: Self) -> Result<(), String> {
+        others.by_name.into_values().try_for_each(|var| self.add(var))
+    }
+
+    /// Puts the values of all vars into the fields that may refer to them.
+    pub(crate) fn resolve(&self, specs: &[FieldSpec], objects: &mut Resources) -> Result<(), String> {
+        if self.by_name.is_empty() {
+            return Ok(());
+        }
+        let values = self.values(objects)?;
+        for resource in objects.list_mut() {
+            let id = resource.id().clone();
+            let result = resource.edit(|object| {
+                specs.iter().filter(|spec| spec.matches(&id.gvk)).try_for_each(|spec| {
+                    spec.apply(object, Create::Nothing, &mut |value| set(value, &values))
+                })
+            });
+            result.map_err(|message| format!("{id}: {message}"))?;
+            resource.refresh();
+        }
+        Ok(())
+    }
+
+    fn values(&self, objects: &Resources) -> Result<HashMap<Str, Value>, String> {
+        let mut marked: HashMap<&Str, &Resource> = HashMap::new();
+        for resource in objects.iter() {
+            for name in &resource.vars {
+                marked.entry(name).or_insert(resource);
+            }
+        }
+        let value = |var: &Var| {
+            let Some(resource) = marked.get(&var.name) else {
+                let Var { name, kind, object, .. } = var;
+                return Err(format!("var {name}: there is no {kind} {object:?} to take its value from"));
+            };
+            let value = lookup(resource.value(), &var.path).and_then(typed);
+            let value = value
+                .ok_or_else(|| format!("var {}: {} has no field {}", var.name, resource.id(), var.path))?;
+            Ok((var.name.clone(), value))
+        };
+        self.by_name.values().map(value).collect()
+    }
+}
+
+/// The value that Go makes of a scalar; `None` for a number that it cannot read.
+fn typed(value: &Value) -> Option<Value> {
+    match value {
+        Value::Number(number) => match number.num {
+            Num::Float(_) => number.text.parse::<f64>().is_ok().then(|| value.clone()),
+            Num::Int(_) | Num::Uint(_) => number.text.parse().ok().map(Value::int),
+        },
+        Value::Null(_) => value.scalar_text().map(Value::String),
+        other => Some(other.clone()),
+    }
+}
+
+/// Follows a path as `spec.ports[0].port` or `metadata.annotations.[a.b/c]`.
+fn lookup<'v>(object: &'v Map, path: &str) -> Option<&'v Value> {
+    let parts = split(path);
+    let (first, rest) = parts.split_first()?;
+    rest.iter().try_fold(object.get(first)?, |value, part| step(value, part))
+}
+
+fn step<'v>(value: &'v Value, part: &str) -> Option<&'v Value> {
+    if let Ok(index) = part.parse::<i64>() {
+        let Value::List(items) = value else { return None };
+        return items.get(usize::try_from(index).ok()?);
+    }
+    if part == "-" {
+        let Value::List(items) = value else { return None };
+        return items.last();
+    }
+    let Some(inner) = part.strip_prefix('[').and_then(|part| part.strip_suffix(']')) else {
+        return value.as_map()?.get(part);
+    };
+    let (key, wanted) = inner.split_once('=')?;
+    let Value::List(items) = value else { return None };
+    items.iter().find(|item| {
+        let found = if key.is_empty() { Some(*item) } else { item.as_map().and_then(|map| map.get(key)) };
+        found.and_then(Value::scalar_text).is_some_and(|text| *text == *wanted)
+    })
+}
+
+/// The keys of a path. Dots part them, unless escaped or in brackets; `a[0]` is two of them.
+fn split(path: &str) -> Vec<String> {
+    let mut raw: Vec<String> = Vec::new();
+    for part in path.split('.') {
+        match raw.last_mut() {
+            Some(last) if last.ends_with('\\') => {
+                last.pop();
+                last.push('.');
+                last.push_str(part);
+            }
+            _ => raw.push(part.to_owned()),
+        }
+    }
+    let mut out = Vec::new();
+    let mut parts = raw.into_iter();
+    while let Some(mut part) = parts.next() {
+        if part.starts_with('[') && !part.ends_with(']') {
+            for next in parts.by_ref() {
+                part.push('.');
+                part.push_str(&next);
+                if part.ends_with(']') {
+                    break;
+                }
+            }
+            if !part.contains('=') {
+                part = part.trim_matches(['[', ']']).to_owned();
+            }
+        }
+        let index = part.strip_suffix(']').and_then(|part| part.rsplit_once('['));
+        match index {
+            Some((name, digits)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => {
+                out.extend(Some(name.to_owned()).filter(|name| !name.is_empty()));
+                out.push(digits.to_owned());
+            }
+            _ => out.push(part),
+        }
+    }
+    out.retain(|part| !part.trim().is_empty());
+    out
+}
+
+fn set(value: &mut Value, values: &HashMap<Str, Value>) -> Result<(), String> {
+    match value {
+        Value::String(text) => *value = replace(text, values),
+        Value::Map(map) => {
+            for (_, value) in map.values_mut() {
+                if let Value::String(text) = value {
+                    *value = replace(text, values);
+                }
+            }
+        }
+        Value::List(items) => {
+            for item in items {
+                let Value::String(text) = item else {
+                    return Err(format!(
+                        "a list that may refer to vars holds strings only, not {}",
+                        item.type_name()
+                    ));
+                };
+                *item = replace(text, values);
+            }
+        }
+        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
+    }
+    Ok(())
+}
+
+/// Resolves all references in a text. A text that is one reference becomes the value with its type.
+fn replace(text: &Str, values: &HashMap<Str, Value>) -> Value {
+    if !text.contains('$') {
+        return Value::String(text.clone());
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest: &str = text;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        if after.is_empty() {
+            out.push('$');
+            rest = after;
+        } else if let Some(tail) = after.strip_prefix('$') {
+            out.push('$');
+            rest = tail;
+        } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|after| after.split_once(')')) {
+            let value = values.get(name).filter(|value| !matches!(value, Value::List(_) | Value::Map(_)));
+            if before.is_empty() && out.is_empty() && tail.is_empty() && rest.len() == text.len() {
+                return value.cloned().unwrap_or_else(|| Value::String(text.clone()));
+            }
+            match value {
+                Some(value) => out.push_str(&formatted(value)),
+                None => {
+                    out.push_str("$(");
+                    out.push_str(name);
+                    out.push(')');
+                }
+            }
+            rest = tail;
+        } else {
+            out.push('$');
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+    Value::string(out)
+}
+
+/// A value inside of a text, as Go's `%v` writes it.
+fn formatted(value: &Value) -> String {
+    match value {
+        Value::Number(Number { num: Num::Float(f), .. }) => general(*f),
+        other => other.scalar_text().map(|text| text.to_string()).unwrap_or_default(),
+    }
+}
+
+/// The shortest form of a float, with an exponent for the very small and from a million on.
+fn general(f: f64) -> String {
+    /// Go writes floats with an exponent from here on.
+    const EXPONENT: i32 = 6;
+    let scientific = format!("{f:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    let Ok(exponent) = exponent.parse::<i32>() else { return scientific };
+    if (-4..EXPONENT).contains(&exponent) {
+        return format!("{f}");
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_parted() {
+        assert_eq!(split("spec.ports[0].port"), ["spec", "ports", "0", "port"]);
+        assert_eq!(split("metadata.annotations.[a.b/c]"), ["metadata", "annotations", "a.b/c"]);
+        assert_eq!(split(r"data.a\.b"), ["data", "a.b"]);
+        assert_eq!(split("spec.containers.[name=a.b].image"), ["spec", "containers", "[name=a.b]", "image"]);
+    }
+
+    #[test]
+    fn references_are_resolved() {
+        let values: HashMap<Str, Value> =
+            [("A".into(), Value::string("x")), ("N".into(), Value::int(7))].into_iter().collect();
+        let run = |text: &str| replace(&text.into(), &values);
+        assert_eq!(run("$(N)"), Value::int(7));
+        assert_eq!(run("$(N)$(A)"), Value::string("7x"));
+        assert_eq!(run("$$(A) $(B) $(A"), Value::string("$(A) $(B) $(A"));
+        assert_eq!(run("$x$"), Value::string("$x$"));
+    }
+}
