@@ -35,11 +35,18 @@ pub(crate) struct Fields<'s> {
     /// Where the mapping stands, as `patches[0].target`.
     place: String,
     left: Vec<(Str, Value)>,
+    /// Fields that nobody asks for are no error.
+    lenient: bool,
 }
 
 impl<'s> Fields<'s> {
     pub(crate) fn new(site: &'s Site, place: impl Into<String>, map: Map) -> Self {
-        Self { site, place: place.into(), left: map.into_entries() }
+        Self { site, place: place.into(), left: map.into_entries(), lenient: false }
+    }
+
+    /// The same where kustomize does not mind fields that it does not know.
+    pub(crate) fn lenient(site: &'s Site, place: impl Into<String>, map: Map) -> Self {
+        Self { lenient: true, ..Self::new(site, place, map) }
     }
 
     fn name(&self, field: &str) -> String {
@@ -64,6 +71,11 @@ impl<'s> Fields<'s> {
         self.left.is_empty()
     }
 
+    /// Is a field there, and no null?
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.left.iter().any(|(key, value)| key.eq_ignore_ascii_case(field) && !value.is_null())
+    }
+
     /// Takes a field out: the exact name first, else any that differs in case only.
     pub(crate) fn take(&mut self, field: &str) -> Option<Value> {
         let exact = self.left.iter().position(|(key, _)| &**key == field);
@@ -76,6 +88,15 @@ impl<'s> Fields<'s> {
         match self.take(field) {
             None | Some(Value::Null(_)) => Ok(String::new()),
             Some(Value::String(text)) => Ok(text.to_string()),
+            Some(other) => self.wrong(field, "a string", &other),
+        }
+    }
+
+    /// A string that may be missing.
+    pub(crate) fn optional_text(&mut self, field: &str) -> Result<Option<String>, Error> {
+        match self.take(field) {
+            None | Some(Value::Null(_)) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.to_string())),
             Some(other) => self.wrong(field, "a string", &other),
         }
     }
@@ -145,7 +166,7 @@ impl<'s> Fields<'s> {
             Some(Value::Map(map)) => map,
             Some(other) => return self.wrong(field, "a mapping", &other),
         };
-        let mut fields = Fields::new(self.site, self.name(field), map);
+        let mut fields = Fields { lenient: self.lenient, ..Fields::new(self.site, self.name(field), map) };
         let out = read(&mut fields)?;
         fields.finish()?;
         Ok(Some(out))
@@ -163,7 +184,8 @@ impl<'s> Fields<'s> {
             let Value::Map(map) = item else {
                 return self.wrong(&format!("{field}[{i}]"), "a mapping", &item);
             };
-            let mut fields = Fields::new(self.site, self.name(&format!("{field}[{i}]")), map);
+            let place = self.name(&format!("{field}[{i}]"));
+            let mut fields = Fields { lenient: self.lenient, ..Fields::new(self.site, place, map) };
             out.push(read(&mut fields)?);
             fields.finish()?;
         }
@@ -173,6 +195,7 @@ impl<'s> Fields<'s> {
     /// Fails if fields are left that nobody asked for.
     pub(crate) fn finish(self) -> Result<(), Error> {
         match self.left.first() {
+            _ if self.lenient => Ok(()),
             None => Ok(()),
             Some((field, _)) => Err(Error::UnknownField {
                 file: self.site.file.clone(),

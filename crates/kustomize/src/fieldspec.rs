@@ -140,6 +140,9 @@ fn walk_map(
     };
     let value = if make == Create::Nothing || step.list {
         let Some(value) = map.get_mut(&step.key) else { return Ok(()) };
+        if step.list && value.is_null() {
+            *value = Value::List(Vec::new());
+        }
         value
     } else {
         let value = map.get_or_insert_with(&step.key, missing);

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 
 use crate::error::Error;
-use crate::fields::Site;
+use crate::fields::{Fields, Site};
 use crate::kustomization::{Generator, Kustomization};
 use crate::load::Loader;
 use crate::origin::{Origin, note_generated};
@@ -36,7 +36,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn generate(
+/// Makes the object of one generator.
+pub(crate) fn generate(
     loader: &Loader<'_>,
     site: &Site,
     field: &str,
@@ -76,11 +77,55 @@ fn generate(
         object.insert("immutable", Value::Bool(true));
     }
     fill(&mut object, pairs(loader, site, field, generator)?, secret).map_err(error)?;
-    let file = site.dir.join(&site.file).map_or_else(|| site.file.clone(), |path| path.to_string());
-    let mut resource = Resource::new(object, Source { file: file.into(), line: 0 });
+    let mut resource = Resource::new(object, made_by(site));
     resource.behavior = behavior;
     resource.needs_hash = !options.disable_name_suffix_hash;
     Ok(resource)
+}
+
+/// The kustomization, as the source of what it makes.
+fn made_by(site: &Site) -> Source {
+    let file = site.dir.join(&site.file).map_or_else(|| site.file.clone(), |path| path.to_string());
+    Source { file: file.into(), line: 0 }
+}
+
+/// A service account that stands for an account of a cloud.
+pub(crate) struct CloudAccount {
+    cloud: String,
+    name: String,
+    namespace: String,
+    account: String,
+    project: String,
+}
+
+impl CloudAccount {
+    pub(crate) fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
+        let cloud = f.text("cloud")?;
+        let own = f.map("kubernetesService", |f| Ok((f.text("name")?, f.text("namespace")?)))?;
+        let (name, namespace) = own.unwrap_or_default();
+        let theirs = f.map("serviceAccount", |f| Ok((f.text("name")?, f.text("projectId")?)))?;
+        let (account, project) = theirs.unwrap_or_default();
+        Ok(Self { cloud, name, namespace, account, project })
+    }
+
+    /// The service account.
+    pub(crate) fn object(&self, site: &Site) -> Result<Resource, String> {
+        if self.cloud != "gke" {
+            return Err(format!("cloud must be gke, not {:?}", self.cloud));
+        }
+        let mut object = Map::new();
+        object.insert("apiVersion", Value::string("v1"));
+        object.insert("kind", Value::string("ServiceAccount"));
+        let meta = object.get_or_insert_map("metadata");
+        let account = format!("{}@{}.iam.gserviceaccount.com", self.account, self.project);
+        meta.get_or_insert_map("annotations")
+            .insert("iam.gke.io/gcp-service-account", Value::string(account));
+        meta.insert("name", Value::string(self.name.as_str()));
+        if !self.namespace.is_empty() {
+            meta.insert("namespace", Value::string(self.namespace.as_str()));
+        }
+        Ok(Resource::new(object, made_by(site)))
+    }
 }
 
 /// Writes the pairs into `data` and `binaryData`.

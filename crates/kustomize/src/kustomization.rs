@@ -4,6 +4,7 @@ use crate::error::{Error, Quoted};
 use crate::fields::{Fields, Site};
 use crate::fieldspec::FieldSpec;
 use crate::origin::BuildMetadata;
+use crate::replacement;
 use crate::specs::read_field;
 use crate::tree::TreePath;
 use crate::value::{Map, Str, Value};
@@ -30,8 +31,12 @@ pub(crate) struct Kustomization {
     pub(crate) patches: Vec<Patch>,
     pub(crate) images: Vec<Image>,
     pub(crate) replicas: Vec<Replica>,
+    pub(crate) replacements: Vec<replacement::Entry>,
     pub(crate) config_maps: Vec<Generator>,
     pub(crate) secrets: Vec<Generator>,
+    pub(crate) generators: Vec<String>,
+    pub(crate) transformers: Vec<String>,
+    pub(crate) validators: Vec<String>,
     pub(crate) sort: Option<SortOptions>,
     /// Files with field specifications.
     pub(crate) configurations: Vec<String>,
@@ -100,7 +105,7 @@ pub struct Image {
 }
 
 /// An entry of `replicas`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Replica {
     pub(crate) name: String,
     pub(crate) count: i64,
@@ -142,12 +147,8 @@ const KIND: &str = "Kustomization";
 const COMPONENT: &str = "Component";
 
 /// Fields of kustomize that are refused, with what to do.
-const UNSUPPORTED: [(&str, &str); 8] = [
+const UNSUPPORTED: [(&str, &str); 4] = [
     ("openapi", "remove it, or build with kustomize"),
-    ("replacements", "use a patch"),
-    ("generators", "use configMapGenerator or secretGenerator"),
-    ("transformers", "use the fields of the kustomization that do the same"),
-    ("validators", "validate before the commit"),
     ("helmCharts", "use a HelmRelease, or render the chart before the commit"),
     ("helmGlobals", "use a HelmRelease, or render the chart before the commit"),
     ("helmChartInflationGenerator", "use a HelmRelease, or render the chart before the commit"),
@@ -215,8 +216,12 @@ impl Kustomization {
             patches: f.list("patches", Patch::read)?,
             images,
             replicas: f.list("replicas", Replica::read)?,
+            replacements: f.list("replacements", replacement::Entry::read)?,
             config_maps: f.list("configMapGenerator", |f| Generator::read(f, false))?,
             secrets: f.list("secretGenerator", |f| Generator::read(f, true))?,
+            generators: f.texts("generators")?,
+            transformers: f.texts("transformers")?,
+            validators: f.texts("validators")?,
             sort: f.map("sortOptions", SortOptions::read)?,
             configurations: f.texts("configurations")?,
             crds: f.texts("crds")?,
@@ -267,29 +272,41 @@ impl Label {
 }
 
 impl Patch {
-    fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
         let some = |text: String| (!text.is_empty()).then_some(text);
         let path = some(f.text("path")?);
         let patch = some(f.text("patch")?.trim().to_owned());
-        let target = f.map("target", |f| {
-            Ok(Selector {
-                group: f.text("group")?,
-                version: f.text("version")?,
-                kind: f.text("kind")?,
-                name: f.text("name")?,
-                namespace: f.text("namespace")?,
-                label_selector: f.text("labelSelector")?,
-                annotation_selector: f.text("annotationSelector")?,
-            })
-        })?;
+        let target = f.map("target", Selector::read)?;
         let options = f.map("options", |f| Ok((f.flag("allowNameChange")?, f.flag("allowKindChange")?)))?;
         let (allow_name_change, allow_kind_change) = options.unwrap_or_default();
         Ok(Self { path, patch, target, allow_name_change, allow_kind_change })
     }
 }
 
+impl Selector {
+    /// Group, version, kind, name and namespace only.
+    pub(crate) fn read_object(f: &mut Fields<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            group: f.text("group")?,
+            version: f.text("version")?,
+            kind: f.text("kind")?,
+            name: f.text("name")?,
+            namespace: f.text("namespace")?,
+            ..Self::default()
+        })
+    }
+
+    pub(crate) fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            label_selector: f.text("labelSelector")?,
+            annotation_selector: f.text("annotationSelector")?,
+            ..Self::read_object(f)?
+        })
+    }
+}
+
 impl Image {
-    fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
         Ok(Self {
             name: f.text("name")?,
             new_name: f.text("newName")?,
@@ -301,13 +318,13 @@ impl Image {
 }
 
 impl Replica {
-    fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
+    pub(crate) fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
         Ok(Self { name: f.text("name")?, count: f.integer("count")? })
     }
 }
 
 impl Generator {
-    fn read(f: &mut Fields<'_>, secret: bool) -> Result<Self, Error> {
+    pub(crate) fn read(f: &mut Fields<'_>, secret: bool) -> Result<Self, Error> {
         let mut envs = f.texts("envs")?;
         envs.extend(Some(f.text("env")?).filter(|env| !env.is_empty()));
         let options = f.map("options", |f| GeneratorOptions::read(f))?.unwrap_or_default();

@@ -29,6 +29,17 @@ impl Gvk {
         }
     }
 
+    /// A namespace as it counts for comparing objects of this kind.
+    pub(crate) fn effective_namespace(&self, namespace: &str) -> Str {
+        if self.cluster_scoped {
+            NO_NAMESPACE.into()
+        } else if namespace.is_empty() {
+            DEFAULT_NAMESPACE.into()
+        } else {
+            namespace.into()
+        }
+    }
+
     /// The same group and version with another kind.
     pub(crate) fn with_kind(&self, kind: &Str) -> Self {
         let cluster_scoped = schema::is_cluster_scoped(&self.group, &self.version, kind);
@@ -54,13 +65,7 @@ pub(crate) struct Id {
 
 impl Id {
     fn new(gvk: Gvk, name: Str, namespace: &str) -> Self {
-        let effective_namespace = if gvk.cluster_scoped {
-            NO_NAMESPACE.into()
-        } else if namespace.is_empty() {
-            DEFAULT_NAMESPACE.into()
-        } else {
-            namespace.into()
-        };
+        let effective_namespace = gvk.effective_namespace(namespace);
         Self { gvk, name, effective_namespace }
     }
 }

@@ -10,6 +10,7 @@ use crate::kustomization::{FILE_NAMES, Kustomization};
 use crate::load::{Found, Loader};
 use crate::origin::{Origin, note_file};
 use crate::plain;
+use crate::plugin;
 use crate::resources::Resources;
 use crate::specs::{self, SPECS, Specs};
 use crate::transform;
@@ -160,6 +161,7 @@ pub(crate) fn accumulate(
     }
     configure(loader, site, kustomization, &mut gathered)?;
     generate::run(loader, site, kustomization, chain.origin(), &mut gathered.objects)?;
+    plugin::generate(loader, chain, site, &kustomization.generators, &mut gathered.objects)?;
     for (i, path) in kustomization.components.iter().enumerate() {
         let field = format!("components[{i}]");
         let Found::Directory(dir) = loader.find(site, &field, path)? else {
@@ -170,6 +172,8 @@ pub(crate) fn accumulate(
     }
     let specs = gathered.specs().clone();
     transform::run(loader, site, kustomization, &specs, chain.origin(), &mut gathered.objects)?;
+    plugin::transform(loader, chain, site, &kustomization.transformers, &mut gathered.objects)?;
+    plugin::validate(loader, chain, site, &kustomization.validators, &mut gathered.objects)?;
     for (i, var) in kustomization.vars.iter().enumerate() {
         let error = |message: String| site.error(format!("vars[{i}]"), message);
         var.mark(&mut gathered.objects).map_err(error)?;

@@ -83,15 +83,7 @@ fn a_plain_directory() {
 
 #[test]
 fn fields_that_are_not_done_are_refused_by_name() {
-    for field in [
-        "openapi",
-        "replacements",
-        "generators",
-        "transformers",
-        "validators",
-        "helmCharts",
-        "helmChartInflationGenerator",
-    ] {
+    for field in ["openapi", "helmCharts", "helmChartInflationGenerator"] {
         let value = if field == "openapi" { "{path: x}" } else { "[x]" };
         let text = format!("resources: [pod.yaml]\n{field}: {value}\n");
         let message = error(&[("kustomization.yaml", &text), ("pod.yaml", POD)]);

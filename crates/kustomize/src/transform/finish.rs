@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::json;
 use crate::kustomization::SortOptions;
 use crate::order::{FIRST, LAST};
 use crate::resource::{Id, Resource};
@@ -28,33 +29,33 @@ pub(crate) fn hashes(objects: &mut Resources) -> Result<(), String> {
 /// The first ten digits of the SHA-256 of the content as JSON, with letters that spell nothing.
 fn hash(resource: &Resource) -> String {
     let object = resource.value();
-    let mut json = String::from("{");
+    let mut out = String::from("{");
     let secret = &*resource.id().gvk.kind == "Secret";
     let map = |name: &str| object.get(name).and_then(Value::as_map);
     if !secret && let Some(binary) = map("binaryData") {
-        json.push_str("\"binaryData\":");
-        go_json_map(&mut json, binary);
-        json.push(',');
+        out.push_str("\"binaryData\":");
+        json::write_map(&mut out, binary);
+        out.push(',');
     }
-    json.push_str("\"data\":");
+    out.push_str("\"data\":");
     match object.get("data") {
-        Some(value) => go_json(&mut json, value),
-        None => json.push_str("\"\""),
+        Some(value) => json::write(&mut out, value),
+        None => out.push_str("\"\""),
     }
-    json.push_str(",\"kind\":");
-    go_json_text(&mut json, &resource.id().gvk.kind);
+    out.push_str(",\"kind\":");
+    json::write_text(&mut out, &resource.id().gvk.kind);
     // kustomize means the name here and looks for a field called "metadata/name", which no object has.
-    json.push_str(",\"name\":\"\"");
+    out.push_str(",\"name\":\"\"");
     if secret {
         if let Some(texts) = map("stringData") {
-            json.push_str(",\"stringData\":");
-            go_json_map(&mut json, texts);
+            out.push_str(",\"stringData\":");
+            json::write_map(&mut out, texts);
         }
-        json.push_str(",\"type\":");
-        go_json_text(&mut json, object.get("type").and_then(Value::as_str).unwrap_or_default());
+        out.push_str(",\"type\":");
+        json::write_text(&mut out, object.get("type").and_then(Value::as_str).unwrap_or_default());
     }
-    json.push('}');
-    let digest = Sha256::digest(json.as_bytes());
+    out.push('}');
+    let digest = Sha256::digest(out.as_bytes());
     let mut hex = String::with_capacity(10);
     for byte in digest.iter().take(5) {
         // Writing to a String cannot fail.
@@ -71,65 +72,20 @@ fn hash(resource: &Resource) -> String {
     hex.chars().map(swap).collect()
 }
 
-/// JSON as Go writes it: `<`, `>`, `&` and the two line separators of Unicode are escaped.
-fn go_json(out: &mut String, value: &Value) {
-    match value {
-        Value::String(text) => go_json_text(out, text),
-        Value::Map(map) => go_json_map(out, map),
-        Value::List(items) => {
-            out.push('[');
-            for (i, item) in items.iter().enumerate() {
-                if i > 0 {
-                    out.push(',');
-                }
-                go_json(out, item);
-            }
-            out.push(']');
-        }
-        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "{}", value.to_json());
-        }
-    }
-}
-
-fn go_json_map(out: &mut String, map: &Map) {
-    out.push('{');
-    for (i, (key, value)) in map.iter().enumerate() {
-        if i > 0 {
-            out.push(',');
-        }
-        go_json_text(out, key);
-        out.push(':');
-        go_json(out, value);
-    }
-    out.push('}');
-}
-
-fn go_json_text(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\x1f' => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
-/// Removes annotations that are there and empty, from objects that kustomize kept notes in.
+/// Makes all annotations texts, and removes annotations that are there and empty from objects that kustomize kept notes in.
 pub(crate) fn tidy(objects: &mut Resources) {
     for resource in objects.iter_mut() {
+        let texts = |map: &Map| map.iter().all(|(_, value)| value.as_str().is_some());
+        if resource.texts("annotations").is_some_and(|map| !texts(map)) {
+            resource.edit(|object| {
+                let map = crate::resource::metadata(object).get_or_insert_map("annotations");
+                for (_, value) in map.values_mut() {
+                    if let Some(text) = value.scalar_text() {
+                        *value = Value::String(text);
+                    }
+                }
+            });
+        }
         if resource.previous_ids().is_empty() && !resource.needs_hash {
             continue;
         }

@@ -1,18 +1,23 @@
 //! What a kustomization changes in its objects, in kustomize's order.
 
+mod add;
 mod image;
 mod json6902;
 mod label;
 mod merge;
 mod name;
 mod patch;
+mod path;
+mod replace;
 mod replica;
 mod select;
 mod step;
+mod structured;
 
 pub(crate) mod finish;
 pub(crate) mod reference;
 
+pub(crate) use add::{Addition, ValueAdd};
 pub use select::LabelSelector;
 pub(crate) use step::{Affix, Namespace, Step, Subjects};
 
@@ -35,11 +40,6 @@ pub(crate) fn run(
     origin: Option<&Origin>,
     objects: &mut Resources,
 ) -> Result<(), Error> {
-    for (i, patch) in kustomization.patches_json6902.iter().enumerate() {
-        if patch.target.is_none() {
-            return Err(site.error(format!("patchesJson6902[{i}]"), "target is missing"));
-        }
-    }
     for (field, step) in steps(site, kustomization, specs)? {
         step.run(loader, site, &field, objects)?;
         if let Some(origin) = origin {
@@ -99,6 +99,9 @@ fn steps<'k>(site: &Site, k: &'k Kustomization, specs: &'k Specs) -> Result<Vec<
     }
     for (i, image) in k.images.iter().enumerate() {
         add(format!("images[{i}]"), Step::Image(Cow::Borrowed(image), specs.images.as_slice().into()));
+    }
+    if !k.replacements.is_empty() {
+        add("replacements".into(), Step::Replacements(k.replacements.as_slice().into()));
     }
     Ok(out)
 }

@@ -12,45 +12,50 @@ pub(super) fn namespace(step: &Namespace<'_>, objects: &mut Resources) -> Result
     if step.namespace.is_empty() {
         return Ok(());
     }
-    let text: Str = (&*step.namespace).into();
     for resource in objects.list_mut() {
         resource.store_id();
-        let id = resource.id().clone();
-        let api_version_v1 = id.gvk.group.is_empty() && &*id.gvk.version == "v1";
-        let role_binding = matches!(&*id.gvk.kind, "RoleBinding" | "ClusterRoleBinding");
-        let result = resource.edit(|object| {
-            if !id.gvk.cluster_scoped {
-                let slot = metadata(object).get_or_insert_with("namespace", || Value::string(""));
-                set_namespace(slot, &text, step.unset_only);
-            }
-            if role_binding {
-                subjects(object.get_mut("subjects"), &text, step)?;
-            }
-            for spec in step.fields.iter().filter(|spec| spec.matches(&id.gvk)) {
-                // A Namespace takes the name itself, if it is Kubernetes' own; the rest is done above.
-                let elsewhere = spec.is(&["metadata", "namespace"])
-                    || (spec.is(&["metadata", "name"]) && !api_version_v1)
-                    || (role_binding && spec.is(&["subjects", "namespace"]) && &*spec.kind == &*id.gvk.kind);
-                if elsewhere {
-                    continue;
-                }
-                spec.apply(object, Create::Scalar, &mut |value| {
-                    if matches!(value, Value::Map(_) | Value::List(_)) {
-                        return Err(format!("a string is needed, not {}", value.type_name()));
-                    }
-                    set_namespace(value, &text, step.unset_only);
-                    Ok(())
-                })?;
-            }
-            Ok(())
-        });
-        result.map_err(|message: String| format!("{id}: {message}"))?;
+        set_namespace(step, resource)?;
         resource.refresh();
     }
     objects.check_unique()
 }
 
-fn set_namespace(value: &mut Value, namespace: &Str, unset_only: bool) {
+/// Sets the namespace of one object.
+pub(super) fn set_namespace(step: &Namespace<'_>, resource: &mut Resource) -> Result<(), String> {
+    let text: Str = (&*step.namespace).into();
+    let id = resource.id().clone();
+    let api_version_v1 = id.gvk.group.is_empty() && &*id.gvk.version == "v1";
+    let role_binding = matches!(&*id.gvk.kind, "RoleBinding" | "ClusterRoleBinding");
+    let result = resource.edit(|object| {
+        if !id.gvk.cluster_scoped {
+            let slot = metadata(object).get_or_insert_with("namespace", || Value::string(""));
+            set_text(slot, &text, step.unset_only);
+        }
+        if role_binding {
+            subjects(object.get_mut("subjects"), &text, step)?;
+        }
+        for spec in step.fields.iter().filter(|spec| spec.matches(&id.gvk)) {
+            // A Namespace takes the name itself, if it is Kubernetes' own; the rest is done above.
+            let elsewhere = spec.is(&["metadata", "namespace"])
+                || (spec.is(&["metadata", "name"]) && !api_version_v1)
+                || (role_binding && spec.is(&["subjects", "namespace"]) && *spec.kind == *id.gvk.kind);
+            if elsewhere {
+                continue;
+            }
+            spec.apply(object, Create::Scalar, &mut |value| {
+                if matches!(value, Value::Map(_) | Value::List(_)) {
+                    return Err(format!("a string is needed, not {}", value.type_name()));
+                }
+                set_text(value, &text, step.unset_only);
+                Ok(())
+            })?;
+        }
+        Ok(())
+    });
+    result.map_err(|message: String| format!("{id}: {message}"))
+}
+
+fn set_text(value: &mut Value, namespace: &Str, unset_only: bool) {
     let unset = value.is_null() || value.as_str() == Some("");
     if unset || !unset_only {
         *value = Value::String(namespace.clone());
@@ -71,7 +76,7 @@ fn subjects(subjects: Option<&mut Value>, namespace: &Str, step: &Namespace<'_>)
             for subject in subjects.iter_mut().filter_map(Value::as_map_mut) {
                 if belongs(subject) {
                     let slot = subject.get_or_insert_with("namespace", || Value::string(""));
-                    set_namespace(slot, namespace, step.unset_only);
+                    set_text(slot, namespace, step.unset_only);
                 }
             }
             Ok(())

@@ -57,29 +57,39 @@ struct Allow {
     kind: bool,
 }
 
-/// An entry of `patches` or `patchesJson6902`. Does a JSON patch keep the id that it may change?
+/// An entry of `patches`, or of `patchesJson6902`, which takes JSON patches for a name only and forgets the ids that they
+/// change.
 pub(super) fn apply(
     loader: &Loader<'_>,
     site: &Site,
     field: &str,
     patch: &Patch,
-    keep_id: bool,
+    json_only: bool,
     objects: &mut Resources,
 ) -> Result<(), Error> {
     let error = |message: String| site.error(field, message);
+    if json_only && patch.target.as_ref().is_none_or(|target| target.name.is_empty()) {
+        return Err(error("target.name is missing".into()));
+    }
     let (documents, name) = read(loader, site, field, patch)?;
+    let lists =
+        matches!(documents.as_slice(), [Document { value: Value::List(list), .. }] if !list.is_empty());
+    if json_only && !lists {
+        return Err(error("a JSON 6902 patch, a list of operations, is needed".into()));
+    }
     if documents.is_empty() {
         // A file with nothing in it is no patch, and no mistake for kustomize.
         return Ok(());
     }
     let matcher = patch.target.as_ref().map(|target| Matcher::new(target, loader.limits.regex_bytes));
     let matcher = matcher.transpose().map_err(error)?;
-    if let [Document { value: Value::List(operations), line }] = documents.as_slice() {
+    // Of several documents, kustomize takes the first for a JSON patch.
+    if let [Document { value: Value::List(operations), line }, ..] = documents.as_slice() {
         let operations = json6902::parse(operations).map_err(|message| {
             error(if name.is_empty() { message } else { format!("{name}:{line}: {message}") })
         })?;
         let matcher = matcher.ok_or_else(|| error("a JSON 6902 patch needs a target".into()))?;
-        return json_patch(&operations, &matcher, keep_id, objects).map_err(error);
+        return json_patch(&operations, &matcher, !json_only, objects).map_err(error);
     }
     let name = if name.is_empty() { format!("{field} in {}", site.dir.display()) } else { name };
     let allow = Allow { name: patch.allow_name_change, kind: patch.allow_kind_change };
@@ -130,7 +140,7 @@ fn read(
 /// A strategic merge patch is read as an object, and a JSON patch as a kustomization.
 fn patch_documents(bytes: &[u8], limits: &Limits) -> Result<Vec<Document>, ReadError> {
     let documents = read_documents(bytes, Dialect::Patch, limits)?;
-    if matches!(documents.as_slice(), [Document { value: Value::List(_), .. }]) {
+    if matches!(documents.as_slice(), [Document { value: Value::List(_), .. }, ..]) {
         return read_documents(bytes, Dialect::Kustomization, limits);
     }
     Ok(documents)
@@ -185,8 +195,13 @@ fn merge_into(at: usize, patch: Map, allow: Allow, objects: &mut Resources) -> R
     let resource = objects.get_mut(at);
     let id = resource.id().clone();
     let (name, namespace, kind) = (id.name.clone(), resource.namespace().clone(), id.gvk.kind.clone());
-    let text = |key: &str| resource.value().get(key).and_then(Value::as_str).unwrap_or_default();
-    let of = Type::of_object(text("apiVersion"), text("kind"));
+    let type_of = |object: &Map| {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        Type::of_object(text("apiVersion"), text("kind"))
+    };
+    // A kind that is not known merges as the kind that the patch has.
+    let of =
+        Some(type_of(resource.value())).filter(|of| *of != Type::Plain).unwrap_or_else(|| type_of(&patch));
     if allow.name || allow.kind {
         resource.store_id();
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use regex::{Regex, RegexBuilder};
 
 use crate::kustomization::Selector;
-use crate::resource::Resource;
+use crate::resource::{Id, Resource};
 use crate::resources::Resources;
 use crate::value::{Map, Value};
 
@@ -68,13 +68,43 @@ impl Matcher {
         })
     }
 
-    /// The objects that match, in order.
-    pub(super) fn select(&self, objects: &mut Resources) -> Vec<usize> {
-        let candidates = match &self.name {
+    /// Objects that may match: all, or those of the name.
+    fn candidates(&self, objects: &mut Resources) -> Vec<usize> {
+        match &self.name {
             Pattern::Text(name) => objects.by_name(name).to_vec(),
             Pattern::Any | Pattern::Regex(_) => (0..objects.len()).collect(),
-        };
+        }
+    }
+
+    /// The objects that match, in order.
+    pub(super) fn select(&self, objects: &mut Resources) -> Vec<usize> {
+        let candidates = self.candidates(objects);
         candidates.into_iter().filter(|at| self.matches(objects.get(*at))).collect()
+    }
+
+    /// The objects that have or had an id which matches, in order; of the selectors, nothing is asked.
+    pub(super) fn select_ids(&self, objects: &mut Resources) -> Vec<usize> {
+        let candidates = self.candidates(objects);
+        candidates.into_iter().filter(|at| self.matches_ids(objects.get(*at))).collect()
+    }
+
+    /// Does any id of the object match in all parts? Its present namespace counts as it is written.
+    pub(super) fn matches_ids(&self, resource: &Resource) -> bool {
+        let matches = |id: &Id, namespace: &str| {
+            self.namespace.matches(namespace)
+                && self.name.matches(&id.name)
+                && self.group.matches(&id.gvk.group)
+                && self.version.matches(&id.gvk.version)
+                && self.kind.matches(&id.gvk.kind)
+        };
+        matches(resource.id(), resource.namespace())
+            || resource.previous_ids().iter().any(|id| matches(id, &id.effective_namespace))
+    }
+
+    /// Do the labels and annotations match?
+    pub(super) fn matches_texts(&self, resource: &Resource) -> bool {
+        self.labels.matches_map(resource.texts("labels"))
+            && self.annotations.matches_map(resource.texts("annotations"))
     }
 
     fn matches(&self, resource: &Resource) -> bool {
@@ -85,8 +115,7 @@ impl Matcher {
             && self.group.matches(&current.gvk.group)
             && self.version.matches(&current.gvk.version)
             && self.kind.matches(&current.gvk.kind)
-            && self.labels.matches_map(resource.texts("labels"))
-            && self.annotations.matches_map(resource.texts("annotations"))
+            && self.matches_texts(resource)
     }
 }
 

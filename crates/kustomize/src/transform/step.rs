@@ -8,10 +8,12 @@ use crate::fields::Site;
 use crate::fieldspec::FieldSpec;
 use crate::kustomization::{Image, Patch, Replica};
 use crate::load::Loader;
+use crate::replacement;
 use crate::resources::Resources;
 use crate::value::Str;
 
-use super::{finish, image, label, name, patch, replica};
+use super::add::ValueAdd;
+use super::{add, finish, image, label, name, patch, replace, replica};
 
 /// One change of all objects.
 #[derive(Debug)]
@@ -34,6 +36,10 @@ pub(crate) enum Step<'k> {
     Replicas(Cow<'k, Replica>, Cow<'k, [FieldSpec]>),
     /// A change of images.
     Image(Cow<'k, Image>, Cow<'k, [FieldSpec]>),
+    /// Values copied from fields to fields.
+    Replacements(Cow<'k, [replacement::Entry]>),
+    /// A value for fields.
+    ValueAdd(ValueAdd),
     /// Hashes at the names of generated objects.
     Hash,
 }
@@ -81,6 +87,8 @@ impl Step<'_> {
             Self::Pairs(..) => "LabelTransformer",
             Self::Replicas(..) => "ReplicaCountTransformer",
             Self::Image(..) => "ImageTagTransformer",
+            Self::Replacements(_) => "ReplacementTransformer",
+            Self::ValueAdd(_) => "ValueAddTransformer",
             Self::Hash => "HashTransformer",
         }
     }
@@ -97,14 +105,16 @@ impl Step<'_> {
             Self::StrategicMerge(entries) => {
                 return patch::strategic_merge_files(loader, site, field, entries, objects);
             }
-            Self::Patch(patch) => return patch::apply(loader, site, field, patch, true, objects),
-            Self::JsonPatch(patch) => return patch::apply(loader, site, field, patch, false, objects),
+            Self::Patch(patch) => return patch::apply(loader, site, field, patch, false, objects),
+            Self::JsonPatch(patch) => return patch::apply(loader, site, field, patch, true, objects),
             Self::Namespace(namespace) => name::namespace(namespace, objects),
             Self::Prefix(prefix) => name::prefix(prefix, objects),
             Self::Suffix(suffix) => name::suffix(suffix, objects),
             Self::Pairs(pairs, fields) => label::set(pairs, fields, objects),
             Self::Replicas(replica, fields) => replica::apply(replica, fields, objects),
             Self::Image(image, fields) => image::apply(image, fields, loader.limits.regex_bytes, objects),
+            Self::Replacements(entries) => return replace::apply(loader, site, field, entries, objects),
+            Self::ValueAdd(add) => return add::apply(loader, site, field, add, objects),
             Self::Hash => finish::hashes(objects),
         };
         done.map_err(|message| site.error(field, message))

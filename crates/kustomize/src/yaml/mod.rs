@@ -12,3 +12,14 @@ pub(crate) use resolve::is_text;
 
 pub use read::{Dialect, Document, ReadError, read_documents};
 pub use write::{write_document, write_map};
+
+/// The value of a text that is written without quotes and tag, read as part of an object. What would be no value there
+/// stays text.
+pub(crate) fn plain_value(text: &str) -> crate::value::Value {
+    use crate::value::Value;
+    match resolve::resolve(text, Dialect::Object) {
+        resolve::Plain::Value(value) => value,
+        resolve::Plain::Timestamp(date) => Value::string(date),
+        resolve::Plain::NotFinite | resolve::Plain::Merge | resolve::Plain::Text => Value::string(text),
+    }
+}

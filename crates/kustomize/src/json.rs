@@ -1,0 +1,106 @@
+//! JSON as Go writes it: keys sorted, `<`, `>`, `&` and the two line separators of Unicode escaped.
+
+use std::fmt::Write as _;
+
+use crate::value::{Map, Value};
+
+/// Appends a value on one line.
+pub(crate) fn write(out: &mut String, value: &Value) {
+    put(out, value, None);
+}
+
+/// Appends a value with two spaces for each level.
+pub(crate) fn write_pretty(out: &mut String, value: &Value) {
+    put(out, value, Some(0));
+}
+
+/// Appends a mapping on one line.
+pub(crate) fn write_map(out: &mut String, map: &Map) {
+    put_map(out, map, None);
+}
+
+fn put(out: &mut String, value: &Value, indent: Option<usize>) {
+    match value {
+        Value::String(text) => write_text(out, text),
+        Value::Map(map) => put_map(out, map, indent),
+        Value::List(items) => {
+            let inner = indent.map(|indent| indent + 1);
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                new_line(out, inner);
+                put(out, item, inner);
+            }
+            if !items.is_empty() {
+                new_line(out, indent);
+            }
+            out.push(']');
+        }
+        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "{}", value.to_json());
+        }
+    }
+}
+
+fn put_map(out: &mut String, map: &Map, indent: Option<usize>) {
+    let inner = indent.map(|indent| indent + 1);
+    out.push('{');
+    for (i, (key, value)) in map.iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        new_line(out, inner);
+        write_text(out, key);
+        out.push_str(if indent.is_some() { ": " } else { ":" });
+        put(out, value, inner);
+    }
+    if !map.is_empty() {
+        new_line(out, indent);
+    }
+    out.push('}');
+}
+
+fn new_line(out: &mut String, indent: Option<usize>) {
+    if let Some(indent) = indent {
+        out.push('\n');
+        (0..indent).for_each(|_| out.push_str("  "));
+    }
+}
+
+/// Appends a string.
+pub(crate) fn write_text(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\x1f' => {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pretty() {
+        let value = Value::from_json(&serde_json::json!({"b": [1, {}], "a": "<", "c": []}));
+        let mut out = String::new();
+        write_pretty(&mut out, &value);
+        assert_eq!(out, "{\n  \"a\": \"\\u003c\",\n  \"b\": [\n    1,\n    {}\n  ],\n  \"c\": []\n}");
+    }
+}

@@ -1,0 +1,171 @@
+//! A value added to fields, or to file paths in fields.
+
+use std::borrow::Cow;
+
+use crate::error::Error;
+use crate::fields::{Fields, Site};
+use crate::kustomization::Selector;
+use crate::load::Loader;
+use crate::resource::Resource;
+use crate::resources::Resources;
+use crate::value::{Map, Value};
+use crate::yaml::{self, Dialect};
+
+use super::name;
+use super::path;
+use super::select::Matcher;
+use super::step::{Namespace, Subjects};
+
+/// A value, and where it goes.
+#[derive(Debug, Clone)]
+pub(crate) struct ValueAdd {
+    /// Empty for the name of the kustomization's directory.
+    pub(crate) value: String,
+    pub(crate) targets: Vec<Addition>,
+    /// A file with more targets; empty for none.
+    pub(crate) target_file: String,
+}
+
+/// Fields that a value goes to.
+#[derive(Debug, Clone)]
+pub(crate) struct Addition {
+    /// All objects where there is none.
+    selector: Option<Selector>,
+    /// With slashes; `\/` is a slash in a key.
+    field_path: String,
+    /// Place in the file path that the field holds, from 1; 0 sets the whole field.
+    position: usize,
+}
+
+impl Addition {
+    pub(crate) fn read(f: &mut Fields<'_>) -> Result<Self, Error> {
+        let field_path = f.text("fieldPath")?;
+        if field_path.is_empty() {
+            return Err(f.error("fieldPath", "is missing"));
+        }
+        let position = usize::try_from(f.integer("filePathPosition")?)
+            .map_err(|_| f.error("filePathPosition", "must not be negative"))?;
+        Ok(Self { selector: f.map("selector", Selector::read)?, field_path, position })
+    }
+}
+
+/// Adds a value wherever it goes.
+pub(super) fn apply(
+    loader: &Loader<'_>,
+    site: &Site,
+    field: &str,
+    add: &ValueAdd,
+    objects: &mut Resources,
+) -> Result<(), Error> {
+    let value = if add.value.is_empty() { site.dir.file_name() } else { &add.value };
+    let mut targets = Cow::Borrowed(add.targets.as_slice());
+    if !add.target_file.is_empty() {
+        targets.to_mut().extend(read_targets(loader, site, field, &add.target_file)?);
+    }
+    for (i, target) in targets.iter().enumerate() {
+        let limits = (loader.limits.regex_bytes, loader.limits.depth);
+        one(target, value, limits, objects)
+            .map_err(|message| site.error(format!("{field}: targets[{i}]"), message))?;
+    }
+    Ok(())
+}
+
+fn read_targets(loader: &Loader<'_>, site: &Site, field: &str, path: &str) -> Result<Vec<Addition>, Error> {
+    let field = format!("{field}: targetFilePath");
+    let file = loader.file(site, &field, path)?;
+    let document = loader.documents(&file, Dialect::Kustomization)?.into_iter().next();
+    match document.map(|document| document.value) {
+        Some(Value::Map(map)) => Fields::lenient(site, field, map).list("targets", Addition::read),
+        _ => Err(site.error(field, format!("{path:?} holds no mapping with targets"))),
+    }
+}
+
+fn one(
+    target: &Addition,
+    value: &str,
+    limits: (usize, usize),
+    objects: &mut Resources,
+) -> Result<(), String> {
+    let (regex_bytes, depth) = limits;
+    let selected = match &target.selector {
+        None => (0..objects.len()).collect(),
+        Some(selector) => Matcher::new(selector, regex_bytes)?.select(objects),
+    };
+    let parts = path::split_at(&target.field_path, '/', depth)?;
+    let mut ids_changed = false;
+    for at in selected {
+        let resource = objects.get_mut(at);
+        if target.field_path == "metadata/namespace" {
+            set_namespace(resource, value)?;
+        } else {
+            let id = resource.id().clone();
+            resource
+                .edit(|object| set(object, &parts, value, target.position))
+                .map_err(|message| format!("{id}: {}: {message}", target.field_path))?;
+        }
+        ids_changed |= resource.refresh();
+    }
+    if ids_changed {
+        objects.ids_changed();
+    }
+    Ok(())
+}
+
+/// A namespace goes to objects that have one, and to subjects of role bindings.
+fn set_namespace(resource: &mut Resource, value: &str) -> Result<(), String> {
+    let step = Namespace {
+        namespace: value.into(),
+        fields: Cow::Borrowed(&[]),
+        unset_only: false,
+        subjects: Subjects::default(),
+    };
+    name::set_namespace(&step, resource)
+}
+
+fn set(object: &mut Map, parts: &[String], value: &str, position: usize) -> Result<(), String> {
+    let mut whole = Value::Map(std::mem::take(object));
+    let result = path::make(&mut whole, parts).and_then(|slot| {
+        let old = slot.scalar_text().ok_or_else(|| format!("a text is needed, not {}", slot.type_name()))?;
+        let text = match position.checked_sub(1) {
+            None => value.to_owned(),
+            Some(position) => insert(&old, position, value),
+        };
+        // A new field has no type yet; a text stays one.
+        *slot = if old.is_empty() || slot.as_str().is_none() {
+            yaml::plain_value(&text)
+        } else {
+            Value::string(text)
+        };
+        Ok(())
+    });
+    if let Value::Map(map) = whole {
+        *object = map;
+    }
+    result
+}
+
+/// Puts a part into a file path, at the end where the position is past it.
+fn insert(path: &str, position: usize, part: &str) -> String {
+    let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    parts.insert(position.min(parts.len()), part);
+    format!("{}{}", if path.starts_with('/') { "/" } else { "" }, parts.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::insert;
+
+    #[test]
+    fn parts_of_file_paths() {
+        for (path, position, want) in [
+            ("", 0, "x"),
+            ("/", 3, "/x"),
+            ("pie", 0, "x/pie"),
+            ("/pie", 0, "/x/pie"),
+            ("/raw", 9, "/raw/x"),
+            ("a/b/c", 2, "a/b/x/c"),
+        ] {
+            assert_eq!(insert(path, position, "x"), want);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Field paths of replacements: `spec.containers.[name=web].env.0.value`.
+//!
+//! A part is a key, an index, `*` for all elements of a list, or `[key=value]` for some of them. A dot in a key is written
+//! `\.`, or the key stands in brackets.
+
+use regex::{Regex, RegexBuilder};
+
+use crate::value::{Map, Str, Value};
+use crate::yaml;
+
+/// Splits a path at its dots.
+pub(super) fn split(path: &str, limit: usize) -> Result<Vec<String>, String> {
+    let parts = split_at(path, '.', limit)?;
+    let mut out: Vec<String> = Vec::new();
+    let mut parts = parts.into_iter();
+    while let Some(mut part) = parts.next() {
+        if part.starts_with('[') && !part.ends_with(']') {
+            for more in parts.by_ref() {
+                part = format!("{part}.{more}");
+                if part.ends_with(']') {
+                    break;
+                }
+            }
+            if !part.contains('=') {
+                part = part.trim_matches(['[', ']']).to_owned();
+            }
+        }
+        out.push(part);
+    }
+    Ok(out)
+}
+
+/// Splits a path at a character; with a backslash before it, it is part of a key.
+pub(super) fn split_at(path: &str, at: char, limit: usize) -> Result<Vec<String>, String> {
+    let mut parts: Vec<String> = Vec::new();
+    for piece in path.strip_prefix(at).unwrap_or(path).split(at) {
+        match parts.last_mut().filter(|last| last.ends_with('\\')) {
+            Some(last) => {
+                last.pop();
+                last.push(at);
+                last.push_str(piece);
+            }
+            None => parts.push(piece.to_owned()),
+        }
+    }
+    if parts.len() > limit {
+        return Err(format!("field path {path:?} has more than {limit} parts"));
+    }
+    Ok(parts)
+}
+
+fn number(part: &str) -> Option<i64> {
+    part.parse().ok()
+}
+
+/// Key and value of `[key=value]`.
+fn element(part: &str) -> Option<Result<(&str, &str), String>> {
+    let inner = part.strip_prefix('[')?.strip_suffix(']')?;
+    let pair = inner.split_once('=');
+    Some(pair.ok_or_else(|| format!("{part} is not [key=value], and an element of a list is meant")))
+}
+
+/// What stands at a path; `[key=value]` is one element whose key has exactly this value.
+pub(super) fn lookup<'v>(value: &'v Value, parts: &[String]) -> Result<Option<&'v Value>, String> {
+    let mut at = value;
+    for part in parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()) {
+        let list = || match at {
+            Value::List(items) => Ok(items),
+            other => Err(format!("{part}: a list is needed, not {}", other.type_name())),
+        };
+        let next = if let Some(index) = number(part) {
+            let index = usize::try_from(index).map_err(|_| format!("{part}: an index is not negative"))?;
+            list()?.get(index)
+        } else if part == "-" {
+            list()?.last()
+        } else if part == "*" {
+            return Err("* can only stand in the field paths of a target".into());
+        } else if let Some(pair) = element(part) {
+            let (key, wanted) = pair?;
+            list()?.iter().find(|item| has(item, key, wanted))
+        } else {
+            match at {
+                Value::Null(_) => None,
+                Value::Map(map) => map.get(part),
+                other => return Err(format!("{part}: a mapping is needed, not {}", other.type_name())),
+            }
+        };
+        let Some(next) = next else { return Ok(None) };
+        at = next;
+    }
+    Ok(Some(at))
+}
+
+/// The same for a change, along parts that [`lookup`] went.
+pub(super) fn lookup_mut<'v>(value: &'v mut Value, parts: &[String]) -> Option<&'v mut Value> {
+    let mut at = value;
+    for part in parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()) {
+        at = match at {
+            Value::Map(map) => map.get_mut(part)?,
+            Value::List(items) => {
+                let index = if part == "-" {
+                    items.len().checked_sub(1)?
+                } else if let Some(index) = number(part) {
+                    usize::try_from(index).ok()?
+                } else {
+                    let (key, wanted) = element(part)?.ok()?;
+                    items.iter().position(|item| has(item, key, wanted))?
+                };
+                items.get_mut(index)?
+            }
+            _ => return None,
+        };
+    }
+    Some(at)
+}
+
+/// What stands at a path, with keys and elements made where they are missing.
+pub(super) fn make<'v>(value: &'v mut Value, parts: &[String]) -> Result<&'v mut Value, String> {
+    let mut at = value;
+    let parts: Vec<&str> = parts.iter().map(|part| part.trim()).filter(|part| !part.is_empty()).collect();
+    for (i, part) in parts.iter().enumerate() {
+        let next = parts.get(i + 1);
+        let missing = || match next {
+            None => Value::string(""),
+            Some(next) if element(next).is_some() || number(next).is_some() => Value::List(Vec::new()),
+            Some(_) => Value::Map(Map::new()),
+        };
+        at = match at {
+            Value::Map(map) => map.get_or_insert_with(part, missing),
+            Value::List(items) => {
+                let index = match (number(part), element(part)) {
+                    (Some(index), _) => usize::try_from(index).unwrap_or(usize::MAX),
+                    (None, None) => return Err(format!("{part}: a mapping is needed, not a list")),
+                    (None, Some(pair)) => {
+                        let (key, wanted) = pair?;
+                        items.iter().position(|item| has(item, key, wanted)).unwrap_or_else(|| {
+                            items.push(new_element(key, wanted));
+                            items.len() - 1
+                        })
+                    }
+                };
+                items.get_mut(index).ok_or_else(|| format!("{part}: the list has no such element"))?
+            }
+            other => return Err(format!("{part}: a mapping is needed, not {}", other.type_name())),
+        };
+    }
+    Ok(at)
+}
+
+/// An element for `[key=value]`.
+fn new_element(key: &str, text: &str) -> Value {
+    let value = yaml::plain_value(text);
+    if key.is_empty() { value } else { Value::Map([(Str::from(key), value)].into_iter().collect()) }
+}
+
+/// Has an element a key with this value; without a key, is it this value?
+fn has(item: &Value, key: &str, wanted: &str) -> bool {
+    let text = |value: &Value| value.scalar_text().unwrap_or_else(|| "".into());
+    if key.is_empty() {
+        return &*text(item) == wanted;
+    }
+    item.as_map().and_then(|map| map.get(key)).is_some_and(|value| &*text(value) == wanted)
+}
+
+/// One part of a path that leads to fields to set.
+#[derive(Debug)]
+pub(super) enum Part {
+    Key(Str),
+    Index(usize),
+    Every,
+    Element {
+        /// Empty: the elements themselves are compared.
+        key: String,
+        /// The value; for elements that are there it is a regular expression.
+        text: String,
+        pattern: Regex,
+    },
+}
+
+/// Reads the parts of a path that leads to fields to set.
+pub(super) fn parse(parts: &[String], regex_bytes: usize) -> Result<Vec<Part>, String> {
+    let one = |part: &String| {
+        if let Some(index) = number(part).and_then(|index| usize::try_from(index).ok()) {
+            return Ok(Part::Index(index));
+        }
+        if part == "*" {
+            return Ok(Part::Every);
+        }
+        let Some(pair) = element(part) else { return Ok(Part::Key(part.as_str().into())) };
+        let (key, text) = pair?;
+        let pattern = RegexBuilder::new(text).size_limit(regex_bytes).build();
+        let pattern = pattern
+            .map_err(|_| format!("{text:?} in {part} is no regular expression, or too large a one"))?;
+        Ok(Part::Element { key: key.to_owned(), text: text.to_owned(), pattern })
+    };
+    parts.iter().map(one).collect()
+}
+
+/// What is made of a last part that is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Make {
+    Nothing,
+    Scalar,
+    Map,
+    List,
+}
+
+impl Make {
+    /// What a value needs.
+    pub(super) fn of(value: &Value) -> Self {
+        match value {
+            Value::Map(_) => Self::Map,
+            Value::List(_) => Self::List,
+            _ => Self::Scalar,
+        }
+    }
+
+    /// The value for a missing part, by the part after it.
+    fn value(self, next: Option<&Part>) -> Value {
+        match (next, self) {
+            (Some(Part::Index(_) | Part::Element { .. }), _) | (None, Self::List) => Value::List(Vec::new()),
+            (Some(_), _) | (None, Self::Map) => Value::Map(Map::new()),
+            (None, Self::Scalar | Self::Nothing) => Value::string(""),
+        }
+    }
+}
+
+/// A field that a path leads to.
+pub(super) struct Field<'v> {
+    pub(super) value: &'v mut Value,
+    /// It was made just now: a scalar has no type yet.
+    pub(super) made: bool,
+}
+
+type Set<'s> = &'s mut dyn FnMut(Field<'_>) -> Result<(), String>;
+
+/// Calls `set` on every field that a path leads to; gives back their number.
+pub(super) fn visit(value: &mut Value, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
+    step(Field { value, made: false }, parts, make, set)
+}
+
+fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
+    let Some((part, rest)) = parts.split_first() else {
+        set(field)?;
+        return Ok(1);
+    };
+    let wrong = |wanted: &str, found: &Value| format!("{wanted} is needed, not {}", found.type_name());
+    let found = |value, made| Field { value, made };
+    match (part, field.value) {
+        // kustomize makes the field in a null all the same, and then writes the null without it.
+        (Part::Key(_), Value::Null(_)) => Ok(usize::from(make != Make::Nothing)),
+        (Part::Key(key), Value::Map(map)) => {
+            let made = !map.contains_key(key);
+            if made && make == Make::Nothing {
+                return Ok(0);
+            }
+            let value = map.get_or_insert_with(key, || make.value(rest.first()));
+            if !rest.is_empty() && !matches!(value, Value::Map(_) | Value::List(_)) {
+                return inside_of_text(value, rest, make, set);
+            }
+            step(found(value, made), rest, make, set)
+        }
+        (Part::Key(key), other) => Err(format!("{key}: {}", wrong("a mapping", other))),
+        (Part::Index(index), Value::List(items)) => {
+            let made = items.len() == *index && make != Make::Nothing;
+            if made {
+                items.push(make.value(rest.first()));
+            }
+            let count = items.len();
+            let item = items.get_mut(*index);
+            let item = item.ok_or_else(|| format!("index {index} is outside of a list of {count}"))?;
+            step(found(item, made), rest, make, set)
+        }
+        (Part::Every, Value::List(items)) => {
+            items.iter_mut().try_fold(0, |count, item| Ok(count + step(found(item, false), rest, make, set)?))
+        }
+        (Part::Element { .. }, Value::List(items)) => elements(items, part, rest, make, set),
+        (_, other) => Err(wrong("a list", other)),
+    }
+}
+
+/// The elements of a list that a `[key=value]` means; one is made where there is none.
+fn elements(
+    items: &mut Vec<Value>,
+    part: &Part,
+    rest: &[Part],
+    make: Make,
+    set: Set<'_>,
+) -> Result<usize, String> {
+    let Part::Element { key, text, pattern } = part else { return Ok(0) };
+    let mut one = |item: &mut Value| {
+        // An element that is compared itself is what is meant, whatever the path says after it.
+        if key.is_empty() {
+            let matches = pattern.is_match(&written(item));
+            return if matches {
+                step(Field { value: item, made: false }, &[], make, &mut *set)
+            } else {
+                Ok(0)
+            };
+        }
+        let matches =
+            item.as_map().and_then(|map| map.get(key)).is_some_and(|v| pattern.is_match(&written(v)));
+        if matches { step(Field { value: item, made: false }, rest, make, &mut *set) } else { Ok(0) }
+    };
+    let mut count = 0;
+    for item in items.iter_mut() {
+        count += one(item)?;
+    }
+    if count > 0 || make == Make::Nothing {
+        return Ok(count);
+    }
+    let mut new = new_element(key, text);
+    let count = one(&mut new)?;
+    items.push(new);
+    Ok(count)
+}
+
+/// A value as a regular expression is compared with it.
+fn written(value: &Value) -> Str {
+    value.scalar_text().unwrap_or_else(|| {
+        let mut out = String::new();
+        yaml::write_document(&mut out, value);
+        out.trim().into()
+    })
+}
+
+/// A path that goes on inside of a text counts as found where it leads somewhere in what the text says, but what is set
+/// there is lost: kustomize works on a copy.
+fn inside_of_text(value: &Value, rest: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
+    let text = value.scalar_text().unwrap_or_else(|| "".into());
+    let mut value = super::structured::parse(&text)?;
+    step(Field { value: &mut value, made: false }, rest, make, set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splitting() {
+        for (path, want) in [
+            ("a.b", vec!["a", "b"]),
+            (r"a.b\.c.d", vec!["a", "b.c", "d"]),
+            ("a.[b.c/d].e", vec!["a", "b.c/d", "e"]),
+            ("a.[name=x.y].0", vec!["a", "[name=x.y]", "0"]),
+            (".a", vec!["a"]),
+            ("a.[b", vec!["a", "b"]),
+        ] {
+            assert_eq!(split(path, 10).unwrap(), want, "{path}");
+        }
+        assert!(split("a.b.c", 2).is_err());
+    }
+
+    fn run(value: &serde_json::Value, path: &str, make: Make) -> Result<(usize, serde_json::Value), String> {
+        let mut value = Value::from_json(value);
+        let parts = parse(&split(path, 10)?, 1 << 20)?;
+        let count = visit(&mut value, &parts, make, &mut |field| {
+            *field.value = Value::string("x");
+            Ok(())
+        })?;
+        Ok((count, value.to_json()))
+    }
+
+    #[test]
+    fn fields_are_found_and_made() {
+        use serde_json::json;
+        let value = json!({"l": [{"n": "ab"}, {"n": "b"}]});
+        let all = json!({"l": [{"n": "x"}, {"n": "x"}]});
+        assert_eq!(run(&value, "l.*.n", Make::Nothing).unwrap(), (2, all.clone()));
+        assert_eq!(run(&value, "l.[n=b].n", Make::Nothing).unwrap(), (2, all));
+        assert_eq!(run(&value, "l.[n=^c].n", Make::Nothing).unwrap().0, 0);
+        let made = json!({"l": [{"n": "ab"}, {"n": "b"}, {"n": "c", "m": "x"}]});
+        assert_eq!(run(&value, "l.[n=c].m", Make::Scalar).unwrap(), (1, made));
+        let made = json!({"l": [{"n": "ab"}, {"n": "b"}], "a": {"b": ["x"]}});
+        assert_eq!(run(&value, "a.b.0", Make::Scalar).unwrap(), (1, made));
+        assert!(run(&value, "l.5.n", Make::Scalar).is_err());
+        assert!(run(&value, "l.[n].n", Make::Scalar).is_err());
+        assert!(run(&value, "l.[n=(].n", Make::Scalar).is_err());
+    }
+}

@@ -1,0 +1,267 @@
+//! Replacements: a value from one field to others.
+
+use crate::error::Error;
+use crate::fields::Site;
+use crate::limits::Limits;
+use crate::load::Loader;
+use crate::replacement::{Entry, FieldOptions, Replacement, Source, Target};
+use crate::resource::{Gvk, Resource};
+use crate::resources::Resources;
+use crate::value::{Num, Str, Value};
+use crate::yaml;
+
+use super::path::{self, Field, Make, Part};
+use super::select::Matcher;
+use super::structured;
+
+/// Runs the entries of `replacements`.
+pub(super) fn apply(
+    loader: &Loader<'_>,
+    site: &Site,
+    field: &str,
+    entries: &[Entry],
+    objects: &mut Resources,
+) -> Result<(), Error> {
+    for (i, entry) in entries.iter().enumerate() {
+        let field = format!("{field}[{i}]");
+        for replacement in entry.clone().load(loader, site, &field)? {
+            one(&replacement, loader.limits, objects).map_err(|message| site.error(&field, message))?;
+        }
+    }
+    Ok(())
+}
+
+/// The value that is copied: as it is, and as the text that a scalar field takes.
+struct Copied {
+    value: Value,
+    text: Str,
+}
+
+impl Copied {
+    fn new(value: Value) -> Self {
+        let text = value.scalar_text().unwrap_or_else(|| "".into());
+        Self { value, text }
+    }
+}
+
+fn one(replacement: &Replacement, limits: &Limits, objects: &mut Resources) -> Result<(), String> {
+    let copied = match (&replacement.source, &replacement.value) {
+        (Some(_), Some(_)) => return Err("source and sourceValue cannot both be there".into()),
+        (None, None) => return Err("source is missing".into()),
+        (None, Some(text)) => Copied { value: yaml::plain_value(text), text: text.as_str().into() },
+        (Some(source), None) => copy(source, limits, objects)?,
+    };
+    if replacement.targets.is_empty() {
+        return Err("targets is missing: a replacement needs at least one".into());
+    }
+    for (i, target) in replacement.targets.iter().enumerate() {
+        replace(target, &copied, limits, objects).map_err(|message| format!("targets[{i}]: {message}"))?;
+    }
+    Ok(())
+}
+
+/// Reads the value of a source.
+fn copy(source: &Source, limits: &Limits, objects: &mut Resources) -> Result<Copied, String> {
+    let resource = find(source, objects)?;
+    let parts = path::split(&source.field_path, limits.depth)?;
+    let object = Value::Map(resource.value().clone());
+    let missing = || format!("source {}: there is nothing at {:?}", resource.id(), source.field_path);
+    let value = path::lookup(&object, &parts)
+        .map_err(|message| format!("source {}: {}: {message}", resource.id(), source.field_path))?;
+    let value = match value {
+        None | Some(Value::Null(_)) => return Err(missing()),
+        Some(Value::Map(map)) if map.is_empty() => return Err(missing()),
+        Some(Value::List(items)) if items.is_empty() => return Err(missing()),
+        Some(value) => value.clone(),
+    };
+    let FieldOptions { delimiter, index, .. } = &source.options;
+    if delimiter.is_empty() {
+        return Ok(Copied::new(value));
+    }
+    let Some(text) = value.scalar_text() else {
+        return Err(format!("source: {}", only_scalars(&value)));
+    };
+    let part = usize::try_from(*index).ok().and_then(|index| text.split(delimiter.as_str()).nth(index));
+    let part = part.ok_or_else(|| format!("source: options.index {index} is out of bounds for {text:?}"))?;
+    let value = retype(&value, part).unwrap_or_else(|_| Value::string(part));
+    Ok(Copied { value, text: part.into() })
+}
+
+fn only_scalars(value: &Value) -> String {
+    format!("options.delimiter splits texts only, not {}", value.type_name())
+}
+
+/// The one object that a source means, by any of its ids.
+fn find<'o>(source: &Source, objects: &'o mut Resources) -> Result<&'o Resource, String> {
+    let wanted = &source.object;
+    let api_version = if wanted.group.is_empty() {
+        wanted.version.clone()
+    } else {
+        format!("{}/{}", wanted.group, wanted.version)
+    };
+    let gvk = Gvk::new(&api_version, &wanted.kind.as_str().into());
+    let namespace = gvk.effective_namespace(&wanted.namespace);
+    let candidates = if wanted.name.is_empty() {
+        (0..objects.len()).collect()
+    } else {
+        objects.by_name(&wanted.name).to_vec()
+    };
+    let selected = |at: &usize| {
+        objects.get(*at).all_ids().any(|id| {
+            (wanted.name.is_empty() || *id.name == *wanted.name)
+                && (wanted.namespace.is_empty() || id.effective_namespace == namespace)
+                && id.gvk.is_selected(&wanted.group, &wanted.version, &wanted.kind)
+        })
+    };
+    let mut selected = candidates.into_iter().filter(selected);
+    let describe = || {
+        let parts = [&wanted.group, &wanted.version, &wanted.kind, &wanted.namespace, &wanted.name];
+        let parts: Vec<&str> =
+            parts.iter().map(|part| part.as_str()).filter(|part| !part.is_empty()).collect();
+        parts.join("/")
+    };
+    match (selected.next(), selected.next()) {
+        (Some(at), None) => Ok(objects.get(at)),
+        (None, _) => Err(format!("source: no object is selected by {:?}", describe())),
+        (Some(a), Some(b)) => Err(format!(
+            "source: several objects are selected by {:?}: {} and {}",
+            describe(),
+            objects.get(a).id(),
+            objects.get(b).id()
+        )),
+    }
+}
+
+/// Copies a value into the fields of a target.
+fn replace(target: &Target, copied: &Copied, limits: &Limits, objects: &mut Resources) -> Result<(), String> {
+    let select = target.select.as_ref().ok_or("select is missing")?;
+    let select = Matcher::new(select, limits.regex_bytes)?;
+    let mut reject = Vec::with_capacity(target.reject.len());
+    for selector in &target.reject {
+        let by_id = [&selector.group, &selector.version, &selector.kind, &selector.name, &selector.namespace]
+            .iter()
+            .any(|part| !part.is_empty());
+        let by_text = !(selector.label_selector.is_empty() && selector.annotation_selector.is_empty());
+        reject.push((Matcher::new(selector, limits.regex_bytes)?, by_id, by_text));
+    }
+    let rejected = |resource: &Resource| {
+        reject.iter().any(|(matcher, by_id, by_text)| {
+            (*by_text && matcher.matches_texts(resource)) || (*by_id && matcher.matches_ids(resource))
+        })
+    };
+    let mut paths = Vec::with_capacity(target.field_paths.len());
+    for path in &target.field_paths {
+        let words = path::split(path, limits.depth)?;
+        let parts =
+            path::parse(&words, limits.regex_bytes).map_err(|message| format!("{path}: {message}"))?;
+        paths.push(FieldPath { text: path, words, parts });
+    }
+    let mut ids_changed = false;
+    for at in select.select_ids(objects) {
+        let resource = objects.get_mut(at);
+        if !select.matches_texts(resource) || rejected(resource) {
+            continue;
+        }
+        let id = resource.id().clone();
+        let mut object = Value::Map(resource.edit(std::mem::take));
+        for path in &paths {
+            set_path(&mut object, path, &target.options, copied)
+                .map_err(|message| format!("{id}: {}: {message}", path.text))?;
+        }
+        let Value::Map(map) = object else { return Err(format!("{id}: no mapping is left of it")) };
+        ids_changed |= resource.set_value(map);
+    }
+    if ids_changed {
+        objects.ids_changed();
+    }
+    Ok(())
+}
+
+struct FieldPath<'t> {
+    text: &'t str,
+    words: Vec<String>,
+    parts: Vec<Part>,
+}
+
+fn set_path(
+    object: &mut Value,
+    path: &FieldPath<'_>,
+    options: &FieldOptions,
+    copied: &Copied,
+) -> Result<(), String> {
+    let make = if options.create { Make::of(&copied.value) } else { Make::Nothing };
+    if set_inside_of_text(object, path, make, copied) {
+        return Ok(());
+    }
+    match path::visit(object, &path.parts, make, &mut |field| set(field, options, copied))? {
+        0 if options.create => Err("the field is not there, and cannot be made".into()),
+        0 => Err("the field is not there (options.create makes it)".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Sets a field of what a text says, where the path leads into a text. Tells whether it did.
+fn set_inside_of_text(object: &mut Value, path: &FieldPath<'_>, make: Make, copied: &Copied) -> bool {
+    for cut in 1..path.words.len() {
+        let Ok(found) = path::lookup(object, &path.words[..cut]) else { continue };
+        let Some(text) = found.filter(|value| value.as_str().is_some()) else { continue };
+        let text = text.as_str().unwrap_or_default();
+        let Ok(edited) = structured::edit(text, |value| {
+            let options = FieldOptions::default();
+            match path::visit(value, &path.parts[cut..], make, &mut |field| set(field, &options, copied))? {
+                0 => Err("nothing is there".to_owned()),
+                _ => Ok(()),
+            }
+        }) else {
+            return false;
+        };
+        let Some(slot) = path::lookup_mut(object, &path.words[..cut]) else { return false };
+        *slot = Value::string(edited);
+        return true;
+    }
+    false
+}
+
+/// Sets one field.
+fn set(field: Field<'_>, options: &FieldOptions, copied: &Copied) -> Result<(), String> {
+    let Field { value, made } = field;
+    let Some(old) = value.scalar_text() else {
+        if !options.delimiter.is_empty() {
+            return Err(only_scalars(value));
+        }
+        *value = copied.value.clone();
+        return Ok(());
+    };
+    let text =
+        if options.delimiter.is_empty() { copied.text.clone() } else { splice(&old, options, copied).into() };
+    *value = if made { yaml::plain_value(&text) } else { retype(value, &text)? };
+    Ok(())
+}
+
+/// Puts a text among the parts of another: at the index, before them all for a negative one, after them for one past the
+/// end.
+fn splice(old: &str, options: &FieldOptions, copied: &Copied) -> String {
+    let mut parts: Vec<&str> = old.split(options.delimiter.as_str()).collect();
+    match usize::try_from(options.index) {
+        Err(_) => parts.insert(0, &copied.text),
+        Ok(index) => match parts.get_mut(index) {
+            Some(part) => *part = &copied.text,
+            None => parts.push(&copied.text),
+        },
+    }
+    parts.join(&options.delimiter)
+}
+
+/// A text in the place of a scalar, whose type stays.
+fn retype(old: &Value, text: &str) -> Result<Value, String> {
+    let new = yaml::plain_value(text);
+    let fits = match (old, &new) {
+        (Value::String(_), _) => return Ok(Value::string(text)),
+        (Value::Number(old), Value::Number(new)) => {
+            matches!(old.num, Num::Float(_)) || !matches!(new.num, Num::Float(_))
+        }
+        (Value::Bool(_), Value::Bool(_)) | (Value::Null(_), Value::Null(_)) => true,
+        _ => false,
+    };
+    if fits { Ok(new) } else { Err(format!("{text:?} does not fit where {} stands", old.type_name())) }
+}
