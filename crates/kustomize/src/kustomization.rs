@@ -42,6 +42,8 @@ pub(crate) struct Kustomization {
     pub(crate) configurations: Vec<String>,
     /// Files with OpenAPI definitions of custom resources.
     pub(crate) crds: Vec<String>,
+    /// `path` or `version` of a schema.
+    pub(crate) openapi: Vec<(Str, Str)>,
     pub(crate) vars: Vec<Var>,
     pub(crate) build_metadata: BuildMetadata,
 }
@@ -147,8 +149,7 @@ const KIND: &str = "Kustomization";
 const COMPONENT: &str = "Component";
 
 /// Fields of kustomize that are refused, with what to do.
-const UNSUPPORTED: [(&str, &str); 4] = [
-    ("openapi", "remove it, or build with kustomize"),
+const UNSUPPORTED: [(&str, &str); 3] = [
     ("helmCharts", "use a HelmRelease, or render the chart before the commit"),
     ("helmGlobals", "use a HelmRelease, or render the chart before the commit"),
     ("helmChartInflationGenerator", "use a HelmRelease, or render the chart before the commit"),
@@ -225,6 +226,7 @@ impl Kustomization {
             sort: f.map("sortOptions", SortOptions::read)?,
             configurations: f.texts("configurations")?,
             crds: f.texts("crds")?,
+            openapi: f.pairs("openapi")?,
             vars: f.list("vars", Var::read)?,
             build_metadata: build_metadata(&mut f)?,
         };

@@ -161,6 +161,7 @@ pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<
         Generate::Never => target::read_kustomization(&loader, &dir)?,
     };
     options.overlay.lay_over(&mut kustomization);
+    target::take_schema(&loader, &site, &kustomization)?;
     let mut metadata = kustomization.build_metadata;
     metadata.managed_by |= options.managed_by_label;
     let chain = Chain::start(dir, metadata.notes);

@@ -8,6 +8,7 @@ use crate::fields::Site;
 use crate::limits::Limits;
 use crate::resource::{Resource, Source};
 use crate::resources::Resources;
+use crate::schema::Schemas;
 use crate::tree::{EntryKind, FileTree, TreeError, TreePath, resolve};
 use crate::value::{Map, Str, Value};
 use crate::yaml::{Dialect, Document, ReadError, read_documents};
@@ -29,6 +30,7 @@ pub(crate) struct Loader<'t> {
     restrictor: LoadRestrictor,
     bytes: Cell<usize>,
     kustomizations: Cell<usize>,
+    pub(crate) schemas: Schemas,
 }
 
 /// What a path of `resources` leads to.
@@ -39,7 +41,14 @@ pub(crate) enum Found {
 
 impl<'t> Loader<'t> {
     pub(crate) fn new(tree: &'t dyn FileTree, limits: &'t Limits, restrictor: LoadRestrictor) -> Self {
-        Self { tree, limits, restrictor, bytes: Cell::new(0), kustomizations: Cell::new(0) }
+        Self {
+            tree,
+            limits,
+            restrictor,
+            bytes: Cell::new(0),
+            kustomizations: Cell::new(0),
+            schemas: Schemas::default(),
+        }
     }
 
     /// Counts one more kustomization.
@@ -160,7 +169,9 @@ impl<'t> Loader<'t> {
                         limit: self.limits.objects,
                     });
                 }
-                out.push(Resource::new(map, source.clone()));
+                let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
+                self.schemas.mark_kind(text("apiVersion"), text("kind"));
+                out.push(Resource::in_schema(map, source.clone(), self.schemas.current()));
             }
         }
         Ok(out)

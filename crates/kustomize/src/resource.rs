@@ -1,8 +1,9 @@
 //! One object of a build: its value, its ids now and before, and what generators and transformers noted about it.
 
 use std::fmt;
+use std::rc::Rc;
 
-use crate::schema;
+use crate::schema::Schema;
 use crate::value::{Map, Str, Value};
 
 /// The namespace that stands for "none" in the ids of objects without one.
@@ -19,10 +20,10 @@ pub(crate) struct Gvk {
 }
 
 impl Gvk {
-    pub(crate) fn new(api_version: &str, kind: &Str) -> Self {
+    pub(crate) fn new(api_version: &str, kind: &Str, schema: &Schema) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         Self {
-            cluster_scoped: schema::is_cluster_scoped(group, version, kind),
+            cluster_scoped: schema.is_cluster_scoped(group, version, kind),
             group: group.into(),
             version: version.into(),
             kind: kind.clone(),
@@ -41,8 +42,8 @@ impl Gvk {
     }
 
     /// The same group and version with another kind.
-    pub(crate) fn with_kind(&self, kind: &Str) -> Self {
-        let cluster_scoped = schema::is_cluster_scoped(&self.group, &self.version, kind);
+    pub(crate) fn with_kind(&self, kind: &Str, schema: &Schema) -> Self {
+        let cluster_scoped = schema.is_cluster_scoped(&self.group, &self.version, kind);
         Self { kind: kind.clone(), cluster_scoped, ..self.clone() }
     }
 
@@ -125,12 +126,21 @@ pub(crate) struct Resource {
     /// Names of the vars that take their value from this object.
     pub(crate) vars: Vec<Str>,
     pub(crate) source: Source,
+    /// Tells which kinds have no namespace.
+    schema: Rc<Schema>,
 }
 
 impl Resource {
+    /// An object of a kind of Kubernetes' own.
     pub(crate) fn new(value: Map, source: Source) -> Self {
-        let (id, namespace) = read_id(&value);
+        Self::in_schema(value, source, Rc::default())
+    }
+
+    /// An object of any kind.
+    pub(crate) fn in_schema(value: Map, source: Source, schema: Rc<Schema>) -> Self {
+        let (id, namespace) = read_id(&value, &schema);
         Self {
+            schema,
             value,
             id,
             namespace,
@@ -195,12 +205,12 @@ impl Resource {
 
     /// Reads the id again. Tells whether it changed.
     pub(crate) fn refresh(&mut self) -> bool {
-        let (id, namespace) = read_id(&self.value);
+        let (id, namespace) = read_id(&self.value, &self.schema);
         let changed = id != self.id;
         if id.gvk.group != self.id.gvk.group || id.gvk.version != self.id.gvk.version {
             // Earlier ids keep their kind and take the version of today: what kustomize's notes amount to.
             for previous in &mut self.previous {
-                previous.gvk = id.gvk.with_kind(&previous.gvk.kind);
+                previous.gvk = id.gvk.with_kind(&previous.gvk.kind, &self.schema);
             }
         }
         (self.id, self.namespace) = (id, namespace);
@@ -242,11 +252,11 @@ pub(crate) fn metadata(value: &mut Map) -> &mut Map {
     value.get_or_insert_map("metadata")
 }
 
-fn read_id(value: &Map) -> (Id, Str) {
+fn read_id(value: &Map, schema: &Schema) -> (Id, Str) {
     let text = |value: Option<&Value>| value.and_then(Value::scalar_text).unwrap_or_else(|| "".into());
     let meta = value.get("metadata").and_then(Value::as_map);
     let namespace = text(meta.and_then(|meta| meta.get("namespace")));
     let name = text(meta.and_then(|meta| meta.get("name")));
-    let gvk = Gvk::new(&text(value.get("apiVersion")), &text(value.get("kind")));
+    let gvk = Gvk::new(&text(value.get("apiVersion")), &text(value.get("kind")), schema);
     (Id::new(gvk, name, &namespace), namespace)
 }

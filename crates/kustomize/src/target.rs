@@ -12,6 +12,7 @@ use crate::origin::{Origin, note_file};
 use crate::plain;
 use crate::plugin;
 use crate::resources::Resources;
+use crate::schema::OpenApi;
 use crate::specs::{self, SPECS, Specs};
 use crate::transform;
 use crate::tree::{EntryKind, TreeError, TreePath, resolve};
@@ -208,6 +209,42 @@ pub(crate) fn read_path(
     }
 }
 
+/// The only version of Kubernetes whose schema is builtin.
+const BUILTIN_SCHEMA: &str = "v1.21.2";
+
+/// Takes the schema that a kustomization names, if it is the first to name one.
+pub(crate) fn take_schema(
+    loader: &Loader<'_>,
+    site: &Site,
+    kustomization: &Kustomization,
+) -> Result<(), Error> {
+    let get = |wanted: &str| kustomization.openapi.iter().find(|(key, _)| &**key == wanted).map(|(_, v)| v);
+    let file = get("path").map(|path| loader.file(site, "openapi.path", path)).transpose()?;
+    let version = get("version");
+    if loader.schemas.is_decided() {
+        return Ok(());
+    }
+    match (file, version) {
+        (Some(_), Some(_)) => Err(site.error("openapi", "path and version cannot both be there")),
+        (Some(file), None) => {
+            loader.schemas.replace(OpenApi::new(loader.json_or_yaml(&file)?));
+            Ok(())
+        }
+        (None, Some(version)) if !version.is_empty() && &**version != BUILTIN_SCHEMA => {
+            let message =
+                format!("{version:?} is not builtin, only {BUILTIN_SCHEMA} is; name a file with path");
+            Err(site.error("openapi.version", message))
+        }
+        (None, Some(version)) => {
+            if !version.is_empty() {
+                loader.schemas.keep();
+            }
+            Ok(())
+        }
+        (None, None) => Ok(()),
+    }
+}
+
 /// Gathers field specifications: kustomize's own, those of `configurations`, those of `crds`.
 fn configure(
     loader: &Loader<'_>,
@@ -276,6 +313,7 @@ fn enter(
         Err(error @ Error::NoKustomization(_)) => return Err(site.error(field, error)),
         other => other?,
     };
+    take_schema(loader, &base_site, &base)?;
     match (component, base.component) {
         (true, false) => {
             Err(site.error(field, format!("{path:?} is no Component (its kind must be Component)")))

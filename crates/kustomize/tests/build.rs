@@ -83,9 +83,8 @@ fn a_plain_directory() {
 
 #[test]
 fn fields_that_are_not_done_are_refused_by_name() {
-    for field in ["openapi", "helmCharts", "helmChartInflationGenerator"] {
-        let value = if field == "openapi" { "{path: x}" } else { "[x]" };
-        let text = format!("resources: [pod.yaml]\n{field}: {value}\n");
+    for field in ["helmCharts", "helmChartInflationGenerator"] {
+        let text = format!("resources: [pod.yaml]\n{field}: [x]\n");
         let message = error(&[("kustomization.yaml", &text), ("pod.yaml", POD)]);
         assert!(message.contains(&format!("field \"{field}\" is not supported")), "{message}");
     }

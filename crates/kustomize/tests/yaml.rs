@@ -6,6 +6,13 @@ use roadstead_kustomize::value::{Map, NullForm, Num, Number, Str, Value};
 use roadstead_kustomize::yaml::{Dialect, read_documents, write_document};
 
 fn text() -> impl Strategy<Value = String> {
+    // go-yaml 2 writes `0o-7` as text, and go-yaml 3 reads it as a number; so do we.
+    any_text().prop_filter("no octal number with a sign in it", |text| {
+        !text.contains("0o-") && !text.contains("0o+")
+    })
+}
+
+fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z0-9 :#'\"?,*&!|>%@`{}\\[\\]\\\\-]{0,20}",
         "[ -~\n]{0,120}",

@@ -23,16 +23,19 @@ enum Directive {
 }
 
 /// Merges; `None` where nothing is left.
-pub(super) fn merge(target: Value, patch: Value, of: Type) -> Result<Option<Value>, String> {
+pub(super) fn merge(target: Value, patch: Value, of: Type<'_>) -> Result<Option<Value>, String> {
     walk(Some(target), Some(patch), Field { merge_keys: None, of })
 }
 
-fn walk(target: Option<Value>, patch: Option<Value>, field: Field) -> Result<Option<Value>, String> {
+fn walk(target: Option<Value>, patch: Option<Value>, field: Field<'_>) -> Result<Option<Value>, String> {
     let shape = [&target, &patch].into_iter().flatten().find(|value| !value.is_null());
     match shape {
-        None | Some(Value::Map(_)) => walk_map(target, patch, field.of),
+        None | Some(Value::Map(_)) => {
+            let of = field.of.or_object([&target, &patch].into_iter().flatten());
+            walk_map(target, patch, of)
+        }
         Some(Value::List(_)) => match field.merge_keys {
-            Some(keys) => walk_list(target, patch, keys, field.of),
+            Some(keys) => walk_list(target, patch, &keys, field.of),
             None => Ok(match patch {
                 Some(Value::Null(_)) => None,
                 Some(patch @ Value::List(_)) => Some(patch),
@@ -71,7 +74,7 @@ fn directive(patch: &mut Map) -> Result<Directive, String> {
     }
 }
 
-fn walk_map(target: Option<Value>, patch: Option<Value>, of: Type) -> Result<Option<Value>, String> {
+fn walk_map(target: Option<Value>, patch: Option<Value>, of: Type<'_>) -> Result<Option<Value>, String> {
     let (target, patch) = match (target, patch) {
         // Nothing there yet: the patch is taken over, and walked over itself, so that its directives and nulls work.
         (None | Some(Value::Null(_)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
@@ -93,7 +96,7 @@ fn walk_map(target: Option<Value>, patch: Option<Value>, of: Type) -> Result<Opt
 }
 
 /// Both maps are sorted: one pass over the two.
-fn walk_entries(target: Map, patch: Option<Map>, of: Type) -> Result<Map, String> {
+fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>) -> Result<Map, String> {
     let mut out: Vec<(Str, Value)> = Vec::with_capacity(target.len());
     let mut left = target.into_entries().into_iter().peekable();
     let mut right = patch.unwrap_or_default().into_entries().into_iter().peekable();
@@ -130,8 +133,8 @@ fn walk_entries(target: Map, patch: Option<Map>, of: Type) -> Result<Map, String
 fn walk_list(
     target: Option<Value>,
     patch: Option<Value>,
-    keys: &'static [&'static str],
-    of: Type,
+    keys: &[&str],
+    of: Type<'_>,
 ) -> Result<Option<Value>, String> {
     let (target, patch) = match (target, patch) {
         (None | Some(Value::Null(_)), Some(Value::List(patch))) => (patch.clone(), patch),
@@ -184,8 +187,8 @@ fn key_of(item: &Value, keys: &[&str]) -> Option<Vec<Option<Str>>> {
 }
 
 /// Joins two lists by key. Elements of the patch come first, in their order; then the rest of the object's.
-fn join(target: Vec<Value>, patch: Vec<Value>, keys: &[&str], of: Type) -> Result<Vec<Value>, String> {
-    let element = Field { merge_keys: None, of };
+fn join(target: Vec<Value>, patch: Vec<Value>, keys: &[&str], of: Type<'_>) -> Result<Vec<Value>, String> {
+    let element = || Field { merge_keys: None, of };
     let mut slots: Vec<(Option<Value>, Option<Value>)> = Vec::with_capacity(target.len() + patch.len());
     let mut by_key: HashMap<Vec<Option<Str>>, usize> = HashMap::new();
     let mut loose = Vec::new();
@@ -213,7 +216,7 @@ fn join(target: Vec<Value>, patch: Vec<Value>, keys: &[&str], of: Type) -> Resul
     }
     let mut out = Vec::with_capacity(slots.len() + loose.len());
     for (target, patch) in slots {
-        match walk(target, patch, element)? {
+        match walk(target, patch, element())? {
             Some(Value::Map(map)) if map.is_empty() => {}
             Some(value) => out.push(value),
             None => {}
@@ -228,9 +231,11 @@ mod tests {
     use serde_json::{Value as Json, json};
 
     use super::*;
+    use crate::schema::Schema;
 
     fn run(target: &Json, patch: &Json) -> Result<Json, String> {
-        let of = Type::of_object("apps/v1", "Deployment");
+        let schema = Schema::default();
+        let of = schema.of_object("apps/v1", "Deployment");
         let merged = merge(Value::from_json(target), Value::from_json(patch), of)?;
         Ok(merged.map_or(Json::Null, |value| value.to_json()))
     }

@@ -7,7 +7,6 @@ use crate::limits::Limits;
 use crate::load::{Loader, yaml_error};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
-use crate::schema::Type;
 use crate::value::{Map, Str, Value};
 use crate::yaml::{Dialect, Document, ReadError, read_documents};
 
@@ -44,7 +43,7 @@ pub(super) fn strategic_merge_files(
             return Err(site.error(field, "the patch is empty"));
         }
         for patch in &patches {
-            by_id(patch, Allow::default(), objects).map_err(|message| site.error(&field, message))?;
+            by_id(loader, patch, Allow::default(), objects).map_err(|message| site.error(&field, message))?;
         }
     }
     Ok(())
@@ -95,7 +94,7 @@ pub(super) fn apply(
     let allow = Allow { name: patch.allow_name_change, kind: patch.allow_kind_change };
     let Some(matcher) = matcher else {
         let patches = loader.objects_of(documents, &name)?;
-        return patches.iter().try_for_each(|patch| by_id(patch, allow, objects)).map_err(error);
+        return patches.iter().try_for_each(|patch| by_id(loader, patch, allow, objects)).map_err(error);
     };
     let patches = loader.objects_of(documents, &name)?;
     let [patch] = patches.as_slice() else {
@@ -108,7 +107,7 @@ pub(super) fn apply(
         if let Some(version) = objects.get(at).value().get("apiVersion") {
             patch.insert("apiVersion", version.clone());
         }
-        merge_into(at, patch, allow, objects).map_err(error)?;
+        merge_into(loader, at, patch, allow, objects).map_err(error)?;
     }
     drop_deleted(objects);
     Ok(())
@@ -172,7 +171,7 @@ fn json_patch(
 }
 
 /// A strategic merge patch for the object that it names.
-fn by_id(patch: &Resource, allow: Allow, objects: &mut Resources) -> Result<(), String> {
+fn by_id(loader: &Loader<'_>, patch: &Resource, allow: Allow, objects: &mut Resources) -> Result<(), String> {
     let id: &Id = patch.original_id();
     let at = match objects.by_any_id(id) {
         [at] => *at,
@@ -184,24 +183,27 @@ fn by_id(patch: &Resource, allow: Allow, objects: &mut Resources) -> Result<(), 
             ));
         }
     };
-    if merge_into(at, patch.value().clone(), allow, objects)? {
+    if merge_into(loader, at, patch.value().clone(), allow, objects)? {
         drop_deleted(objects);
     }
     Ok(())
 }
 
 /// Merges a patch into one object. Tells whether nothing is left of it; the caller drops it then.
-fn merge_into(at: usize, patch: Map, allow: Allow, objects: &mut Resources) -> Result<bool, String> {
+fn merge_into(
+    loader: &Loader<'_>,
+    at: usize,
+    patch: Map,
+    allow: Allow,
+    objects: &mut Resources,
+) -> Result<bool, String> {
     let resource = objects.get_mut(at);
     let id = resource.id().clone();
     let (name, namespace, kind) = (id.name.clone(), resource.namespace().clone(), id.gvk.kind.clone());
-    let type_of = |object: &Map| {
-        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
-        Type::of_object(text("apiVersion"), text("kind"))
-    };
-    // A kind that is not known merges as the kind that the patch has.
-    let of =
-        Some(type_of(resource.value())).filter(|of| *of != Type::Plain).unwrap_or_else(|| type_of(&patch));
+    let text = |key: &str| resource.value().get(key).and_then(Value::as_str).unwrap_or_default();
+    loader.schemas.mark_used();
+    let schema = loader.schemas.current();
+    let of = schema.of_object(text("apiVersion"), text("kind"));
     if allow.name || allow.kind {
         resource.store_id();
     }

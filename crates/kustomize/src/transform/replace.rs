@@ -7,6 +7,7 @@ use crate::load::Loader;
 use crate::replacement::{Entry, FieldOptions, Replacement, Source, Target};
 use crate::resource::{Gvk, Resource};
 use crate::resources::Resources;
+use crate::schema::Schema;
 use crate::value::{Num, Str, Value};
 use crate::yaml;
 
@@ -25,7 +26,7 @@ pub(super) fn apply(
     for (i, entry) in entries.iter().enumerate() {
         let field = format!("{field}[{i}]");
         for replacement in entry.clone().load(loader, site, &field)? {
-            one(&replacement, loader.limits, objects).map_err(|message| site.error(&field, message))?;
+            one(&replacement, loader, objects).map_err(|message| site.error(&field, message))?;
         }
     }
     Ok(())
@@ -44,12 +45,13 @@ impl Copied {
     }
 }
 
-fn one(replacement: &Replacement, limits: &Limits, objects: &mut Resources) -> Result<(), String> {
+fn one(replacement: &Replacement, loader: &Loader<'_>, objects: &mut Resources) -> Result<(), String> {
+    let limits = loader.limits;
     let copied = match (&replacement.source, &replacement.value) {
         (Some(_), Some(_)) => return Err("source and sourceValue cannot both be there".into()),
         (None, None) => return Err("source is missing".into()),
         (None, Some(text)) => Copied { value: yaml::plain_value(text), text: text.as_str().into() },
-        (Some(source), None) => copy(source, limits, objects)?,
+        (Some(source), None) => copy(source, loader, objects)?,
     };
     if replacement.targets.is_empty() {
         return Err("targets is missing: a replacement needs at least one".into());
@@ -61,8 +63,9 @@ fn one(replacement: &Replacement, limits: &Limits, objects: &mut Resources) -> R
 }
 
 /// Reads the value of a source.
-fn copy(source: &Source, limits: &Limits, objects: &mut Resources) -> Result<Copied, String> {
-    let resource = find(source, objects)?;
+fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result<Copied, String> {
+    let limits = loader.limits;
+    let resource = find(source, &loader.schemas.current(), objects)?;
     let parts = path::split(&source.field_path, limits.depth)?;
     let object = Value::Map(resource.value().clone());
     let missing = || format!("source {}: there is nothing at {:?}", resource.id(), source.field_path);
@@ -92,14 +95,14 @@ fn only_scalars(value: &Value) -> String {
 }
 
 /// The one object that a source means, by any of its ids.
-fn find<'o>(source: &Source, objects: &'o mut Resources) -> Result<&'o Resource, String> {
+fn find<'o>(source: &Source, schema: &Schema, objects: &'o mut Resources) -> Result<&'o Resource, String> {
     let wanted = &source.object;
     let api_version = if wanted.group.is_empty() {
         wanted.version.clone()
     } else {
         format!("{}/{}", wanted.group, wanted.version)
     };
-    let gvk = Gvk::new(&api_version, &wanted.kind.as_str().into());
+    let gvk = Gvk::new(&api_version, &wanted.kind.as_str().into(), schema);
     let namespace = gvk.effective_namespace(&wanted.namespace);
     let candidates = if wanted.name.is_empty() {
         (0..objects.len()).collect()

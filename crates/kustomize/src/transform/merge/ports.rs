@@ -19,8 +19,8 @@ struct Lists<'k> {
 pub(super) fn join(
     target: Vec<Value>,
     patch: Vec<Value>,
-    keys: &[&'static str],
-    of: Type,
+    keys: &[&str],
+    of: Type<'_>,
 ) -> Result<Vec<Value>, String> {
     let patch_len = patch.len();
     let mut lists = Lists { nodes: patch, keys: keys.to_vec() };

@@ -3,16 +3,16 @@
 
 /// How one field of a type merges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Field {
-    /// Keys of a list that merges by key; empty for a list of scalars that is joined as a set; `None` for no such list.
-    pub(crate) merge_keys: Option<&'static [&'static str]>,
+pub(super) struct Field {
+    /// As in [`super::Field`].
+    pub(super) merge_keys: Option<&'static [&'static str]>,
     /// The type of the field, or of the elements of the list.
-    pub(crate) of: Type,
+    pub(super) of: Type,
 }
 
 /// A type, as far as merging is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Type {
+pub(super) enum Type {
     /// Nothing below merges by key.
     Plain,
     /// A Kubernetes object whose `spec` is of this type, with this kind.
@@ -47,7 +47,7 @@ pub(crate) enum Type {
 
 /// The shapes that a `spec` has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spec {
+pub(super) enum Spec {
     /// Nothing in it merges by key.
     None,
     /// `status.conditions` merge, nothing in `spec` does.
@@ -74,7 +74,7 @@ pub(crate) enum Spec {
 
 impl Type {
     /// The type of an object; `Plain` for kinds that Kubernetes 1.21 does not have.
-    pub(crate) fn of_object(api_version: &str, kind: &str) -> Self {
+    pub(super) fn of_object(api_version: &str, kind: &str) -> Self {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let spec = match (group, version, kind) {
             ("", "v1", "Pod") => Spec::Pod,
@@ -101,8 +101,43 @@ impl Type {
         Self::Object(spec)
     }
 
+    /// The type with a name as `io.k8s.api.core.v1.PodSpec`; `Plain` for those in which nothing merges.
+    pub(super) fn of_definition(name: &str) -> Self {
+        const PACKAGES: [(&str, &str); 5] = [
+            ("io.k8s.api.core.", ""),
+            ("io.k8s.api.apps.", "apps/"),
+            ("io.k8s.api.batch.", "batch/"),
+            ("io.k8s.api.policy.", "policy/"),
+            ("io.k8s.api.admissionregistration.", "admissionregistration.k8s.io/"),
+        ];
+        if name == "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta" {
+            return Self::Meta;
+        }
+        let found = PACKAGES.iter().find_map(|(package, group)| Some((name.strip_prefix(package)?, group)));
+        let Some((rest, group)) = found else { return Self::Plain };
+        let Some((version, kind)) = rest.split_once('.') else { return Self::Plain };
+        match (*group, kind) {
+            ("", "PodTemplateSpec") => return Self::PodTemplate,
+            ("", "PodSpec") => return Self::Pod,
+            ("", "Container") => return Self::Container,
+            ("", "EphemeralContainer") => return Self::EphemeralContainer,
+            ("", "Volume") => return Self::Volume,
+            ("", "EphemeralVolumeSource") => return Self::EphemeralVolume,
+            ("", "PersistentVolumeClaimTemplate") => return Self::ClaimTemplate,
+            ("", "PodStatus") => return Self::PodStatus,
+            ("", "NodeStatus") => return Self::NodeStatus,
+            ("batch/", "JobTemplateSpec") => return Self::JobTemplate,
+            _ => {}
+        }
+        let object = |kind: &str| Self::of_object(&format!("{group}{version}"), kind);
+        match (object(kind), kind.strip_suffix("Spec").map(object)) {
+            (Self::Plain, Some(Self::Object(spec))) => Self::Spec(spec),
+            (of, _) => of,
+        }
+    }
+
     /// How a field of this type merges.
-    pub(crate) fn field(self, name: &str) -> Field {
+    pub(super) fn field(self, name: &str) -> Field {
         const NAME: Option<&[&str]> = Some(&["name"]);
         const TYPE: Option<&[&str]> = Some(&["type"]);
         let plain = |of| Field { merge_keys: None, of };
@@ -202,7 +237,7 @@ fn is_known(group: &str, version: &str, kind: &str) -> bool {
 }
 
 /// Does kustomize know that this kind has no namespace? Kinds that it does not know count as namespaced.
-pub(crate) fn is_cluster_scoped(group: &str, version: &str, kind: &str) -> bool {
+pub(super) fn is_cluster_scoped(group: &str, version: &str, kind: &str) -> bool {
     let kinds: &[&str] = match (group, version) {
         ("", "v1") => &["ComponentStatus", "Namespace", "Node", "NodeProxyOptions", "PersistentVolume"],
         ("admissionregistration.k8s.io", "v1" | "v1beta1") => {
