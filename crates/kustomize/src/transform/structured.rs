@@ -16,7 +16,8 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Changes what a text says, and writes it as it was written: JSON stays JSON, on one line or on several.
+/// Changes what a text says, and writes it as it was written: JSON stays JSON, on one line or on several, and YAML keeps its
+/// order, quotes and comments.
 pub(super) fn edit(
     text: &str,
     change: impl FnOnce(&mut Value) -> Result<(), String>,
@@ -25,7 +26,7 @@ pub(super) fn edit(
     change(&mut value)?;
     let mut out = String::with_capacity(text.len());
     if !text.trim_start().starts_with(['{', '[']) {
-        yaml::write_document(&mut out, &value);
+        yaml::write_like(&mut out, &value, text);
         return Ok(out.trim().to_owned());
     }
     if text.contains('\n') && text.contains("  ") {

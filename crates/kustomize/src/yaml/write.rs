@@ -30,23 +30,30 @@ pub fn write_map(out: &mut String, map: &Map) {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Context {
+pub(super) enum Context {
     Root,
     Sequence,
     Mapping,
     SimpleKey,
+    /// In brackets, on one line.
+    Flow,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Style {
+pub(super) enum Style {
     Plain,
     Single,
     Double,
     Literal,
+    Folded,
+    /// Nothing is asked: empty brackets.
+    Raw,
 }
 
-struct Emitter<'o> {
+pub(super) struct Emitter<'o> {
     out: &'o mut String,
+    /// From this column on, a line is broken at the next single space.
+    width: usize,
     column: usize,
     indent: isize,
     /// The last character was white space.
@@ -57,10 +64,48 @@ struct Emitter<'o> {
 
 impl<'o> Emitter<'o> {
     fn run(out: &'o mut String, write: impl FnOnce(&mut Self)) {
-        let mut emitter = Self { out, column: 0, indent: -1, whitespace: true, indention: true };
+        Self::run_to(out, BEST_WIDTH, write);
+    }
+
+    /// The same without breaking long lines, as go-yaml 3 does.
+    pub(super) fn run_wide(out: &'o mut String, write: impl FnOnce(&mut Self)) {
+        Self::run_to(out, usize::MAX, write);
+    }
+
+    fn run_to(out: &'o mut String, width: usize, write: impl FnOnce(&mut Self)) {
+        let mut emitter = Self { out, width, column: 0, indent: -1, whitespace: true, indention: true };
         write(&mut emitter);
         emitter.indent = 0;
         emitter.write_indent();
+    }
+
+    pub(super) fn indent(&self) -> isize {
+        self.indent
+    }
+
+    /// Writes a comment, after a space where something stands before it.
+    pub(super) fn comment(&mut self, text: &str) {
+        if !self.whitespace {
+            self.put(' ');
+        }
+        text.chars().for_each(|c| self.put(c));
+        (self.whitespace, self.indention) = (false, false);
+    }
+
+    /// Begins a list; gives the indent to go back to.
+    pub(super) fn open_list(&mut self, context: Context) -> isize {
+        let indentless = context == Context::Mapping && !self.indention;
+        self.increase_indent(false, indentless)
+    }
+
+    /// Begins a mapping; gives the indent to go back to.
+    pub(super) fn open_map(&mut self) -> isize {
+        self.increase_indent(false, false)
+    }
+
+    /// Ends a list or mapping.
+    pub(super) fn close(&mut self, before: isize) {
+        self.indent = before;
     }
 
     fn put(&mut self, c: char) {
@@ -68,12 +113,12 @@ impl<'o> Emitter<'o> {
         self.column += 1;
     }
 
-    fn put_break(&mut self) {
+    pub(super) fn put_break(&mut self) {
         self.out.push('\n');
         self.column = 0;
     }
 
-    fn write_indent(&mut self) {
+    pub(super) fn write_indent(&mut self) {
         let indent = usize::try_from(self.indent).unwrap_or(0);
         if !self.indention || self.column > indent || (self.column == indent && !self.whitespace) {
             self.put_break();
@@ -85,7 +130,13 @@ impl<'o> Emitter<'o> {
         self.indention = true;
     }
 
-    fn indicator(&mut self, text: &str, need_whitespace: bool, is_whitespace: bool, is_indention: bool) {
+    pub(super) fn indicator(
+        &mut self,
+        text: &str,
+        need_whitespace: bool,
+        is_whitespace: bool,
+        is_indention: bool,
+    ) {
         if need_whitespace && !self.whitespace {
             self.put(' ');
         }
@@ -163,7 +214,7 @@ impl<'o> Emitter<'o> {
         self.scalar(text, style, context);
     }
 
-    fn scalar(&mut self, text: &str, wanted: Style, context: Context) {
+    pub(super) fn scalar(&mut self, text: &str, wanted: Style, context: Context) {
         let facts = Facts::of(text);
         let key = context == Context::SimpleKey;
         let mut style = wanted;
@@ -176,7 +227,7 @@ impl<'o> Emitter<'o> {
         if style == Style::Single && !facts.single_allowed {
             style = Style::Double;
         }
-        if style == Style::Literal && (!facts.block_allowed || key) {
+        if matches!(style, Style::Literal | Style::Folded) && (!facts.block_allowed || key) {
             style = Style::Double;
         }
         let before = self.increase_indent(true, false);
@@ -184,7 +235,9 @@ impl<'o> Emitter<'o> {
             Style::Plain => self.plain(text, !key),
             Style::Single => self.single_quoted(text, !key),
             Style::Double => self.double_quoted(text, !key),
-            Style::Literal => self.literal(text),
+            Style::Literal => self.literal(text, false),
+            Style::Folded => self.literal(text, true),
+            Style::Raw => self.indicator(text, true, false, false),
         }
         self.indent = before;
     }
@@ -198,7 +251,7 @@ impl<'o> Emitter<'o> {
             if c == ' ' {
                 let inside = !quoted || (i > 0 && i + 1 < text.len());
                 let next_is_space = chars.peek().is_some_and(|(_, c)| *c == ' ');
-                if allow_breaks && !spaces && self.column > BEST_WIDTH && inside && !next_is_space {
+                if allow_breaks && !spaces && self.column > self.width && inside && !next_is_space {
                     self.write_indent();
                 } else {
                     self.put(' ');
@@ -251,7 +304,7 @@ impl<'o> Emitter<'o> {
                 self.escape(c);
                 spaces = false;
             } else if c == ' ' {
-                if allow_breaks && !spaces && self.column > BEST_WIDTH && i > 0 && i + 1 < text.len() {
+                if allow_breaks && !spaces && self.column > self.width && i > 0 && i + 1 < text.len() {
                     self.write_indent();
                     if chars.peek().is_some_and(|(_, c)| *c == ' ') {
                         self.put('\\');
@@ -301,8 +354,9 @@ impl<'o> Emitter<'o> {
         self.column += self.out.len() - before;
     }
 
-    fn literal(&mut self, text: &str) {
-        self.indicator("|", true, false, false);
+    /// A block; folded, a line that does not start with a space has an empty line after it.
+    fn literal(&mut self, text: &str, folded: bool) {
+        self.indicator(if folded { ">" } else { "|" }, true, false, false);
         if text.starts_with(|c| c == ' ' || is_break(c)) {
             self.indicator("2", false, false, false);
         }
@@ -317,8 +371,12 @@ impl<'o> Emitter<'o> {
         self.indention = true;
         self.whitespace = true;
         let mut breaks = true;
+        let mut leading_space = true;
         for c in text.chars() {
             if is_break(c) {
+                if folded && !breaks && !leading_space && c == '\n' && !text.starts_with([' ', '\t']) {
+                    self.put_break();
+                }
                 if c == '\n' {
                     self.put_break();
                 } else {
@@ -330,6 +388,7 @@ impl<'o> Emitter<'o> {
             } else {
                 if breaks {
                     self.write_indent();
+                    leading_space = matches!(c, ' ' | '\t');
                 }
                 self.put(c);
                 self.indention = false;
@@ -337,6 +396,11 @@ impl<'o> Emitter<'o> {
             }
         }
     }
+}
+
+/// May a text stand without quotes in brackets?
+pub(super) fn flow_plain_allowed(text: &str) -> bool {
+    !text.is_empty() && !text.contains([',', '[', ']', '{', '}', '?', ':'])
 }
 
 /// What the emitter must know of a text to choose its style.
