@@ -24,6 +24,7 @@ mod json;
 mod kustomization;
 mod limits;
 mod load;
+mod notes;
 mod order;
 mod origin;
 mod overlay;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::rc::Rc;
 
+use crate::notes::{self, Notes};
 use crate::schema::Schema;
 use crate::value::{Map, Str, Value};
 
@@ -65,7 +66,7 @@ pub(crate) struct Id {
 }
 
 impl Id {
-    fn new(gvk: Gvk, name: Str, namespace: &str) -> Self {
+    pub(crate) fn new(gvk: Gvk, name: Str, namespace: &str) -> Self {
         let effective_namespace = gvk.effective_namespace(namespace);
         Self { gvk, name, effective_namespace }
     }
@@ -137,18 +138,20 @@ impl Resource {
     }
 
     /// An object of any kind.
-    pub(crate) fn in_schema(value: Map, source: Source, schema: Rc<Schema>) -> Self {
+    pub(crate) fn in_schema(mut value: Map, source: Source, schema: Rc<Schema>) -> Self {
         let (id, namespace) = read_id(&value, &schema);
+        let Notes { previous, prefixes, suffixes, needs_hash } =
+            notes::take(&mut value, &id, &schema).unwrap_or_default();
         Self {
             schema,
             value,
             id,
             namespace,
-            previous: Vec::new(),
-            prefixes: Vec::new(),
-            suffixes: Vec::new(),
+            previous,
+            prefixes,
+            suffixes,
             behavior: Behavior::Create,
-            needs_hash: false,
+            needs_hash,
             vars: Vec::new(),
             source,
         }
