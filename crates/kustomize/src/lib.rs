@@ -30,6 +30,7 @@ mod origin;
 mod overlay;
 mod plain;
 mod plugin;
+mod remote;
 mod replacement;
 mod resource;
 mod resources;
@@ -47,6 +48,7 @@ pub use kustomization::{Image, Patch, Selector};
 pub use limits::Limits;
 pub use load::LoadRestrictor;
 pub use overlay::Overlay;
+pub use remote::{Fetched, Remote};
 pub use transform::LabelSelector;
 pub use tree::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath};
 
@@ -75,6 +77,8 @@ pub struct Options {
     pub generate: Generate,
     /// Where files may lie.
     pub load_restrictor: LoadRestrictor,
+    /// Fetches what kustomizations name by URL; without it, a URL is an error.
+    pub remote: Option<std::sync::Arc<dyn Remote>>,
     /// Label every object as managed by kustomize, whatever `buildMetadata` says.
     pub managed_by_label: bool,
 }
@@ -152,7 +156,7 @@ impl Build {
 
 /// Builds the directory at `path`.
 pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build, Error> {
-    let loader = Loader::new(tree, &options.limits, options.load_restrictor);
+    let loader = Loader::new(tree, options);
     let (dir, kind) = tree::resolve(tree, path)?;
     if kind != EntryKind::Directory {
         return Err(TreeError::NotADirectory(dir).into());

@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 
+use crate::Options;
 use crate::error::Error;
 use crate::fields::Site;
 use crate::limits::Limits;
+use crate::remote::{Mounts, Remote};
 use crate::resource::{Resource, Source};
 use crate::resources::Resources;
 use crate::schema::Schemas;
-use crate::tree::{EntryKind, FileTree, TreeError, TreePath, resolve};
+use crate::tree::{Entry, EntryKind, FileTree, TreeError, TreePath};
 use crate::value::{Map, Str, Value};
 use crate::yaml::{Dialect, Document, ReadError, read_documents};
 
@@ -25,7 +27,9 @@ pub enum LoadRestrictor {
 
 /// Reads files for one build and counts what it read.
 pub(crate) struct Loader<'t> {
-    pub(crate) tree: &'t dyn FileTree,
+    tree: &'t dyn FileTree,
+    remote: Option<&'t dyn Remote>,
+    mounts: Mounts,
     pub(crate) limits: &'t Limits,
     restrictor: LoadRestrictor,
     bytes: Cell<usize>,
@@ -39,12 +43,20 @@ pub(crate) enum Found {
     Directory(TreePath),
 }
 
+impl From<(TreePath, EntryKind)> for Found {
+    fn from((path, kind): (TreePath, EntryKind)) -> Self {
+        if kind == EntryKind::File { Self::File(path) } else { Self::Directory(path) }
+    }
+}
+
 impl<'t> Loader<'t> {
-    pub(crate) fn new(tree: &'t dyn FileTree, limits: &'t Limits, restrictor: LoadRestrictor) -> Self {
+    pub(crate) fn new(tree: &'t dyn FileTree, options: &'t Options) -> Self {
         Self {
             tree,
-            limits,
-            restrictor,
+            remote: options.remote.as_deref(),
+            mounts: Mounts::default(),
+            limits: &options.limits,
+            restrictor: options.load_restrictor,
             bytes: Cell::new(0),
             kustomizations: Cell::new(0),
             schemas: Schemas::default(),
@@ -63,7 +75,10 @@ impl<'t> Loader<'t> {
 
     /// Bytes of a file at a real path.
     pub(crate) fn read(&self, path: &TreePath) -> Result<Cow<'t, [u8]>, Error> {
-        let bytes = self.tree.read(path, self.limits.file_bytes)?;
+        let bytes = match self.mounts.find(path) {
+            None => self.tree.read(path, self.limits.file_bytes)?,
+            Some((_, tree, inner)) => Cow::Owned(tree.read(&inner, self.limits.file_bytes)?.into_owned()),
+        };
         self.bytes.set(self.bytes.get().saturating_add(bytes.len()));
         if self.bytes.get() > self.limits.total_bytes {
             return Err(Error::Limit {
@@ -81,15 +96,34 @@ impl<'t> Loader<'t> {
         let target = site.dir.join(path).ok_or_else(|| {
             wrap(TreeError::PathLeavesRoot { from: site.dir.clone(), path: path.to_owned() })
         })?;
-        match resolve(self.tree, &target) {
-            Ok((path, EntryKind::File)) => Ok(Found::File(path)),
-            Ok((path, _)) => Ok(Found::Directory(path)),
-            Err(TreeError::NotFound(_)) if is_remote(path) => Err(site.error(
-                field,
-                format!("{path:?} is remote, and remote resources are off; fetch it into the source"),
-            )),
-            Err(error) => Err(wrap(error)),
+        // What was fetched has a root of its own, and only its URL leads into it.
+        if self.mounts.name_of(&site.dir) != self.mounts.name_of(&target) {
+            return Err(wrap(TreeError::PathLeavesRoot { from: site.dir.clone(), path: path.to_owned() }));
         }
+        match self.resolve(&target) {
+            Err(TreeError::NotFound(_)) if is_remote(path) => {
+                let target = self.fetch(path).map_err(|message| site.error(field, message))?;
+                self.resolve(&target).map(Found::from).map_err(wrap)
+            }
+            found => found.map(Found::from).map_err(wrap),
+        }
+    }
+
+    fn fetch(&self, url: &str) -> Result<TreePath, String> {
+        let remote = self.remote.ok_or_else(|| {
+            format!("{url:?} is remote, and remote resources are off; fetch it into the source")
+        })?;
+        self.mounts.fetch(remote, url).map_err(|message| format!("cannot fetch {url:?}: {message}"))
+    }
+
+    /// Follows the links on the way to a path.
+    pub(crate) fn resolve(&self, path: &TreePath) -> Result<(TreePath, EntryKind), TreeError> {
+        self.mounts.resolve(self.tree, path)
+    }
+
+    /// The entries of a directory of the source.
+    pub(crate) fn entries(&self, dir: &TreePath) -> Result<Vec<Entry>, TreeError> {
+        self.tree.entries(dir)
     }
 
     /// The real path of a file that a kustomization names, checked against the load restrictor.
@@ -106,6 +140,10 @@ impl<'t> Loader<'t> {
     /// Is the file where this kustomization may read?
     pub(crate) fn check(&self, site: &Site, field: &str, path: &str, file: &TreePath) -> Result<(), Error> {
         if self.restrictor == LoadRestrictor::None || file.is_within(&site.dir) {
+            return Ok(());
+        }
+        if self.mounts.name_of(file) != self.mounts.name_of(&site.dir) {
+            // A URL led here.
             return Ok(());
         }
         Err(site.error(

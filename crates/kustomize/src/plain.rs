@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::load::{Loader, yaml_error};
 use crate::target::kustomization_file;
-use crate::tree::{EntryKind, TreeError, TreePath, resolve};
+use crate::tree::{EntryKind, TreeError, TreePath};
 use crate::value::Value;
 use crate::yaml::{Dialect, read_documents};
 
@@ -30,11 +30,11 @@ fn scan(
             limit,
         });
     }
-    for entry in loader.tree.entries(dir)? {
+    for entry in loader.entries(dir)? {
         let Some(path) = dir.join(&entry.name) else { continue };
         let name = format!("{prefix}{}", entry.name);
         let is_link = matches!(entry.kind, EntryKind::Symlink { .. });
-        let (real, kind) = match resolve(loader.tree, &path) {
+        let (real, kind) = match loader.resolve(&path) {
             Ok(found) => found,
             Err(TreeError::NotFound(_)) if is_link => continue,
             Err(error) => return Err(error.into()),

@@ -15,7 +15,7 @@ use crate::resources::Resources;
 use crate::schema::OpenApi;
 use crate::specs::{self, SPECS, Specs};
 use crate::transform;
-use crate::tree::{EntryKind, TreeError, TreePath, resolve};
+use crate::tree::{EntryKind, TreeError, TreePath};
 use crate::value::Value;
 use crate::vars::Vars;
 use crate::yaml::Dialect;
@@ -71,7 +71,7 @@ pub(crate) fn kustomization_file(loader: &Loader<'_>, dir: &TreePath) -> Result<
     let mut found = Vec::new();
     for name in FILE_NAMES {
         let Some(path) = dir.join(name) else { continue };
-        match resolve(loader.tree, &path) {
+        match loader.resolve(&path) {
             Ok((_, EntryKind::File)) => found.push(name),
             Ok(_) | Err(TreeError::NotFound(_) | TreeError::NotADirectory(_)) => {}
             Err(error) => return Err(error.into()),
@@ -91,7 +91,7 @@ pub(crate) fn read_kustomization(
 ) -> Result<(Site, Kustomization), Error> {
     let file = kustomization_file(loader, dir)?.ok_or_else(|| Error::NoKustomization(Quoted(dir.clone())))?;
     let Some(path) = dir.join(file) else { return Err(Error::NoKustomization(Quoted(dir.clone()))) };
-    let (path, _) = resolve(loader.tree, &path)?;
+    let (path, _) = loader.resolve(&path)?;
     let documents = loader.documents(&path, Dialect::Kustomization)?;
     Ok((Site { dir: dir.clone(), file: file.to_owned() }, Kustomization::read(dir, file, documents)?))
 }

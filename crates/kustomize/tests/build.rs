@@ -2,8 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+use std::sync::Arc;
+
 use roadstead_kustomize::{
-    Build, Error, Generate, Image, Limits, MemoryTree, Options, Overlay, Patch, Selector, TreePath, build,
+    Build, Error, Fetched, Generate, Image, Limits, MemoryTree, Options, Overlay, Patch, Remote, Selector,
+    TreePath, build,
 };
 
 fn tree(files: &[(&str, &str)]) -> MemoryTree {
@@ -183,6 +186,59 @@ fn bad_input_is_an_error_that_names_the_place() {
         ("o.yaml", POD),
     ];
     assert!(run(&deleted, &Options::default()).unwrap().objects.is_empty());
+}
+
+/// A web of two repositories and a file.
+#[derive(Debug)]
+struct Web;
+
+impl Remote for Web {
+    fn fetch(&self, url: &str) -> Result<Fetched, String> {
+        let (files, path): (&[(&str, &str)], &str) = match url {
+            "https://example.org/pod.yaml" => (&[("pod.yaml", POD)], "pod.yaml"),
+            "https://example.org/org/repo//app?ref=v1" => (
+                &[
+                    (
+                        "app/kustomization.yaml",
+                        "namePrefix: far-\nresources: [../base, https://example.org/pod.yaml]\n",
+                    ),
+                    ("base/kustomization.yaml", "resources: [cm.yaml]\n"),
+                    ("base/cm.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n"),
+                ],
+                "app",
+            ),
+            "https://example.org/bad" => (&[("kustomization.yaml", "resources: [../secret.yaml]\n")], ""),
+            "https://example.org/self" => {
+                (&[("kustomization.yaml", "resources: [https://example.org/self]\n")], "")
+            }
+            "https://example.org/patch" => {
+                (&[("p.yaml", "- {op: add, path: /spec/hostname, value: patched}\n")], "p.yaml")
+            }
+            _ => return Err("status 404".into()),
+        };
+        Ok(Fetched { tree: Arc::new(tree(files)), path: TreePath::new(path).unwrap() })
+    }
+}
+
+#[test]
+fn urls_are_fetched_where_that_is_wanted() {
+    let options = Options { remote: Some(Arc::new(Web)), ..Options::default() };
+    let all = "resources: [https://example.org/org/repo//app?ref=v1]\n\
+               patches: [{path: https://example.org/patch, target: {kind: Pod}}]\n";
+    let build = run(&[("kustomization.yaml", all)], &options).unwrap();
+    let names: Vec<_> = build.objects.iter().map(|o| o.name().to_owned()).collect();
+    assert_eq!(names, ["far-c", "far-p"]);
+    assert!(build.to_yaml().contains("hostname: patched"));
+    for (url, part) in [
+        ("https://example.org/none", "cannot fetch \"https://example.org/none\": status 404"),
+        ("https://example.org/bad", "leaves the root"),
+        ("https://example.org/self", "cycle"),
+    ] {
+        let text = format!("resources: [{url}]\n");
+        let error =
+            run(&[("kustomization.yaml", &text), ("secret.yaml", POD)], &options).unwrap_err().to_string();
+        assert!(error.contains(part), "{url}: {error}");
+    }
 }
 
 #[test]
