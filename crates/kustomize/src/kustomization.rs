@@ -149,9 +149,8 @@ const KIND: &str = "Kustomization";
 const COMPONENT: &str = "Component";
 
 /// Fields of kustomize that are refused, with what to do.
-const UNSUPPORTED: [(&str, &str); 3] = [
+const UNSUPPORTED: [(&str, &str); 2] = [
     ("helmCharts", "use a HelmRelease, or render the chart before the commit"),
-    ("helmGlobals", "use a HelmRelease, or render the chart before the commit"),
     ("helmChartInflationGenerator", "use a HelmRelease, or render the chart before the commit"),
 ];
 
@@ -183,7 +182,12 @@ impl Kustomization {
         if !found.is_empty() && found != version {
             return Err(site.error("apiVersion", format!("must be {version}, not {found:?}")));
         }
-        f.take("metadata");
+        let described = f.map("metadata", |f| {
+            f.text("name")?;
+            f.text("namespace")?;
+            f.pairs("labels")?;
+            f.pairs("annotations")
+        })?;
         for (field, hint) in UNSUPPORTED {
             if f.take(field).is_some_and(|value| !is_empty(&value)) {
                 return Err(Error::Unsupported {
@@ -194,13 +198,15 @@ impl Kustomization {
                 });
             }
         }
-        if f.is_empty() {
+        if f.is_empty() && described.is_none() {
             return Err(site.error("kustomization", "the file is empty"));
         }
         let mut resources = f.texts("resources")?;
         resources.extend(f.texts("bases")?);
         let mut images = f.list("images", Image::read)?;
         images.extend(f.list("imageTags", Image::read)?);
+        // Without charts it means nothing.
+        f.map("helmGlobals", |f| Ok((f.text("chartHome")?, f.text("configHome")?, f.flag("debug")?)))?;
         let global = f.map("generatorOptions", |f| GeneratorOptions::read(f))?;
         let mut out = Self {
             component,

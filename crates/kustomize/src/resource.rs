@@ -256,7 +256,10 @@ pub(crate) fn metadata(value: &mut Map) -> &mut Map {
 }
 
 fn read_id(value: &Map, schema: &Schema) -> (Id, Str) {
-    let text = |value: Option<&Value>| value.and_then(Value::scalar_text).unwrap_or_else(|| "".into());
+    let text = |value: Option<&Value>| {
+        let value = value.filter(|value| !value.is_null());
+        value.and_then(Value::scalar_text).unwrap_or_else(|| "".into())
+    };
     let meta = value.get("metadata").and_then(Value::as_map);
     let namespace = text(meta.and_then(|meta| meta.get("namespace")));
     let name = text(meta.and_then(|meta| meta.get("name")));

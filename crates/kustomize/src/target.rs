@@ -7,7 +7,7 @@ use crate::error::{Error, Quoted};
 use crate::fields::{Fields, Site};
 use crate::generate;
 use crate::kustomization::{FILE_NAMES, Kustomization};
-use crate::load::{Found, Loader};
+use crate::load::{Found, Loader, yaml_error};
 use crate::origin::{Origin, note_file};
 use crate::plain;
 use crate::plugin;
@@ -18,7 +18,7 @@ use crate::transform;
 use crate::tree::{EntryKind, TreeError, TreePath};
 use crate::value::Value;
 use crate::vars::Vars;
-use crate::yaml::Dialect;
+use crate::yaml::{Dialect, read_strict};
 
 /// The directories from the root of a build down to a base.
 pub(crate) struct Chain {
@@ -272,7 +272,8 @@ fn configure(
 
 fn read_configuration(loader: &Loader<'_>, file: &TreePath) -> Result<Specs, Error> {
     let site = Site::of_file(file);
-    let document = loader.documents(file, Dialect::Kustomization)?.into_iter().next();
+    let documents = read_strict(&loader.read(file)?, loader.limits);
+    let document = documents.map_err(|error| yaml_error(file.as_str(), error))?.into_iter().next();
     match document.map(|document| document.value) {
         None | Some(Value::Null(_)) => Ok(Specs::default()),
         Some(Value::Map(map)) => {

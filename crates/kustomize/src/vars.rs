@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use base64::Engine as _;
+
 use crate::error::Error;
 use crate::fields::Fields;
 use crate::fieldspec::{Create, FieldSpec};
@@ -240,37 +242,42 @@ fn replace(text: &Str, values: &HashMap<Str, Value>) -> Value {
     if !text.contains('$') {
         return Value::String(text.clone());
     }
-    let mut out = String::with_capacity(text.len());
+    let mut out = Vec::with_capacity(text.len());
     let mut rest: &str = text;
     while let Some((before, after)) = rest.split_once('$') {
-        out.push_str(before);
-        if after.is_empty() {
-            out.push('$');
-            rest = after;
-        } else if let Some(tail) = after.strip_prefix('$') {
-            out.push('$');
+        out.extend_from_slice(before.as_bytes());
+        rest = after;
+        if let Some(tail) = after.strip_prefix('$') {
+            out.push(b'$');
             rest = tail;
         } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|after| after.split_once(')')) {
             let value = values.get(name).filter(|value| !matches!(value, Value::List(_) | Value::Map(_)));
-            if before.is_empty() && out.is_empty() && tail.is_empty() && rest.len() == text.len() {
+            if text.len() == name.len() + "$()".len() {
                 return value.cloned().unwrap_or_else(|| Value::String(text.clone()));
             }
-            match value {
-                Some(value) => out.push_str(&formatted(value)),
-                None => {
-                    out.push_str("$(");
-                    out.push_str(name);
-                    out.push(')');
-                }
-            }
+            let value = value.map_or_else(|| format!("$({name})"), formatted);
+            out.extend_from_slice(value.as_bytes());
             rest = tail;
+        } else if let Some((first, tail)) = after.as_bytes().split_first()
+            && !first.is_ascii()
+        {
+            // kustomize takes the first byte after the dollar sign for a character.
+            let mut buffer = [0; 4];
+            out.push(b'$');
+            out.extend_from_slice(char::from(*first).encode_utf8(&mut buffer).as_bytes());
+            let more = tail.iter().take_while(|b| **b & 0xc0 == 0x80).count();
+            out.extend_from_slice(&tail[..more]);
+            rest = after.get(1 + more..).unwrap_or_default();
         } else {
-            out.push('$');
-            rest = after;
+            out.push(b'$');
         }
     }
-    out.push_str(rest);
-    Value::string(out)
+    out.extend_from_slice(rest.as_bytes());
+    // What is no UTF-8 any more is printed as base64.
+    match String::from_utf8(out) {
+        Ok(text) => Value::string(text),
+        Err(error) => Value::string(base64::engine::general_purpose::STANDARD.encode(error.as_bytes())),
+    }
 }
 
 /// A value inside of a text, as Go's `%v` writes it.

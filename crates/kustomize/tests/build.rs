@@ -34,7 +34,7 @@ fn an_overlay_edits_the_root() {
         namespace: "tenant".into(),
         name_prefix: "x-".into(),
         patches: vec![Patch {
-            patch: Some("[{op: add, path: /spec/hostname, value: h}]".into()),
+            patch: Some("- {op: add, path: /spec/hostname, value: h}".into()),
             target: Some(Selector { kind: "Pod".into(), ..Selector::default() }),
             ..Patch::default()
         }],
@@ -154,17 +154,17 @@ fn bad_input_is_an_error_that_names_the_place() {
         ("resources: [o.yaml]\n", "kind: Pod\nmetadata: []\n", "metadata must be a mapping"),
         ("resources: [o.yaml]\n", "kind: Pod\nmetadata: {}\n", "metadata.name is missing"),
         (
-            "resources: [o.yaml]\npatches: [{patch: '[{op: remove, path: /x/y}]', target: {kind: Pod}}]\n",
+            "resources: [o.yaml]\npatches: [{patch: '- {op: remove, path: /x/y}', target: {kind: Pod}}]\n",
             POD,
             "/x/y",
         ),
         (
-            "resources: [o.yaml]\npatches: [{patch: '[{op: remove, path: \"\"}]', target: {kind: Pod}}]\n",
+            "resources: [o.yaml]\npatches: [{patch: '- {op: remove, path: \"\"}', target: {kind: Pod}}]\n",
             POD,
             "operation 0",
         ),
         (
-            "resources: [o.yaml]\npatches: [{patch: '[{op: replace, path: \"\", value: 1}]', target: {kind: Pod}}]\n",
+            "resources: [o.yaml]\npatches: [{patch: '- {op: replace, path: \"\", value: 1}', target: {kind: Pod}}]\n",
             POD,
             "makes it",
         ),

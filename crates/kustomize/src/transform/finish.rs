@@ -72,28 +72,60 @@ fn hash(resource: &Resource) -> String {
     hex.chars().map(swap).collect()
 }
 
-/// Makes all annotations texts, and removes annotations that are there and empty from objects that kustomize kept notes in.
+/// Annotations in which kustomize keeps notes during a build; it takes them out at the end, whoever wrote them.
+const NOTES: [&str; 5] = [
+    "config.kubernetes.io/index",
+    "config.kubernetes.io/path",
+    "config.k8s.io/id",
+    "internal.config.kubernetes.io/annotations-migration-resource-id",
+    "internal.config.kubernetes.io/helm-generated",
+];
+const NOTES_DOMAIN: &str = "internal.config.kubernetes.io/";
+const NOTES_IN_DOMAIN: [&str; 14] = [
+    "previousKinds",
+    "previousNames",
+    "previousNamespaces",
+    "prefixes",
+    "suffixes",
+    "allowNameChange",
+    "allowKindChange",
+    "refBy",
+    "generatorBehavior",
+    "needsHashSuffix",
+    "path",
+    "index",
+    "seqindent",
+    "id",
+];
+
+fn is_note(key: &str) -> bool {
+    NOTES.contains(&key) || key.strip_prefix(NOTES_DOMAIN).is_some_and(|name| NOTES_IN_DOMAIN.contains(&name))
+}
+
+/// Makes all annotations texts, and removes kustomize's own notes and annotations that are there and empty.
 pub(crate) fn tidy(objects: &mut Resources) {
     for resource in objects.iter_mut() {
-        let texts = |map: &Map| map.iter().all(|(_, value)| value.as_str().is_some());
-        if resource.texts("annotations").is_some_and(|map| !texts(map)) {
-            resource.edit(|object| {
-                let map = crate::resource::metadata(object).get_or_insert_map("annotations");
-                for (_, value) in map.values_mut() {
-                    if let Some(text) = value.scalar_text() {
-                        *value = Value::String(text);
-                    }
-                }
-            });
-        }
-        if resource.previous_ids().is_empty() && !resource.needs_hash {
+        let meta = resource.value().get("metadata").and_then(Value::as_map);
+        let done = match meta.and_then(|meta| meta.get("annotations")) {
+            Some(Value::Map(map)) => {
+                !map.is_empty() && map.iter().all(|(key, value)| value.as_str().is_some() && !is_note(key))
+            }
+            Some(Value::Null(_)) => false,
+            _ => true,
+        };
+        if done {
             continue;
         }
-        let empty = |value: &Value| value.is_null() || value.as_map().is_some_and(Map::is_empty);
-        let meta = resource.value().get("metadata").and_then(Value::as_map);
-        if meta.and_then(|meta| meta.get("annotations")).is_some_and(empty) {
-            resource.edit(|object| crate::resource::metadata(object).remove("annotations"));
-        }
+        resource.edit(|object| {
+            let meta = crate::resource::metadata(object);
+            let Some(Value::Map(map)) = meta.remove("annotations") else { return };
+            let entries = map.into_entries().into_iter().filter(|(key, _)| !is_note(key));
+            let text = |value: Value| value.scalar_text().map_or(value, Value::String);
+            let map: Map = entries.map(|(key, value)| (key, text(value))).collect();
+            if !map.is_empty() {
+                meta.insert("annotations", Value::Map(map));
+            }
+        });
     }
 }
 
@@ -147,9 +179,12 @@ impl SortKey {
         let Id { gvk, name, .. } = resource.id();
         let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { text.to_owned() };
         let (group, version, kind) = (&gvk.group, &gvk.version, &gvk.kind);
+        // A namespace of Kubernetes' own comes before objects of other groups that are called so.
+        let is_namespace = rank != 0 && group.is_empty() && &**kind == "Namespace";
+        let texts = [or(group, "~G"), or(version, "~V"), or(kind, "~K")].join("_");
         Self {
             rank,
-            gvk: [or(group, "~G"), or(version, "~V"), or(kind, "~K")].join("_"),
+            gvk: if is_namespace { String::new() } else { texts },
             id: [
                 [or(kind, "[noKind]"), or(version, "[noVer]"), or(group, "[noGrp]")].join("."),
                 or(resource.namespace(), "~X"),

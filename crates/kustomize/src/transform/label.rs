@@ -4,7 +4,7 @@ use crate::fieldspec::{Create, FieldSpec};
 use crate::kustomization::Label;
 use crate::resources::Resources;
 use crate::specs::{Specs, merge_fields};
-use crate::value::{Map, Str, Value};
+use crate::value::{Str, Value};
 use crate::yaml::is_text;
 
 /// Fields of an entry of `labels`: in metadata, and where it says in templates and selectors.
@@ -32,8 +32,9 @@ pub(super) fn set(pairs: &[(Str, Str)], specs: &[FieldSpec], objects: &mut Resou
         let result = resource.edit(|object| {
             specs.iter().filter(|spec| spec.matches(&id.gvk)).try_for_each(|spec| {
                 spec.apply(object, Create::Mapping, &mut |value| {
+                    // A null that stands where nothing is to be made stays one.
                     if value.is_null() {
-                        *value = Value::Map(Map::new());
+                        return Ok(());
                     }
                     let Value::Map(map) = value else {
                         return Err(format!("a mapping is needed, not {}", value.type_name()));

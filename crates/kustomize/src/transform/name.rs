@@ -5,6 +5,8 @@ use crate::resource::{Resource, metadata};
 use crate::resources::Resources;
 use crate::value::{Map, Str, Value};
 
+use crate::yaml::plain_value;
+
 use super::step::{Affix, Namespace, Subjects};
 
 /// Sets the namespace of all objects that have one.
@@ -131,7 +133,9 @@ fn rename(
                     let Some(name) = value.scalar_text() else {
                         return Err(format!("a string is needed, not {}", value.type_name()));
                     };
-                    *value = Value::string(new_name(&name));
+                    let name = new_name(&name);
+                    // What is no string is written plain again, and may be a number still.
+                    *value = if value.as_str().is_some() { Value::string(name) } else { plain_value(&name) };
                     Ok(())
                 })
             });

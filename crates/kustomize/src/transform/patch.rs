@@ -138,6 +138,12 @@ fn read(
 
 /// A strategic merge patch is read as an object, and a JSON patch as a kustomization.
 fn patch_documents(bytes: &[u8], limits: &Limits) -> Result<Vec<Document>, ReadError> {
+    // What starts as a JSON list must be JSON.
+    if bytes.starts_with(b"[") {
+        let json = serde_json::from_slice(bytes);
+        let json = json.map_err(|e| ReadError { line: e.line(), message: format!("no JSON: {e}") })?;
+        return Ok(vec![Document { value: Value::from_json(&json), line: 1 }]);
+    }
     let documents = read_documents(bytes, Dialect::Patch, limits)?;
     if matches!(documents.as_slice(), [Document { value: Value::List(_), .. }, ..]) {
         return read_documents(bytes, Dialect::Kustomization, limits);

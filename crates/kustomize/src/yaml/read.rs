@@ -42,6 +42,15 @@ pub struct ReadError {
 
 /// Reads all documents of a text; empty ones are left out.
 pub fn read_documents(bytes: &[u8], dialect: Dialect, limits: &Limits) -> Result<Vec<Document>, ReadError> {
+    read(bytes, dialect, dialect == Dialect::Object, limits)
+}
+
+/// Reads all documents as a kustomization, and refuses keys that stand twice.
+pub(crate) fn read_strict(bytes: &[u8], limits: &Limits) -> Result<Vec<Document>, ReadError> {
+    read(bytes, Dialect::Kustomization, true, limits)
+}
+
+fn read(bytes: &[u8], dialect: Dialect, unique: bool, limits: &Limits) -> Result<Vec<Document>, ReadError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
         ReadError { line, message: "not valid UTF-8".into() }
@@ -49,6 +58,7 @@ pub fn read_documents(bytes: &[u8], dialect: Dialect, limits: &Limits) -> Result
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader {
         dialect,
+        unique,
         limits,
         documents: Vec::new(),
         stack: Vec::new(),
@@ -98,6 +108,8 @@ enum Key {
 
 struct Reader<'l> {
     dialect: Dialect,
+    /// Is a key that stands twice an error?
+    unique: bool,
     limits: &'l Limits,
     documents: Vec<Document>,
     stack: Vec<Frame>,
@@ -252,8 +264,20 @@ impl Reader<'_> {
         }
     }
 
+    /// Is the value of an annotation of an object read? kustomize sets all of these anew, from their text.
+    fn in_annotations(&self) -> bool {
+        let is = |frame: &Frame, wanted: &str| matches!(frame, Frame::Map { key: Some(Key::Name(key)), .. } if &**key == wanted);
+        match self.stack.as_slice() {
+            [object, meta, Frame::Map { .. }] => is(object, "metadata") && is(meta, "annotations"),
+            _ => false,
+        }
+    }
+
     fn plain(&self, text: &str) -> Result<Value, ReadError> {
         match resolve(text, self.dialect) {
+            Plain::Timestamp(_) if self.dialect != Dialect::Kustomization && self.in_annotations() => {
+                Ok(Value::string(text))
+            }
             Plain::Value(value) => Ok(value),
             // On the way through JSON a date becomes text.
             Plain::Timestamp(date) => Ok(Value::string(date)),
@@ -294,13 +318,13 @@ impl Reader<'_> {
             Some(Frame::List { items, anchor, from }) => (Value::List(items), anchor, from),
             Some(Frame::Map { entries, merges, anchor, from, .. }) => {
                 let mut map = match self.dialect {
-                    Dialect::Kustomization => entries.into_iter().collect(),
-                    Dialect::Object => match Map::from_unsorted(entries) {
+                    _ if self.unique => match Map::from_unsorted(entries) {
                         Ok(map) => map,
                         Err(key) => {
                             return self.error(format!("the key {key:?} stands twice in this mapping"));
                         }
                     },
+                    Dialect::Kustomization | Dialect::Object => entries.into_iter().collect(),
                     Dialect::Patch => entries.into_iter().rev().collect(),
                 };
                 for merge in merges {
