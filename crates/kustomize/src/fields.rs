@@ -3,6 +3,7 @@
 use crate::error::{Error, Quoted};
 use crate::tree::TreePath;
 use crate::value::{Map, Num, Number, Str, Value};
+use crate::yaml::scalar_as_written;
 
 /// The kustomization that is read, for messages.
 #[derive(Debug, Clone)]
@@ -66,6 +67,15 @@ impl<'s> Fields<'s> {
         Err(self.error(field, format!("{wanted} is needed, not {}{quote}", value.type_name())))
     }
 
+    /// The text of a value. Where kustomize does not mind unknown fields, it makes texts of numbers and booleans too.
+    fn to_text(&self, value: Value) -> Result<Str, Value> {
+        match value {
+            Value::String(text) => Ok(text),
+            Value::Bool(_) | Value::Number(_) if self.lenient => Ok(scalar_as_written(&value).into()),
+            other => Err(other),
+        }
+    }
+
     /// Is nothing left?
     pub(crate) fn is_empty(&self) -> bool {
         self.left.is_empty()
@@ -87,8 +97,10 @@ impl<'s> Fields<'s> {
     pub(crate) fn text(&mut self, field: &str) -> Result<String, Error> {
         match self.take(field) {
             None | Some(Value::Null(_)) => Ok(String::new()),
-            Some(Value::String(text)) => Ok(text.to_string()),
-            Some(other) => self.wrong(field, "a string", &other),
+            Some(value) => match self.to_text(value) {
+                Ok(text) => Ok(text.to_string()),
+                Err(other) => self.wrong(field, "a string", &other),
+            },
         }
     }
 
@@ -96,8 +108,10 @@ impl<'s> Fields<'s> {
     pub(crate) fn optional_text(&mut self, field: &str) -> Result<Option<String>, Error> {
         match self.take(field) {
             None | Some(Value::Null(_)) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text.to_string())),
-            Some(other) => self.wrong(field, "a string", &other),
+            Some(value) => match self.to_text(value) {
+                Ok(text) => Ok(Some(text.to_string())),
+                Err(other) => self.wrong(field, "a string", &other),
+            },
         }
     }
 
@@ -125,9 +139,9 @@ impl<'s> Fields<'s> {
     /// A list of strings.
     pub(crate) fn texts(&mut self, field: &str) -> Result<Vec<String>, Error> {
         let items = self.items(field)?;
-        let read = |(i, item)| match item {
-            Value::String(text) => Ok(text.to_string()),
-            other => self.wrong(&format!("{field}[{i}]"), "a string", &other),
+        let read = |(i, item)| match self.to_text(item) {
+            Ok(text) => Ok(text.to_string()),
+            Err(other) => self.wrong(&format!("{field}[{i}]"), "a string", &other),
         };
         items.into_iter().enumerate().map(read).collect()
     }
@@ -147,10 +161,10 @@ impl<'s> Fields<'s> {
             Some(Value::Map(map)) => map,
             Some(other) => return self.wrong(field, "a mapping", &other),
         };
-        let read = |(key, value)| match value {
-            Value::String(text) => Ok((key, text)),
-            Value::Null(_) => Ok((key, "".into())),
-            other => self.wrong(&format!("{field}.{key}"), "a string", &other),
+        let read = |(key, value)| match self.to_text(value) {
+            Ok(text) => Ok((key, text)),
+            Err(Value::Null(_)) => Ok((key, "".into())),
+            Err(other) => self.wrong(&format!("{field}.{key}"), "a string", &other),
         };
         map.into_entries().into_iter().map(read).collect()
     }

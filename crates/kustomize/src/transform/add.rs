@@ -146,9 +146,12 @@ fn set(object: &mut Map, parts: &[String], value: &str, position: usize) -> Resu
 
 /// Puts a part into a file path, at the end where the position is past it.
 fn insert(path: &str, position: usize, part: &str) -> String {
-    let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let (root, rest) = path.strip_prefix('/').map_or(("", path), |rest| ("/", rest));
+    // Empty parts count for the position, and are then left out.
+    let mut parts: Vec<&str> = if rest.is_empty() { Vec::new() } else { rest.split('/').collect() };
     parts.insert(position.min(parts.len()), part);
-    format!("{}{}", if path.starts_with('/') { "/" } else { "" }, parts.join("/"))
+    parts.retain(|part| !part.is_empty());
+    format!("{root}{}", parts.join("/"))
 }
 
 #[cfg(test)]
@@ -164,6 +167,7 @@ mod tests {
             ("/pie", 0, "/x/pie"),
             ("/raw", 9, "/raw/x"),
             ("a/b/c", 2, "a/b/x/c"),
+            ("http://h/p", 2, "http:/x/h/p"),
         ] {
             assert_eq!(insert(path, position, "x"), want);
         }

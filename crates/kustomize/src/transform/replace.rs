@@ -193,7 +193,7 @@ fn set_path(
     copied: &Copied,
 ) -> Result<(), String> {
     let make = if options.create { Make::of(&copied.value) } else { Make::Nothing };
-    if set_inside_of_text(object, path, make, copied) {
+    if set_inside_of_text(object, path, make, copied)? {
         return Ok(());
     }
     match path::visit(object, &path.parts, make, &mut |field| set(field, options, copied))? {
@@ -204,25 +204,41 @@ fn set_path(
 }
 
 /// Sets a field of what a text says, where the path leads into a text. Tells whether it did.
-fn set_inside_of_text(object: &mut Value, path: &FieldPath<'_>, make: Make, copied: &Copied) -> bool {
+fn set_inside_of_text(
+    object: &mut Value,
+    path: &FieldPath<'_>,
+    make: Make,
+    copied: &Copied,
+) -> Result<bool, String> {
     for cut in 1..path.words.len() {
         let Ok(found) = path::lookup(object, &path.words[..cut]) else { continue };
         let Some(text) = found.filter(|value| value.as_str().is_some()) else { continue };
         let text = text.as_str().unwrap_or_default();
-        let Ok(edited) = structured::edit(text, |value| {
+        let mut misfit = None;
+        let edited = structured::edit(text, |value| {
             let options = FieldOptions::default();
-            match path::visit(value, &path.parts[cut..], make, &mut |field| set(field, &options, copied))? {
+            let set = &mut |field: Field<'_>| {
+                set(field, &options, copied).inspect_err(|message| misfit = Some(message.clone()))
+            };
+            match path::visit(value, &path.parts[cut..], make, set)? {
                 0 => Err("nothing is there".to_owned()),
                 _ => Ok(()),
             }
-        }) else {
-            return false;
+        });
+        return match (edited, misfit) {
+            (Ok(edited), _) => {
+                let slot = path::lookup_mut(object, &path.words[..cut]);
+                let found = slot.is_some();
+                slot.into_iter().for_each(|slot| *slot = Value::string(edited.as_str()));
+                Ok(found)
+            }
+            // JSON that the new value does not fit in stays as it is: kustomize finds out too late to say so.
+            (Err(_), Some(_)) if structured::is_json(text) => Ok(true),
+            (Err(_), Some(message)) => Err(message),
+            (Err(_), None) => Ok(false),
         };
-        let Some(slot) = path::lookup_mut(object, &path.words[..cut]) else { return false };
-        *slot = Value::string(edited);
-        return true;
     }
-    false
+    Ok(false)
 }
 
 /// Sets one field.

@@ -16,6 +16,11 @@ pub(super) fn parse(text: &str) -> Result<Value, String> {
     }
 }
 
+/// Is a text JSON, rather than YAML?
+pub(super) fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '['])
+}
+
 /// Changes what a text says, and writes it as it was written: JSON stays JSON, on one line or on several, and YAML keeps its
 /// order, quotes and comments.
 pub(super) fn edit(
@@ -25,7 +30,7 @@ pub(super) fn edit(
     let mut value = parse(text)?;
     change(&mut value)?;
     let mut out = String::with_capacity(text.len());
-    if !text.trim_start().starts_with(['{', '[']) {
+    if !is_json(text) {
         yaml::write_like(&mut out, &value, text);
         return Ok(out.trim().to_owned());
     }

@@ -14,6 +14,7 @@ pub(crate) use resolve::is_text;
 
 pub use read::{Dialect, Document, ReadError, read_documents};
 pub(crate) use restyle::write_like;
+pub(crate) use write::scalar_as_written;
 pub use write::{write_document, write_map};
 
 /// The value of a text that is written without quotes and tag, read as part of an object. What would be no value there

@@ -20,6 +20,18 @@ pub fn write_document(out: &mut String, value: &Value) {
     }
 }
 
+/// A scalar as it is written without quotes.
+pub(crate) fn scalar_as_written(value: &Value) -> String {
+    match value {
+        Value::Number(number) => match number.num.canonical() {
+            Num::Int(i) => i.to_string(),
+            Num::Uint(u) => u.to_string(),
+            Num::Float(f) => float(f),
+        },
+        other => other.scalar_text().map_or_else(String::new, |text| text.to_string()),
+    }
+}
+
 /// Appends a mapping as a document, without `---`, ending with a newline.
 pub fn write_map(out: &mut String, map: &Map) {
     if map.is_empty() {
@@ -161,11 +173,7 @@ impl<'o> Emitter<'o> {
             Value::Null(_) => self.scalar("null", Style::Plain, context),
             Value::Bool(true) => self.scalar("true", Style::Plain, context),
             Value::Bool(false) => self.scalar("false", Style::Plain, context),
-            Value::Number(number) => match number.num.canonical() {
-                Num::Int(i) => self.scalar(&i.to_string(), Style::Plain, context),
-                Num::Uint(u) => self.scalar(&u.to_string(), Style::Plain, context),
-                Num::Float(f) => self.scalar(&float(f), Style::Plain, context),
-            },
+            Value::Number(_) => self.scalar(&scalar_as_written(value), Style::Plain, context),
             Value::String(text) => self.text(text, context),
             Value::List(items) if items.is_empty() => self.indicator("[]", true, false, false),
             Value::List(items) => {
