@@ -3,12 +3,14 @@
 //! It differs from the API server's: new elements of a list come first, a null in the patch takes a field away also where
 //! the patch adds what is around it, and the whole object is walked, so that empty nulls in it vanish too.
 
+mod keyed;
 mod ports;
 
 use std::collections::HashMap;
 
 use crate::schema::{Field, Type};
 use crate::value::{Map, NullForm, Str, Value};
+use crate::yaml::is_text;
 
 const DIRECTIVE: &str = "$patch";
 
@@ -24,6 +26,10 @@ enum Directive {
 
 /// Merges; `None` where nothing is left.
 pub(super) fn merge(target: Value, patch: Value, of: Type<'_>) -> Result<Option<Value>, String> {
+    // kustomize makes a new object to take the place of the old one, and then forgets it.
+    if patch.at(&[DIRECTIVE]).and_then(Value::as_str) == Some("replace") {
+        return Ok(Some(target));
+    }
     walk(Some(target), Some(patch), Field { merge_keys: None, of })
 }
 
@@ -46,9 +52,19 @@ fn walk(target: Option<Value>, patch: Option<Value>, field: Field<'_>) -> Result
         Some(_) => match patch {
             Some(Value::Null(_)) => Ok(None),
             Some(other @ (Value::Map(_) | Value::List(_))) => Err(mismatch("a scalar", &other)),
-            Some(patch) => Ok(Some(patch)),
+            Some(patch) => Ok(Some(in_style(target.as_ref(), patch))),
             None => Ok(target),
         },
+    }
+}
+
+/// A scalar of a patch takes the quotes of what it replaces. A text that could be read as something else had some.
+fn in_style(target: Option<&Value>, patch: Value) -> Value {
+    match (target, &patch) {
+        (Some(Value::String(text)), Value::Number(_) | Value::Bool(_)) if !is_text(text) => {
+            patch.scalar_text().map_or(patch, Value::String)
+        }
+        _ => patch,
     }
 }
 
@@ -151,7 +167,9 @@ fn walk_list(
     if keys.is_empty() {
         return Ok(Some(Value::List(union(patch, target))));
     }
-    let items = if keys.len() > 1 && target.len() + patch.len() <= MAX_PAIRWISE {
+    let items = if let [key] = keys {
+        keyed::join(target, patch, key, of)?
+    } else if target.len() + patch.len() <= MAX_PAIRWISE {
         ports::join(target, patch, keys, of)?
     } else {
         join(target, patch, keys, of)?
@@ -163,10 +181,11 @@ fn walk_list(
 fn list_directive(patch: &mut Vec<Value>) -> Result<Directive, String> {
     let alone = |item: &Value| item.as_map().is_some_and(|map| map.len() == 1 && map.contains_key(DIRECTIVE));
     let Some(at) = patch.iter().position(alone) else { return Ok(Directive::Merge) };
-    match patch.remove(at) {
-        Value::Map(mut map) => directive(&mut map),
-        _ => Ok(Directive::Merge),
-    }
+    let Value::Map(mut map) = patch.remove(at) else { return Ok(Directive::Merge) };
+    // All elements that say the same go with it.
+    let word = map.get(DIRECTIVE).cloned();
+    patch.retain(|item| word.is_none() || item.as_map().and_then(|map| map.get(DIRECTIVE)) != word.as_ref());
+    directive(&mut map)
 }
 
 /// A list of scalars as a set: those of the patch first.

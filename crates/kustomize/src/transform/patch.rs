@@ -43,7 +43,10 @@ pub(super) fn strategic_merge_files(
             return Err(site.error(field, "the patch is empty"));
         }
         for patch in &patches {
-            by_id(loader, patch, Allow::default(), objects).map_err(|message| site.error(&field, message))?;
+            let mut patch = patch.clone();
+            patch.edit(settle_texts);
+            by_id(loader, &patch, Allow::default(), objects)
+                .map_err(|message| site.error(&field, message))?;
         }
     }
     Ok(())
@@ -104,6 +107,7 @@ pub(super) fn apply(
     for at in selected.iter().copied() {
         // The patch takes the group and version of its target.
         let mut patch = patch.value().clone();
+        settle_texts(&mut patch);
         if let Some(version) = objects.get(at).value().get("apiVersion") {
             patch.insert("apiVersion", version.clone());
         }
@@ -174,6 +178,22 @@ fn json_patch(
     }
     drop_deleted(objects);
     Ok(())
+}
+
+/// Makes texts of the labels and annotations of a patch, nulls included. kustomize does so to patches that have a target,
+/// and to those of `patchesStrategicMerge`: they cannot take a label away.
+fn settle_texts(patch: &mut Map) {
+    let meta = crate::resource::metadata(patch);
+    for field in ["labels", "annotations"] {
+        match meta.remove(field) {
+            Some(Value::Map(map)) if !map.is_empty() => {
+                let text = |value: Value| value.scalar_text().map_or(value, Value::String);
+                let map: Map = map.into_entries().into_iter().map(|(key, v)| (key, text(v))).collect();
+                meta.insert(field, Value::Map(map));
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A strategic merge patch for the object that it names.

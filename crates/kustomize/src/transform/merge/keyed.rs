@@ -1,0 +1,132 @@
+//! Lists that merge by one key.
+//!
+//! kustomize changes the elements of the object where they stand, and at the end lays all of them over what it has put
+//! together. So of several elements with one key the last stays as it is, an element that is to be replaced is not, and
+//! an element without the key wipes out what is there.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{DIRECTIVE, walk};
+use crate::schema::{Field, Type};
+use crate::value::{Str, Value};
+
+/// An element of the result.
+enum Place {
+    /// An element of the object's own.
+    Own(usize),
+    New(Value),
+}
+
+/// The lists while they are joined.
+struct Join {
+    /// Elements of the object; `None` for those that are gone.
+    own: Vec<Option<Value>>,
+    by_key: HashMap<Str, Vec<usize>>,
+    out: Vec<Place>,
+    /// Places in the result.
+    placed: HashMap<Str, usize>,
+}
+
+pub(super) fn join(
+    target: Vec<Value>,
+    patch: Vec<Value>,
+    key: &str,
+    of: Type<'_>,
+) -> Result<Vec<Value>, String> {
+    let key_of = |item: &Value| item.as_map().and_then(|map| map.get(key)).and_then(Value::scalar_text);
+    let own_keys: Vec<Option<Str>> = target.iter().map(key_of).collect();
+    let mut by_key: HashMap<Str, Vec<usize>> = HashMap::new();
+    for (at, key) in own_keys.iter().enumerate() {
+        if let Some(key) = key {
+            by_key.entry(key.clone()).or_default().push(at);
+        }
+    }
+    let own = target.into_iter().map(Some).collect();
+    let mut join = Join { own, by_key, out: Vec::new(), placed: HashMap::new() };
+    let mut seen: HashSet<Option<Str>> = HashSet::new();
+    for item in patch {
+        let key = key_of(&item);
+        // Of several elements of the patch with one key, the first counts.
+        if seen.insert(key.clone()) {
+            join.element(key, Some(item), of)?;
+        }
+    }
+    for key in own_keys.iter().cloned() {
+        if seen.insert(key.clone()) {
+            join.element(key, None, of)?;
+        }
+    }
+    Ok(join.finish(own_keys))
+}
+
+impl Join {
+    /// Joins the elements with one key.
+    fn element(&mut self, key: Option<Str>, patch: Option<Value>, of: Type<'_>) -> Result<(), String> {
+        let Some(key) = key else {
+            // kustomize looks for an element without the key, finds none, and removes all that have one.
+            for at in self.by_key.drain().flat_map(|(_, places)| places) {
+                self.own[at] = None;
+            }
+            return Ok(());
+        };
+        let field = Field { merge_keys: None, of };
+        let first = self.by_key.get(&key).and_then(|places| places.first().copied());
+        let Some(first) = first else {
+            if let Some(value) = walk(None, patch, field)?.filter(|value| !is_empty(value)) {
+                self.placed.insert(key, self.out.len());
+                self.out.push(Place::New(value));
+            }
+            return Ok(());
+        };
+        let directive = patch.as_ref().and_then(|patch| patch.as_map()?.get(DIRECTIVE)?.as_str());
+        let keeps = directive == Some("replace");
+        let before = self.own[first].take();
+        let kept = before.clone().filter(|_| keeps);
+        match walk(before, patch, field)?.filter(|value| !is_empty(value)) {
+            Some(value) => {
+                self.own[first] = Some(kept.unwrap_or(value));
+                self.placed.insert(key, self.out.len());
+                self.out.push(Place::Own(first));
+            }
+            None => {
+                for at in self.by_key.remove(&key).unwrap_or_default() {
+                    self.own[at] = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lays the elements of the object over the result.
+    fn finish(mut self, own_keys: Vec<Option<Str>>) -> Vec<Value> {
+        for (at, key) in own_keys.into_iter().enumerate() {
+            if self.own[at].is_none() {
+                continue;
+            }
+            let Some(key) = key else {
+                self.out.clear();
+                self.placed.clear();
+                self.out.push(Place::Own(at));
+                continue;
+            };
+            match self.placed.get(&key) {
+                Some(place) => self.out[*place] = Place::Own(at),
+                None => {
+                    self.placed.insert(key, self.out.len());
+                    self.out.push(Place::Own(at));
+                }
+            }
+        }
+        let Self { mut own, out, .. } = self;
+        out.into_iter()
+            .filter_map(|place| match place {
+                Place::New(value) => Some(value),
+                Place::Own(at) => own[at].take(),
+            })
+            .collect()
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.as_map().is_some_and(crate::value::Map::is_empty)
+}
