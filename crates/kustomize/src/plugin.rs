@@ -75,6 +75,7 @@ pub(crate) fn validate(
     /// A label that a validator may leave.
     const MARK: &str = "validated-by";
     for Steps { field, steps, .. } in steps(loader, chain, site, "validators", entries)? {
+        objects.sweep();
         let before: Vec<_> = objects.iter().map(|resource| resource.value().clone()).collect();
         steps.iter().try_for_each(|step| step.run(loader, site, &field, objects))?;
         let same = |(before, after): (_, &Resource)| {
@@ -88,6 +89,7 @@ pub(crate) fn validate(
             }
             before == &after
         };
+        objects.sweep();
         if before.len() != objects.len() || !before.iter().zip(objects.iter()).all(same) {
             return Err(site.error(field, "a validator must not change objects"));
         }

@@ -192,7 +192,10 @@ impl Resource {
 
     /// Keeps the present id among the earlier ones.
     pub(crate) fn store_id(&mut self) {
-        self.previous.push(self.id.clone());
+        // Many patches of one object would keep the same id again and again.
+        if self.previous.last() != Some(&self.id) {
+            self.previous.push(self.id.clone());
+        }
     }
 
     /// Changes fields that are no part of the id.

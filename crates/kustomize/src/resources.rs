@@ -11,6 +11,8 @@ use crate::value::{Map, Str, Value};
 pub(crate) struct Resources {
     list: Vec<Resource>,
     index: Option<Index>,
+    /// A patch left an object empty, which is still in the list.
+    emptied: bool,
 }
 
 #[derive(Debug, Default)]
@@ -26,23 +28,42 @@ struct Index {
 impl Index {
     fn of(list: &[Resource]) -> Self {
         let mut index = Self::default();
-        for (at, resource) in list.iter().enumerate() {
+        for (at, resource) in list.iter().enumerate().filter(|(_, resource)| !resource.value().is_empty()) {
             index.add(at, resource);
         }
         index
     }
 
     fn add(&mut self, at: usize, resource: &Resource) {
+        /// Places are in order, and most come last.
+        fn put(slot: &mut Vec<usize>, at: usize) {
+            if slot.last().is_none_or(|last| *last < at) {
+                slot.push(at);
+            } else if let Err(place) = slot.binary_search(&at) {
+                slot.insert(place, at);
+            }
+        }
         self.current.insert(resource.id().clone(), at);
         for id in resource.all_ids() {
-            let slot = self.any.entry(id.clone()).or_default();
-            if slot.last() != Some(&at) {
-                slot.push(at);
+            put(self.any.entry(id.clone()).or_default(), at);
+            put(self.names.entry(id.name.clone()).or_default(), at);
+        }
+    }
+
+    fn remove(&mut self, at: usize, resource: &Resource) {
+        fn take(slot: Option<&mut Vec<usize>>, at: usize) {
+            if let Some(slot) = slot
+                && let Ok(place) = slot.binary_search(&at)
+            {
+                slot.remove(place);
             }
-            let slot = self.names.entry(id.name.clone()).or_default();
-            if slot.last() != Some(&at) {
-                slot.push(at);
-            }
+        }
+        if self.current.get(resource.id()) == Some(&at) {
+            self.current.remove(resource.id());
+        }
+        for id in resource.all_ids() {
+            take(self.any.get_mut(id), at);
+            take(self.names.get_mut(&id.name), at);
         }
     }
 }
@@ -76,9 +97,26 @@ impl Resources {
         &mut self.list
     }
 
-    /// Tells that ids changed.
-    pub(crate) fn ids_changed(&mut self) {
-        self.index = None;
+    /// Changes one object in any way. One that is left empty is found no more, and goes with the next sweep.
+    pub(crate) fn change<T>(&mut self, at: usize, change: impl FnOnce(&mut Resource) -> T) -> T {
+        let resource = &mut self.list[at];
+        if let Some(index) = &mut self.index {
+            index.remove(at, resource);
+        }
+        let out = change(resource);
+        if resource.value().is_empty() {
+            self.emptied = true;
+        } else if let Some(index) = &mut self.index {
+            index.add(at, resource);
+        }
+        out
+    }
+
+    /// Drops objects that were left empty.
+    pub(crate) fn sweep(&mut self) {
+        if std::mem::take(&mut self.emptied) {
+            self.list_mut().retain(|resource| !resource.value().is_empty());
+        }
     }
 
     pub(crate) fn into_list(self) -> Vec<Resource> {

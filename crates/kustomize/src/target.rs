@@ -175,6 +175,7 @@ pub(crate) fn accumulate(
     transform::run(loader, site, kustomization, &specs, chain.origin(), &mut gathered.objects)?;
     plugin::transform(loader, chain, site, &kustomization.transformers, &mut gathered.objects)?;
     plugin::validate(loader, chain, site, &kustomization.validators, &mut gathered.objects)?;
+    gathered.objects.sweep();
     for (i, var) in kustomization.vars.iter().enumerate() {
         let error = |message: String| site.error(format!("vars[{i}]"), message);
         var.mark(&mut gathered.objects).map_err(error)?;

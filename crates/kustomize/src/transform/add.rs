@@ -92,21 +92,19 @@ fn one(
         Some(selector) => Matcher::new(selector, regex_bytes)?.select(objects),
     };
     let parts = path::split_at(&target.field_path, '/', depth)?;
-    let mut ids_changed = false;
     for at in selected {
-        let resource = objects.get_mut(at);
-        if target.field_path == "metadata/namespace" {
-            set_namespace(resource, value)?;
-        } else {
-            let id = resource.id().clone();
-            resource
-                .edit(|object| set(object, &parts, value, target.position))
-                .map_err(|message| format!("{id}: {}: {message}", target.field_path))?;
-        }
-        ids_changed |= resource.refresh();
-    }
-    if ids_changed {
-        objects.ids_changed();
+        objects.change(at, |resource| {
+            if target.field_path == "metadata/namespace" {
+                set_namespace(resource, value)?;
+            } else {
+                let id = resource.id().clone();
+                resource
+                    .edit(|object| set(object, &parts, value, target.position))
+                    .map_err(|message| format!("{id}: {}: {message}", target.field_path))?;
+            }
+            resource.refresh();
+            Ok::<(), String>(())
+        })?;
     }
     Ok(())
 }

@@ -103,17 +103,15 @@ pub(super) fn apply(
     let [patch] = patches.as_slice() else {
         return Err(error("one strategic merge patch is needed where there is a target, not several".into()));
     };
-    let selected = matcher.select(objects);
-    for at in selected.iter().copied() {
+    for at in matcher.select(objects) {
         // The patch takes the group and version of its target.
         let mut patch = patch.value().clone();
         settle_texts(&mut patch);
         if let Some(version) = objects.get(at).value().get("apiVersion") {
             patch.insert("apiVersion", version.clone());
         }
-        merge_into(loader, at, patch, allow, objects).map_err(error)?;
+        objects.change(at, |resource| merge_into(loader, resource, patch, allow)).map_err(error)?;
     }
-    drop_deleted(objects);
     Ok(())
 }
 
@@ -162,21 +160,20 @@ fn json_patch(
     objects: &mut Resources,
 ) -> Result<(), String> {
     for at in matcher.select(objects) {
-        let resource = objects.get_mut(at);
-        let id = resource.id().clone();
-        if keep_id {
-            resource.store_id();
-        }
-        let mut value = Value::Map(resource.edit(std::mem::take));
-        json6902::apply(operations, &mut value).map_err(|message| format!("{id}: {message}"))?;
-        let Value::Map(map) = value else {
-            return Err(format!("{id}: the patch makes it {}", value.type_name()));
-        };
-        resource.set_value(map);
-        // Its present id is one of its ids from now on, changed or not.
-        objects.ids_changed();
+        objects.change(at, |resource| {
+            let id = resource.id().clone();
+            if keep_id {
+                resource.store_id();
+            }
+            let mut value = Value::Map(resource.edit(std::mem::take));
+            json6902::apply(operations, &mut value).map_err(|message| format!("{id}: {message}"))?;
+            let Value::Map(map) = value else {
+                return Err(format!("{id}: the patch makes it {}", value.type_name()));
+            };
+            resource.set_value(map);
+            Ok(())
+        })?;
     }
-    drop_deleted(objects);
     Ok(())
 }
 
@@ -209,21 +206,11 @@ fn by_id(loader: &Loader<'_>, patch: &Resource, allow: Allow, objects: &mut Reso
             ));
         }
     };
-    if merge_into(loader, at, patch.value().clone(), allow, objects)? {
-        drop_deleted(objects);
-    }
-    Ok(())
+    objects.change(at, |resource| merge_into(loader, resource, patch.value().clone(), allow))
 }
 
-/// Merges a patch into one object. Tells whether nothing is left of it; the caller drops it then.
-fn merge_into(
-    loader: &Loader<'_>,
-    at: usize,
-    patch: Map,
-    allow: Allow,
-    objects: &mut Resources,
-) -> Result<bool, String> {
-    let resource = objects.get_mut(at);
+/// Merges a patch into one object, which may be left empty.
+fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: Allow) -> Result<(), String> {
     let id = resource.id().clone();
     let (name, namespace, kind) = (id.name.clone(), resource.namespace().clone(), id.gvk.kind.clone());
     let text = |key: &str| resource.value().get(key).and_then(Value::as_str).unwrap_or_default();
@@ -236,21 +223,16 @@ fn merge_into(
     let value = resource.edit(std::mem::take);
     let merged = merge::merge(Value::Map(value), Value::Map(patch), of)
         .map_err(|message| format!("{id}: {message}"))?;
-    let changed = match merged {
+    match merged {
         Some(Value::Map(mut map)) if !map.is_empty() => {
             restore(&mut map, (!allow.name).then_some(&name), (!allow.kind).then_some(&kind), &namespace);
-            resource.set_value(map)
+            resource.set_value(map);
         }
-        // Left empty, and dropped by the caller.
         _ => {
             resource.set_value(Map::new());
-            true
         }
-    };
-    if changed || allow.name || allow.kind {
-        objects.ids_changed();
     }
-    Ok(objects.get(at).value().is_empty())
+    Ok(())
 }
 
 /// A patch must not rename its object: name, kind and namespace are put back.
@@ -266,12 +248,5 @@ fn restore(map: &mut Map, name: Option<&Str>, kind: Option<&Str>, namespace: &St
         meta.remove("namespace");
     } else {
         meta.insert("namespace", Value::String(namespace.clone()));
-    }
-}
-
-/// Objects that a patch left empty are gone.
-fn drop_deleted(objects: &mut Resources) {
-    if objects.iter().any(|resource| resource.value().is_empty()) {
-        objects.list_mut().retain(|resource| !resource.value().is_empty());
     }
 }

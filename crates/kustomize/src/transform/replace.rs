@@ -159,23 +159,21 @@ fn replace(target: &Target, copied: &Copied, limits: &Limits, objects: &mut Reso
             path::parse(&words, limits.regex_bytes).map_err(|message| format!("{path}: {message}"))?;
         paths.push(FieldPath { text: path, words, parts });
     }
-    let mut ids_changed = false;
     for at in select.select_ids(objects) {
-        let resource = objects.get_mut(at);
-        if !select.matches_texts(resource) || rejected(resource) {
+        if !select.matches_texts(objects.get(at)) || rejected(objects.get(at)) {
             continue;
         }
-        let id = resource.id().clone();
-        let mut object = Value::Map(resource.edit(std::mem::take));
-        for path in &paths {
-            set_path(&mut object, path, &target.options, copied)
-                .map_err(|message| format!("{id}: {}: {message}", path.text))?;
-        }
-        let Value::Map(map) = object else { return Err(format!("{id}: no mapping is left of it")) };
-        ids_changed |= resource.set_value(map);
-    }
-    if ids_changed {
-        objects.ids_changed();
+        objects.change(at, |resource| {
+            let id = resource.id().clone();
+            let mut object = Value::Map(resource.edit(std::mem::take));
+            for path in &paths {
+                set_path(&mut object, path, &target.options, copied)
+                    .map_err(|message| format!("{id}: {}: {message}", path.text))?;
+            }
+            let Value::Map(map) = object else { return Err(format!("{id}: no mapping is left of it")) };
+            resource.set_value(map);
+            Ok(())
+        })?;
     }
     Ok(())
 }

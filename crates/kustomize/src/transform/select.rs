@@ -72,7 +72,10 @@ impl Matcher {
     fn candidates(&self, objects: &mut Resources) -> Vec<usize> {
         match &self.name {
             Pattern::Text(name) => objects.by_name(name).to_vec(),
-            Pattern::Any | Pattern::Regex(_) => (0..objects.len()).collect(),
+            // What a patch left empty is not there any more.
+            Pattern::Any | Pattern::Regex(_) => {
+                (0..objects.len()).filter(|at| !objects.get(*at).value().is_empty()).collect()
+            }
         }
     }
 

@@ -101,6 +101,9 @@ impl Step<'_> {
         field: &str,
         objects: &mut Resources,
     ) -> Result<(), Error> {
+        if !matches!(self, Self::StrategicMerge(_) | Self::Patch(_) | Self::JsonPatch(_)) {
+            objects.sweep();
+        }
         let done = match self {
             Self::StrategicMerge(entries) => {
                 return patch::strategic_merge_files(loader, site, field, entries, objects);
