@@ -267,15 +267,12 @@ fn check_metadata(map: &Map, kind: &str) -> Result<(), String> {
         }
         _ => {}
     }
-    for field in ["labels", "annotations"] {
-        match meta.and_then(|meta| meta.get(field)) {
-            None | Some(Value::Null(_) | Value::Map(_)) => {}
-            Some(other) => {
-                return Err(format!("{kind}: metadata.{field} must be a mapping, not {}", other.type_name()));
-            }
+    match meta.and_then(|meta| meta.get("annotations")) {
+        None | Some(Value::Null(_) | Value::Map(_)) => Ok(()),
+        Some(other) => {
+            Err(format!("{kind}: metadata.annotations must be a mapping, not {}", other.type_name()))
         }
     }
-    Ok(())
 }
 
 /// Does a path that is not in the tree look like a URL or a repository?

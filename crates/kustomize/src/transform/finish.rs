@@ -120,7 +120,7 @@ pub(crate) fn tidy(objects: &mut Resources) {
             let meta = crate::resource::metadata(object);
             let Some(Value::Map(map)) = meta.remove("annotations") else { return };
             let entries = map.into_entries().into_iter().filter(|(key, _)| !is_note(key));
-            let text = |value: Value| value.scalar_text().map_or(value, Value::String);
+            let text = |value: Value| Value::String(value.scalar_text().unwrap_or_else(|| "".into()));
             let map: Map = entries.map(|(key, value)| (key, text(value))).collect();
             if !map.is_empty() {
                 meta.insert("annotations", Value::Map(map));

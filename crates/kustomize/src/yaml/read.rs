@@ -65,15 +65,26 @@ fn read(bytes: &[u8], dialect: Dialect, unique: bool, limits: &Limits) -> Result
         anchors: HashMap::new(),
         keys: HashSet::new(),
         nodes: 0,
+        starts_flow: false,
+        flow: Vec::new(),
         line: 1,
         document_line: 1,
     };
+    let (mut chars, mut at) = (text.chars(), 0);
     for event in Parser::new_from_str(text) {
         let (mut event, span) = event.map_err(|error| ReadError {
             line: error.marker().line().max(1),
             message: error.info().to_owned(),
         })?;
         reader.line = span.start.line().max(1);
+        if matches!(event, Event::SequenceStart(..) | Event::MappingStart(..)) {
+            let start = span.start.index();
+            if start > at {
+                chars.nth(start - at - 1);
+                at = start;
+            }
+            reader.starts_flow = start == at && matches!(chars.clone().next(), Some('[' | '{'));
+        }
         // libyaml does not add a newline to a block that the text ends with, if the text has none there.
         if let Event::Scalar(block, ScalarStyle::Literal | ScalarStyle::Folded, ..) = &mut event
             && !text.ends_with('\n')
@@ -118,6 +129,9 @@ struct Reader<'l> {
     /// Keys come again and again: one allocation for each.
     keys: HashSet<Str>,
     nodes: usize,
+    /// Does a list or mapping in brackets start, and is each open one in brackets?
+    starts_flow: bool,
+    flow: Vec<bool>,
     line: usize,
     document_line: usize,
 }
@@ -144,6 +158,7 @@ impl Reader<'_> {
             return self.error(format!("nested deeper than {}", self.limits.depth));
         }
         self.stack.push(frame);
+        self.flow.push(self.starts_flow);
         Ok(())
     }
 
@@ -275,7 +290,11 @@ impl Reader<'_> {
 
     fn plain(&self, text: &str) -> Result<Value, ReadError> {
         match resolve(text, self.dialect) {
-            Plain::Timestamp(_) if self.dialect != Dialect::Kustomization && self.in_annotations() => {
+            // Objects are written out once more before their values are read, and in brackets a time gets quotes then.
+            Plain::Timestamp(_)
+                if self.dialect != Dialect::Kustomization
+                    && (self.in_annotations() || (self.flow.last() == Some(&true) && text.contains(':'))) =>
+            {
                 Ok(Value::string(text))
             }
             Plain::Value(value) => Ok(value),
@@ -306,6 +325,9 @@ impl Reader<'_> {
             Some(Frame::List { items, .. }) => items.push(value),
             Some(Frame::Map { entries, merges, key, .. }) => match key.take() {
                 Some(Key::Name(name)) => entries.push((name, value)),
+                Some(Key::Merge) if !merges.is_empty() && self.dialect != Dialect::Kustomization => {
+                    return self.error("the key << stands twice in this mapping");
+                }
                 Some(Key::Merge) => merges.push(value),
                 None => return self.error("a mapping key must be a string"),
             },
@@ -314,6 +336,7 @@ impl Reader<'_> {
     }
 
     fn close(&mut self) -> Result<(), ReadError> {
+        self.flow.pop();
         let (value, anchor, from) = match self.stack.pop() {
             Some(Frame::List { items, anchor, from }) => (Value::List(items), anchor, from),
             Some(Frame::Map { entries, merges, anchor, from, .. }) => {

@@ -28,11 +28,6 @@ pub(super) fn resolve(text: &str, dialect: Dialect) -> Plain {
                 return Plain::NotFinite;
             }
             if let Some(date) = timestamp(text) {
-                // kustomize writes objects to text once more before it reads their values, and that with a space in
-                // the middle comes out as text.
-                if dialect != Dialect::Kustomization && text.contains(' ') {
-                    return Plain::Text;
-                }
                 return Plain::Timestamp(date);
             }
             number(text, dialect)
@@ -331,7 +326,7 @@ mod tests {
             ("1.2.3", "text"),
             ("2020-01-02", "date 2020-01-02T00:00:00Z"),
             ("2020-1-2T3:4:5.60Z", "date 2020-01-02T03:04:05.6Z"),
-            ("2020-01-02 03:04:05", "text"),
+            ("2020-01-02 03:04:05", "date 2020-01-02T03:04:05Z"),
             ("2020-01-02T03:04:05+02:00", "date 2020-01-02T03:04:05+02:00"),
             ("2020-13-02", "text"),
             (".inf", "not finite"),
