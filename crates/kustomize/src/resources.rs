@@ -206,8 +206,7 @@ impl Resources {
                         });
                     }
                 }
-                self.list[at] = resource;
-                self.index = None;
+                self.change(at, |slot| *slot = resource);
                 Ok(())
             }
             _ => Err(format!("several objects had the id {}", resource.id())),

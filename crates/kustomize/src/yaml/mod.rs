@@ -3,6 +3,7 @@
 //! kustomize is made of two YAML libraries: objects are read with the rules of go-yaml 3, `kustomization.yaml` with those
 //! of go-yaml 2 and then as JSON, and everything is written by go-yaml 2. These rooms hold the facts of the three.
 
+mod facts;
 mod fold;
 mod read;
 mod resolve;

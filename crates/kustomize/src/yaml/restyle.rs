@@ -7,8 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
+use super::facts::flow_plain_allowed;
 use super::plain_value;
-use super::write::{Context, Emitter, Style, flow_plain_allowed};
+use super::write::{Context, Emitter, Style};
 use crate::value::{Map, Value};
 
 /// Writes a value like a text; plainly where the text has something that is not kept.
