@@ -3,6 +3,7 @@
 mod commands;
 mod disk;
 mod hub;
+mod input;
 mod output;
 
 use std::process::ExitCode;

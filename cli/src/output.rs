@@ -15,6 +15,12 @@ pub(crate) fn error(error: &anyhow::Error) {
     let _ = writeln!(io::stderr().lock(), "error: {error:#}");
 }
 
+/// Says what may surprise.
+pub(crate) fn warning(text: &str) {
+    // Nothing is left to do if standard error is closed.
+    let _ = writeln!(io::stderr().lock(), "warning: {text}");
+}
+
 /// Did the reader of our output go away? `roadstead build . | head` is no failure.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {

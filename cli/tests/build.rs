@@ -98,3 +98,106 @@ fn a_closed_pipe_is_no_panic() {
     assert!(output.status.success(), "{:?}", output.status);
     assert_eq!(text(&output.stderr), "");
 }
+
+#[test]
+fn one_file_for_each_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: web\n  namespace: A\n";
+    let role = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: x:../y\n";
+    write(dir.path(), "app/all.yaml", &[deployment, role].join("---\n"));
+    fs::create_dir(dir.path().join("out")).unwrap();
+    let names = || {
+        let entries = fs::read_dir(dir.path().join("out")).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let output = roadstead(&["build", "app", "-o", "out"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(names(), ["apps_v1_deployment_web.yaml", "rbac.authorization.k8s.io_v1_clusterrole_x:.._y.yaml"]);
+    assert_eq!(fs::read_to_string(dir.path().join("out/apps_v1_deployment_web.yaml")).unwrap(), deployment);
+
+    // With several namespaces the file's name tells which.
+    write(dir.path(), "app/cm.yaml", &config_map("cm"));
+    let output = roadstead(&["build", "app", "-o", "out"], dir.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for name in ["a_apps_v1_deployment_web.yaml", "default_v1_configmap_cm.yaml"] {
+        assert!(names().contains(&name.to_owned()), "{name} is missing: {:?}", names());
+    }
+}
+
+#[test]
+fn the_order_is_as_asked_where_the_kustomization_says_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: n\n";
+    write(dir.path(), "all.yaml", &[&config_map("z"), namespace].join("---\n"));
+    write(dir.path(), "kustomization.yaml", "resources: [all.yaml]\n");
+    let build = |args: &[&str]| text(&roadstead(&[&["build"], args].concat(), dir.path()).stdout);
+    let legacy = [namespace, &config_map("z")].join("---\n");
+    let fifo = [&config_map("z"), namespace].join("---\n");
+    assert_eq!(build(&[]), legacy);
+    assert_eq!(build(&["--reorder", "legacy"]), legacy);
+    assert_eq!(build(&["--reorder", "none"]), fifo);
+    write(dir.path(), "kustomization.yaml", "resources: [all.yaml]\nsortOptions: {order: legacy}\n");
+    assert_eq!(build(&["--reorder", "none"]), legacy);
+}
+
+#[test]
+fn flags_that_are_not_taken_say_why() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, why) in [
+        (vec!["--enable-alpha-plugins"], "no other program"),
+        (vec!["--enable-exec"], "no other program"),
+        (vec!["--as-current-user"], "no other program"),
+        (vec!["-e", "A=b"], "no other program"),
+        (vec!["--enable-helm"], "Helm"),
+    ] {
+        let output = roadstead(&[&["build", "."], args.as_slice()].concat(), dir.path());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(said.contains(args[0].trim_start_matches("-e")) && said.contains(why), "{said}");
+    }
+}
+
+/// Runs a program of this machine; it must succeed.
+fn run(dir: &Path, program: &str, args: &[&str]) {
+    let output = Command::new(program).args(args).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {}", text(&output.stderr));
+}
+
+#[test]
+fn an_archive_and_a_git_repository_at_a_revision() {
+    let dir = tempfile::tempdir().unwrap();
+    let repository = dir.path().join("repository");
+    let commit = |name: &str| {
+        write(&repository, "base/kustomization.yaml", "resources: [cm.yaml]\n");
+        write(&repository, "base/cm.yaml", &config_map(name));
+        write(&repository, "over/kustomization.yaml", "resources: [../base]\n");
+        run(&repository, "git", &["add", "--all"]);
+        let author = ["-c", "user.name=t", "-c", "user.email=t@example.com"];
+        run(&repository, "git", &[&author[..], &["commit", "--quiet", "-m", name]].concat());
+    };
+    fs::create_dir(&repository).unwrap();
+    run(&repository, "git", &["init", "--quiet", "--initial-branch=main"]);
+    commit("first");
+    run(&repository, "git", &["tag", "v1"]);
+    commit("second");
+    run(dir.path(), "tar", &["-czf", "app.tar.gz", "-C", "repository", "base", "over"]);
+
+    let url = format!("file://{}", repository.display());
+    let build = |input: &str| {
+        let output = roadstead(&["build", input], dir.path());
+        (text(&output.stdout), text(&output.stderr))
+    };
+    assert_eq!(build("app.tar.gz//over").0, config_map("second"));
+    assert_eq!(build(&format!("{url}//over")).0, config_map("second"));
+    assert_eq!(build(&format!("{url}//over?ref=main")).0, config_map("second"));
+    assert_eq!(build(&format!("{url}//over?ref=v1")).0, config_map("first"));
+    let (_, error) = build(&format!("{url}//over?ref=v2"));
+    assert!(error.contains("neither a branch nor a tag") && error.contains("v2"), "{error}");
+    let (_, error) = build("app.tar.gz//../over");
+    assert!(error.contains("leaves the root"), "{error}");
+    fs::write(dir.path().join("broken.tar.gz"), "no gzip").unwrap();
+    assert!(build("broken.tar.gz").1.contains("tar.gz"));
+}

@@ -66,6 +66,16 @@ pub enum Generate {
     Never,
 }
 
+/// The order of the objects where `sortOptions` of the root kustomization do not say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reorder {
+    /// Kustomize's: namespaces, definitions and what others need first, webhooks last.
+    #[default]
+    Legacy,
+    /// As they were read.
+    None,
+}
+
 /// How to build.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
@@ -81,6 +91,8 @@ pub struct Options {
     pub remote: Option<std::sync::Arc<dyn Remote>>,
     /// Label every object as managed by kustomize, whatever `buildMetadata` says.
     pub managed_by_label: bool,
+    /// The order of the objects.
+    pub reorder: Reorder,
 }
 
 /// The objects of a build, in the order in which kustomize prints them.
@@ -95,6 +107,7 @@ pub struct Build {
 pub struct Object {
     value: Map,
     source: String,
+    cluster_scoped: bool,
 }
 
 impl Object {
@@ -112,6 +125,19 @@ impl Object {
     pub fn to_json(&self) -> serde_json::Value {
         let entries = self.value.iter().map(|(key, value)| (key.to_string(), value.to_json()));
         serde_json::Value::Object(entries.collect())
+    }
+
+    /// The object as YAML, as `kustomize build` prints it.
+    pub fn to_yaml(&self) -> String {
+        let mut out = String::new();
+        yaml::write_map(&mut out, &self.value);
+        out
+    }
+
+    /// Whether kustomize knows that objects of its kind have no namespace. Kinds that it does not know count as
+    /// namespaced.
+    pub fn is_cluster_scoped(&self) -> bool {
+        self.cluster_scoped
     }
 
     fn text(&self, path: &[&str]) -> &str {
@@ -178,13 +204,16 @@ pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<
     transform::reference::fix(&specs, &mut objects).map_err(finish("name references"))?;
     gathered.vars.resolve(&specs.var_reference, &mut objects).map_err(finish("vars"))?;
     transform::finish::drop_local(&mut objects);
-    transform::finish::sort(kustomization.sort.as_ref(), &mut objects);
+    if kustomization.sort.is_some() || options.reorder == Reorder::Legacy {
+        transform::finish::sort(kustomization.sort.as_ref(), &mut objects);
+    }
     metadata.finish(&mut objects);
     transform::finish::tidy(&mut objects);
     options.overlay.mark(&mut objects);
     let object = |resource: resource::Resource| {
         let source = resource.source.to_string();
-        Object { value: resource.into_value(), source }
+        let cluster_scoped = resource.id().gvk.cluster_scoped;
+        Object { value: resource.into_value(), source, cluster_scoped }
     };
     Ok(Build { objects: objects.into_list().into_iter().map(object).collect() })
 }
