@@ -130,7 +130,7 @@ fn one_file_for_each_object() {
 #[test]
 fn the_order_is_as_asked_where_the_kustomization_says_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: n\n";
+    let namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: team\n";
     write(dir.path(), "all.yaml", &[&config_map("z"), namespace].join("---\n"));
     write(dir.path(), "kustomization.yaml", "resources: [all.yaml]\n");
     let build = |args: &[&str]| text(&roadstead(&[&["build"], args].concat(), dir.path()).stdout);
