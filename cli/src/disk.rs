@@ -7,11 +7,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use roadstead_kustomize::{Entry, EntryKind, FileTree, TreeError, TreePath};
+use roadstead_sources::ignore::{FILE_NAME, Ignore};
+
+/// A `.sourceignore` of more bytes is refused.
+const MAX_IGNORE: usize = 256 << 10;
 
 /// The whole file system: bases may lie anywhere on it; which files may be read is for the load restrictor to say.
+///
+/// What a source would leave out of its artifact (`.sourceignore`) is not listed, so a plain directory is built from the
+/// same manifests here and on the hub. A file that a kustomization names is read in any case, as kustomize does.
 #[derive(Debug)]
 pub(crate) struct DiskTree {
     root: PathBuf,
+    /// Where the source begins that is built: the repository, or else the directory itself.
+    source: TreePath,
 }
 
 impl DiskTree {
@@ -21,11 +30,61 @@ impl DiskTree {
             fs::canonicalize(dir).with_context(|| format!("cannot read {:?}", dir.display().to_string()))?;
         let text = real.to_str().with_context(|| format!("path {real:?} is not UTF-8"))?;
         let path = TreePath::new(text).with_context(|| format!("path {text:?} leaves the root"))?;
-        Ok((Self { root: PathBuf::from("/") }, path))
+        let repository = real.ancestors().find(|dir| dir.join(".git").exists()).and_then(Path::to_str);
+        let source = repository.and_then(TreePath::new).unwrap_or_else(|| path.clone());
+        Ok((Self { root: PathBuf::from("/"), source }, path))
+    }
+
+    /// What is left out of a directory of the source; none where it is no part of it.
+    fn ignored(&self, dir: &TreePath) -> Result<Option<Ignored>, TreeError> {
+        if !dir.is_within(&self.source) {
+            return Ok(None);
+        }
+        let below = dir.as_str()[self.source.as_str().len()..].trim_start_matches('/');
+        let failed =
+            |error: &dyn std::fmt::Display| TreeError::Io { path: dir.clone(), message: error.to_string() };
+        let mut rules = Ignore::new(None).map_err(|error| failed(&error))?;
+        let mut at = String::new();
+        let mut real = self.source.clone();
+        let mut parts = below.split('/').filter(|part| !part.is_empty());
+        loop {
+            if let Some(file) = real.join(FILE_NAME)
+                && self.kind(&file)? == Some(EntryKind::File)
+            {
+                let content = self.read(&file, MAX_IGNORE)?;
+                rules = rules.with_file(&at, &content).map_err(|error| failed(&error))?;
+            }
+            let Some(part) = parts.next() else { break };
+            if !at.is_empty() {
+                at.push('/');
+            }
+            at.push_str(part);
+            rules = rules.inside(rules.look(&at, true));
+            let Some(next) = real.join(part) else { break };
+            real = next;
+        }
+        Ok(Some(Ignored { rules, dir: at }))
     }
 
     fn real(&self, path: &TreePath) -> PathBuf {
         self.root.join(path.as_str())
+    }
+}
+
+/// What is left out of one directory.
+struct Ignored {
+    rules: Ignore,
+    /// From the root of the source.
+    dir: String,
+}
+
+impl Ignored {
+    fn leaves_out(&self, entry: &Entry) -> bool {
+        let path =
+            if self.dir.is_empty() { entry.name.clone() } else { format!("{}/{}", self.dir, entry.name) };
+        let is_folder = entry.kind == EntryKind::Directory;
+        // Into a folder that is left out one has to look all the same where something in it may be taken back in.
+        self.rules.excludes(&path, is_folder) && (!is_folder || self.rules.is_final())
     }
 }
 
@@ -103,6 +162,10 @@ impl FileTree for DiskTree {
             entries.sort_by(|a, b| a.name.cmp(&b.name));
             Ok(entries)
         };
-        list().map_err(|error| failed(dir, &error))
+        let mut entries = list().map_err(|error| failed(dir, &error))?;
+        if let Some(ignored) = self.ignored(dir)? {
+            entries.retain(|entry| !ignored.leaves_out(entry));
+        }
+        Ok(entries)
     }
 }

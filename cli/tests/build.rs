@@ -115,7 +115,10 @@ fn one_file_for_each_object() {
     };
     let output = roadstead(&["build", "app", "-o", "out"], dir.path());
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(names(), ["apps_v1_deployment_web.yaml", "rbac.authorization.k8s.io_v1_clusterrole_x:.._y.yaml"]);
+    assert_eq!(
+        names(),
+        ["apps_v1_deployment_web.yaml", "rbac.authorization.k8s.io_v1_clusterrole_x:.._y.yaml"]
+    );
     assert_eq!(fs::read_to_string(dir.path().join("out/apps_v1_deployment_web.yaml")).unwrap(), deployment);
 
     // With several namespaces the file's name tells which.
@@ -200,4 +203,25 @@ fn an_archive_and_a_git_repository_at_a_revision() {
     assert!(error.contains("leaves the root"), "{error}");
     fs::write(dir.path().join("broken.tar.gz"), "no gzip").unwrap();
     assert!(build("broken.tar.gz").1.contains("tar.gz"));
+}
+
+#[test]
+fn what_a_source_leaves_out_is_not_built_from_a_plain_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in
+        ["app/a.yaml", "app/drafts/b.yaml", "app/drafts/kept.yaml", "app/more/c.yaml", "app/more/d.yaml"]
+    {
+        let stem = Path::new(name).file_stem().unwrap().to_str().unwrap();
+        write(dir.path(), name, &config_map(stem));
+    }
+    fs::create_dir(dir.path().join(".git")).unwrap();
+    write(dir.path(), ".sourceignore", "app/drafts/\n");
+    write(dir.path(), "app/more/.sourceignore", "/c.yaml\n");
+    let build = || text(&roadstead(&["build", "app"], dir.path()).stdout);
+    assert_eq!(build(), [config_map("a"), config_map("d")].join("---\n"));
+    write(dir.path(), ".sourceignore", "app/drafts/\n!kept.yaml\n");
+    assert_eq!(build(), [config_map("a"), config_map("d"), config_map("kept")].join("---\n"));
+    // What a kustomization names is read, as kustomize does.
+    write(dir.path(), "app/kustomization.yaml", "resources: [drafts/b.yaml]\n");
+    assert_eq!(build(), config_map("b"));
 }
