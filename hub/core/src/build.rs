@@ -1,7 +1,8 @@
 //! From an artifact to a build: unpack, build, store. Identical inputs are built once, however many ask.
 
+use std::collections::HashMap;
 use std::io::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use flate2::{Compression, write::GzEncoder};
 use roadstead_api::KustomizationSpec;
@@ -44,6 +45,26 @@ impl TreeCache {
     }
 }
 
+/// Builds that this replica is at, by their inputs: whoever asks for the same waits for the first, and finds it stored.
+#[derive(Default)]
+pub(crate) struct BuildsUnderWay(Mutex<HashMap<Digest, Weak<Turn>>>);
+
+type Turn = tokio::sync::Mutex<()>;
+
+impl BuildsUnderWay {
+    fn of(&self, inputs: Digest) -> Arc<Turn> {
+        // The map is whole at any time: a panic elsewhere does not spoil it.
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|_, turn| turn.strong_count() > 0);
+        if let Some(turn) = held.get(&inputs).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::default();
+        held.insert(inputs, Arc::downgrade(&turn));
+        turn
+    }
+}
+
 /// What a build comes out of, besides the engine.
 struct Inputs {
     artifact: Digest,
@@ -83,6 +104,18 @@ impl Hub {
         if let Some(build) = self.store.cached_build(inputs_digest, self.now()).await? {
             return Ok(Ok(build));
         }
+        let turn = self.under_way.of(inputs_digest);
+        let _turn = match turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => {
+                let turn = turn.lock().await;
+                // Another was at it, and it is stored, unless that failed.
+                if let Some(build) = self.store.cached_build(inputs_digest, self.now()).await? {
+                    return Ok(Ok(build));
+                }
+                turn
+            }
+        };
         let tree = match self.tree(artifact).await? {
             Ok(tree) => tree,
             Err(why) => return Ok(Err(why)),
@@ -209,5 +242,27 @@ fn overlay(spec: &KustomizationSpec) -> Overlay {
         components: spec.components.clone(),
         labels: metadata.labels.into_iter().collect(),
         annotations: metadata.annotations.into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_inputs_share_a_turn_while_one_is_at_it() {
+        let under_way = BuildsUnderWay::default();
+        let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
+        let first = under_way.of(one);
+        assert!(Arc::ptr_eq(&first, &under_way.of(one)));
+        assert!(!Arc::ptr_eq(&first, &under_way.of(other)));
+        let held = first.try_lock().expect("nobody has it");
+        assert!(under_way.of(one).try_lock().is_err());
+        drop(held);
+        drop(first);
+        assert!(under_way.of(one).try_lock().is_ok());
+        // What nobody is at is forgotten.
+        under_way.of(other);
+        assert_eq!(under_way.0.lock().expect("no panic").len(), 1);
     }
 }

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use roadstead_model::ReplicaId;
 use tokio::sync::Semaphore;
 
-use build::TreeCache;
+use build::{BuildsUnderWay, TreeCache};
 use pki::Pki;
 use progress::Followed;
 
@@ -85,6 +85,7 @@ pub struct Hub {
     options: Arc<HubOptions>,
     builds: Arc<Semaphore>,
     trees: Arc<TreeCache>,
+    under_way: Arc<BuildsUnderWay>,
     followed: Arc<Followed>,
 }
 
@@ -106,6 +107,7 @@ impl Hub {
             options: Arc::new(options),
             builds: Arc::new(builds),
             trees: Arc::default(),
+            under_way: Arc::default(),
             followed: Arc::default(),
         })
     }
