@@ -108,6 +108,34 @@ pub enum Error {
     },
 }
 
+/// As much of a text as a message holds.
+const MOST: usize = 1_000;
+
+impl Error {
+    /// Cuts texts that are not fit for a message: values and paths in it come from the source, and may be of any length.
+    pub(crate) fn shorten(mut self) -> Self {
+        let texts: [Option<&mut String>; 2] = match &mut self {
+            Self::Yaml { file, message, .. } | Self::Object { file, message } => [Some(file), Some(message)],
+            Self::Field { field, message, .. } => [Some(field), Some(message)],
+            Self::UnknownField { field, .. } => [Some(field), None],
+            Self::Finish { message, .. } => [Some(message), None],
+            Self::Limit { place, .. } => [Some(place), None],
+            Self::Tree(_)
+            | Self::NoKustomization(_)
+            | Self::ManyKustomizations { .. }
+            | Self::Unsupported { .. }
+            | Self::Cycle { .. } => [None, None],
+        };
+        for text in texts.into_iter().flatten().filter(|text| text.len() > MOST) {
+            // What is wrong often stands at the end, so both ends are kept.
+            let (head, tail) =
+                (text.floor_char_boundary(MOST / 2), text.ceil_char_boundary(text.len() - MOST / 2));
+            text.replace_range(head..tail, " … ");
+        }
+        self
+    }
+}
+
 /// A path that shows in quotes, the root as `"."`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quoted(pub TreePath);

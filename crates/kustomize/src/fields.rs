@@ -128,9 +128,11 @@ impl<'s> Fields<'s> {
     pub(crate) fn integer(&mut self, field: &str) -> Result<i64, Error> {
         match self.take(field) {
             None | Some(Value::Null(_)) => Ok(0),
-            Some(Value::Number(Number { num, .. })) => match num.canonical() {
+            Some(Value::Number(Number { num, text })) => match num.canonical() {
                 Num::Int(i) => Ok(i),
-                Num::Uint(_) | Num::Float(_) => Err(self.error(field, "an integer is needed")),
+                Num::Uint(_) | Num::Float(_) => {
+                    Err(self.error(field, format!("an integer is needed, not {text}")))
+                }
             },
             Some(other) => self.wrong(field, "an integer", &other),
         }

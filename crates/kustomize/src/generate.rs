@@ -9,7 +9,7 @@ use crate::load::Loader;
 use crate::origin::{Origin, note_generated};
 use crate::resource::{Behavior, Resource, Source};
 use crate::resources::Resources;
-use crate::value::{Map, Value};
+use crate::value::{Map, Str, Value};
 
 /// Runs the generators of a kustomization: ConfigMaps, then Secrets.
 pub(crate) fn run(
@@ -76,7 +76,9 @@ pub(crate) fn generate(
     if options.immutable {
         object.insert("immutable", Value::Bool(true));
     }
-    fill(&mut object, pairs(loader, site, field, generator)?, secret).map_err(error)?;
+    let pairs = pairs(loader, site, field, generator)?;
+    loader.budget.read(pairs.len()).map_err(|message| loader.fail(site, field, message))?;
+    fill(&mut object, pairs, secret).map_err(error)?;
     let mut resource = Resource::new(object, made_by(site));
     resource.behavior = behavior;
     resource.needs_hash = !options.disable_name_suffix_hash;
@@ -132,21 +134,27 @@ impl CloudAccount {
 fn fill(object: &mut Map, pairs: Vec<(String, Vec<u8>)>, secret: bool) -> Result<(), String> {
     let base64 = base64::engine::general_purpose::STANDARD;
     let mut seen = std::collections::HashSet::new();
+    let (mut texts, mut binaries) = (Vec::new(), Vec::new());
     for (key, bytes) in pairs {
         if !seen.insert(key.clone()) {
             return Err(format!("key {key:?} is there twice"));
         }
-        let (field, value) = if secret {
-            ("data", base64.encode(&bytes))
+        let encode = |bytes: &[u8]| Value::string(lines(&base64.encode(bytes)));
+        let key = Str::from(key);
+        match if secret {
+            Err(encode(&bytes))
         } else {
-            match String::from_utf8(bytes) {
-                Ok(text) => ("data", text),
-                Err(binary) => ("binaryData", base64.encode(binary.as_bytes())),
-            }
-        };
-        object
-            .get_or_insert_map(field)
-            .insert(key, Value::string(if secret || field == "binaryData" { lines(&value) } else { value }));
+            String::from_utf8(bytes).map_err(|e| encode(e.as_bytes()))
+        } {
+            Ok(text) => texts.push((key, Value::string(text))),
+            Err(encoded) if secret => texts.push((key, encoded)),
+            Err(encoded) => binaries.push((key, encoded)),
+        }
+    }
+    for (field, entries) in [("data", texts), ("binaryData", binaries)] {
+        if !entries.is_empty() {
+            object.insert(field, Value::Map(entries.into_iter().collect()));
+        }
     }
     Ok(())
 }

@@ -16,6 +16,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod budget;
 mod error;
 mod fields;
 mod fieldspec;
@@ -28,6 +29,7 @@ mod notes;
 mod order;
 mod origin;
 mod overlay;
+mod pattern;
 mod plain;
 mod plugin;
 mod remote;
@@ -182,6 +184,10 @@ impl Build {
 
 /// Builds the directory at `path`.
 pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build, Error> {
+    run(tree, path, options).map_err(Error::shorten)
+}
+
+fn run(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build, Error> {
     let loader = Loader::new(tree, options);
     let (dir, kind) = tree::resolve(tree, path)?;
     if kind != EntryKind::Directory {
@@ -202,7 +208,8 @@ pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<
     let finish = |step| move |message| Error::Finish { step, message };
     transform::finish::hashes(&mut objects).map_err(finish("hash suffixes"))?;
     transform::reference::fix(&specs, &mut objects).map_err(finish("name references"))?;
-    gathered.vars.resolve(&specs.var_reference, &mut objects).map_err(finish("vars"))?;
+    let budget = &loader.budget;
+    gathered.vars.resolve(&specs.var_reference, budget, &mut objects).map_err(finish("vars"))?;
     transform::finish::drop_local(&mut objects);
     if kustomization.sort.is_some() || options.reorder == Reorder::Legacy {
         transform::finish::sort(kustomization.sort.as_ref(), &mut objects);
@@ -210,6 +217,7 @@ pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<
     metadata.finish(&mut objects);
     transform::finish::tidy(&mut objects);
     options.overlay.mark(&mut objects);
+    transform::finish::check_size(&options.limits, &objects)?;
     let object = |resource: resource::Resource| {
         let source = resource.source.to_string();
         let cluster_scoped = resource.id().gvk.cluster_scoped;

@@ -1,6 +1,19 @@
 //! Bounds on what a build may read and make.
 
 /// How much a build may take. Every bound ends the build with an error that names it.
+///
+/// The defaults let pass what people keep in repositories (a hundred thousand objects), and end everything else within
+/// about a minute and two gigabytes. Whoever builds for strangers sets them lower:
+///
+/// ```
+/// use roadstead_kustomize::{Limits, Options};
+///
+/// let mut limits = Limits::default();
+/// limits.objects = 5_000;
+/// limits.file_bytes = 1 << 20;
+/// let options = Options { limits, ..Options::default() };
+/// # let _ = options;
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -12,6 +25,13 @@ pub struct Limits {
     pub depth: usize,
     /// Values in one file, with aliases expanded.
     pub nodes: usize,
+    /// Values in all files together, with aliases expanded, counting a file as often as it is read.
+    pub total_nodes: usize,
+    /// Bytes that patches, replacements and other changes put into objects, counting them as often as they are put
+    /// somewhere; and bytes of the objects of a finished build.
+    pub made_bytes: usize,
+    /// Work of all changes: values and objects that are looked at or moved, each once for each change.
+    pub work: u64,
     /// Documents in one file.
     pub documents: usize,
     /// Objects in the build.
@@ -31,6 +51,9 @@ impl Default for Limits {
             total_bytes: 256 << 20,
             depth: 200,
             nodes: 2_000_000,
+            total_nodes: 16_000_000,
+            made_bytes: 1 << 30,
+            work: 4_000_000_000,
             documents: 20_000,
             objects: 100_000,
             kustomizations: 10_000,

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use crate::Options;
+use crate::budget::{Bound, Budget};
 use crate::error::Error;
 use crate::fields::Site;
 use crate::limits::Limits;
@@ -13,7 +14,7 @@ use crate::resources::Resources;
 use crate::schema::Schemas;
 use crate::tree::{Entry, EntryKind, FileTree, TreeError, TreePath};
 use crate::value::{Map, Str, Value};
-use crate::yaml::{Dialect, Document, ReadError, read_documents};
+use crate::yaml::{Dialect, Document, ReadError, read_counted};
 
 /// Where the files that a kustomization names may lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,6 +35,7 @@ pub(crate) struct Loader<'t> {
     restrictor: LoadRestrictor,
     bytes: Cell<usize>,
     kustomizations: Cell<usize>,
+    pub(crate) budget: Budget,
     pub(crate) schemas: Schemas,
 }
 
@@ -59,6 +61,7 @@ impl<'t> Loader<'t> {
             restrictor: options.load_restrictor,
             bytes: Cell::new(0),
             kustomizations: Cell::new(0),
+            budget: Budget::new(&options.limits),
             schemas: Schemas::default(),
         }
     }
@@ -155,7 +158,49 @@ impl<'t> Loader<'t> {
     /// The documents of a file.
     pub(crate) fn documents(&self, file: &TreePath, dialect: Dialect) -> Result<Vec<Document>, Error> {
         let bytes = self.read(file)?;
-        read_documents(&bytes, dialect, self.limits).map_err(|error| yaml_error(file.as_str(), error))
+        self.parse(&bytes, dialect).map_err(|error| yaml_error(file.as_str(), error))
+    }
+
+    /// The documents of a text.
+    pub(crate) fn parse(&self, text: &[u8], dialect: Dialect) -> Result<Vec<Document>, ReadError> {
+        self.counted(read_counted(text, dialect, self.limits)?)
+    }
+
+    /// Counts the values of documents.
+    pub(crate) fn counted(
+        &self,
+        (documents, nodes): (Vec<Document>, usize),
+    ) -> Result<Vec<Document>, ReadError> {
+        match self.budget.read(nodes) {
+            Ok(()) => Ok(documents),
+            Err(message) => Err(ReadError { line: 1, message }),
+        }
+    }
+
+    /// A JSON text.
+    pub(crate) fn json(&self, text: &[u8]) -> Result<Value, ReadError> {
+        // Each value is followed by one of these or by the end. Those in texts are counted too: nobody has that many.
+        let nodes = 1 + text.iter().filter(|byte| matches!(byte, b',' | b']' | b'}')).count();
+        if nodes > self.limits.nodes {
+            return Err(ReadError { line: 1, message: format!("more than {} values", self.limits.nodes) });
+        }
+        self.budget.read(nodes).map_err(|message| ReadError { line: 1, message })?;
+        // serde_json bounds how deep values nest.
+        let json = serde_json::from_slice(text);
+        let json = json.map_err(|e| ReadError { line: e.line(), message: format!("no JSON: {e}") })?;
+        Ok(Value::from_json(&json))
+    }
+
+    /// The error of a change that a field asks for: of the bound that it met, or of the field.
+    pub(crate) fn fail(&self, site: &Site, field: &str, message: String) -> Error {
+        match self.budget.met() {
+            Some(Bound { what, limit }) => Error::Limit {
+                place: format!("{} in {:?}: {field}", site.file, site.dir.display()),
+                what,
+                limit,
+            },
+            None => site.error(field, message),
+        }
     }
 
     /// The mapping in a file that holds JSON, if it starts with a brace, or YAML.
@@ -163,11 +208,9 @@ impl<'t> Loader<'t> {
         let bytes = self.read(file)?;
         let error = |line, message| Error::Yaml { file: file.to_string(), line, message };
         let value = if bytes.starts_with(b"{") {
-            // serde_json bounds how deep values nest.
-            let json = serde_json::from_slice(&bytes);
-            Value::from_json(&json.map_err(|e| error(e.line(), format!("no JSON: {e}")))?)
+            self.json(&bytes).map_err(|error| yaml_error(file.as_str(), error))?
         } else {
-            let documents = read_documents(&bytes, Dialect::Kustomization, self.limits);
+            let documents = self.parse(&bytes, Dialect::Kustomization);
             let documents = documents.map_err(|error| yaml_error(file.as_str(), error))?;
             let Some(document) = documents.into_iter().next() else {
                 return Err(error(1, "the file is empty".into()));

@@ -137,8 +137,10 @@ pub(crate) fn origin(resource: &Resource) -> Option<&Value> {
     resource.texts("annotations").and_then(|annotations| annotations.get(ORIGIN))
 }
 
-/// Notes a transformer, changed it anything or not. What has no origin yet must come from the transformer.
-pub(crate) fn note_transformed(note: &Str, objects: &mut Resources) {
+/// Notes a transformer, changed it anything or not. What has no origin yet must come from the transformer. Gives back how
+/// many bytes the notes are long.
+pub(crate) fn note_transformed(note: &Str, objects: &mut Resources) -> usize {
+    let mut bytes = 0;
     let mut line = String::from("- ");
     for (i, text) in note.lines().enumerate() {
         if i > 0 {
@@ -155,8 +157,10 @@ pub(crate) fn note_transformed(note: &Str, objects: &mut Resources) {
         let before = resource.texts("annotations").and_then(|annotations| annotations.get(TRANSFORMATIONS));
         let before = before.and_then(Value::as_str).unwrap_or_default();
         let all = format!("{before}{line}");
+        bytes += all.len();
         set(resource, TRANSFORMATIONS, all.into());
     }
+    bytes
 }
 
 fn set(resource: &mut Resource, key: &str, note: Str) {

@@ -58,7 +58,8 @@ pub(crate) fn transform(
     for Steps { field, steps, note } in steps(loader, chain, site, "transformers", entries)? {
         steps.iter().try_for_each(|step| step.run(loader, site, &field, objects))?;
         if let Some(note) = note {
-            note_transformed(&note, objects);
+            let made = loader.budget.make(note_transformed(&note, objects));
+            made.map_err(|message| loader.fail(site, &field, message))?;
         }
     }
     Ok(())
@@ -74,8 +75,12 @@ pub(crate) fn validate(
 ) -> Result<(), Error> {
     /// A label that a validator may leave.
     const MARK: &str = "validated-by";
+    /// What copying an object counts for.
+    const COPY: usize = 64;
     for Steps { field, steps, .. } in steps(loader, chain, site, "validators", entries)? {
         objects.sweep();
+        let copies = loader.budget.work(objects.len().saturating_mul(COPY));
+        copies.map_err(|message| loader.fail(site, &field, message))?;
         let before: Vec<_> = objects.iter().map(|resource| resource.value().clone()).collect();
         steps.iter().try_for_each(|step| step.run(loader, site, &field, objects))?;
         let same = |(before, after): (_, &Resource)| {
@@ -165,7 +170,7 @@ fn inline(
     entry: &str,
 ) -> Option<Result<Vec<Resource>, Error>> {
     let name = format!("{field} in {}", site.dir.display());
-    match read_documents(entry.as_bytes(), Dialect::Object, loader.limits) {
+    match loader.parse(entry.as_bytes(), Dialect::Object) {
         Ok(documents) if documents.iter().all(|document| matches!(document.value, Value::Map(_))) => {
             Some(loader.objects_of(documents, &name))
         }

@@ -217,10 +217,7 @@ impl Resources {
 /// Metadata of a generated object over that of the one it replaces. It gets a hash if both would.
 fn take_metadata(resource: &mut Resource, old: &Resource) {
     for field in ["labels", "annotations"] {
-        let mut merged = old.texts(field).cloned().unwrap_or_default();
-        for (key, value) in resource.texts(field).into_iter().flat_map(Map::iter) {
-            merged.insert(key.clone(), value.clone());
-        }
+        let merged = over(old.texts(field), resource.texts(field));
         resource.edit(|value| {
             let meta = crate::resource::metadata(value);
             if merged.is_empty() { meta.remove(field) } else { meta.insert(field, Value::Map(merged)) }
@@ -232,15 +229,15 @@ fn take_metadata(resource: &mut Resource, old: &Resource) {
     resource.needs_hash &= old.needs_hash;
 }
 
+/// The entries of both; those of the second stay where a key is in both.
+fn over(old: Option<&Map>, new: Option<&Map>) -> Map {
+    old.into_iter().chain(new).flat_map(Map::iter).cloned().collect()
+}
+
 fn take_data(resource: &mut Resource, old: &Resource) {
     for field in ["data", "binaryData"] {
         let Some(Value::Map(old)) = old.value().get(field) else { continue };
-        let mut merged = old.clone();
-        if let Some(Value::Map(new)) = resource.value().get(field) {
-            for (key, value) in new.iter() {
-                merged.insert(key.clone(), value.clone());
-            }
-        }
+        let merged = over(Some(old), resource.value().get(field).and_then(Value::as_map));
         if !merged.is_empty() {
             resource.edit(|value| value.insert(field, Value::Map(merged)));
         }

@@ -273,7 +273,7 @@ fn configure(
 
 fn read_configuration(loader: &Loader<'_>, file: &TreePath) -> Result<Specs, Error> {
     let site = Site::of_file(file);
-    let documents = read_strict(&loader.read(file)?, loader.limits);
+    let documents = read_strict(&loader.read(file)?, loader.limits).and_then(|read| loader.counted(read));
     let document = documents.map_err(|error| yaml_error(file.as_str(), error))?.into_iter().next();
     match document.map(|document| document.value) {
         None | Some(Value::Null(_)) => Ok(Specs::default()),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use base64::Engine as _;
 
+use crate::budget::Budget;
 use crate::error::Error;
 use crate::fields::Fields;
 use crate::fieldspec::{Create, FieldSpec};
@@ -92,7 +93,12 @@ impl Vars {
     }
 
     /// Puts the values of all vars into the fields that may refer to them.
-    pub(crate) fn resolve(&self, specs: &[FieldSpec], objects: &mut Resources) -> Result<(), String> {
+    pub(crate) fn resolve(
+        &self,
+        specs: &[FieldSpec],
+        budget: &Budget,
+        objects: &mut Resources,
+    ) -> Result<(), String> {
         if self.by_name.is_empty() {
             return Ok(());
         }
@@ -101,7 +107,10 @@ impl Vars {
             let id = resource.id().clone();
             let result = resource.edit(|object| {
                 specs.iter().filter(|spec| spec.matches(&id.gvk)).try_for_each(|spec| {
-                    spec.apply(object, Create::Nothing, &mut |value| set(value, &values))
+                    spec.apply(object, Create::Nothing, &mut |value| {
+                        set(value, &values)?;
+                        budget.make(texts(value))
+                    })
                 })
             });
             result.map_err(|message| format!("{id}: {message}"))?;
@@ -209,6 +218,16 @@ fn split(path: &str) -> Vec<String> {
     }
     out.retain(|part| !part.trim().is_empty());
     out
+}
+
+/// Bytes of the texts that were set.
+fn texts(value: &Value) -> usize {
+    let text = |value: &Value| value.as_str().map_or(0, str::len);
+    match value {
+        Value::Map(map) => map.iter().map(|(_, value)| text(value)).sum(),
+        Value::List(items) => items.iter().map(text).sum(),
+        other => text(other),
+    }
 }
 
 fn set(value: &mut Value, values: &HashMap<Str, Value>) -> Result<(), String> {

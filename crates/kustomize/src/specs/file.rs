@@ -32,9 +32,16 @@ pub(crate) fn read(f: &mut Fields<'_>) -> Result<Specs, Error> {
     Ok(specs)
 }
 
+/// How many parts the path of a field may have: what is missing on the way is made.
+const MAX_PARTS: usize = 100;
+
 /// Reads one field specification.
 pub(crate) fn field(f: &mut Fields<'_>) -> Result<FieldSpec, Error> {
     let (group, version, kind) = (f.text("group")?, f.text("version")?, f.text("kind")?);
     let path = f.text("path")?;
-    Ok(FieldSpec::new(&group, &version, &kind, &path, f.flag("create")?))
+    let spec = FieldSpec::new(&group, &version, &kind, &path, f.flag("create")?);
+    if spec.path.len() > MAX_PARTS {
+        return Err(f.error("path", format!("has more than {MAX_PARTS} parts")));
+    }
+    Ok(spec)
 }

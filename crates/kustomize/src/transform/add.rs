@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use crate::error::Error;
 use crate::fields::{Fields, Site};
 use crate::kustomization::Selector;
+use crate::limits::Limits;
 use crate::load::Loader;
 use crate::resource::Resource;
 use crate::resources::Resources;
@@ -63,9 +64,8 @@ pub(super) fn apply(
         targets.to_mut().extend(read_targets(loader, site, field, &add.target_file)?);
     }
     for (i, target) in targets.iter().enumerate() {
-        let limits = (loader.limits.regex_bytes, loader.limits.depth);
-        one(target, value, limits, objects)
-            .map_err(|message| site.error(format!("{field}: targets[{i}]"), message))?;
+        one(target, value, loader, objects)
+            .map_err(|message| loader.fail(site, &format!("{field}: targets[{i}]"), message))?;
     }
     Ok(())
 }
@@ -80,19 +80,16 @@ fn read_targets(loader: &Loader<'_>, site: &Site, field: &str, path: &str) -> Re
     }
 }
 
-fn one(
-    target: &Addition,
-    value: &str,
-    limits: (usize, usize),
-    objects: &mut Resources,
-) -> Result<(), String> {
-    let (regex_bytes, depth) = limits;
+fn one(target: &Addition, value: &str, loader: &Loader<'_>, objects: &mut Resources) -> Result<(), String> {
+    let Limits { regex_bytes, depth, .. } = *loader.limits;
+    loader.budget.work(objects.len())?;
     let selected = match &target.selector {
         None => (0..objects.len()).collect(),
         Some(selector) => Matcher::new(selector, regex_bytes)?.select(objects),
     };
     let parts = path::split_at(&target.field_path, '/', depth)?;
     for at in selected {
+        loader.budget.make(value.len() + target.field_path.len())?;
         objects.change(at, |resource| {
             if target.field_path == "metadata/namespace" {
                 set_namespace(resource, value)?;

@@ -5,12 +5,29 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::budget::Size;
+use crate::error::Error;
 use crate::json;
 use crate::kustomization::SortOptions;
+use crate::limits::Limits;
 use crate::order::{FIRST, LAST};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
-use crate::value::{Map, Value};
+use crate::value::{Map, Str, Value};
+
+/// Fails if the objects together are larger than a build may get.
+pub(crate) fn check_size(limits: &Limits, objects: &Resources) -> Result<(), Error> {
+    let mut bytes = 0_usize;
+    for resource in objects.iter() {
+        let entry = |(key, value): &(Str, Value)| key.len().saturating_add(Size::of(value).bytes());
+        bytes = resource.value().iter().map(entry).fold(bytes, usize::saturating_add);
+        if bytes > limits.made_bytes {
+            let (place, what) = (resource.source.to_string(), "bytes of objects in all");
+            return Err(Error::Limit { place, what, limit: limits.made_bytes });
+        }
+    }
+    Ok(())
+}
 
 /// Adds the hash of their content to the names of generated objects.
 pub(crate) fn hashes(objects: &mut Resources) -> Result<(), String> {

@@ -1,9 +1,13 @@
 //! Names, tags and digests of images.
 
-use regex::{Regex, RegexBuilder};
+use std::cell::Cell;
+
+use regex::Regex;
 
 use crate::fieldspec::{Create, FieldSpec};
 use crate::kustomization::Image;
+use crate::load::Loader;
+use crate::pattern;
 use crate::resources::Resources;
 use crate::value::Value;
 
@@ -11,10 +15,10 @@ use crate::value::Value;
 pub(super) fn apply(
     image: &Image,
     fields: &[FieldSpec],
-    regex_bytes: usize,
+    loader: &Loader<'_>,
     objects: &mut Resources,
 ) -> Result<(), String> {
-    let rule = Rule::new(image, regex_bytes)?;
+    let rule = Rule::new(image, loader.limits.regex_bytes)?;
     for resource in objects.iter_mut() {
         let id = resource.id().clone();
         if &*id.gvk.kind == "CustomResourceDefinition" {
@@ -41,6 +45,8 @@ pub(super) fn apply(
             })
         });
         result.map_err(|message| format!("{id}: {message}"))?;
+        loader.budget.work(rule.seen.take())?;
+        loader.budget.make(rule.made.take())?;
     }
     Ok(())
 }
@@ -48,19 +54,22 @@ pub(super) fn apply(
 struct Rule<'i> {
     image: &'i Image,
     pattern: Regex,
+    /// Values that were looked at, and bytes of new images.
+    seen: Cell<usize>,
+    made: Cell<usize>,
 }
 
 impl<'i> Rule<'i> {
     fn new(image: &'i Image, regex_bytes: usize) -> Result<Self, String> {
         let pattern = format!("^{}(:[a-zA-Z0-9_.{{}}-]*)?(@sha256:[a-zA-Z0-9_.{{}}-]*)?$", image.name);
-        let pattern = RegexBuilder::new(&pattern).size_limit(regex_bytes).build();
-        let pattern = pattern
-            .map_err(|_| format!("name {:?} is no regular expression, or too large a one", image.name))?;
-        Ok(Self { image, pattern })
+        let pattern = pattern::compile(&pattern, &image.name, regex_bytes)
+            .map_err(|message| format!("name: {message}"))?;
+        Ok(Self { image, pattern, seen: Cell::new(0), made: Cell::new(0) })
     }
 
     /// Containers anywhere in an object: custom resources often hold pods.
     fn containers_below(&self, value: &mut Value) {
+        self.seen.set(self.seen.get() + 1);
         match value {
             Value::Map(map) => {
                 for (key, value) in map.values_mut() {
@@ -105,6 +114,7 @@ impl<'i> Rule<'i> {
                 out.push_str(part);
             }
         }
+        self.made.set(self.made.get() + out.len());
         *value = Value::string(out);
     }
 }

@@ -1,5 +1,6 @@
 //! JSON patches (RFC 6902), with the negative indices that kustomize's library allows.
 
+use crate::budget::{Budget, Size};
 use crate::value::{NullForm, Value};
 
 /// One operation.
@@ -7,6 +8,8 @@ use crate::value::{NullForm, Value};
 pub(super) struct Operation {
     op: Op,
     path: String,
+    /// Of the value that comes with it.
+    size: Size,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -46,38 +49,54 @@ fn one(value: &Value) -> Result<Operation, String> {
         "test" => Op::Test(value()),
         other => return Err(format!("op {other:?} is not one of add, remove, replace, move, copy, test")),
     };
-    Ok(Operation { op, path: text("path")? })
+    let size = match &op {
+        Op::Add(value) | Op::Replace(value) | Op::Test(value) => Size::of(value),
+        Op::Remove | Op::Move(_) | Op::Copy(_) => Size::default(),
+    };
+    Ok(Operation { op, path: text("path")?, size })
 }
 
 /// Applies a patch.
-pub(super) fn apply(operations: &[Operation], target: &mut Value) -> Result<(), String> {
+pub(super) fn apply(operations: &[Operation], target: &mut Value, budget: &Budget) -> Result<(), String> {
     for (i, operation) in operations.iter().enumerate() {
-        step(operation, target)
+        step(operation, target, budget)
             .map_err(|message| format!("operation {i} ({}): {message}", operation.path))?;
     }
     Ok(())
 }
 
-fn step(operation: &Operation, target: &mut Value) -> Result<(), String> {
+fn step(operation: &Operation, target: &mut Value, budget: &Budget) -> Result<(), String> {
     let path = operation.path.as_str();
+    let depth = path.bytes().filter(|byte| *byte == b'/').count();
+    // Each part of the path is looked for.
+    budget.work(1 + depth)?;
     match &operation.op {
-        Op::Add(value) => add(target, path, value.clone()),
-        Op::Remove => remove(target, path).map(drop),
+        Op::Add(value) => {
+            budget.put(operation.size, depth)?;
+            add(target, path, value.clone(), budget)
+        }
+        Op::Remove => remove(target, path, budget).map(drop),
         Op::Replace(value) => {
+            budget.put(operation.size, depth)?;
             *find(target, path)? = value.clone();
             Ok(())
         }
         Op::Move(from) => {
-            let value = remove(target, from)?;
-            add(target, path, value)
+            let value = remove(target, from, budget)?;
+            budget.put(Size::of(&value), depth)?;
+            add(target, path, value, budget)
         }
         Op::Copy(from) => {
-            let value = find(target, from)?.clone();
-            add(target, path, value)
+            let found = find(target, from)?;
+            budget.put(Size::of(found), depth)?;
+            let value = found.clone();
+            add(target, path, value, budget)
         }
         Op::Test(wanted) => {
+            let found = find(target, path);
+            budget.work(operation.size.nodes + found.as_ref().map_or(0, |found| Size::of(found).nodes))?;
             let wanted = wanted.to_json();
-            match find(target, path) {
+            match found {
                 Ok(found) if found.to_json() == wanted => Ok(()),
                 Err(_) if wanted.is_null() => Ok(()),
                 Ok(found) => Err(format!("test failed: found {}, not {wanted}", found.to_json())),
@@ -130,7 +149,12 @@ fn index(part: &str, len: usize) -> Result<usize, String> {
     if i < len { Ok(i) } else { Err(outside()) }
 }
 
-fn add(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
+/// Counts what moves when an element comes or goes.
+fn shift(len: usize, budget: &Budget) -> Result<(), String> {
+    budget.work(len / 16)
+}
+
+fn add(target: &mut Value, path: &str, value: Value, budget: &Budget) -> Result<(), String> {
     if path.is_empty() {
         *target = value;
         return Ok(());
@@ -138,12 +162,14 @@ fn add(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
     let (above, last) = parent(target, path)?;
     match above {
         Value::Map(map) => {
+            shift(map.len(), budget)?;
             map.insert(last, value);
             Ok(())
         }
         Value::List(items) => {
             // One more place than there are items; -1 is the end.
             let i = if last == "-" { items.len() } else { index(&last, items.len() + 1)? };
+            shift(items.len() - i, budget)?;
             items.insert(i, value);
             Ok(())
         }
@@ -151,12 +177,16 @@ fn add(target: &mut Value, path: &str, value: Value) -> Result<(), String> {
     }
 }
 
-fn remove(target: &mut Value, path: &str) -> Result<Value, String> {
+fn remove(target: &mut Value, path: &str, budget: &Budget) -> Result<Value, String> {
     let (above, last) = parent(target, path)?;
     match above {
-        Value::Map(map) => map.remove(&last).ok_or_else(|| format!("there is no {last:?}")),
+        Value::Map(map) => {
+            shift(map.len(), budget)?;
+            map.remove(&last).ok_or_else(|| format!("there is no {last:?}"))
+        }
         Value::List(items) => {
             let i = index(&last, items.len())?;
+            shift(items.len() - i, budget)?;
             Ok(items.remove(i))
         }
         other => Err(format!("there is no {last:?} in {}", other.type_name())),
@@ -166,11 +196,12 @@ fn remove(target: &mut Value, path: &str) -> Result<Value, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limits;
 
     fn run(target: &serde_json::Value, patch: &serde_json::Value) -> Result<serde_json::Value, String> {
         let mut value = Value::from_json(target);
         let Value::List(patch) = Value::from_json(patch) else { return Err("no list".into()) };
-        apply(&parse(&patch)?, &mut value)?;
+        apply(&parse(&patch)?, &mut value, &Budget::new(&Limits::default()))?;
         Ok(value.to_json())
     }
 

@@ -1,5 +1,6 @@
 //! Labels and annotations.
 
+use crate::budget::Budget;
 use crate::fieldspec::{Create, FieldSpec};
 use crate::kustomization::Label;
 use crate::resources::Resources;
@@ -23,7 +24,12 @@ pub(super) fn fields(label: &Label, specs: &Specs) -> Result<Vec<FieldSpec>, Str
 }
 
 /// Sets pairs in all mappings that the specifications lead to.
-pub(super) fn set(pairs: &[(Str, Str)], specs: &[FieldSpec], objects: &mut Resources) -> Result<(), String> {
+pub(super) fn set(
+    pairs: &[(Str, Str)],
+    specs: &[FieldSpec],
+    budget: &Budget,
+    objects: &mut Resources,
+) -> Result<(), String> {
     if pairs.is_empty() {
         return Ok(());
     }
@@ -39,6 +45,8 @@ pub(super) fn set(pairs: &[(Str, Str)], specs: &[FieldSpec], objects: &mut Resou
                     let Value::Map(map) = value else {
                         return Err(format!("a mapping is needed, not {}", value.type_name()));
                     };
+                    // A key that is new moves those after it.
+                    budget.work(pairs.len().saturating_mul(1 + map.len() / 16))?;
                     for (key, text) in pairs {
                         // kustomize writes new keys without quotes and then finds that they are no strings.
                         if !map.contains_key(key) && !is_text(key) {

@@ -43,7 +43,9 @@ pub(crate) fn run(
     for (field, step) in steps(site, kustomization, specs)? {
         step.run(loader, site, &field, objects)?;
         if let Some(origin) = origin {
-            note_transformed(&origin.of_builtin(&site.file, step.kind(&field)), objects);
+            let note = origin.of_builtin(&site.file, step.kind(&field));
+            let made = loader.budget.make(note_transformed(&note, objects));
+            made.map_err(|message| loader.fail(site, &field, message))?;
         }
     }
     Ok(())

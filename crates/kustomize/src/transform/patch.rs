@@ -1,14 +1,14 @@
 //! Patches of a kustomization: which kind they are, which objects they are for, and applying them.
 
+use crate::budget::{Budget, Size};
 use crate::error::Error;
 use crate::fields::Site;
 use crate::kustomization::Patch;
-use crate::limits::Limits;
 use crate::load::{Loader, yaml_error};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
 use crate::value::{Map, Str, Value};
-use crate::yaml::{Dialect, Document, ReadError, read_documents};
+use crate::yaml::{Dialect, Document, ReadError};
 
 use super::json6902::{self, Operation};
 use super::merge;
@@ -25,7 +25,7 @@ pub(super) fn strategic_merge_files(
     for (i, entry) in entries.iter().enumerate() {
         let field = format!("{field}[{i}]");
         let inline = if entry.contains('\n') || entry.contains(": ") {
-            read_documents(entry.as_bytes(), Dialect::Patch, loader.limits).ok()
+            loader.parse(entry.as_bytes(), Dialect::Patch).ok()
         } else {
             None
         };
@@ -46,7 +46,7 @@ pub(super) fn strategic_merge_files(
             let mut patch = patch.clone();
             patch.edit(settle_texts);
             by_id(loader, &patch, Allow::default(), objects)
-                .map_err(|message| site.error(&field, message))?;
+                .map_err(|message| loader.fail(site, &field, message))?;
         }
     }
     Ok(())
@@ -69,7 +69,7 @@ pub(super) fn apply(
     json_only: bool,
     objects: &mut Resources,
 ) -> Result<(), Error> {
-    let error = |message: String| site.error(field, message);
+    let error = |message: String| loader.fail(site, field, message);
     if json_only && patch.target.as_ref().is_none_or(|target| target.name.is_empty()) {
         return Err(error("target.name is missing".into()));
     }
@@ -91,7 +91,7 @@ pub(super) fn apply(
             error(if name.is_empty() { message } else { format!("{name}:{line}: {message}") })
         })?;
         let matcher = matcher.ok_or_else(|| error("a JSON 6902 patch needs a target".into()))?;
-        return json_patch(&operations, &matcher, !json_only, objects).map_err(error);
+        return json_patch(&operations, &matcher, !json_only, &loader.budget, objects).map_err(error);
     }
     let name = if name.is_empty() { format!("{field} in {}", site.dir.display()) } else { name };
     let allow = Allow { name: patch.allow_name_change, kind: patch.allow_kind_change };
@@ -103,6 +103,7 @@ pub(super) fn apply(
     let [patch] = patches.as_slice() else {
         return Err(error("one strategic merge patch is needed where there is a target, not several".into()));
     };
+    loader.budget.work(matcher.cost(objects)).map_err(error)?;
     for at in matcher.select(objects) {
         // The patch takes the group and version of its target.
         let mut patch = patch.value().clone();
@@ -126,12 +127,12 @@ fn read(
         (None, None) => Err(site.error(field, "path or patch is missing")),
         (Some(path), None) => {
             let file = loader.file(site, &format!("{field}.path"), path)?;
-            let documents = patch_documents(&loader.read(&file)?, loader.limits);
+            let documents = patch_documents(&loader.read(&file)?, loader);
             let documents = documents.map_err(|error| yaml_error(file.as_str(), error))?;
             Ok((documents, file.to_string()))
         }
         (None, Some(text)) => {
-            let documents = patch_documents(text.as_bytes(), loader.limits);
+            let documents = patch_documents(text.as_bytes(), loader);
             let place = format!("{field}.patch in {:?}", site.dir.display());
             documents.map(|documents| (documents, String::new())).map_err(|error| yaml_error(&place, error))
         }
@@ -139,16 +140,14 @@ fn read(
 }
 
 /// A strategic merge patch is read as an object, and a JSON patch as a kustomization.
-fn patch_documents(bytes: &[u8], limits: &Limits) -> Result<Vec<Document>, ReadError> {
+fn patch_documents(bytes: &[u8], loader: &Loader<'_>) -> Result<Vec<Document>, ReadError> {
     // What starts as a JSON list must be JSON.
     if bytes.starts_with(b"[") {
-        let json = serde_json::from_slice(bytes);
-        let json = json.map_err(|e| ReadError { line: e.line(), message: format!("no JSON: {e}") })?;
-        return Ok(vec![Document { value: Value::from_json(&json), line: 1 }]);
+        return Ok(vec![Document { value: loader.json(bytes)?, line: 1 }]);
     }
-    let documents = read_documents(bytes, Dialect::Patch, limits)?;
+    let documents = loader.parse(bytes, Dialect::Patch)?;
     if matches!(documents.as_slice(), [Document { value: Value::List(_), .. }, ..]) {
-        return read_documents(bytes, Dialect::Kustomization, limits);
+        return loader.parse(bytes, Dialect::Kustomization);
     }
     Ok(documents)
 }
@@ -157,16 +156,19 @@ fn json_patch(
     operations: &[Operation],
     matcher: &Matcher,
     keep_id: bool,
+    budget: &Budget,
     objects: &mut Resources,
 ) -> Result<(), String> {
+    budget.work(matcher.cost(objects))?;
     for at in matcher.select(objects) {
         objects.change(at, |resource| {
             let id = resource.id().clone();
+            budget.work(1 + resource.previous_ids().len())?;
             if keep_id {
                 resource.store_id();
             }
             let mut value = Value::Map(resource.edit(std::mem::take));
-            json6902::apply(operations, &mut value).map_err(|message| format!("{id}: {message}"))?;
+            json6902::apply(operations, &mut value, budget).map_err(|message| format!("{id}: {message}"))?;
             let Value::Map(map) = value else {
                 return Err(format!("{id}: the patch makes it {}", value.type_name()));
             };
@@ -220,9 +222,11 @@ fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: A
     if allow.name || allow.kind {
         resource.store_id();
     }
-    let value = resource.edit(std::mem::take);
-    let merged = merge::merge(Value::Map(value), Value::Map(patch), of)
-        .map_err(|message| format!("{id}: {message}"))?;
+    let (value, patch) = (Value::Map(resource.edit(std::mem::take)), Value::Map(patch));
+    let budget = &loader.budget;
+    budget.work(Size::of(&value).nodes + resource.previous_ids().len())?;
+    budget.put(Size::of(&patch), 0)?;
+    let merged = merge::merge(value, patch, of).map_err(|message| format!("{id}: {message}"))?;
     match merged {
         Some(Value::Map(mut map)) if !map.is_empty() => {
             restore(&mut map, (!allow.name).then_some(&name), (!allow.kind).then_some(&kind), &namespace);

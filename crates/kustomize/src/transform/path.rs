@@ -3,8 +3,9 @@
 //! A part is a key, an index, `*` for all elements of a list, or `[key=value]` for some of them. A dot in a key is written
 //! `\.`, or the key stands in brackets.
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
+use crate::pattern;
 use crate::value::{Map, Str, Value};
 use crate::yaml;
 
@@ -89,6 +90,18 @@ pub(super) fn lookup<'v>(value: &'v Value, parts: &[String]) -> Result<Option<&'
         at = next;
     }
     Ok(Some(at))
+}
+
+/// The same in an object.
+pub(super) fn lookup_in<'v>(object: &'v Map, parts: &[String]) -> Result<Option<&'v Value>, String> {
+    let Some(at) = parts.iter().position(|part| !part.trim().is_empty()) else {
+        return Err("the path is empty; name a field".into());
+    };
+    let part = parts[at].trim();
+    if number(part).is_some() || matches!(part, "-" | "*") || element(part).is_some() {
+        return Err(format!("{part}: a list is needed, not a mapping"));
+    }
+    object.get(part).map_or(Ok(None), |value| lookup(value, &parts[at + 1..]))
 }
 
 /// The same for a change, along parts that [`lookup`] went.
@@ -188,9 +201,7 @@ pub(super) fn parse(parts: &[String], regex_bytes: usize) -> Result<Vec<Part>, S
         }
         let Some(pair) = element(part) else { return Ok(Part::Key(part.as_str().into())) };
         let (key, text) = pair?;
-        let pattern = RegexBuilder::new(text).size_limit(regex_bytes).build();
-        let pattern = pattern
-            .map_err(|_| format!("{text:?} in {part} is no regular expression, or too large a one"))?;
+        let pattern = pattern::compile(text, text, regex_bytes)?;
         Ok(Part::Element { key: key.to_owned(), text: text.to_owned(), pattern })
     };
     parts.iter().map(one).collect()
@@ -232,16 +243,24 @@ pub(super) struct Field<'v> {
     pub(super) made: bool,
 }
 
-type Set<'s> = &'s mut dyn FnMut(Field<'_>) -> Result<(), String>;
+/// What is done on the way.
+pub(super) trait Visitor {
+    /// Sets a field that the path leads to.
+    fn set(&mut self, field: Field<'_>) -> Result<(), String>;
+    /// Counts elements of a list that are looked at.
+    fn count(&mut self, elements: usize) -> Result<(), String>;
+}
 
-/// Calls `set` on every field that a path leads to; gives back their number.
+type Set<'s> = &'s mut dyn Visitor;
+
+/// Sets every field that a path leads to; gives back their number.
 pub(super) fn visit(value: &mut Value, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
     step(Field { value, made: false }, parts, make, set)
 }
 
 fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
     let Some((part, rest)) = parts.split_first() else {
-        set(field)?;
+        set.set(field)?;
         return Ok(1);
     };
     let wrong = |wanted: &str, found: &Value| format!("{wanted} is needed, not {}", found.type_name());
@@ -272,6 +291,7 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
             step(found(item, made), rest, make, set)
         }
         (Part::Every, Value::List(items)) => {
+            set.count(items.len())?;
             items.iter_mut().try_fold(0, |count, item| Ok(count + step(found(item, false), rest, make, set)?))
         }
         (Part::Element { .. }, Value::List(items)) => elements(items, part, rest, make, set),
@@ -288,6 +308,7 @@ fn elements(
     set: Set<'_>,
 ) -> Result<usize, String> {
     let Part::Element { key, text, pattern } = part else { return Ok(0) };
+    set.count(items.len())?;
     let mut one = |item: &mut Value| {
         // An element that is compared itself is what is meant, whatever the path says after it.
         if key.is_empty() {
@@ -328,6 +349,7 @@ fn written(value: &Value) -> Str {
 /// there is lost: kustomize works on a copy.
 fn inside_of_text(value: &Value, rest: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
     let text = value.scalar_text().unwrap_or_else(|| "".into());
+    set.count(text.len())?;
     let mut value = super::structured::parse(&text)?;
     step(Field { value: &mut value, made: false }, rest, make, set)
 }
@@ -351,13 +373,23 @@ mod tests {
         assert!(split("a.b.c", 2).is_err());
     }
 
+    struct SetX;
+
+    impl Visitor for SetX {
+        fn set(&mut self, field: Field<'_>) -> Result<(), String> {
+            *field.value = Value::string("x");
+            Ok(())
+        }
+
+        fn count(&mut self, _: usize) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
     fn run(value: &serde_json::Value, path: &str, make: Make) -> Result<(usize, serde_json::Value), String> {
         let mut value = Value::from_json(value);
         let parts = parse(&split(path, 10)?, 1 << 20)?;
-        let count = visit(&mut value, &parts, make, &mut |field| {
-            *field.value = Value::string("x");
-            Ok(())
-        })?;
+        let count = visit(&mut value, &parts, make, &mut SetX)?;
         Ok((count, value.to_json()))
     }
 

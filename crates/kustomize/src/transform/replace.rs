@@ -1,17 +1,16 @@
 //! Replacements: a value from one field to others.
 
+use crate::budget::{Budget, Size};
 use crate::error::Error;
 use crate::fields::Site;
-use crate::limits::Limits;
 use crate::load::Loader;
 use crate::replacement::{Entry, FieldOptions, Replacement, Source, Target};
 use crate::resource::{Gvk, Resource};
 use crate::resources::Resources;
-use crate::schema::Schema;
 use crate::value::{Num, Str, Value};
 use crate::yaml;
 
-use super::path::{self, Field, Make, Part};
+use super::path::{self, Field, Make, Part, Visitor};
 use super::select::Matcher;
 use super::structured;
 
@@ -26,7 +25,7 @@ pub(super) fn apply(
     for (i, entry) in entries.iter().enumerate() {
         let field = format!("{field}[{i}]");
         for replacement in entry.clone().load(loader, site, &field)? {
-            one(&replacement, loader, objects).map_err(|message| site.error(&field, message))?;
+            one(&replacement, loader, objects).map_err(|message| loader.fail(site, &field, message))?;
         }
     }
     Ok(())
@@ -36,28 +35,28 @@ pub(super) fn apply(
 struct Copied {
     value: Value,
     text: Str,
+    size: Size,
 }
 
 impl Copied {
     fn new(value: Value) -> Self {
         let text = value.scalar_text().unwrap_or_else(|| "".into());
-        Self { value, text }
+        Self { size: Size::of(&value), value, text }
     }
 }
 
 fn one(replacement: &Replacement, loader: &Loader<'_>, objects: &mut Resources) -> Result<(), String> {
-    let limits = loader.limits;
     let copied = match (&replacement.source, &replacement.value) {
         (Some(_), Some(_)) => return Err("source and sourceValue cannot both be there".into()),
         (None, None) => return Err("source is missing".into()),
-        (None, Some(text)) => Copied { value: yaml::plain_value(text), text: text.as_str().into() },
+        (None, Some(text)) => Copied { text: text.as_str().into(), ..Copied::new(yaml::plain_value(text)) },
         (Some(source), None) => copy(source, loader, objects)?,
     };
     if replacement.targets.is_empty() {
         return Err("targets is missing: a replacement needs at least one".into());
     }
     for (i, target) in replacement.targets.iter().enumerate() {
-        replace(target, &copied, limits, objects).map_err(|message| format!("targets[{i}]: {message}"))?;
+        replace(target, &copied, loader, objects).map_err(|message| format!("targets[{i}]: {message}"))?;
     }
     Ok(())
 }
@@ -65,17 +64,20 @@ fn one(replacement: &Replacement, loader: &Loader<'_>, objects: &mut Resources) 
 /// Reads the value of a source.
 fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result<Copied, String> {
     let limits = loader.limits;
-    let resource = find(source, &loader.schemas.current(), objects)?;
+    let resource = find(source, loader, objects)?;
     let parts = path::split(&source.field_path, limits.depth)?;
-    let object = Value::Map(resource.value().clone());
+    let object = resource.value();
     let missing = || format!("source {}: there is nothing at {:?}", resource.id(), source.field_path);
-    let value = path::lookup(&object, &parts)
+    let value = path::lookup_in(object, &parts)
         .map_err(|message| format!("source {}: {}: {message}", resource.id(), source.field_path))?;
     let value = match value {
         None | Some(Value::Null(_)) => return Err(missing()),
         Some(Value::Map(map)) if map.is_empty() => return Err(missing()),
         Some(Value::List(items)) if items.is_empty() => return Err(missing()),
-        Some(value) => value.clone(),
+        Some(value) => {
+            loader.budget.work(Size::of(value).nodes)?;
+            value.clone()
+        }
     };
     let FieldOptions { delimiter, index, .. } = &source.options;
     if delimiter.is_empty() {
@@ -87,7 +89,7 @@ fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result
     let part = usize::try_from(*index).ok().and_then(|index| text.split(delimiter.as_str()).nth(index));
     let part = part.ok_or_else(|| format!("source: options.index {index} is out of bounds for {text:?}"))?;
     let value = retype(&value, part).unwrap_or_else(|_| Value::string(part));
-    Ok(Copied { value, text: part.into() })
+    Ok(Copied { text: part.into(), ..Copied::new(value) })
 }
 
 fn only_scalars(value: &Value) -> String {
@@ -95,7 +97,12 @@ fn only_scalars(value: &Value) -> String {
 }
 
 /// The one object that a source means, by any of its ids.
-fn find<'o>(source: &Source, schema: &Schema, objects: &'o mut Resources) -> Result<&'o Resource, String> {
+fn find<'o>(
+    source: &Source,
+    loader: &Loader<'_>,
+    objects: &'o mut Resources,
+) -> Result<&'o Resource, String> {
+    let schema = &loader.schemas.current();
     let wanted = &source.object;
     let api_version = if wanted.group.is_empty() {
         wanted.version.clone()
@@ -104,11 +111,12 @@ fn find<'o>(source: &Source, schema: &Schema, objects: &'o mut Resources) -> Res
     };
     let gvk = Gvk::new(&api_version, &wanted.kind.as_str().into(), schema);
     let namespace = gvk.effective_namespace(&wanted.namespace);
-    let candidates = if wanted.name.is_empty() {
+    let candidates: Vec<usize> = if wanted.name.is_empty() {
         (0..objects.len()).collect()
     } else {
         objects.by_name(&wanted.name).to_vec()
     };
+    loader.budget.work(1 + candidates.len())?;
     let selected = |at: &usize| {
         objects.get(*at).all_ids().any(|id| {
             (wanted.name.is_empty() || *id.name == *wanted.name)
@@ -136,7 +144,13 @@ fn find<'o>(source: &Source, schema: &Schema, objects: &'o mut Resources) -> Res
 }
 
 /// Copies a value into the fields of a target.
-fn replace(target: &Target, copied: &Copied, limits: &Limits, objects: &mut Resources) -> Result<(), String> {
+fn replace(
+    target: &Target,
+    copied: &Copied,
+    loader: &Loader<'_>,
+    objects: &mut Resources,
+) -> Result<(), String> {
+    let (limits, budget) = (loader.limits, &loader.budget);
     let select = target.select.as_ref().ok_or("select is missing")?;
     let select = Matcher::new(select, limits.regex_bytes)?;
     let mut reject = Vec::with_capacity(target.reject.len());
@@ -159,6 +173,7 @@ fn replace(target: &Target, copied: &Copied, limits: &Limits, objects: &mut Reso
             path::parse(&words, limits.regex_bytes).map_err(|message| format!("{path}: {message}"))?;
         paths.push(FieldPath { text: path, words, parts });
     }
+    budget.work(select.cost(objects))?;
     for at in select.select_ids(objects) {
         if !select.matches_texts(objects.get(at)) || rejected(objects.get(at)) {
             continue;
@@ -167,7 +182,7 @@ fn replace(target: &Target, copied: &Copied, limits: &Limits, objects: &mut Reso
             let id = resource.id().clone();
             let mut object = Value::Map(resource.edit(std::mem::take));
             for path in &paths {
-                set_path(&mut object, path, &target.options, copied)
+                set_path(&mut object, path, &target.options, copied, budget)
                     .map_err(|message| format!("{id}: {}: {message}", path.text))?;
             }
             let Value::Map(map) = object else { return Err(format!("{id}: no mapping is left of it")) };
@@ -189,12 +204,19 @@ fn set_path(
     path: &FieldPath<'_>,
     options: &FieldOptions,
     copied: &Copied,
+    budget: &Budget,
 ) -> Result<(), String> {
     let make = if options.create { Make::of(&copied.value) } else { Make::Nothing };
-    if set_inside_of_text(object, path, make, copied)? {
+    if set_inside_of_text(object, path, make, copied, budget)? {
         return Ok(());
     }
-    match path::visit(object, &path.parts, make, &mut |field| set(field, options, copied))? {
+    let depth = path.parts.len();
+    match path::visit(
+        object,
+        &path.parts,
+        make,
+        &mut Setter { options, copied, budget, depth, misfit: None },
+    )? {
         0 if options.create => Err("the field is not there, and cannot be made".into()),
         0 => Err("the field is not there (options.create makes it)".into()),
         _ => Ok(()),
@@ -207,29 +229,30 @@ fn set_inside_of_text(
     path: &FieldPath<'_>,
     make: Make,
     copied: &Copied,
+    budget: &Budget,
 ) -> Result<bool, String> {
     for cut in 1..path.words.len() {
         let Ok(found) = path::lookup(object, &path.words[..cut]) else { continue };
         let Some(text) = found.filter(|value| value.as_str().is_some()) else { continue };
         let text = text.as_str().unwrap_or_default();
-        let mut misfit = None;
+        budget.work(text.len())?;
+        let (options, depth) = (&FieldOptions::default(), path.parts.len());
+        let mut setter = Setter { options, copied, budget, depth, misfit: None };
         let edited = structured::edit(text, |value| {
-            let options = FieldOptions::default();
-            let set = &mut |field: Field<'_>| {
-                set(field, &options, copied).inspect_err(|message| misfit = Some(message.clone()))
-            };
-            match path::visit(value, &path.parts[cut..], make, set)? {
+            match path::visit(value, &path.parts[cut..], make, &mut setter)? {
                 0 => Err("nothing is there".to_owned()),
                 _ => Ok(()),
             }
         });
-        return match (edited, misfit) {
+        return match (edited, setter.misfit) {
             (Ok(edited), _) => {
+                budget.make(edited.len())?;
                 let slot = path::lookup_mut(object, &path.words[..cut]);
                 let found = slot.is_some();
                 slot.into_iter().for_each(|slot| *slot = Value::string(edited.as_str()));
                 Ok(found)
             }
+            (Err(message), _) if budget.met().is_some() => Err(message),
             // JSON that the new value does not fit in stays as it is: kustomize finds out too late to say so.
             (Err(_), Some(_)) if structured::is_json(text) => Ok(true),
             (Err(_), Some(message)) => Err(message),
@@ -237,6 +260,32 @@ fn set_inside_of_text(
         };
     }
     Ok(false)
+}
+
+/// Sets the fields that a path leads to.
+struct Setter<'s> {
+    options: &'s FieldOptions,
+    copied: &'s Copied,
+    budget: &'s Budget,
+    /// How deep the path leads.
+    depth: usize,
+    /// Why a value did not fit.
+    misfit: Option<String>,
+}
+
+impl Visitor for Setter<'_> {
+    fn set(&mut self, field: Field<'_>) -> Result<(), String> {
+        self.budget.put(self.copied.size, self.depth)?;
+        if !self.options.delimiter.is_empty() {
+            // The text that is there is taken apart and put together again.
+            self.budget.make(field.value.as_str().map_or(0, str::len))?;
+        }
+        set(field, self.options, self.copied).inspect_err(|message| self.misfit = Some(message.clone()))
+    }
+
+    fn count(&mut self, elements: usize) -> Result<(), String> {
+        self.budget.work(elements)
+    }
 }
 
 /// Sets one field.

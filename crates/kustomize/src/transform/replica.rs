@@ -19,7 +19,8 @@ pub(super) fn apply(replica: &Replica, fields: &[FieldSpec], objects: &mut Resou
             if !spec.matches(&resource.id().gvk) {
                 continue;
             }
-            resource.edit(|object| {
+            let id = resource.id().clone();
+            let result = resource.edit(|object| {
                 spec.apply(object, Create::Scalar, &mut |value| match value {
                     Value::Map(_) | Value::List(_) => {
                         Err(format!("a number is needed, not {}", value.type_name()))
@@ -29,7 +30,8 @@ pub(super) fn apply(replica: &Replica, fields: &[FieldSpec], objects: &mut Resou
                         Ok(())
                     }
                 })
-            })?;
+            });
+            result.map_err(|message| format!("{id}: {message}"))?;
         }
     }
     if found {

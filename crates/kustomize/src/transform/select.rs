@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use crate::kustomization::Selector;
+use crate::pattern;
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
 use crate::value::{Map, Value};
@@ -35,11 +36,9 @@ impl Pattern {
         if text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'/')) {
             return Ok(Self::Text(text.to_owned()));
         }
-        RegexBuilder::new(&format!("^(?:{text})$"))
-            .size_limit(regex_bytes)
-            .build()
+        pattern::compile(&format!("^(?:{text})$"), text, regex_bytes)
             .map(Self::Regex)
-            .map_err(|_| format!("target.{field} {text:?} is no regular expression, or too large a one"))
+            .map_err(|message| format!("target.{field}: {message}"))
     }
 
     fn matches(&self, text: &str) -> bool {
@@ -76,6 +75,14 @@ impl Matcher {
             Pattern::Any | Pattern::Regex(_) => {
                 (0..objects.len()).filter(|at| !objects.get(*at).value().is_empty()).collect()
             }
+        }
+    }
+
+    /// How many objects are looked at.
+    pub(super) fn cost(&self, objects: &mut Resources) -> usize {
+        match &self.name {
+            Pattern::Text(name) => 1 + objects.by_name(name).len(),
+            Pattern::Any | Pattern::Regex(_) => 1 + objects.len(),
         }
     }
 

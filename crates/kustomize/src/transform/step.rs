@@ -104,6 +104,16 @@ impl Step<'_> {
         if !matches!(self, Self::StrategicMerge(_) | Self::Patch(_) | Self::JsonPatch(_)) {
             objects.sweep();
         }
+        let counted = match self {
+            Self::StrategicMerge(_) | Self::Patch(_) | Self::JsonPatch(_) | Self::Replacements(_) => Ok(()),
+            Self::Prefix(affix) | Self::Suffix(affix) => each(loader, objects, affix.text.len()),
+            Self::Namespace(namespace) => each(loader, objects, namespace.namespace.len()),
+            Self::Pairs(pairs, _) => {
+                each(loader, objects, pairs.iter().map(|(key, value)| key.len() + value.len()).sum())
+            }
+            Self::Replicas(..) | Self::Image(..) | Self::ValueAdd(_) | Self::Hash => each(loader, objects, 0),
+        };
+        counted.map_err(|message| loader.fail(site, field, message))?;
         let done = match self {
             Self::StrategicMerge(entries) => {
                 return patch::strategic_merge_files(loader, site, field, entries, objects);
@@ -113,13 +123,19 @@ impl Step<'_> {
             Self::Namespace(namespace) => name::namespace(namespace, objects),
             Self::Prefix(prefix) => name::prefix(prefix, objects),
             Self::Suffix(suffix) => name::suffix(suffix, objects),
-            Self::Pairs(pairs, fields) => label::set(pairs, fields, objects),
+            Self::Pairs(pairs, fields) => label::set(pairs, fields, &loader.budget, objects),
             Self::Replicas(replica, fields) => replica::apply(replica, fields, objects),
-            Self::Image(image, fields) => image::apply(image, fields, loader.limits.regex_bytes, objects),
+            Self::Image(image, fields) => image::apply(image, fields, loader, objects),
             Self::Replacements(entries) => return replace::apply(loader, site, field, entries, objects),
             Self::ValueAdd(add) => return add::apply(loader, site, field, add, objects),
             Self::Hash => finish::hashes(objects),
         };
-        done.map_err(|message| site.error(field, message))
+        done.map_err(|message| loader.fail(site, field, message))
     }
+}
+
+/// Counts a look at each object, and this many bytes that each takes.
+fn each(loader: &Loader<'_>, objects: &Resources, bytes: usize) -> Result<(), String> {
+    loader.budget.work(objects.len())?;
+    loader.budget.make(objects.len().saturating_mul(bytes))
 }

@@ -10,7 +10,7 @@ mod resolve;
 mod restyle;
 mod write;
 
-pub(crate) use read::read_strict;
+pub(crate) use read::{read_counted, read_strict};
 pub(crate) use resolve::is_text;
 
 pub use read::{Dialect, Document, ReadError, read_documents};

@@ -42,15 +42,29 @@ pub struct ReadError {
 
 /// Reads all documents of a text; empty ones are left out.
 pub fn read_documents(bytes: &[u8], dialect: Dialect, limits: &Limits) -> Result<Vec<Document>, ReadError> {
+    read_counted(bytes, dialect, limits).map(|(documents, _)| documents)
+}
+
+/// The same, with the number of values read.
+pub(crate) fn read_counted(
+    bytes: &[u8],
+    dialect: Dialect,
+    limits: &Limits,
+) -> Result<(Vec<Document>, usize), ReadError> {
     read(bytes, dialect, dialect == Dialect::Object, limits)
 }
 
 /// Reads all documents as a kustomization, and refuses keys that stand twice.
-pub(crate) fn read_strict(bytes: &[u8], limits: &Limits) -> Result<Vec<Document>, ReadError> {
+pub(crate) fn read_strict(bytes: &[u8], limits: &Limits) -> Result<(Vec<Document>, usize), ReadError> {
     read(bytes, Dialect::Kustomization, true, limits)
 }
 
-fn read(bytes: &[u8], dialect: Dialect, unique: bool, limits: &Limits) -> Result<Vec<Document>, ReadError> {
+fn read(
+    bytes: &[u8],
+    dialect: Dialect,
+    unique: bool,
+    limits: &Limits,
+) -> Result<(Vec<Document>, usize), ReadError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
         ReadError { line, message: "not valid UTF-8".into() }
@@ -65,16 +79,18 @@ fn read(bytes: &[u8], dialect: Dialect, unique: bool, limits: &Limits) -> Result
         anchors: HashMap::new(),
         keys: HashSet::new(),
         nodes: 0,
+        text: 0,
         starts_flow: false,
         flow: Vec::new(),
         line: 1,
         document_line: 1,
     };
     let (mut chars, mut at) = (text.chars(), 0);
+    let last_line = text.rsplit('\n').next().unwrap_or(text).trim_start();
     for event in Parser::new_from_str(text) {
         let (mut event, span) = event.map_err(|error| ReadError {
             line: error.marker().line().max(1),
-            message: error.info().to_owned(),
+            message: explain(error.info(), limits),
         })?;
         reader.line = span.start.line().max(1);
         if matches!(event, Event::SequenceStart(..) | Event::MappingStart(..)) {
@@ -89,27 +105,41 @@ fn read(bytes: &[u8], dialect: Dialect, unique: bool, limits: &Limits) -> Result
         if let Event::Scalar(block, ScalarStyle::Literal | ScalarStyle::Folded, ..) = &mut event
             && !text.ends_with('\n')
             && block.ends_with('\n')
-            && ends_with_text(text, block)
+            && ends_with_text(last_line, block)
         {
             block.to_mut().pop();
         }
         reader.event(event)?;
     }
-    Ok(reader.documents)
+    Ok((reader.documents, reader.nodes))
+}
+
+/// The parser's message; of its own bound on nesting, which a text meets that nests deeper than ours, in our words.
+fn explain(message: &str, limits: &Limits) -> String {
+    match message {
+        "recursion limit exceeded" => format!("nested deeper than {}", limits.depth),
+        other => other.to_owned(),
+    }
 }
 
 /// Is the last line of a block the last line of the text?
-fn ends_with_text(text: &str, block: &str) -> bool {
+fn ends_with_text(line: &str, block: &str) -> bool {
     let block = block.trim_end_matches('\n');
     let last = block.rsplit('\n').next().unwrap_or(block);
-    let line = text.rsplit('\n').next().unwrap_or(text);
-    line.trim_start() == last.trim_start() && !line.trim_start().is_empty()
+    line == last.trim_start() && !line.is_empty()
 }
 
 /// A list or mapping that is still open.
 enum Frame {
-    List { items: Vec<Value>, anchor: usize, from: usize },
-    Map { entries: Vec<(Str, Value)>, merges: Vec<Value>, key: Option<Key>, anchor: usize, from: usize },
+    List { items: Vec<Value>, anchor: usize, from: Count },
+    Map { entries: Vec<(Str, Value)>, merges: Vec<Value>, key: Option<Key>, anchor: usize, from: Count },
+}
+
+/// Values and bytes of text, with aliases expanded.
+#[derive(Clone, Copy)]
+struct Count {
+    nodes: usize,
+    text: usize,
 }
 
 enum Key {
@@ -124,11 +154,12 @@ struct Reader<'l> {
     limits: &'l Limits,
     documents: Vec<Document>,
     stack: Vec<Frame>,
-    /// Values by anchor, with the number of nodes in each.
-    anchors: HashMap<usize, (Value, usize)>,
+    /// Values by anchor, with what they count.
+    anchors: HashMap<usize, (Value, Count)>,
     /// Keys come again and again: one allocation for each.
     keys: HashSet<Str>,
     nodes: usize,
+    text: usize,
     /// Does a list or mapping in brackets start, and is each open one in brackets?
     starts_flow: bool,
     flow: Vec<bool>,
@@ -141,8 +172,12 @@ impl Reader<'_> {
         Err(ReadError { line: self.line, message: message.into() })
     }
 
-    fn count(&mut self, nodes: usize) -> Result<(), ReadError> {
+    fn count(&mut self, nodes: usize, text: usize) -> Result<(), ReadError> {
         self.nodes = self.nodes.saturating_add(nodes);
+        self.text = self.text.saturating_add(text);
+        if self.text > self.limits.total_bytes {
+            return self.error(format!("more than {} bytes, with aliases expanded", self.limits.total_bytes));
+        }
         if self.nodes > self.limits.nodes {
             return self.error(format!("more than {} values, with aliases expanded", self.limits.nodes));
         }
@@ -150,7 +185,7 @@ impl Reader<'_> {
     }
 
     fn open(&mut self, frame: Frame) -> Result<(), ReadError> {
-        self.count(1)?;
+        self.count(1, 0)?;
         if let Some(Frame::Map { key: None, .. }) = self.stack.last() {
             return self.error("a mapping key must be a string");
         }
@@ -173,22 +208,23 @@ impl Reader<'_> {
                 Ok(())
             }
             Event::SequenceStart(anchor, _) => {
-                let from = self.nodes;
+                let from = self.counted();
                 self.open(Frame::List { items: Vec::new(), anchor, from })
             }
             Event::MappingStart(anchor, _) => {
-                let from = self.nodes;
+                let from = self.counted();
                 self.open(Frame::Map { entries: Vec::new(), merges: Vec::new(), key: None, anchor, from })
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Scalar(text, style, anchor, tag) => {
-                self.count(1)?;
+                self.count(1, text.len())?;
                 if self.wants_key() {
                     let key = self.key(&text, style, tag.as_deref())?;
                     if anchor != 0
                         && let Key::Name(name) = &key
                     {
-                        self.anchors.insert(anchor, (Value::String(name.clone()), 1));
+                        let count = Count { nodes: 1, text: name.len() };
+                        self.anchors.insert(anchor, (Value::String(name.clone()), count));
                     }
                     if let Some(Frame::Map { key: slot, .. }) = self.stack.last_mut() {
                         *slot = Some(key);
@@ -197,15 +233,15 @@ impl Reader<'_> {
                 }
                 let value = self.scalar(&text, style, tag.as_deref())?;
                 if anchor != 0 {
-                    self.anchors.insert(anchor, (value.clone(), 1));
+                    self.anchors.insert(anchor, (value.clone(), Count { nodes: 1, text: text.len() }));
                 }
                 self.put(value)
             }
             Event::Alias(anchor) => {
-                let Some((value, nodes)) = self.anchors.get(&anchor).cloned() else {
+                let Some((value, Count { nodes, text })) = self.anchors.get(&anchor).cloned() else {
                     return self.error("an alias inside of its own anchor");
                 };
-                self.count(nodes)?;
+                self.count(nodes, text)?;
                 if self.wants_key() {
                     let Value::String(name) = value else {
                         return self.error("a mapping key must be a string");
@@ -219,6 +255,10 @@ impl Reader<'_> {
             }
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
         }
+    }
+
+    fn counted(&self) -> Count {
+        Count { nodes: self.nodes, text: self.text }
     }
 
     fn wants_key(&self) -> bool {
@@ -350,35 +390,38 @@ impl Reader<'_> {
                     Dialect::Kustomization | Dialect::Object => entries.into_iter().collect(),
                     Dialect::Patch => entries.into_iter().rev().collect(),
                 };
-                for merge in merges {
-                    self.merge(&mut map, merge)?;
+                if !merges.is_empty() {
+                    map = self.merge(map, merges)?;
                 }
                 (Value::Map(map), anchor, from)
             }
             None => return self.error("unbalanced end of a list or mapping"),
         };
         if anchor != 0 {
-            let nodes = self.nodes - from;
-            self.anchors.insert(anchor, (value.clone(), nodes));
+            let count = Count { nodes: self.nodes - from.nodes, text: self.text - from.text };
+            self.anchors.insert(anchor, (value.clone(), count));
         }
         self.put(value)
     }
 
     /// `<<`: what stands in the mapping itself wins, then the earlier of several merged mappings.
-    fn merge(&self, map: &mut Map, merged: Value) -> Result<(), ReadError> {
-        let sources = match merged {
-            Value::List(items) => items,
-            single => vec![single],
-        };
-        for source in sources {
+    fn merge(&self, map: Map, merges: Vec<Value>) -> Result<Map, ReadError> {
+        let mut sources = Vec::new();
+        for merged in merges {
+            match merged {
+                Value::List(items) => sources.extend(items),
+                single => sources.push(single),
+            }
+        }
+        let mut entries = Vec::new();
+        for source in sources.into_iter().rev() {
             let Value::Map(source) = source else {
                 return self.error("map merge requires a mapping, or a list of mappings, as its value");
             };
-            for (key, value) in source.into_entries() {
-                map.get_or_insert_with(&key, || value);
-            }
+            entries.extend(source.into_entries());
         }
-        Ok(())
+        entries.extend(map.into_entries());
+        Ok(entries.into_iter().collect())
     }
 }
 
