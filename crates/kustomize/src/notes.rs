@@ -1,6 +1,8 @@
 //! Annotations in which kustomize keeps notes during a build. An object may come with some, from a tool that was stopped
 //! half-way or from an input made for one; they count as if the build had taken them, and are not printed.
 
+use std::rc::Rc;
+
 use crate::resource::{Id, metadata};
 use crate::schema::Schema;
 use crate::value::{Map, Str, Value};
@@ -55,7 +57,9 @@ pub(crate) fn take(object: &mut Map, id: &Id, schema: &Schema) -> Option<Notes> 
             .into_iter()
             .zip(namespaces)
             .zip(kinds)
-            .map(|((name, namespace), kind)| Id::new(id.gvk.with_kind(&kind, schema), name, &namespace))
+            .map(|((name, namespace), kind)| {
+                Id::new(Rc::new(id.gvk.with_kind(&kind, schema)), name, &namespace)
+            })
             .collect(),
         prefixes: list(text("prefixes")),
         suffixes: list(text("suffixes")),

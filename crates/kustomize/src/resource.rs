@@ -1,6 +1,7 @@
 //! One object of a build: its value, its ids now and before, and what generators and transformers noted about it.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use crate::notes::{self, Notes};
@@ -12,7 +13,7 @@ const NO_NAMESPACE: &str = "_non_namespaceable_";
 const DEFAULT_NAMESPACE: &str = "default";
 
 /// Group, version and kind.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gvk {
     pub(crate) group: Str,
     pub(crate) version: Str,
@@ -22,7 +23,7 @@ pub(crate) struct Gvk {
 
 impl Gvk {
     pub(crate) fn new(api_version: &str, kind: &Str, schema: &Schema) -> Self {
-        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let (group, version) = split_version(api_version);
         Self {
             cluster_scoped: schema.is_cluster_scoped(group, version, kind),
             group: group.into(),
@@ -48,6 +49,11 @@ impl Gvk {
         Self { kind: kind.clone(), cluster_scoped, ..self.clone() }
     }
 
+    /// Is it what these texts mean?
+    fn is(&self, api_version: &str, kind: &str) -> bool {
+        *self.kind == *kind && split_version(api_version) == (&*self.group, &*self.version)
+    }
+
     /// Do the parts that are not empty agree?
     pub(crate) fn is_selected(&self, group: &str, version: &str, kind: &str) -> bool {
         (group.is_empty() || group == &*self.group)
@@ -56,19 +62,34 @@ impl Gvk {
     }
 }
 
+/// Group and version of an `apiVersion`.
+fn split_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
 /// The id of an object: unique in a build.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Id {
-    pub(crate) gvk: Gvk,
+    /// Shared: an object has an id for each change of its name, and they all agree in this.
+    pub(crate) gvk: Rc<Gvk>,
     pub(crate) name: Str,
     /// As it counts for comparing: `default` for none, a mark of its own for objects without namespaces.
     pub(crate) effective_namespace: Str,
 }
 
 impl Id {
-    pub(crate) fn new(gvk: Gvk, name: Str, namespace: &str) -> Self {
+    pub(crate) fn new(gvk: Rc<Gvk>, name: Str, namespace: &str) -> Self {
         let effective_namespace = gvk.effective_namespace(namespace);
         Self { gvk, name, effective_namespace }
+    }
+}
+
+impl Hash for Id {
+    /// Groups and versions hardly ever tell ids apart that agree in the rest.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+        self.gvk.kind.hash(state);
+        self.effective_namespace.hash(state);
     }
 }
 
@@ -139,7 +160,7 @@ impl Resource {
 
     /// An object of any kind.
     pub(crate) fn in_schema(mut value: Map, source: Source, schema: Rc<Schema>) -> Self {
-        let (id, namespace) = read_id(&value, &schema);
+        let (id, namespace) = read_id(&value, &schema, None);
         let Notes { previous, prefixes, suffixes, needs_hash } =
             notes::take(&mut value, &id, &schema).unwrap_or_default();
         Self {
@@ -211,12 +232,12 @@ impl Resource {
 
     /// Reads the id again. Tells whether it changed.
     pub(crate) fn refresh(&mut self) -> bool {
-        let (id, namespace) = read_id(&self.value, &self.schema);
+        let (id, namespace) = read_id(&self.value, &self.schema, Some((&self.id, &self.namespace)));
         let changed = id != self.id;
         if id.gvk.group != self.id.gvk.group || id.gvk.version != self.id.gvk.version {
             // Earlier ids keep their kind and take the version of today: what kustomize's notes amount to.
             for previous in &mut self.previous {
-                previous.gvk = id.gvk.with_kind(&previous.gvk.kind, &self.schema);
+                previous.gvk = Rc::new(id.gvk.with_kind(&previous.gvk.kind, &self.schema));
             }
         }
         (self.id, self.namespace) = (id, namespace);
@@ -258,14 +279,30 @@ pub(crate) fn metadata(value: &mut Map) -> &mut Map {
     value.get_or_insert_map("metadata")
 }
 
-fn read_id(value: &Map, schema: &Schema) -> (Id, Str) {
-    let text = |value: Option<&Value>| {
-        let value = value.filter(|value| !value.is_null());
-        value.and_then(Value::scalar_text).unwrap_or_else(|| "".into())
+/// The id and the namespace as they stand in an object. What did not change since the last reading is shared with it.
+fn read_id(value: &Map, schema: &Schema, last: Option<(&Id, &Str)>) -> (Id, Str) {
+    let text = |value: Option<&Value>| match value {
+        None | Some(Value::Null(_)) => None,
+        Some(value) => value.scalar_text(),
     };
+    let or_empty = |text: Option<Str>| text.unwrap_or_else(|| "".into());
     let meta = value.get("metadata").and_then(Value::as_map);
     let namespace = text(meta.and_then(|meta| meta.get("namespace")));
-    let name = text(meta.and_then(|meta| meta.get("name")));
-    let gvk = Gvk::new(&text(value.get("apiVersion")), &text(value.get("kind")), schema);
+    let name = or_empty(text(meta.and_then(|meta| meta.get("name"))));
+    let (api_version, kind) = (text(value.get("apiVersion")), text(value.get("kind")));
+    if let Some((id, last_namespace)) = last
+        && id.gvk.is(api_version.as_deref().unwrap_or_default(), kind.as_deref().unwrap_or_default())
+    {
+        let gvk = id.gvk.clone();
+        return if **last_namespace == *namespace.as_deref().unwrap_or_default() {
+            let effective_namespace = id.effective_namespace.clone();
+            (Id { gvk, name, effective_namespace }, last_namespace.clone())
+        } else {
+            let namespace = or_empty(namespace);
+            (Id::new(gvk, name, &namespace), namespace)
+        };
+    }
+    let gvk = Rc::new(Gvk::new(&or_empty(api_version), &or_empty(kind), schema));
+    let namespace = or_empty(namespace);
     (Id::new(gvk, name, &namespace), namespace)
 }

@@ -1,16 +1,17 @@
 //! The objects of a build in order, with indices by id and by name.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use crate::origin;
 use crate::resource::{Behavior, Id, Resource};
 use crate::value::{Map, Str, Value};
 
-/// An ordered set of objects. Indices are made when they are first asked for, and dropped when an id changes.
+/// An ordered set of objects. Each index is made when it is first asked for, and all are dropped when ids change.
 #[derive(Debug, Default)]
 pub(crate) struct Resources {
     list: Vec<Resource>,
-    index: Option<Index>,
+    index: Index,
     /// A patch left an object empty, which is still in the list.
     emptied: bool,
 }
@@ -18,52 +19,127 @@ pub(crate) struct Resources {
 #[derive(Debug, Default)]
 struct Index {
     /// Present ids: unique.
-    current: HashMap<Id, usize>,
+    current: Option<HashMap<Id, usize>>,
     /// Present and earlier ids, each object once per id.
-    any: HashMap<Id, Vec<usize>>,
+    any: Option<HashMap<Id, Places>>,
     /// Present and earlier names, each object once per name.
-    names: HashMap<Str, Vec<usize>>,
+    names: Option<HashMap<Str, Places>>,
+}
+
+/// Places in the list, in order: mostly one.
+#[derive(Debug)]
+enum Places {
+    One(usize),
+    Many(Vec<usize>),
+}
+
+impl Places {
+    fn as_slice(&self) -> &[usize] {
+        match self {
+            Self::One(at) => std::slice::from_ref(at),
+            Self::Many(list) => list,
+        }
+    }
+
+    fn put(&mut self, at: usize) {
+        match self {
+            Self::One(only) if *only == at => {}
+            Self::One(only) => *self = Self::Many(vec![at.min(*only), at.max(*only)]),
+            // Most come last.
+            Self::Many(list) if list.last().is_none_or(|last| *last < at) => list.push(at),
+            Self::Many(list) => {
+                if let Err(place) = list.binary_search(&at) {
+                    list.insert(place, at);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, at: usize) {
+        match self {
+            Self::One(only) if *only == at => *self = Self::Many(Vec::new()),
+            Self::One(_) => {}
+            Self::Many(list) => {
+                if let Ok(place) = list.binary_search(&at) {
+                    list.remove(place);
+                }
+            }
+        }
+    }
+}
+
+/// Adds a place under a key.
+fn put<K: Clone + Eq + Hash>(index: &mut HashMap<K, Places>, key: &K, at: usize) {
+    match index.get_mut(key) {
+        Some(places) => places.put(at),
+        None => {
+            index.insert(key.clone(), Places::One(at));
+        }
+    }
+}
+
+/// Objects that are there, with their places.
+fn present(list: &[Resource]) -> impl Iterator<Item = (usize, &Resource)> {
+    list.iter().enumerate().filter(|(_, resource)| !resource.value().is_empty())
 }
 
 impl Index {
-    fn of(list: &[Resource]) -> Self {
-        let mut index = Self::default();
-        for (at, resource) in list.iter().enumerate().filter(|(_, resource)| !resource.value().is_empty()) {
-            index.add(at, resource);
-        }
-        index
+    fn current(&mut self, list: &[Resource]) -> &mut HashMap<Id, usize> {
+        self.current.get_or_insert_with(|| {
+            let mut index = HashMap::with_capacity(list.len());
+            index.extend(present(list).map(|(at, resource)| (resource.id().clone(), at)));
+            index
+        })
+    }
+
+    fn any(&mut self, list: &[Resource]) -> &HashMap<Id, Places> {
+        self.any.get_or_insert_with(|| {
+            let mut index = HashMap::with_capacity(list.len());
+            for (at, resource) in present(list) {
+                resource.all_ids().for_each(|id| put(&mut index, id, at));
+            }
+            index
+        })
+    }
+
+    fn names(&mut self, list: &[Resource]) -> &HashMap<Str, Places> {
+        self.names.get_or_insert_with(|| {
+            let mut index = HashMap::with_capacity(list.len());
+            for (at, resource) in present(list) {
+                resource.all_ids().for_each(|id| put(&mut index, &id.name, at));
+            }
+            index
+        })
+    }
+
+    /// Is there none?
+    fn is_empty(&self) -> bool {
+        self.current.is_none() && self.any.is_none() && self.names.is_none()
     }
 
     fn add(&mut self, at: usize, resource: &Resource) {
-        /// Places are in order, and most come last.
-        fn put(slot: &mut Vec<usize>, at: usize) {
-            if slot.last().is_none_or(|last| *last < at) {
-                slot.push(at);
-            } else if let Err(place) = slot.binary_search(&at) {
-                slot.insert(place, at);
-            }
+        if let Some(current) = &mut self.current {
+            current.insert(resource.id().clone(), at);
         }
-        self.current.insert(resource.id().clone(), at);
         for id in resource.all_ids() {
-            put(self.any.entry(id.clone()).or_default(), at);
-            put(self.names.entry(id.name.clone()).or_default(), at);
+            self.any.iter_mut().for_each(|any| put(any, id, at));
+            self.names.iter_mut().for_each(|names| put(names, &id.name, at));
         }
     }
 
-    fn remove(&mut self, at: usize, resource: &Resource) {
-        fn take(slot: Option<&mut Vec<usize>>, at: usize) {
-            if let Some(slot) = slot
-                && let Ok(place) = slot.binary_search(&at)
-            {
-                slot.remove(place);
-            }
+    /// Removes an object by the ids that it had: the present one last.
+    fn remove(&mut self, at: usize, ids: &[Id]) {
+        if let (Some(current), Some(id)) = (&mut self.current, ids.last())
+            && current.get(id) == Some(&at)
+        {
+            current.remove(id);
         }
-        if self.current.get(resource.id()) == Some(&at) {
-            self.current.remove(resource.id());
-        }
-        for id in resource.all_ids() {
-            take(self.any.get_mut(id), at);
-            take(self.names.get_mut(&id.name), at);
+        for id in ids {
+            self.any.iter_mut().filter_map(|any| any.get_mut(id)).for_each(|places| places.take(at));
+            self.names
+                .iter_mut()
+                .filter_map(|names| names.get_mut(&id.name))
+                .for_each(|places| places.take(at));
         }
     }
 }
@@ -93,21 +169,23 @@ impl Resources {
 
     /// All objects, for changes of any kind.
     pub(crate) fn list_mut(&mut self) -> &mut Vec<Resource> {
-        self.index = None;
+        self.index = Index::default();
         &mut self.list
     }
 
     /// Changes one object in any way. One that is left empty is found no more, and goes with the next sweep.
     pub(crate) fn change<T>(&mut self, at: usize, change: impl FnOnce(&mut Resource) -> T) -> T {
         let resource = &mut self.list[at];
-        if let Some(index) = &mut self.index {
-            index.remove(at, resource);
-        }
+        let indexed = !self.index.is_empty();
+        let before: Vec<Id> = resource.all_ids().filter(|_| indexed).cloned().collect();
         let out = change(resource);
-        if resource.value().is_empty() {
-            self.emptied = true;
-        } else if let Some(index) = &mut self.index {
-            index.add(at, resource);
+        let emptied = resource.value().is_empty();
+        self.emptied |= emptied;
+        if indexed && (emptied || !resource.all_ids().eq(&before)) {
+            self.index.remove(at, &before);
+            if !emptied {
+                self.index.add(at, resource);
+            }
         }
         out
     }
@@ -123,25 +201,20 @@ impl Resources {
         self.list
     }
 
-    fn index(&mut self) -> &mut Index {
-        self.index.get_or_insert_with(|| Index::of(&self.list))
-    }
-
     /// Objects that have or had an id.
     pub(crate) fn by_any_id(&mut self, id: &Id) -> &[usize] {
-        self.index().any.get(id).map_or(&[], Vec::as_slice)
+        self.index.any(&self.list).get(id).map_or(&[], Places::as_slice)
     }
 
     /// Objects that have or had a name.
     pub(crate) fn by_name(&mut self, name: &str) -> &[usize] {
-        self.index().names.get(name).map_or(&[], Vec::as_slice)
+        self.index.names(&self.list).get(name).map_or(&[], Places::as_slice)
     }
 
     /// Adds an object; its id must be new.
     pub(crate) fn append(&mut self, resource: Resource) -> Result<(), String> {
         let at = self.list.len();
-        let index = self.index.get_or_insert_with(|| Index::of(&self.list));
-        if let Some(other) = index.current.get(resource.id()) {
+        if let Some(other) = self.index.current(&self.list).get(resource.id()) {
             let first = &self.list[*other].source;
             return Err(format!(
                 "{} is there twice, from {first} and from {}",
@@ -149,7 +222,7 @@ impl Resources {
                 resource.source
             ));
         }
-        index.add(at, &resource);
+        self.index.add(at, &resource);
         self.list.push(resource);
         Ok(())
     }
@@ -165,7 +238,7 @@ impl Resources {
     /// Fails if two objects have the same id.
     pub(crate) fn check_unique(&mut self) -> Result<(), String> {
         let count = self.list.len();
-        if self.index().current.len() == count {
+        if self.index.current(&self.list).len() == count {
             return Ok(());
         }
         let mut seen: HashMap<&Id, &Resource> = HashMap::with_capacity(count);
