@@ -1,6 +1,7 @@
 //! What can be wrong with a build, with the place where it is wrong.
 
-use crate::tree::{TreeError, TreePath};
+use crate::tree::{FileTree, TreeError, TreePath, resolve};
+use crate::yaml::line_of;
 
 /// Why a build failed. The text is fit for a `BuildFailed` condition.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +38,7 @@ pub enum Error {
     /// A field of a kustomization has a wrong value, or what it asks for failed.
     #[error("{file} in {dir}: {field}: {message}")]
     Field {
-        /// File name of the kustomization.
+        /// File name of the kustomization, with the line of the field where it is known.
         file: String,
         /// Its directory.
         dir: Quoted,
@@ -50,7 +51,7 @@ pub enum Error {
     /// A field that kustomize does not have.
     #[error("{file} in {dir}: unknown field \"{field}\"")]
     UnknownField {
-        /// File name of the kustomization.
+        /// File name of the kustomization, with the line of the field where it is known.
         file: String,
         /// Its directory.
         dir: Quoted,
@@ -61,7 +62,7 @@ pub enum Error {
     /// A field that kustomize has and this engine does not support.
     #[error("{file} in {dir}: field \"{field}\" is not supported: {hint}")]
     Unsupported {
-        /// File name of the kustomization.
+        /// File name of the kustomization, with the line of the field where it is known.
         file: String,
         /// Its directory.
         dir: Quoted,
@@ -112,6 +113,21 @@ pub enum Error {
 const MOST: usize = 1_000;
 
 impl Error {
+    /// Looks for the line of the field that is wrong.
+    pub(crate) fn locate(mut self, tree: &dyn FileTree, most: usize) -> Self {
+        if let Self::Field { file, dir, field, .. }
+        | Self::UnknownField { file, dir, field }
+        | Self::Unsupported { file, dir, field, .. } = &mut self
+        {
+            let real = dir.0.join(file).and_then(|path| resolve(tree, &path).ok());
+            let bytes = real.and_then(|(path, _)| tree.read(&path, most).ok());
+            if let Some(line) = bytes.and_then(|bytes| line_of(&bytes, field)) {
+                *file = format!("{file}:{line}");
+            }
+        }
+        self
+    }
+
     /// Cuts texts that are not fit for a message: values and paths in it come from the source, and may be of any length.
     pub(crate) fn shorten(mut self) -> Self {
         let texts: [Option<&mut String>; 2] = match &mut self {

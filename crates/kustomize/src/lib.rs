@@ -16,6 +16,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+// The example of the README is tested with the others.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod budget;
 mod error;
 mod fields;
@@ -61,7 +66,11 @@ use value::{Map, Value};
 /// What to do with a directory that has no kustomization.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Generate {
-    /// Make one from all manifests in it and below, as Flux does.
+    /// Make one, as Flux does: of all files in it and below whose name ends in `.yaml` or `.yml` and that hold Kubernetes
+    /// objects. A directory below that has a kustomization of its own is one resource, and nothing else in it is looked
+    /// at. Files without any object (values, workflows) are left out.
+    ///
+    /// `.sourceignore` is not read here: it says what is part of a source, so the tree has it applied already.
     #[default]
     PlainDirectories,
     /// Refuse it, as kustomize does.
@@ -79,6 +88,15 @@ pub enum Reorder {
 }
 
 /// How to build.
+///
+/// ```
+/// use roadstead_kustomize::{Generate, LoadRestrictor, Options};
+///
+/// // What `kustomize build --load-restrictor LoadRestrictionsNone` does.
+/// let options =
+///     Options { generate: Generate::Never, load_restrictor: LoadRestrictor::None, ..Options::default() };
+/// # let _ = options;
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Bounds.
@@ -183,8 +201,20 @@ impl Build {
 }
 
 /// Builds the directory at `path`.
+///
+/// ```
+/// use roadstead_kustomize::{Error, MemoryTree, Options, TreePath, build};
+///
+/// let mut tree = MemoryTree::new();
+/// tree.insert_file(TreePath::new("kustomization.yaml").ok_or("no path")?, "resources:\n- nope.yaml\n");
+/// let error = build(&tree, &TreePath::root(), &Options::default()).unwrap_err();
+/// assert!(matches!(error, Error::Field { .. }));
+/// let text = "kustomization.yaml:2 in \".\": resources[0]: no file or directory \"nope.yaml\"";
+/// assert_eq!(error.to_string(), text);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build, Error> {
-    run(tree, path, options).map_err(Error::shorten)
+    run(tree, path, options).map_err(|error| error.locate(tree, options.limits.file_bytes).shorten())
 }
 
 fn run(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build, Error> {

@@ -6,6 +6,18 @@ use crate::resources::Resources;
 use crate::value::Value;
 
 /// Edits of the root kustomization of a build. Empty parts change nothing.
+///
+/// ```
+/// use roadstead_kustomize::{MemoryTree, Options, Overlay, TreePath, build};
+///
+/// let mut tree = MemoryTree::new();
+/// let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n";
+/// tree.insert_file(TreePath::new("pod.yaml").ok_or("no path")?, pod);
+/// let overlay = Overlay { namespace: "tenant".into(), ..Overlay::default() };
+/// let build = build(&tree, &TreePath::root(), &Options { overlay, ..Options::default() })?;
+/// assert_eq!(build.objects[0].namespace(), "tenant");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overlay {
     /// `targetNamespace`: replaces the namespace of the kustomization.

@@ -6,7 +6,7 @@ use crate::load::{Loader, yaml_error};
 use crate::target::kustomization_file;
 use crate::tree::{EntryKind, TreeError, TreePath};
 use crate::value::Value;
-use crate::yaml::Dialect;
+use crate::yaml::{Dialect, read_documents};
 
 /// Paths of the manifests, from `dir`.
 pub(crate) fn manifests(loader: &Loader<'_>, dir: &TreePath) -> Result<Vec<String>, Error> {
@@ -63,8 +63,9 @@ fn is_manifest(loader: &Loader<'_>, name: &str, path: &TreePath) -> Result<bool,
         return Ok(false);
     }
     let bytes = loader.read(path)?;
-    let documents =
-        loader.parse(&bytes, Dialect::Object).map_err(|error| yaml_error(path.as_str(), error))?;
+    // Not counted among the values of the build: what is listed here is read again.
+    let documents = read_documents(&bytes, Dialect::Object, loader.limits)
+        .map_err(|error| yaml_error(path.as_str(), error))?;
     Ok(documents.iter().any(|document| {
         let Value::Map(map) = &document.value else { return false };
         map.contains_key("apiVersion") && map.contains_key("kind")

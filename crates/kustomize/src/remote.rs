@@ -14,6 +14,29 @@ use crate::tree::{EntryKind, FileTree, TreeError, TreePath, resolve};
 ///
 /// URLs are what kustomize takes: `https://host/file.yaml`, `https://github.com/org/repo//dir?ref=v1`,
 /// `git@host:org/repo`. One build asks for each URL once.
+///
+/// ```
+/// use std::sync::Arc;
+/// use roadstead_kustomize::{Fetched, MemoryTree, Options, Remote, TreePath};
+///
+/// /// Answers from what was fetched before the build.
+/// #[derive(Debug)]
+/// struct Mirror;
+///
+/// impl Remote for Mirror {
+///     fn fetch(&self, url: &str) -> Result<Fetched, String> {
+///         match url {
+///             "https://example.org/empty" => {
+///                 Ok(Fetched { tree: Arc::new(MemoryTree::new()), path: TreePath::root() })
+///             }
+///             _ => Err("not in the mirror".into()),
+///         }
+///     }
+/// }
+///
+/// let options = Options { remote: Some(Arc::new(Mirror)), ..Options::default() };
+/// # let _ = options;
+/// ```
 pub trait Remote: Debug + Send + Sync {
     /// Fetches a URL. The message of a failure becomes part of the build's error.
     fn fetch(&self, url: &str) -> Result<Fetched, String>;

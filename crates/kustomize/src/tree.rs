@@ -9,6 +9,16 @@ use std::ops::Bound;
 const MAX_LINKS: usize = 40;
 
 /// A path beneath the root of a tree: no `.`, no `..`, no empty part, `/` between parts; the root is empty.
+///
+/// ```
+/// use roadstead_kustomize::TreePath;
+///
+/// let app = TreePath::new("clusters/./prod/").ok_or("leaves the root")?;
+/// assert_eq!(app.as_str(), "clusters/prod");
+/// assert_eq!(app.join("../base").ok_or("leaves the root")?.as_str(), "clusters/base");
+/// assert!(app.join("../../..").is_none());
+/// # Ok::<(), &str>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TreePath(String);
 
@@ -154,7 +164,43 @@ pub enum TreeError {
     },
 }
 
-/// Files beneath one root. Implementations do not follow links: [`resolve`] does, and never out of the root.
+/// Files beneath one root: what a caller implements for an archive, a folder or a Git tree ([`MemoryTree`] is one that holds
+/// them in memory).
+///
+/// ```
+/// use std::borrow::Cow;
+/// use roadstead_kustomize::{Entry, EntryKind, FileTree, Options, TreeError, TreePath, build};
+///
+/// /// A tree of one file.
+/// struct One(&'static str);
+///
+/// impl FileTree for One {
+///     fn kind(&self, path: &TreePath) -> Result<Option<EntryKind>, TreeError> {
+///         Ok(match path.as_str() {
+///             "" => Some(EntryKind::Directory),
+///             "pod.yaml" => Some(EntryKind::File),
+///             _ => None,
+///         })
+///     }
+///
+///     fn read(&self, path: &TreePath, limit: usize) -> Result<Cow<'_, [u8]>, TreeError> {
+///         if self.0.len() > limit {
+///             return Err(TreeError::TooLarge { path: path.clone(), limit });
+///         }
+///         Ok(Cow::Borrowed(self.0.as_bytes()))
+///     }
+///
+///     fn entries(&self, _: &TreePath) -> Result<Vec<Entry>, TreeError> {
+///         Ok(vec![Entry { name: "pod.yaml".into(), kind: EntryKind::File }])
+///     }
+/// }
+///
+/// let tree = One("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n");
+/// assert_eq!(build(&tree, &TreePath::root(), &Options::default())?.objects[0].name(), "p");
+/// # Ok::<(), roadstead_kustomize::Error>(())
+/// ```
+///
+/// Implementations do not follow links: [`resolve`] does, and never out of the root.
 pub trait FileTree: Send + Sync {
     /// What stands at a path whose parents are no links; `None` for nothing.
     fn kind(&self, path: &TreePath) -> Result<Option<EntryKind>, TreeError>;

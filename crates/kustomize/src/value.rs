@@ -10,6 +10,13 @@ use std::sync::Arc;
 pub type Str = Arc<str>;
 
 /// One YAML value.
+///
+/// ```
+/// use roadstead_kustomize::value::Value;
+///
+/// let value = Value::from_json(&serde_json::json!({"spec": {"replicas": 3}}));
+/// assert_eq!(value.at(&["spec", "replicas"]), Some(&Value::int(3)));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// `null`. Whether it was written out decides if a strategic merge of its object keeps it.

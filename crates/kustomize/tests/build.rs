@@ -85,6 +85,40 @@ fn a_plain_directory() {
 }
 
 #[test]
+fn a_plain_directory_holds_all_sorts_of_files() {
+    let named = |name: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\n");
+    let mut tree = MemoryTree::new();
+    for (path, text) in [
+        ("b/c/deep.yml", named("deep")),
+        ("a.yaml", format!("# two\n---\n{}---\n{}", named("one"), named("two"))),
+        (
+            "list.yaml",
+            "apiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Pod, metadata: {name: item}}]\n"
+                .into(),
+        ),
+        ("pod.json", named("json")),
+        ("pod.yaml.tmpl", "{{ template }}".into()),
+        ("empty.yaml", "# nothing\n".into()),
+        ("list-of-values.yaml", "- a\n- b\n".into()),
+        ("no-version.yaml", "kind: Pod\nmetadata: {name: no}\n".into()),
+        (".github/workflows/ci.yaml", "on: push\njobs: {}\n".into()),
+        ("n/nested/Kustomization", "resources: [used.yaml]\n".into()),
+        ("n/nested/used.yaml", named("used")),
+        ("n/nested/unused.yaml", named("unused")),
+        ("n/nested/below/unused.yaml", "{{ no YAML }}: :".into()),
+        ("n/dir/kustomization.yaml/pod.yaml", named("in-a-directory-of-that-name")),
+    ] {
+        tree.insert_file(TreePath::new(path).unwrap(), text);
+    }
+    tree.insert_symlink(TreePath::new("again").unwrap(), "b");
+    tree.insert_symlink(TreePath::new("gone.yaml").unwrap(), "nowhere.yaml");
+    let build = build(&tree, &TreePath::root(), &Options::default()).unwrap();
+    let mut names: Vec<_> = build.objects.iter().map(|object| object.name()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["deep", "in-a-directory-of-that-name", "item", "one", "two", "used"]);
+}
+
+#[test]
 fn fields_that_are_not_done_are_refused_by_name() {
     for field in ["helmCharts", "helmChartInflationGenerator"] {
         let text = format!("resources: [pod.yaml]\n{field}: [x]\n");
@@ -243,8 +277,14 @@ fn urls_are_fetched_where_that_is_wanted() {
 
 #[test]
 fn a_build_can_be_sent_to_another_thread() {
-    fn check<T: Send + Sync>() {}
+    fn check<T: Send + Sync + 'static>() {}
     check::<Build>();
     check::<Options>();
     check::<Error>();
+    check::<MemoryTree>();
+    check::<Overlay>();
+    check::<Fetched>();
+    check::<Arc<dyn Remote>>();
+    check::<Box<dyn roadstead_kustomize::FileTree>>();
+    check::<roadstead_kustomize::value::Value>();
 }

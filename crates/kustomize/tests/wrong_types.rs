@@ -151,7 +151,8 @@ fn wrong_types_are_named() {
             match run(&text) {
                 Ok(_) => wrong.push(format!("{text:?} is accepted")),
                 Err(message)
-                    if message.starts_with("kustomization.yaml in \".\": ")
+                    if (message.starts_with("kustomization.yaml:2 in \".\": ")
+                        || message.starts_with("kustomization.yaml:1 in \".\": "))
                         && message.contains(field)
                         && message.contains("is needed, not") => {}
                 Err(message) => wrong.push(format!("{text:?}: {message}")),

@@ -167,16 +167,43 @@ fn json_patch(
             if keep_id {
                 resource.store_id();
             }
-            let mut value = Value::Map(resource.edit(std::mem::take));
+            // kustomize keeps its notes of earlier ids and of generators among the annotations: where it has some, there
+            // are annotations to add to.
+            let noted = !resource.previous_ids().is_empty() || resource.source.line == 0;
+            let mut value = resource.edit(std::mem::take);
+            let lent = noted && lend_annotations(&mut value);
+            let mut value = Value::Map(value);
             json6902::apply(operations, &mut value, budget).map_err(|message| format!("{id}: {message}"))?;
-            let Value::Map(map) = value else {
+            let Value::Map(mut map) = value else {
                 return Err(format!("{id}: the patch makes it {}", value.type_name()));
             };
+            if lent {
+                take_annotations_back(&mut map);
+            }
             resource.set_value(map);
             Ok(())
         })?;
     }
     Ok(())
+}
+
+/// Makes an empty mapping of annotations where there are none.
+fn lend_annotations(object: &mut Map) -> bool {
+    let meta = crate::resource::metadata(object);
+    if meta.get("annotations").is_some_and(|annotations| !annotations.is_null()) {
+        return false;
+    }
+    meta.insert("annotations", Value::Map(Map::new()));
+    true
+}
+
+/// Takes the empty mapping away, if nothing came into it.
+fn take_annotations_back(object: &mut Map) {
+    if let Some(Value::Map(meta)) = object.get_mut("metadata")
+        && meta.get("annotations").and_then(Value::as_map).is_some_and(Map::is_empty)
+    {
+        meta.remove("annotations");
+    }
 }
 
 /// Makes texts of the labels and annotations of a patch, nulls included. kustomize does so to patches that have a target,

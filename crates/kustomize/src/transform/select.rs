@@ -130,6 +130,15 @@ impl Matcher {
 }
 
 /// A label selector in the form that kubectl takes: `a=b,c!=d,e in (f,g),h,!i`.
+///
+/// ```
+/// use roadstead_kustomize::LabelSelector;
+///
+/// let selector = LabelSelector::parse("app in (web, api), !canary")?;
+/// assert!(selector.matches(|key| (key == "app").then_some("web")));
+/// assert!(!selector.matches(|_| None));
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,

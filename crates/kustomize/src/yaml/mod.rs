@@ -5,11 +5,13 @@
 
 mod facts;
 mod fold;
+mod locate;
 mod read;
 mod resolve;
 mod restyle;
 mod write;
 
+pub(crate) use locate::line_of;
 pub(crate) use read::{read_counted, read_strict};
 pub(crate) use resolve::is_text;
 
