@@ -113,7 +113,7 @@ fn a_plain_directory_holds_all_sorts_of_files() {
     tree.insert_symlink(TreePath::new("again").unwrap(), "b");
     tree.insert_symlink(TreePath::new("gone.yaml").unwrap(), "nowhere.yaml");
     let build = build(&tree, &TreePath::root(), &Options::default()).unwrap();
-    let mut names: Vec<_> = build.objects.iter().map(|object| object.name()).collect();
+    let mut names: Vec<_> = build.objects.iter().map(roadstead_kustomize::Object::name).collect();
     names.sort_unstable();
     assert_eq!(names, ["deep", "in-a-directory-of-that-name", "item", "one", "two", "used"]);
 }
