@@ -269,7 +269,7 @@ impl<'s> Plugin<'s> {
             "HashTransformer" => Step::Hash,
             "ImageTagTransformer" => {
                 let image = f.map("imageTag", Image::read)?.unwrap_or_default();
-                Step::Image(Cow::Owned(image), specs(f)?.into())
+                Step::Images(vec![image].into(), specs(f)?.into())
             }
             "NamespaceTransformer" => Step::Namespace(namespace(f)?),
             "PatchTransformer" => Step::Patch(Cow::Owned(Patch::read(f)?)),

@@ -267,12 +267,13 @@ fn work() {
     for i in 0..1_000 {
         writeln!(many, "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c{i}, labels: {{a: b}}}}")
             .unwrap();
+        many.push_str("containers: [{image: z}]\n");
     }
     for (field, entry) in [
         ("patches", "{target: {name: .*x}, patch: '[{\"op\": \"test\", \"path\": \"/a\", \"value\": 1}]'}"),
         ("patches", "{target: {labelSelector: a=c}, patch: '{kind: A, metadata: {name: a}}'}"),
         ("replacements", "{sourceValue: x, targets: [{select: {kind: None}}]}"),
-        ("images", "{name: x, newTag: v2}"),
+        ("images", "{name: (x|y), newTag: v2}"),
         ("labels", "{pairs: {a: b}}"),
     ] {
         let text = format!("resources: [o.yaml]\n{field}: [{}]\n", vec![entry; 2_000].join(", "));

@@ -1,122 +1,155 @@
 //! Names, tags and digests of images.
 
-use std::cell::Cell;
+mod rules;
 
-use regex::Regex;
-
+use crate::budget::Budget;
+use crate::error::Error;
+use crate::fields::Site;
 use crate::fieldspec::{Create, FieldSpec};
 use crate::kustomization::Image;
 use crate::load::Loader;
-use crate::pattern;
+use crate::resource::Gvk;
 use crate::resources::Resources;
-use crate::value::Value;
+use crate::value::{Map, Value};
 
-/// Changes an image wherever it is used.
+use rules::Rules;
+
+/// Changes images wherever they are used, one rule after the other.
+///
+/// Only rules for an image that an object has are run on it, so that many rules over many objects stay linear.
 pub(super) fn apply(
-    image: &Image,
-    fields: &[FieldSpec],
     loader: &Loader<'_>,
+    site: &Site,
+    field: &str,
+    images: &[Image],
+    fields: &[FieldSpec],
     objects: &mut Resources,
-) -> Result<(), String> {
-    let rule = Rule::new(image, loader.limits.regex_bytes)?;
+) -> Result<(), Error> {
+    let error = |message: String| loader.fail(site, field, message);
+    let names = images.iter().map(|image| image.name.as_str());
+    let rules = Rules::new(names, loader.limits.regex_bytes).map_err(|(rule, message)| {
+        // The configuration of a plugin has one rule only.
+        let place = if field == "images" { format!("{field}[{rule}]") } else { field.to_owned() };
+        site.error(place, message)
+    })?;
     for resource in objects.iter_mut() {
         let id = resource.id().clone();
         if &*id.gvk.kind == "CustomResourceDefinition" {
             continue;
         }
-        let result = resource.edit(|object| {
-            for (_, value) in object.values_mut() {
-                rule.containers_below(value);
-            }
-            // The lists of containers at the top of an object that has no spec.
-            for key in ["containers", "initContainers"] {
-                object.get_mut(key).into_iter().for_each(|value| rule.list(value));
-            }
-            fields.iter().filter(|spec| spec.matches(&id.gvk)).try_for_each(|spec| {
-                spec.apply(object, Create::Nothing, &mut |value| match value {
-                    Value::List(_) | Value::Map(_) => {
-                        Err(format!("a string is needed, not {}", value.type_name()))
-                    }
-                    scalar => {
-                        rule.change(scalar);
-                        Ok(())
-                    }
-                })
-            })
-        });
-        result.map_err(|message| format!("{id}: {message}"))?;
-        loader.budget.work(rule.seen.take())?;
-        loader.budget.make(rule.made.take())?;
+        let result =
+            resource.edit(|object| change_object(object, &id.gvk, images, &rules, fields, &loader.budget));
+        result.map_err(|message| error(format!("{id}: {message}")))?;
     }
     Ok(())
 }
 
-struct Rule<'i> {
-    image: &'i Image,
-    pattern: Regex,
-    /// Values that were looked at, and bytes of new images.
-    seen: Cell<usize>,
-    made: Cell<usize>,
+fn change_object(
+    object: &mut Map,
+    gvk: &Gvk,
+    images: &[Image],
+    rules: &Rules,
+    fields: &[FieldSpec],
+    budget: &Budget,
+) -> Result<(), String> {
+    let mut from = 0;
+    loop {
+        let mut next: Option<usize> = None;
+        let mut looks = 0;
+        let seen = visit(object, gvk, fields, &mut |value| {
+            let found = value.as_str().and_then(|text| rules.first(text, from));
+            next = [next, found].into_iter().flatten().min();
+            looks += rules.looks();
+        })?;
+        budget.work(seen + looks)?;
+        let Some((at, image)) = next.and_then(|at| Some((at, images.get(at)?))) else { return Ok(()) };
+        let mut made = 0;
+        let seen = visit(object, gvk, fields, &mut |value| {
+            if let Some(text) = value.as_str().filter(|text| rules.is_match(at, text)) {
+                let new = changed(image, text);
+                made += new.len();
+                *value = Value::string(new);
+            }
+        })?;
+        budget.work(seen + looks)?;
+        budget.make(made)?;
+        from = at + 1;
+    }
 }
 
-impl<'i> Rule<'i> {
-    fn new(image: &'i Image, regex_bytes: usize) -> Result<Self, String> {
-        let pattern = format!("^{}(:[a-zA-Z0-9_.{{}}-]*)?(@sha256:[a-zA-Z0-9_.{{}}-]*)?$", image.name);
-        let pattern = pattern::compile(&pattern, &image.name, regex_bytes)
-            .map_err(|message| format!("name: {message}"))?;
-        Ok(Self { image, pattern, seen: Cell::new(0), made: Cell::new(0) })
+/// Visits the images of an object; some of them twice, and a rule counts twice there. Gives the number of values on the
+/// way.
+fn visit(
+    object: &mut Map,
+    gvk: &Gvk,
+    fields: &[FieldSpec],
+    see: &mut dyn FnMut(&mut Value),
+) -> Result<usize, String> {
+    let seen = object.values_mut().map(|(_, value)| containers_below(value, see)).sum();
+    // The lists of containers at the top of an object that has no spec.
+    for key in ["containers", "initContainers"] {
+        object.get_mut(key).into_iter().for_each(|value| containers(value, see));
     }
+    fields.iter().filter(|spec| spec.matches(gvk)).try_for_each(|spec| {
+        spec.apply(object, Create::Nothing, &mut |value| match value {
+            Value::List(_) | Value::Map(_) => Err(format!("a string is needed, not {}", value.type_name())),
+            scalar => {
+                see(scalar);
+                Ok(())
+            }
+        })
+    })?;
+    Ok(seen)
+}
 
-    /// Containers anywhere in an object: custom resources often hold pods.
-    fn containers_below(&self, value: &mut Value) {
-        self.seen.set(self.seen.get() + 1);
-        match value {
-            Value::Map(map) => {
-                for (key, value) in map.values_mut() {
-                    self.containers_below(value);
-                    if matches!(&**key, "containers" | "initContainers") {
-                        self.list(value);
-                    }
+/// Containers anywhere in an object: custom resources often hold pods. Gives the number of values.
+fn containers_below(value: &mut Value, see: &mut dyn FnMut(&mut Value)) -> usize {
+    let mut seen = 1;
+    match value {
+        Value::Map(map) => {
+            for (key, value) in map.values_mut() {
+                seen += containers_below(value, see);
+                if matches!(&**key, "containers" | "initContainers") {
+                    containers(value, see);
                 }
             }
-            Value::List(items) => items.iter_mut().for_each(|item| self.containers_below(item)),
-            _ => {}
         }
+        Value::List(items) => seen += items.iter_mut().map(|item| containers_below(item, see)).sum::<usize>(),
+        _ => {}
     }
+    seen
+}
 
-    fn list(&self, value: &mut Value) {
-        let Value::List(items) = value else { return };
-        for item in items.iter_mut().filter_map(Value::as_map_mut) {
-            item.get_mut("image").into_iter().for_each(|image| self.change(image));
-        }
+fn containers(value: &mut Value, see: &mut dyn FnMut(&mut Value)) {
+    let Value::List(items) = value else { return };
+    for item in items.iter_mut().filter_map(Value::as_map_mut) {
+        item.get_mut("image").into_iter().for_each(&mut *see);
     }
+}
 
-    fn change(&self, value: &mut Value) {
-        let Some(text) = value.as_str().filter(|text| self.pattern.is_match(text)) else { return };
-        let (mut name, mut tag, mut digest) = split(text);
-        let image = self.image;
-        if !image.new_name.is_empty() {
-            name = &image.new_name;
-        }
-        let suffixed;
-        match (image.new_tag.as_str(), image.digest.as_str()) {
-            ("", "") if image.tag_suffix.is_empty() => {}
-            ("", "") => {
-                suffixed = format!("{tag}{}", image.tag_suffix);
-                (tag, digest) = (&suffixed, "");
-            }
-            (new_tag, new_digest) => (tag, digest) = (new_tag, new_digest),
-        }
-        let mut out = name.to_owned();
-        for (mark, part) in [(':', tag), ('@', digest)] {
-            if !part.is_empty() {
-                out.push(mark);
-                out.push_str(part);
-            }
-        }
-        self.made.set(self.made.get() + out.len());
-        *value = Value::string(out);
+/// The reference to an image after a rule that is for it.
+fn changed(image: &Image, text: &str) -> String {
+    let (mut name, mut tag, mut digest) = split(text);
+    if !image.new_name.is_empty() {
+        name = &image.new_name;
     }
+    let suffixed;
+    match (image.new_tag.as_str(), image.digest.as_str()) {
+        ("", "") if image.tag_suffix.is_empty() => {}
+        ("", "") => {
+            suffixed = format!("{tag}{}", image.tag_suffix);
+            (tag, digest) = (&suffixed, "");
+        }
+        (new_tag, new_digest) => (tag, digest) = (new_tag, new_digest),
+    }
+    let mut out = name.to_owned();
+    for (mark, part) in [(':', tag), ('@', digest)] {
+        if !part.is_empty() {
+            out.push(mark);
+            out.push_str(part);
+        }
+    }
+    out
 }
 
 /// Name, tag and digest of an image reference.
@@ -147,8 +180,6 @@ mod tests {
     #[test]
     fn a_new_tag_drops_the_digest() {
         let image = Image { name: "nginx".into(), new_tag: "2".into(), ..Image::default() };
-        let mut value = Value::string("nginx:1@sha256:ab");
-        Rule::new(&image, 1 << 20).unwrap().change(&mut value);
-        assert_eq!(value, Value::string("nginx:2"));
+        assert_eq!(changed(&image, "nginx:1@sha256:ab"), "nginx:2");
     }
 }

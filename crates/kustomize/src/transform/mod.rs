@@ -44,8 +44,11 @@ pub(crate) fn run(
         step.run(loader, site, &field, objects)?;
         if let Some(origin) = origin {
             let note = origin.of_builtin(&site.file, step.kind(&field));
-            let made = loader.budget.make(note_transformed(&note, objects));
-            made.map_err(|message| loader.fail(site, &field, message))?;
+            // For kustomize, each image is a step of its own.
+            for _ in 0..step.count() {
+                let made = loader.budget.make(note_transformed(&note, objects));
+                made.map_err(|message| loader.fail(site, &field, message))?;
+            }
         }
     }
     Ok(())
@@ -99,8 +102,8 @@ fn steps<'k>(site: &Site, k: &'k Kustomization, specs: &'k Specs) -> Result<Vec<
         let fields = specs.replicas.as_slice().into();
         add(format!("replicas[{i}]"), Step::Replicas(Cow::Borrowed(replica), fields));
     }
-    for (i, image) in k.images.iter().enumerate() {
-        add(format!("images[{i}]"), Step::Image(Cow::Borrowed(image), specs.images.as_slice().into()));
+    if !k.images.is_empty() {
+        add("images".into(), Step::Images(k.images.as_slice().into(), specs.images.as_slice().into()));
     }
     if !k.replacements.is_empty() {
         add("replacements".into(), Step::Replacements(k.replacements.as_slice().into()));

@@ -34,8 +34,8 @@ pub(crate) enum Step<'k> {
     Pairs(Cow<'k, [(Str, Str)]>, Cow<'k, [FieldSpec]>),
     /// A number of replicas.
     Replicas(Cow<'k, Replica>, Cow<'k, [FieldSpec]>),
-    /// A change of images.
-    Image(Cow<'k, Image>, Cow<'k, [FieldSpec]>),
+    /// Changes of images, one after the other.
+    Images(Cow<'k, [Image]>, Cow<'k, [FieldSpec]>),
     /// Values copied from fields to fields.
     Replacements(Cow<'k, [replacement::Entry]>),
     /// A value for fields.
@@ -86,11 +86,16 @@ impl Step<'_> {
             Self::Pairs(..) if field == "commonAnnotations" => "AnnotationsTransformer",
             Self::Pairs(..) => "LabelTransformer",
             Self::Replicas(..) => "ReplicaCountTransformer",
-            Self::Image(..) => "ImageTagTransformer",
+            Self::Images(..) => "ImageTagTransformer",
             Self::Replacements(_) => "ReplacementTransformer",
             Self::ValueAdd(_) => "ValueAddTransformer",
             Self::Hash => "HashTransformer",
         }
+    }
+
+    /// How many transformers kustomize runs for it.
+    pub(crate) fn count(&self) -> usize {
+        if let Self::Images(images, _) = self { images.len() } else { 1 }
     }
 
     /// Runs the step; `field` is where it was asked for.
@@ -111,7 +116,9 @@ impl Step<'_> {
             Self::Pairs(pairs, _) => {
                 each(loader, objects, pairs.iter().map(|(key, value)| key.len() + value.len()).sum())
             }
-            Self::Replicas(..) | Self::Image(..) | Self::ValueAdd(_) | Self::Hash => each(loader, objects, 0),
+            Self::Replicas(..) | Self::Images(..) | Self::ValueAdd(_) | Self::Hash => {
+                each(loader, objects, 0)
+            }
         };
         counted.map_err(|message| loader.fail(site, field, message))?;
         let done = match self {
@@ -125,7 +132,9 @@ impl Step<'_> {
             Self::Suffix(suffix) => name::suffix(suffix, objects),
             Self::Pairs(pairs, fields) => label::set(pairs, fields, &loader.budget, objects),
             Self::Replicas(replica, fields) => replica::apply(replica, fields, objects),
-            Self::Image(image, fields) => image::apply(image, fields, loader, objects),
+            Self::Images(images, fields) => {
+                return image::apply(loader, site, field, images, fields, objects);
+            }
             Self::Replacements(entries) => return replace::apply(loader, site, field, entries, objects),
             Self::ValueAdd(add) => return add::apply(loader, site, field, add, objects),
             Self::Hash => finish::hashes(objects),
