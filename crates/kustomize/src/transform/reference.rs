@@ -1,6 +1,7 @@
 //! Fields that hold the names of other objects, changed along with those names.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use crate::fieldspec::{Create, FieldSpec};
 use crate::resource::{Id, Resource};
@@ -16,43 +17,33 @@ struct Reference<'s> {
     role: bool,
 }
 
-/// References by the kind of the object that refers; those for all kinds are among each of them, in order.
+/// References by the kind of the object that refers, in order: kinds are added as they come.
 struct References<'s> {
-    by_kind: HashMap<&'s str, Vec<Reference<'s>>>,
-    any_kind: Vec<Reference<'s>>,
+    specs: &'s Specs,
+    by_kind: HashMap<Str, Rc<[Reference<'s>]>>,
 }
 
 impl<'s> References<'s> {
     fn of(specs: &'s Specs) -> Self {
-        let all = || {
-            specs.references.iter().flat_map(|target| {
-                target.referrers.iter().map(move |field| Reference {
-                    field,
-                    target,
-                    role: field.path_text().ends_with("roleRef/name"),
-                })
-            })
-        };
-        let kinds: HashSet<&str> = all().map(|reference| &*reference.field.kind).collect();
-        let mut by_kind: HashMap<&str, Vec<Reference<'s>>> = HashMap::new();
-        let mut any_kind = Vec::new();
-        for reference in all() {
-            if !reference.field.kind.is_empty() {
-                by_kind.entry(&reference.field.kind).or_default().push(reference);
-                continue;
-            }
-            for kind in kinds.iter().filter(|kind| !kind.is_empty()) {
-                let Reference { field, target, role } = reference;
-                by_kind.entry(kind).or_default().push(Reference { field, target, role });
-            }
-            any_kind.push(reference);
-        }
-        Self { by_kind, any_kind }
+        Self { specs, by_kind: HashMap::new() }
     }
 
-    fn from(&self, kind: &str) -> &[Reference<'s>] {
-        self.by_kind.get(kind).unwrap_or(&self.any_kind)
+    fn from(&mut self, kind: &Str) -> Rc<[Reference<'s>]> {
+        if let Some(known) = self.by_kind.get(kind) {
+            return known.clone();
+        }
+        let fields = |target: &'s BackReference| target.referrers.iter().map(move |field| (field, target));
+        let found = self.specs.references.iter().flat_map(fields);
+        let found = found.filter(|(field, _)| field.kind.is_empty() || field.kind == *kind);
+        let found: Rc<[_]> =
+            found.map(|(field, target)| Reference { field, target, role: is_role(field) }).collect();
+        self.by_kind.insert(kind.clone(), found.clone());
+        found
     }
+}
+
+fn is_role(field: &FieldSpec) -> bool {
+    matches!(field.path.as_slice(), [.., role, name] if role.key.ends_with("roleRef") && &*name.key == "name")
 }
 
 /// Sets every reference to the present name of what it refers to.
@@ -62,7 +53,7 @@ pub(crate) fn fix(specs: &Specs, objects: &mut Resources) -> Result<(), String> 
     if targets.by_name.is_empty() {
         return Ok(());
     }
-    let references = References::of(specs);
+    let mut references = References::of(specs);
     for at in 0..objects.len() {
         let resource = objects.get_mut(at);
         let original = resource.original_id().gvk.clone();
