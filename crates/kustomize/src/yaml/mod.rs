@@ -5,6 +5,7 @@
 
 mod facts;
 mod fold;
+mod keys;
 mod locate;
 mod read;
 mod resolve;

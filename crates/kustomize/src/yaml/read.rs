@@ -76,6 +76,8 @@ fn read(
         limits,
         documents: Vec::new(),
         stack: Vec::new(),
+        items: Vec::new(),
+        entries: Vec::new(),
         anchors: HashMap::new(),
         keys: HashSet::new(),
         nodes: 0,
@@ -129,10 +131,10 @@ fn ends_with_text(line: &str, block: &str) -> bool {
     line == last.trim_start() && !line.is_empty()
 }
 
-/// A list or mapping that is still open.
+/// A list or mapping that is still open, with the place of its first item or entry among those of all.
 enum Frame {
-    List { items: Vec<Value>, anchor: usize, from: Count },
-    Map { entries: Vec<(Str, Value)>, merges: Vec<Value>, key: Option<Key>, anchor: usize, from: Count },
+    List { first: usize, anchor: usize, from: Count },
+    Map { first: usize, merges: Vec<Value>, key: Option<Key>, anchor: usize, from: Count },
 }
 
 /// Values and bytes of text, with aliases expanded.
@@ -154,6 +156,9 @@ struct Reader<'l> {
     limits: &'l Limits,
     documents: Vec<Document>,
     stack: Vec<Frame>,
+    /// What stands in the open lists and in the open mappings: each is made at its end, of the right size.
+    items: Vec<Value>,
+    entries: Vec<(Str, Value)>,
     /// Values by anchor, with what they count.
     anchors: HashMap<usize, (Value, Count)>,
     /// Keys come again and again: one allocation for each.
@@ -209,11 +214,12 @@ impl Reader<'_> {
             }
             Event::SequenceStart(anchor, _) => {
                 let from = self.counted();
-                self.open(Frame::List { items: Vec::new(), anchor, from })
+                self.open(Frame::List { first: self.items.len(), anchor, from })
             }
             Event::MappingStart(anchor, _) => {
                 let from = self.counted();
-                self.open(Frame::Map { entries: Vec::new(), merges: Vec::new(), key: None, anchor, from })
+                let first = self.entries.len();
+                self.open(Frame::Map { first, merges: Vec::new(), key: None, anchor, from })
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Scalar(text, style, anchor, tag) => {
@@ -362,9 +368,9 @@ impl Reader<'_> {
                     self.documents.push(Document { value, line: self.document_line });
                 }
             }
-            Some(Frame::List { items, .. }) => items.push(value),
-            Some(Frame::Map { entries, merges, key, .. }) => match key.take() {
-                Some(Key::Name(name)) => entries.push((name, value)),
+            Some(Frame::List { .. }) => self.items.push(value),
+            Some(Frame::Map { merges, key, .. }) => match key.take() {
+                Some(Key::Name(name)) => self.entries.push((name, value)),
                 Some(Key::Merge) if !merges.is_empty() && self.dialect != Dialect::Kustomization => {
                     return self.error("the key << stands twice in this mapping");
                 }
@@ -378,8 +384,11 @@ impl Reader<'_> {
     fn close(&mut self) -> Result<(), ReadError> {
         self.flow.pop();
         let (value, anchor, from) = match self.stack.pop() {
-            Some(Frame::List { items, anchor, from }) => (Value::List(items), anchor, from),
-            Some(Frame::Map { entries, merges, anchor, from, .. }) => {
+            Some(Frame::List { first, anchor, from }) => {
+                (Value::List(self.items.drain(first..).collect()), anchor, from)
+            }
+            Some(Frame::Map { first, merges, anchor, from, .. }) => {
+                let entries: Vec<_> = self.entries.drain(first..).collect();
                 let mut map = match self.dialect {
                     _ if self.unique => match Map::from_unsorted(entries) {
                         Ok(map) => map,

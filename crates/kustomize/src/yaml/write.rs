@@ -1,9 +1,9 @@
 //! From values to bytes, as go-yaml 2 writes them: sorted keys, its choice of quotes, literal blocks, lines of 80.
 
-use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use super::facts::{Facts, is_break, is_printable};
+use super::keys::{in_order, sort_keys};
 use super::resolve::plain_is_text;
 use crate::value::{Map, Num, Value};
 
@@ -126,6 +126,18 @@ impl<'o> Emitter<'o> {
         self.column += 1;
     }
 
+    /// Writes a text without line breaks.
+    fn put_line(&mut self, text: &str) {
+        self.out.push_str(text);
+        self.column += if text.is_ascii() { text.len() } else { text.chars().count() };
+    }
+
+    /// Is a text to be written as it is: printable ASCII that no line break can come into?
+    fn fits(&self, text: &str, allow_breaks: bool) -> bool {
+        (!allow_breaks || self.column.saturating_add(text.len()) <= self.width)
+            && text.bytes().all(|b| matches!(b, b' '..=b'~'))
+    }
+
     pub(super) fn put_break(&mut self) {
         self.out.push('\n');
         self.column = 0;
@@ -194,25 +206,41 @@ impl<'o> Emitter<'o> {
 
     fn map(&mut self, map: &Map) {
         let before = self.increase_indent(false, false);
-        let mut entries: Vec<_> = map.iter().map(|(k, v)| (&**k, v)).collect();
-        sort_keys(&mut entries);
-        for (key, value) in entries {
-            self.write_indent();
-            if key.len() <= SIMPLE_KEY_BYTES && !key.contains(is_break) {
-                self.text(key, Context::SimpleKey);
-                self.indicator(":", false, false, false);
-            } else {
-                self.indicator("?", true, false, true);
-                self.text(key, Context::Mapping);
-                self.write_indent();
-                self.indicator(":", true, false, true);
-            }
-            self.node(value, Context::Mapping);
+        // The keys come in byte order. That is the natural order too, except where digits or non-letters are involved.
+        if map.iter().is_sorted_by(|a, b| in_order(&a.0, &b.0)) {
+            map.iter().for_each(|(key, value)| self.entry(key, value));
+        } else {
+            let mut entries: Vec<_> = map.iter().map(|(k, v)| (&**k, v)).collect();
+            sort_keys(&mut entries);
+            entries.into_iter().for_each(|(key, value)| self.entry(key, value));
         }
         self.indent = before;
     }
 
+    fn entry(&mut self, key: &str, value: &Value) {
+        self.write_indent();
+        if key.len() <= SIMPLE_KEY_BYTES && !key.contains(is_break) {
+            self.text(key, Context::SimpleKey);
+            self.indicator(":", false, false, false);
+        } else {
+            self.indicator("?", true, false, true);
+            self.text(key, Context::Mapping);
+            self.write_indent();
+            self.indicator(":", true, false, true);
+        }
+        self.node(value, Context::Mapping);
+    }
+
     fn text(&mut self, text: &str, context: Context) {
+        if is_word(text) && plain_is_text(text) {
+            // Most texts: the long way comes to the same.
+            if !self.whitespace {
+                self.put(' ');
+            }
+            self.put_line(text);
+            (self.whitespace, self.indention) = (false, false);
+            return;
+        }
         let style = if text.contains('\n') {
             Style::Literal
         } else if plain_is_text(text) {
@@ -253,6 +281,11 @@ impl<'o> Emitter<'o> {
 
     /// A text without a newline; of the characters that break a line, only the two of Unicode can be in it.
     fn folded(&mut self, text: &str, allow_breaks: bool, quoted: bool) {
+        if self.fits(text, allow_breaks) && !(quoted && text.contains('\'')) {
+            // The callers note what this leaves behind.
+            self.put_line(text);
+            return;
+        }
         let mut spaces = false;
         let mut breaks = false;
         let mut chars = text.char_indices().peekable();
@@ -306,6 +339,12 @@ impl<'o> Emitter<'o> {
         // go-yaml asks whether the whole text starts with a byte-order mark where it means this character.
         let all = text.starts_with('\u{feff}');
         self.indicator("\"", true, false, false);
+        if self.fits(text, allow_breaks) && !text.contains(['"', '\\']) {
+            self.put_line(text);
+            self.indicator("\"", false, false, false);
+            (self.whitespace, self.indention) = (false, false);
+            return;
+        }
         let mut spaces = false;
         let mut chars = text.char_indices().peekable();
         while let Some((i, c)) = chars.next() {
@@ -381,7 +420,8 @@ impl<'o> Emitter<'o> {
         self.whitespace = true;
         let mut breaks = true;
         let mut leading_space = true;
-        for c in text.chars() {
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
             if is_break(c) {
                 if folded && !breaks && !leading_space && c == '\n' && !text.starts_with([' ', '\t']) {
                     self.put_break();
@@ -394,17 +434,26 @@ impl<'o> Emitter<'o> {
                 }
                 self.indention = true;
                 breaks = true;
+                rest = &rest[c.len_utf8()..];
             } else {
                 if breaks {
                     self.write_indent();
                     leading_space = matches!(c, ' ' | '\t');
                 }
-                self.put(c);
+                let (line, tail) = rest.split_at(rest.find(is_break).unwrap_or(rest.len()));
+                self.put_line(line);
                 self.indention = false;
                 breaks = false;
+                rest = tail;
             }
         }
     }
+}
+
+/// A text that needs no quotes for any of its characters, wherever it stands.
+fn is_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '/'))
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'/' | b'.' | b'-'))
 }
 
 /// A float as Go prints it with `%g`.
@@ -417,86 +466,4 @@ fn float(f: f64) -> String {
         return format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs());
     }
     format!("{f}")
-}
-
-/// Sorts keys as go-yaml does: in natural order, so that `a2` comes before `a10`.
-fn sort_keys<'a>(entries: &mut [(&'a str, &'a Value)]) {
-    // The keys come in byte order. That is the natural order too, except where digits or non-letters are involved.
-    if entries.is_sorted_by(|a, b| natural(a.0, b.0) != Ordering::Greater) {
-        return;
-    }
-    // The order is not total for odd keys (`sort_by` may panic then), so this is a plain merge sort.
-    let mut buffer = entries.to_vec();
-    merge_sort(entries, &mut buffer);
-}
-
-fn merge_sort<'a>(entries: &mut [(&'a str, &'a Value)], buffer: &mut [(&'a str, &'a Value)]) {
-    if entries.len() < 2 {
-        return;
-    }
-    let middle = entries.len() / 2;
-    let (left, right) = entries.split_at_mut(middle);
-    let (buffer_left, buffer_right) = buffer.split_at_mut(middle);
-    merge_sort(left, buffer_left);
-    merge_sort(right, buffer_right);
-    buffer.copy_from_slice(entries);
-    let (left, right) = buffer.split_at(middle);
-    let (mut i, mut j) = (0, 0);
-    for slot in entries {
-        let take_left = match (left.get(i), right.get(j)) {
-            (Some(l), Some(r)) => natural(r.0, l.0) != Ordering::Less,
-            (Some(_), None) => true,
-            _ => false,
-        };
-        if take_left {
-            *slot = left[i];
-            i += 1;
-        } else {
-            *slot = right[j];
-            j += 1;
-        }
-    }
-}
-
-/// Compares keys: letters after everything else, runs of digits by their number.
-fn natural(a: &str, b: &str) -> Ordering {
-    let common = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
-    let mut start = common;
-    while !a.is_char_boundary(start) || !b.is_char_boundary(start) {
-        start -= 1;
-    }
-    let (Some(x), Some(y)) = (a[start..].chars().next(), b[start..].chars().next()) else {
-        return a.len().cmp(&b.len());
-    };
-    match (is_letter(x), is_letter(y)) {
-        (true, true) => return x.cmp(&y),
-        (true, false) => return Ordering::Greater,
-        (false, true) => return Ordering::Less,
-        (false, false) => {}
-    }
-    // A zero that follows a digit other than zero belongs to a number that goes on.
-    let mut seed = 0_i64;
-    if x == '0' || y == '0' {
-        let digits = a[..start].chars().rev().take_while(|c| is_digit(*c));
-        seed = i64::from(digits.into_iter().any(|c| c != '0'));
-    }
-    let run = |text: &str| {
-        let mut number = seed;
-        let mut count = 0_usize;
-        for c in text[start..].chars().take_while(|c| is_digit(*c)) {
-            number =
-                number.wrapping_mul(10).wrapping_add(i64::from(u32::from(c)) - i64::from(u32::from('0')));
-            count += 1;
-        }
-        (number, count)
-    };
-    run(a).cmp(&run(b)).then(x.cmp(&y))
-}
-
-fn is_letter(c: char) -> bool {
-    c.is_alphabetic()
-}
-
-fn is_digit(c: char) -> bool {
-    c.is_ascii_digit() || (!c.is_ascii() && c.is_numeric())
 }
