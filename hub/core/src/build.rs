@@ -16,6 +16,9 @@ use crate::{Hub, HubError};
 
 /// Part of every build's inputs: a change of the engine that changes results changes this.
 const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/1");
+/// Steps of one build: tens of seconds at most, so that a repository made to be slow does not hold a place for long. All of
+/// kustomize's public cases stay below a tenth of it.
+const MAX_WORK: u64 = 1_000_000_000;
 /// More than this is no build that an agent takes.
 const MAX_BUILD_BYTES: usize = 64 << 20;
 /// Trees that were unpacked last: the Kustomizations of one source are built one after the other.
@@ -183,7 +186,8 @@ fn load(artifact: Digest, bytes: &[u8]) -> Result<(MemoryTree, usize), String> {
 fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
     let path = TreePath::new(&inputs.path)
         .ok_or_else(|| format!("spec.path '{}' leaves the source's root", inputs.path))?;
-    let options = Options { overlay: inputs.overlay.clone(), ..Options::default() };
+    let mut options = Options { overlay: inputs.overlay.clone(), ..Options::default() };
+    options.limits.work = MAX_WORK;
     let build = roadstead_kustomize::build(tree, &path, &options).map_err(|error| chain(&error))?;
     let objects: Vec<Value> = build.objects.iter().map(roadstead_kustomize::Object::to_json).collect();
     // Secret objects in a stored build are encrypted like the hub's own.
