@@ -80,7 +80,7 @@ impl Refused {
         const NO_PROCESS: &str = "a build runs no other program and no container, on the hub or here: builtin \
                                   transformers and generators work, exec, container and Starlark functions do not";
         const NO_HELM: &str =
-            "Helm charts are not rendered here: name the chart in a HelmChart or a kluctl project";
+            "Helm charts are not rendered here: render them first and name the result under resources";
         let flags = [
             ("--enable-alpha-plugins", self.enable_alpha_plugins, NO_PROCESS),
             ("--enable-exec", self.enable_exec, NO_PROCESS),
