@@ -13,6 +13,8 @@ mod resources;
 mod serve;
 mod status;
 mod watch;
+#[cfg_attr(not(test), expect(dead_code, reason = "server-side apply will be the first to read it"))]
+mod yaml;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

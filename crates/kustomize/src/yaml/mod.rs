@@ -13,10 +13,10 @@ mod restyle;
 mod write;
 
 pub(crate) use locate::line_of;
-pub(crate) use read::{read_counted, read_strict};
+pub(crate) use read::read_counted;
 pub(crate) use resolve::is_text;
 
-pub use read::{Dialect, Document, ReadError, read_documents};
+pub use read::{Dialect, Document, ReadError, read_documents, read_strict};
 pub(crate) use restyle::write_like;
 pub(crate) use write::scalar_as_written;
 pub use write::{write_document, write_map};

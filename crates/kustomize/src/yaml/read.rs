@@ -54,8 +54,12 @@ pub(crate) fn read_counted(
     read(bytes, dialect, dialect == Dialect::Object, limits)
 }
 
-/// Reads all documents as a kustomization, and refuses keys that stand twice.
-pub(crate) fn read_strict(bytes: &[u8], limits: &Limits) -> Result<(Vec<Document>, usize), ReadError> {
+/// Reads all documents as a kustomization, and refuses keys that stand twice. These are the rules by which an apiserver
+/// reads YAML too. Gives the number of values with them.
+///
+/// # Errors
+/// Where the text is no YAML, or passes a bound.
+pub fn read_strict(bytes: &[u8], limits: &Limits) -> Result<(Vec<Document>, usize), ReadError> {
     read(bytes, Dialect::Kustomization, true, limits)
 }
 

@@ -1,0 +1,169 @@
+//! Bodies in YAML, read by the rules that an apiserver has (YAML 1.1's words, then as JSON), and bounded.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use roadstead_hub_core::HubError;
+use roadstead_kustomize::Limits;
+use roadstead_kustomize::yaml::read_strict;
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// How deep lists and mappings may nest: as deep as JSON bodies may.
+const MAX_DEPTH: usize = 127;
+/// With aliases expanded.
+const MAX_VALUES: usize = 200_000;
+/// Bytes of text, with aliases expanded: as large as a body may be.
+const MAX_TEXT: usize = 3 * 1024 * 1024;
+/// Documents, empty ones included: a `---` at either end makes one.
+const MAX_DOCUMENTS: usize = 8;
+
+/// The value of a text of one YAML document. JSON is YAML: it is read as JSON, whose escapes YAML does not all have.
+///
+/// # Errors
+/// [`HubError::BadRequest`] for what is no YAML, is too large or too deep, has a key twice, or is not one document.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Value, HubError> {
+    let bad = |what: String| HubError::BadRequest(format!("the body is no YAML that can be read: {what}"));
+    if bytes.len() > MAX_TEXT {
+        return Err(bad(format!("more than {MAX_TEXT} bytes")));
+    }
+    let mut json = None;
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+        match serde_json::from_slice::<Strict>(bytes) {
+            Ok(Strict(value)) => return Ok(value),
+            // A key that stands twice, most of all: the reader of YAML would say it less well.
+            Err(error) if error.classify() == serde_json::error::Category::Data => {
+                return Err(bad(error.to_string()));
+            }
+            Err(error) => json = Some(error),
+        }
+    }
+    let mut limits = Limits::default();
+    limits.depth = MAX_DEPTH;
+    limits.nodes = MAX_VALUES;
+    limits.total_bytes = MAX_TEXT;
+    limits.documents = MAX_DOCUMENTS;
+    let (documents, _) = read_strict(bytes, &limits).map_err(|error| match &json {
+        Some(json) => bad(format!("{json}")),
+        None => bad(format!("line {}: {}", error.line, error.message)),
+    })?;
+    match documents.as_slice() {
+        [document] => Ok(document.value.to_json()),
+        [] => Err(HubError::BadRequest("the request has no body".to_owned())),
+        more => Err(bad(format!("{} documents, want one", more.len()))),
+    }
+}
+
+/// A JSON value whose objects have no key twice.
+struct Strict(Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(StrictVisitor)
+    }
+}
+
+struct StrictVisitor;
+
+impl<'de> Visitor<'de> for StrictVisitor {
+    type Value = Strict;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Strict, E> {
+        Ok(Strict(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Strict, E> {
+        Ok(Strict(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Strict, A::Error> {
+        let mut list = Vec::new();
+        while let Some(Strict(item)) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Strict(list.into()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Strict, A::Error> {
+        let mut map = BTreeMap::new();
+        while let Some((key, Strict(value))) = entries.next_entry::<String, Strict>()? {
+            if map.contains_key(&key) {
+                return Err(A::Error::custom(format!("the key {key:?} stands twice in this object")));
+            }
+            map.insert(key, value);
+        }
+        Ok(Strict(Value::Object(map.into_iter().collect::<Map<_, _>>())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::parse;
+
+    #[test]
+    fn one_document_by_the_rules_of_an_apiserver() {
+        let text = "---\n# a note\na: yes\nb: 'yes'\nc: 0o17\nd: 012\ne: 1.0\nf: 1e3\ng: ~\nh: |\n  x\n  y\ni: &i [1, on]\n\
+                    j: *i\n2: two\nk: 2020-01-02\nl: 18446744073709551615\n---\n";
+        assert_eq!(
+            parse(text.as_bytes()).unwrap(),
+            json!({ "a": true, "b": "yes", "c": 15, "d": 10, "e": 1, "f": 1000, "g": null, "h": "x\ny\n",
+                "i": [1, true], "j": [1, true], "2": "two", "k": "2020-01-02T00:00:00Z", "l": 18_446_744_073_709_551_615_u64 })
+        );
+        let json = b"\t{ \"a\":\t\"\\ud83d\\ude00\\/\", \"b\": [1.5, null, -3] }\n";
+        assert_eq!(parse(json).unwrap(), json!({ "a": "\u{1f600}/", "b": [1.5, null, -3] }));
+        assert_eq!(parse(b"{a: b}").unwrap(), json!({ "a": "b" }), "flow style that is no JSON");
+    }
+
+    #[test]
+    fn what_is_refused() {
+        let bomb = (1..30).fold("a0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned(), |text, i| {
+            text + &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{}", i - 1); 8].join(", "))
+        });
+        let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
+        let deep_json = format!("{}1{}", "{\"a\":".repeat(1000), "}".repeat(1000));
+        for (text, part) in [
+            (b"a: 1\na: 2\n".as_slice(), "twice"),
+            (b"{\"a\": 1, \"a\": 2}", "twice"),
+            (b"a: 1\n---\nb: 2\n", "2 documents"),
+            (b"", "no body"),
+            (b"# nothing\n", "no body"),
+            (b"a: b: c\n", "line 1"),
+            (b"a: \xff\n", "UTF-8"),
+            (b"a: .inf\n", "JSON"),
+            (bomb.as_bytes(), "aliases"),
+            (deep.as_bytes(), "deeper"),
+            (deep_json.as_bytes(), "recursion"),
+            (b"{\"a\": 1", "EOF"),
+            (&[b' '; 4 << 20], "bytes"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{part}: {error}");
+        }
+    }
+}
