@@ -3,8 +3,6 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::kind::KindId;
-
 /// A column of a table.
 #[derive(Debug)]
 pub struct Column {
@@ -25,8 +23,13 @@ pub struct Column {
 enum Cell {
     Pointer(&'static str),
     Condition(&'static str, &'static str),
+    Either(&'static str, &'static str),
     Entries(&'static str),
     Target,
+    Object,
+    Role,
+    Subjects(&'static str),
+    LastSeen,
     Age,
 }
 
@@ -53,10 +56,13 @@ const fn column(name: &'static str, description: &'static str, priority: i32, ce
 
 const READY: Column =
     column("Ready", "Whether the Ready condition holds.", 0, Cell::Condition("Ready", "status"));
+const REVISION: Column =
+    column("Revision", "The last artifact's revision.", 1, Cell::Pointer("/status/artifact/revision"));
+const CREATED: &str = "When the object was created.";
 const STATUS: Column =
     column("Status", "The Ready condition's message.", 0, Cell::Condition("Ready", "message"));
 
-static KUSTOMIZATION: [Column; 6] = [
+pub(crate) static KUSTOMIZATION: [Column; 6] = [
     NAME,
     READY,
     STATUS,
@@ -64,15 +70,15 @@ static KUSTOMIZATION: [Column; 6] = [
     AGE,
     column("Revision", "The last applied revision.", 1, Cell::Pointer("/status/lastAppliedRevision")),
 ];
-static GIT_REPOSITORY: [Column; 6] = [
+pub(crate) static GIT_REPOSITORY: [Column; 6] = [
     NAME,
     column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url")),
     READY,
     STATUS,
     AGE,
-    column("Revision", "The last artifact's revision.", 1, Cell::Pointer("/status/artifact/revision")),
+    REVISION,
 ];
-static CLUSTER: [Column; 6] = [
+pub(crate) static CLUSTER: [Column; 6] = [
     NAME,
     column("Connected", "Whether the cluster's agent is connected.", 0, Cell::Condition("Ready", "status")),
     column("Kubernetes", "Version of the API server.", 0, Cell::Pointer("/status/kubernetesVersion")),
@@ -80,7 +86,7 @@ static CLUSTER: [Column; 6] = [
     AGE,
     column("Status", "The Ready condition's message.", 1, Cell::Condition("Ready", "message")),
 ];
-static SECRET: [Column; 4] = [
+pub(crate) static SECRET: [Column; 4] = [
     NAME,
     column("Type", "What the data is for.", 0, Cell::Pointer("/type")),
     Column {
@@ -93,30 +99,120 @@ static SECRET: [Column; 4] = [
     },
     AGE,
 ];
-static NAMESPACE: [Column; 3] =
+pub(crate) static NAMESPACE: [Column; 3] =
     [NAME, column("Status", "The phase of the namespace.", 0, Cell::Pointer("/status/phase")), AGE];
 
-/// The columns of a kind.
-#[must_use]
-pub fn columns(kind: KindId) -> &'static [Column] {
-    match kind {
-        KindId::Kustomization => &KUSTOMIZATION,
-        KindId::GitRepository => &GIT_REPOSITORY,
-        KindId::Cluster => &CLUSTER,
-        KindId::Secret => &SECRET,
-        KindId::Namespace => &NAMESPACE,
-    }
-}
+pub(crate) static CONFIG_MAP: [Column; 3] = [
+    NAME,
+    Column {
+        name: "Data",
+        type_: "integer",
+        format: "",
+        description: "How many keys there are.",
+        priority: 0,
+        cell: Cell::Entries("/data"),
+    },
+    AGE,
+];
+pub(crate) static SERVICE_ACCOUNT: [Column; 2] = [NAME, AGE];
+pub(crate) static EVENT: [Column; 9] = [
+    column("Last Seen", "Time since it last happened.", 0, Cell::LastSeen),
+    column("Type", "Normal or Warning.", 0, Cell::Pointer("/type")),
+    column("Reason", "Why it happened, in a word.", 0, Cell::Pointer("/reason")),
+    column("Object", "The object that it is about.", 0, Cell::Object),
+    column(
+        "Subobject",
+        "The part of the object that it is about.",
+        1,
+        Cell::Pointer("/involvedObject/fieldPath"),
+    ),
+    column("Source", "Who reported it.", 1, Cell::Pointer("/source/component")),
+    column("Message", "What happened.", 0, Cell::Either("/message", "/note")),
+    column("Count", "How often it happened.", 1, Cell::Either("/count", "/deprecatedCount")),
+    Column { priority: 1, ..NAME },
+];
+pub(crate) static ROLE: [Column; 2] =
+    [NAME, column("Created At", CREATED, 0, Cell::Pointer("/metadata/creationTimestamp"))];
+pub(crate) static ROLE_BINDING: [Column; 6] = [
+    NAME,
+    column("Role", "The role that is given.", 0, Cell::Role),
+    AGE,
+    column("Users", "The users that it is given to.", 1, Cell::Subjects("User")),
+    column("Groups", "The groups that it is given to.", 1, Cell::Subjects("Group")),
+    column(
+        "ServiceAccounts",
+        "The service accounts that it is given to.",
+        1,
+        Cell::Subjects("ServiceAccount"),
+    ),
+];
+pub(crate) static BUCKET: [Column; 6] = [
+    NAME,
+    column("Endpoint", "Where the bucket is.", 0, Cell::Pointer("/spec/endpoint")),
+    READY,
+    STATUS,
+    AGE,
+    REVISION,
+];
+pub(crate) static OCI_REPOSITORY: [Column; 6] = [
+    NAME,
+    column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url")),
+    READY,
+    STATUS,
+    AGE,
+    REVISION,
+];
+pub(crate) static HELM_REPOSITORY: [Column; 6] = [
+    NAME,
+    column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url")),
+    READY,
+    STATUS,
+    AGE,
+    REVISION,
+];
+pub(crate) static HELM_CHART: [Column; 9] = [
+    NAME,
+    column("Chart", "The chart's name.", 0, Cell::Pointer("/spec/chart")),
+    column("Version", "The version that is wanted.", 0, Cell::Pointer("/spec/version")),
+    column("Source Kind", "The kind of the source.", 0, Cell::Pointer("/spec/sourceRef/kind")),
+    column("Source Name", "The name of the source.", 0, Cell::Pointer("/spec/sourceRef/name")),
+    READY,
+    STATUS,
+    AGE,
+    REVISION,
+];
+pub(crate) static PROVIDER: [Column; 3] =
+    [NAME, column("Type", "What events are sent to.", 0, Cell::Pointer("/spec/type")), AGE];
+pub(crate) static ALERT: [Column; 3] =
+    [NAME, column("Provider", "What events are sent to.", 0, Cell::Pointer("/spec/providerRef/name")), AGE];
+pub(crate) static RECEIVER: [Column; 4] = [NAME, READY, STATUS, AGE];
 
 impl Column {
     /// What stands in this column for an object (of any version).
     #[must_use]
     pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
         match self.cell {
-            Cell::Pointer(pointer) => match object.pointer(pointer) {
-                Some(Value::Null) | None => "".into(),
-                Some(value) => value.clone(),
-            },
+            Cell::Pointer(pointer) => at(object, pointer).cloned().unwrap_or_else(|| "".into()),
+            Cell::Either(first, second) => {
+                at(object, first).or_else(|| at(object, second)).cloned().unwrap_or_else(|| "".into())
+            }
+            Cell::Object => {
+                let about = at(object, "/involvedObject").or_else(|| at(object, "/regarding"));
+                let text = |field: &str| about.and_then(|about| about[field].as_str()).unwrap_or_default();
+                format!("{}/{}", text("kind").to_lowercase(), text("name")).into()
+            }
+            Cell::Role => {
+                let role = &object["roleRef"];
+                let text = |field: &str| role[field].as_str().unwrap_or_default();
+                format!("{}/{}", text("kind"), text("name")).into()
+            }
+            Cell::Subjects(kind) => subjects(&object["subjects"], kind).into(),
+            Cell::LastSeen => since(
+                ["/series/lastObservedTime", "/lastTimestamp", "/deprecatedLastTimestamp", "/eventTime"]
+                    .iter()
+                    .find_map(|pointer| at(object, pointer)),
+                now,
+            ),
             Cell::Condition(type_, field) => object["status"]["conditions"]
                 .as_array()
                 .and_then(|conditions| conditions.iter().find(|condition| condition["type"] == type_))
@@ -132,13 +228,31 @@ impl Column {
                     .or_else(|| secret.map(|name| name.strip_suffix("-kubeconfig").unwrap_or(name)));
                 name.unwrap_or_default().into()
             }
-            Cell::Age => {
-                let created =
-                    object["metadata"]["creationTimestamp"].as_str().and_then(|text| text.parse().ok());
-                created.map_or_else(|| "<unknown>".into(), |created| age(now, created).into())
-            }
+            Cell::Age => since(object.pointer("/metadata/creationTimestamp"), now),
         }
     }
+}
+
+fn at<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
+    object.pointer(pointer).filter(|value| !value.is_null())
+}
+
+fn since(time: Option<&Value>, now: Timestamp) -> Value {
+    let time = time.and_then(Value::as_str).and_then(|text| text.parse().ok());
+    time.map_or_else(|| "<unknown>".into(), |time| age(now, time).into())
+}
+
+/// The names of a binding's subjects of a kind, service accounts with their namespace.
+fn subjects(subjects: &Value, kind: &str) -> String {
+    let of_kind = subjects.as_array().into_iter().flatten().filter(|subject| subject["kind"] == kind);
+    let names = of_kind.map(|subject| {
+        let name = subject["name"].as_str().unwrap_or_default();
+        match subject["namespace"].as_str().filter(|namespace| !namespace.is_empty()) {
+            Some(namespace) if kind == "ServiceAccount" => format!("{namespace}/{name}"),
+            _ => name.to_owned(),
+        }
+    });
+    names.collect::<Vec<_>>().join(", ")
 }
 
 /// A time span as kubectl shows it: `45s`, `3m10s`, `7h`, `12d`, `2y30d`.

@@ -9,17 +9,20 @@ use crate::kind::{KindId, Version};
 #[must_use]
 pub fn to_storage(kind: KindId, version: &Version, mut incoming: Value, stored: Option<&Value>) -> Value {
     let storage = kind.get().storage_version();
-    set(&mut incoming, "apiVersion", kind.get().api_version(storage).into());
+    set(&mut incoming, "apiVersion", storage.api_version().into());
     set(&mut incoming, "kind", kind.get().kind.into());
     if let Some(stored) = stored {
         for path in version.hidden {
             restore(&mut incoming, stored, path);
         }
     }
-    if kind == KindId::Cluster
-        && let Some(object) = incoming.as_object_mut()
-    {
-        object.entry("spec").or_insert_with(|| json!({}));
+    if kind == KindId::Cluster {
+        set_default(&mut incoming, "spec", json!({}));
+    }
+    if kind == KindId::Event && version.group != storage.group {
+        rename(&mut incoming, EVENT_FIELDS.map(|(core, events)| (events, core)));
+        // The core version has one that is always there.
+        set_default(&mut incoming, "involvedObject", json!({}));
     }
     if kind == KindId::Kustomization {
         if version.name == "v1alpha1" {
@@ -34,8 +37,11 @@ pub fn to_storage(kind: KindId, version: &Version, mut incoming: Value, stored: 
 /// A stored object as `version` shows it.
 #[must_use]
 pub fn from_storage(kind: KindId, version: &Version, mut stored: Value) -> Value {
-    set(&mut stored, "apiVersion", kind.get().api_version(version).into());
+    set(&mut stored, "apiVersion", version.api_version().into());
     set(&mut stored, "kind", kind.get().kind.into());
+    if kind == KindId::Event && !version.storage {
+        rename(&mut stored, EVENT_FIELDS);
+    }
     if kind == KindId::Kustomization {
         if version.name == "v1alpha1" {
             kustomization_to_v1alpha1(&mut stored);
@@ -55,6 +61,32 @@ pub fn from_storage(kind: KindId, version: &Version, mut stored: Value) -> Value
 fn set(object: &mut Value, field: &str, value: Value) {
     if let Some(object) = object.as_object_mut() {
         object.insert(field.to_owned(), value);
+    }
+}
+
+fn set_default(object: &mut Value, field: &str, value: Value) {
+    if let Some(object) = object.as_object_mut() {
+        object.entry(field).or_insert(value);
+    }
+}
+
+/// What the core version of an Event calls its fields, and what `events.k8s.io/v1` does.
+const EVENT_FIELDS: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+];
+
+fn rename(object: &mut Value, fields: [(&str, &str); 7]) {
+    let Some(object) = object.as_object_mut() else { return };
+    for (from, to) in fields {
+        if let Some(value) = object.remove(from) {
+            object.insert(to.to_owned(), value);
+        }
     }
 }
 
@@ -226,7 +258,8 @@ mod tests {
     #[test]
     fn an_old_version_keeps_what_it_cannot_express() {
         let kind = KindId::Kustomization.get();
-        let (v1, old) = (kind.version("v1").unwrap(), kind.version("v1alpha1").unwrap());
+        let (v1, old) =
+            (kind.version(kind.group(), "v1").unwrap(), kind.version(kind.group(), "v1alpha1").unwrap());
         let stored = to_storage(
             kind.id,
             v1,

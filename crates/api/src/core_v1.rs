@@ -1,4 +1,4 @@
-//! `Namespace` and `Secret` of the core group.
+//! `Namespace`, `Secret`, `ConfigMap` and `ServiceAccount` of the core group.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::KindId;
-use crate::object::{Condition, ObjectMeta, Typed};
+use crate::event::ObjectReference;
+use crate::object::{Condition, LocalObjectReference, ObjectMeta, Typed};
 
 /// Namespace provides a scope for names: a tenant's boundary on the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -96,4 +97,46 @@ impl fmt::Debug for Secret {
             .field("type", &self.type_)
             .finish_non_exhaustive()
     }
+}
+
+/// ConfigMap holds configuration data.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ConfigMap {
+    /// The versioned schema of this representation of the object.
+    pub api_version: String,
+    /// The kind of the object.
+    pub kind: String,
+    /// Standard object's metadata.
+    pub metadata: ObjectMeta,
+    /// The data, as text.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub data: BTreeMap<String, String>,
+    /// Data that is no text, in base64.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub binary_data: BTreeMap<String, String>,
+    /// Whether the data can no longer be updated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub immutable: Option<bool>,
+}
+
+/// ServiceAccount is an identity for programs: tokens for it are asked for at its `token` subresource.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ServiceAccount {
+    /// The versioned schema of this representation of the object.
+    pub api_version: String,
+    /// The kind of the object.
+    pub kind: String,
+    /// Standard object's metadata.
+    pub metadata: ObjectMeta,
+    /// The Secrets that may be used with this ServiceAccount.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<ObjectReference>,
+    /// The Secrets with which images are pulled.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// Whether pods get a token of it. Of no meaning on the hub.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub automount_service_account_token: Option<bool>,
 }

@@ -1,20 +1,52 @@
-//! The registry of kinds.
+//! What a kind is: its names, its versions, where its objects live. The kinds themselves are in [`crate::registry`].
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// A kind that the hub serves.
+use crate::columns::Column;
+use crate::registry::KINDS;
+
+/// A kind that the hub serves. The order is that of [`KINDS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum KindId {
     /// `v1 Namespace`
     Namespace,
     /// `v1 Secret`
     Secret,
+    /// `v1 ConfigMap`
+    ConfigMap,
+    /// `v1 ServiceAccount`
+    ServiceAccount,
+    /// `v1 Event`, and `events.k8s.io/v1 Event`: the same objects
+    Event,
+    /// `rbac.authorization.k8s.io Role`
+    Role,
+    /// `rbac.authorization.k8s.io RoleBinding`
+    RoleBinding,
+    /// `rbac.authorization.k8s.io ClusterRole`
+    ClusterRole,
+    /// `rbac.authorization.k8s.io ClusterRoleBinding`
+    ClusterRoleBinding,
     /// `kustomize.toolkit.fluxcd.io Kustomization`
     Kustomization,
     /// `source.toolkit.fluxcd.io GitRepository`
     GitRepository,
+    /// `source.toolkit.fluxcd.io Bucket`
+    Bucket,
+    /// `source.toolkit.fluxcd.io OCIRepository`
+    OciRepository,
+    /// `source.toolkit.fluxcd.io HelmRepository`
+    HelmRepository,
+    /// `source.toolkit.fluxcd.io HelmChart`
+    HelmChart,
+    /// `notification.toolkit.fluxcd.io Provider`
+    Provider,
+    /// `notification.toolkit.fluxcd.io Alert`
+    Alert,
+    /// `notification.toolkit.fluxcd.io Receiver`
+    Receiver,
     /// `fleet.roadstead.dev Cluster`
     Cluster,
 }
@@ -23,19 +55,14 @@ impl KindId {
     /// What is known about the kind.
     #[must_use]
     pub fn get(self) -> &'static Kind {
-        match self {
-            Self::Namespace => &NAMESPACE,
-            Self::Secret => &SECRET,
-            Self::Kustomization => &KUSTOMIZATION,
-            Self::GitRepository => &GIT_REPOSITORY,
-            Self::Cluster => &CLUSTER,
-        }
+        // As many entries as variants, in their order: a test holds it.
+        KINDS[self as usize]
     }
 
     /// The kind of that group and name.
     #[must_use]
     pub fn parse(group: &str, kind: &str) -> Option<Self> {
-        KINDS.iter().find(|known| known.group == group && known.kind == kind).map(|known| known.id)
+        KINDS.iter().find(|known| known.group() == group && known.kind == kind).map(|known| known.id)
     }
 }
 
@@ -54,13 +81,22 @@ pub enum Scope {
     Cluster,
 }
 
+/// What the names of a kind's objects may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NameRule {
+    /// A DNS label: at most 63 characters, no dots.
+    Label,
+    /// DNS labels with dots between.
+    Subdomain,
+    /// Anything that can stand in a URL's path: RBAC's kinds have such names, as `system:masters`.
+    PathSegment,
+}
+
 /// A kind and all that is known about it.
 #[derive(Debug)]
 pub struct Kind {
     /// Its typed name.
     pub id: KindId,
-    /// API group; empty for the core group.
-    pub group: &'static str,
     /// The kind, as in `kind: Kustomization`.
     pub kind: &'static str,
     /// The resource, as in a URL.
@@ -73,8 +109,14 @@ pub struct Kind {
     pub categories: &'static [&'static str],
     /// Where objects live.
     pub scope: Scope,
+    /// What names are allowed.
+    pub names: NameRule,
     /// Whether there is a `status` subresource, and with it a generation that counts changes of the spec.
     pub status: bool,
+    /// Whether Kubernetes has the kind built in: its clients then patch it by strategic merge.
+    pub builtin: bool,
+    /// The columns of `kubectl get`.
+    pub columns: &'static [Column],
     /// The versions, the preferred one first.
     pub versions: &'static [Version],
 }
@@ -82,21 +124,38 @@ pub struct Kind {
 /// A version of a kind.
 #[derive(Debug)]
 pub struct Version {
+    /// API group; empty for the core group.
+    pub group: &'static str,
     /// Its name, as `v1`.
     pub name: &'static str,
     /// Whether it is the one that objects are stored in. Stored objects hold the superset of all versions.
     pub storage: bool,
+    /// The schema of its Rust type, before `hidden` and `required` are applied.
+    pub(crate) schema: fn() -> Value,
     /// Fields of the storage form that this version does not have, as `spec.dependsOn[].readyExpr`.
     pub hidden: &'static [&'static str],
     /// Fields that this version requires beyond what the storage form does.
     pub required: &'static [&'static str],
 }
 
-impl Kind {
-    /// The version of that name.
+impl Version {
+    /// A kind's only version.
+    pub(crate) const fn only(group: &'static str, name: &'static str, schema: fn() -> Value) -> Self {
+        Self { group, name, storage: true, schema, hidden: &[], required: &[] }
+    }
+
+    /// The version with its group, as in `apiVersion`.
     #[must_use]
-    pub fn version(&self, name: &str) -> Option<&'static Version> {
-        self.versions.iter().find(|version| version.name == name)
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.name.to_owned() } else { format!("{}/{}", self.group, self.name) }
+    }
+}
+
+impl Kind {
+    /// The version of that group and name.
+    #[must_use]
+    pub fn version(&self, group: &str, name: &str) -> Option<&'static Version> {
+        self.versions.iter().find(|version| version.group == group && version.name == name)
     }
 
     /// The version that objects are stored in.
@@ -105,20 +164,17 @@ impl Kind {
         self.versions.iter().find(|version| version.storage).unwrap_or(&self.versions[0])
     }
 
-    /// `apiVersion` of a version of this kind.
+    /// The API group that objects are stored under; empty for the core group.
     #[must_use]
-    pub fn api_version(&self, version: &Version) -> String {
-        if self.group.is_empty() {
-            version.name.to_owned()
-        } else {
-            format!("{}/{}", self.group, version.name)
-        }
+    pub fn group(&self) -> &'static str {
+        self.storage_version().group
     }
 
     /// The resource with its group, as in `kustomizations.kustomize.toolkit.fluxcd.io`.
     #[must_use]
     pub fn qualified(&self) -> String {
-        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+        let group = self.group();
+        if group.is_empty() { self.plural.to_owned() } else { format!("{}.{group}", self.plural) }
     }
 
     /// Whether objects live in a namespace.
@@ -127,109 +183,3 @@ impl Kind {
         self.scope == Scope::Namespaced
     }
 }
-
-/// All kinds, in the order in which they are listed.
-pub static KINDS: [&Kind; 5] = [&NAMESPACE, &SECRET, &KUSTOMIZATION, &GIT_REPOSITORY, &CLUSTER];
-
-static NAMESPACE: Kind = Kind {
-    id: KindId::Namespace,
-    group: "",
-    kind: "Namespace",
-    plural: "namespaces",
-    singular: "namespace",
-    short_names: &["ns"],
-    categories: &[],
-    scope: Scope::Cluster,
-    status: true,
-    versions: &[Version { name: "v1", storage: true, hidden: &[], required: &[] }],
-};
-
-static SECRET: Kind = Kind {
-    id: KindId::Secret,
-    group: "",
-    kind: "Secret",
-    plural: "secrets",
-    singular: "secret",
-    short_names: &[],
-    categories: &[],
-    scope: Scope::Namespaced,
-    status: false,
-    versions: &[Version { name: "v1", storage: true, hidden: &[], required: &[] }],
-};
-
-static KUSTOMIZATION: Kind = Kind {
-    id: KindId::Kustomization,
-    group: "kustomize.toolkit.fluxcd.io",
-    kind: "Kustomization",
-    plural: "kustomizations",
-    singular: "kustomization",
-    short_names: &["ks"],
-    categories: &["all"],
-    scope: Scope::Namespaced,
-    status: true,
-    versions: &[
-        Version {
-            name: "v1",
-            storage: true,
-            hidden: &["spec.serviceAccount", "spec.validation"],
-            required: &["spec.prune"],
-        },
-        Version {
-            name: "v1alpha1",
-            storage: false,
-            hidden: &[
-                "spec.buildMetadata",
-                "spec.commonMetadata",
-                "spec.components",
-                "spec.decryption.serviceAccountName",
-                "spec.deletionPolicy",
-                "spec.dependsOn[].readyExpr",
-                "spec.force",
-                "spec.healthCheckExprs",
-                "spec.ignore",
-                "spec.ignoreMissingComponents",
-                "spec.images",
-                "spec.kubeConfig.configMapRef",
-                "spec.kubeConfig.secretRef.key",
-                "spec.namePrefix",
-                "spec.nameSuffix",
-                "spec.patches",
-                "spec.postBuild",
-                "spec.retryInterval",
-                "spec.serviceAccountName",
-                "spec.sourceRef.apiVersion",
-                "spec.wait",
-                "status.history",
-                "status.inventory",
-                "status.lastAppliedOriginRevision",
-            ],
-            required: &["spec.path"],
-        },
-    ],
-};
-
-static GIT_REPOSITORY: Kind = Kind {
-    id: KindId::GitRepository,
-    group: "source.toolkit.fluxcd.io",
-    kind: "GitRepository",
-    plural: "gitrepositories",
-    singular: "gitrepository",
-    short_names: &["gitrepo"],
-    categories: &["all"],
-    scope: Scope::Namespaced,
-    status: true,
-    versions: &[Version { name: "v1", storage: true, hidden: &[], required: &[] }],
-};
-
-static CLUSTER: Kind = Kind {
-    id: KindId::Cluster,
-    group: "fleet.roadstead.dev",
-    kind: "Cluster",
-    plural: "clusters",
-    singular: "cluster",
-    short_names: &[],
-    categories: &["all"],
-    scope: Scope::Cluster,
-    status: true,
-    versions: &[Version { name: "v1alpha1", storage: true, hidden: &[], required: &[] }],
-};

@@ -7,21 +7,23 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::kind::{KINDS, Kind, KindId, Version};
+use crate::kind::{Kind, KindId, Version};
 use crate::object::{ObjectMeta, Time};
-use crate::{Cluster, GitRepository, Kustomization, Namespace, Secret};
+use crate::registry::KINDS;
 
 /// The structural schema of a version of a kind: everything inlined, descriptions from the types' documentation.
 #[must_use]
 pub fn schema(kind: &Kind, version: &Version) -> &'static Value {
-    static SCHEMAS: OnceLock<BTreeMap<(KindId, &'static str), Value>> = OnceLock::new();
+    static SCHEMAS: OnceLock<BTreeMap<(KindId, &'static str, &'static str), Value>> = OnceLock::new();
     static NOTHING: Value = Value::Null;
     let schemas = SCHEMAS.get_or_init(|| {
         let versions =
             KINDS.iter().flat_map(|kind| kind.versions.iter().map(move |version| (*kind, version)));
-        versions.map(|(kind, version)| ((kind.id, version.name), build(kind, version))).collect()
+        versions
+            .map(|(kind, version)| ((kind.id, version.group, version.name), build(kind, version)))
+            .collect()
     });
-    schemas.get(&(kind.id, version.name)).unwrap_or(&NOTHING)
+    schemas.get(&(kind.id, version.group, version.name)).unwrap_or(&NOTHING)
 }
 
 /// The schema of `metadata`.
@@ -32,13 +34,7 @@ pub fn metadata_schema() -> &'static Value {
 }
 
 fn build(kind: &Kind, version: &Version) -> Value {
-    let mut schema = match kind.id {
-        KindId::Namespace => generate::<Namespace>(),
-        KindId::Secret => generate::<Secret>(),
-        KindId::Kustomization => generate::<Kustomization>(),
-        KindId::GitRepository => generate::<GitRepository>(),
-        KindId::Cluster => generate::<Cluster>(),
-    };
+    let mut schema = (version.schema)();
     for path in version.hidden {
         remove(&mut schema, path);
     }
@@ -54,13 +50,11 @@ fn build(kind: &Kind, version: &Version) -> Value {
             list.insert("x-kubernetes-list-map-keys".to_owned(), json!(keys));
         }
     }
-    // Optional at the top: the URL says them as well.
-    if let Some(object) = schema.as_object_mut() {
-        let required = object.get_mut("required").and_then(Value::as_array_mut);
-        if let Some(required) = required {
-            // A Cluster needs no spec: that it is there is all that most have to say.
-            required.retain(|field| field == "spec" && kind.id != KindId::Cluster);
-        }
+    // A Cluster needs no spec: that it is there is all that most have to say.
+    if kind.id == KindId::Cluster
+        && let Some(object) = schema.as_object_mut()
+    {
+        object.remove("required");
     }
     schema
 }
@@ -103,7 +97,8 @@ fn remove(schema: &mut Value, path: &str) {
     }
 }
 
-fn generate<T: JsonSchema>() -> Value {
+/// The schema of a type.
+pub(crate) fn generate<T: JsonSchema>() -> Value {
     let settings = SchemaSettings::openapi3().with(|settings| {
         settings.meta_schema = None;
         settings.inline_subschemas = true;
@@ -223,8 +218,9 @@ mod tests {
     #[test]
     fn versions_differ_as_their_specifications_do() {
         let kind = KindId::Kustomization.get();
-        let fields =
-            |version: &str| schema(kind, kind.version(version).unwrap())["properties"]["spec"].clone();
+        let fields = |version: &str| {
+            schema(kind, kind.version(kind.group(), version).unwrap())["properties"]["spec"].clone()
+        };
         let (old, new) = (fields("v1alpha1"), fields("v1"));
         assert!(old["properties"].get("serviceAccount").is_some() && old["properties"].get("wait").is_none());
         assert!(new["properties"].get("serviceAccount").is_none() && new["properties"].get("wait").is_some());

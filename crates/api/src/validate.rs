@@ -43,7 +43,7 @@ impl FieldError {
         Self { field: field.into(), reason: "FieldValueForbidden", message: format!("Forbidden: {why}") }
     }
 
-    fn unsupported(field: &str, value: &Value, supported: &[Value]) -> Self {
+    pub(crate) fn unsupported(field: &str, value: &Value, supported: &[Value]) -> Self {
         let supported: Vec<String> = supported.iter().map(Value::to_string).collect();
         Self {
             field: field.to_owned(),
@@ -213,6 +213,15 @@ fn check_scalar(schema: &Value, value: &Value, path: &str) -> Result<(), FieldEr
         }
         _ => {}
     }
+    let bound = |keyword: &str| schema.get(keyword).and_then(Value::as_u64);
+    let length = text.chars().count() as u64;
+    if let Some(most) = bound("maxLength").filter(|most| length > *most) {
+        let message = format!("Too long: may not be more than {most} bytes");
+        return Err(FieldError { field: path.to_owned(), reason: "FieldValueTooLong", message });
+    }
+    if let Some(least) = bound("minLength").filter(|least| length < *least) {
+        return Err(FieldError::invalid(path, value, format_args!("should be at least {least} chars long")));
+    }
     if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
         && !matches(pattern, text)
     {
@@ -246,7 +255,7 @@ mod tests {
                 "timeout": null,
             },
         });
-        let findings = structural(kind, kind.version("v1alpha1").unwrap(), &mut object);
+        let findings = structural(kind, kind.version(kind.group(), "v1alpha1").unwrap(), &mut object);
         let mut errors: Vec<String> = findings.errors.iter().map(ToString::to_string).collect();
         errors.sort();
         insta::assert_snapshot!(errors.join("\n"), @r#"

@@ -52,9 +52,9 @@ fn version() -> Value {
 /// All groups but the core group, in the registry's order.
 pub(crate) fn groups() -> Vec<&'static str> {
     let mut groups = Vec::new();
-    for kind in KINDS.iter().filter(|kind| !kind.group.is_empty()) {
-        if !groups.contains(&kind.group) {
-            groups.push(kind.group);
+    for version in KINDS.iter().flat_map(|kind| kind.versions) {
+        if !version.group.is_empty() && !groups.contains(&version.group) {
+            groups.push(version.group);
         }
     }
     groups
@@ -63,11 +63,9 @@ pub(crate) fn groups() -> Vec<&'static str> {
 /// The versions of a group, the preferred one first.
 pub(crate) fn versions(group: &str) -> Vec<&'static str> {
     let mut versions = Vec::new();
-    for kind in KINDS.iter().filter(|kind| kind.group == group) {
-        for version in kind.versions {
-            if !versions.contains(&version.name) {
-                versions.push(version.name);
-            }
+    for version in KINDS.iter().flat_map(|kind| kind.versions).filter(|version| version.group == group) {
+        if !versions.contains(&version.name) {
+            versions.push(version.name);
         }
     }
     versions
@@ -75,8 +73,7 @@ pub(crate) fn versions(group: &str) -> Vec<&'static str> {
 
 /// The kinds of a group that have this version.
 pub(crate) fn kinds(group: &str, version: &str) -> Vec<(&'static Kind, &'static Version)> {
-    let of_group = KINDS.iter().copied().filter(|kind| kind.group == group);
-    of_group.filter_map(|kind| Some((kind, kind.version(version)?))).collect()
+    KINDS.iter().filter_map(|kind| Some((*kind, kind.version(group, version)?))).collect()
 }
 
 fn group(name: &str) -> Value {
@@ -103,7 +100,7 @@ fn resources(group: &str, version: &str) -> Option<Value> {
         if kind.status {
             list.push(json!({
                 "name": format!("{}/status", kind.plural), "singularName": "", "namespaced": kind.namespaced(),
-                "kind": kind.kind, "group": kind.group, "version": version.name, "verbs": STATUS_VERBS,
+                "kind": kind.kind, "group": version.group, "version": version.name, "verbs": STATUS_VERBS,
             }));
         }
     }
@@ -148,7 +145,7 @@ fn aggregated_group(group: &str) -> Value {
 }
 
 fn aggregated_kind(kind: &Kind, version: &Version) -> Value {
-    let response_kind = json!({ "group": kind.group, "version": version.name, "kind": kind.kind });
+    let response_kind = json!({ "group": version.group, "version": version.name, "kind": kind.kind });
     let mut resource = json!({
         "resource": kind.plural, "responseKind": response_kind,
         "scope": if kind.namespaced() { "Namespaced" } else { "Cluster" },

@@ -74,15 +74,17 @@ fn document(group: &str, version: &str, prefix: &str) -> Value {
 
 /// A component's name: the group's labels reversed, the version, the kind.
 fn component(kind: &Kind, version: &Version) -> String {
-    if kind.group.is_empty() {
-        return format!("io.k8s.api.core.{}.{}", version.name, kind.kind);
+    if kind.builtin {
+        // As Kubernetes calls them.
+        let group = version.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+        return format!("io.k8s.api.{group}.{}.{}", version.name, kind.kind);
     }
-    let reversed: Vec<&str> = kind.group.split('.').rev().collect();
+    let reversed: Vec<&str> = version.group.split('.').rev().collect();
     format!("{}.{}.{}", reversed.join("."), version.name, kind.kind)
 }
 
 fn gvk(kind: &Kind, version: &Version, suffix: &str) -> Value {
-    json!({ "group": kind.group, "version": version.name, "kind": format!("{}{suffix}", kind.kind) })
+    json!({ "group": version.group, "version": version.name, "kind": format!("{}{suffix}", kind.kind) })
 }
 
 fn whole(kind: &Kind, version: &Version) -> Value {
@@ -143,7 +145,7 @@ fn operation(
     parameters: &[Value],
     body: Option<Value>,
 ) -> Value {
-    let id_group: String = kind.group.split('.').map(capital).collect();
+    let id_group: String = version.group.split('.').map(capital).collect();
     let version_name = capital(version.name);
     let mut operation = json!({
         "operationId": format!("{action}{id_group}{version_name}{}", kind.kind),
@@ -195,7 +197,7 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, version: &Version, pre
     ]);
     let mut patches = vec!["application/json-patch+json", "application/merge-patch+json"];
     // kubectl sends a strategic merge patch wherever it finds it named here.
-    if kind.group.is_empty() {
+    if kind.builtin {
         patches.push("application/strategic-merge-patch+json");
     }
     let patches: Map<String, Value> = patches

@@ -30,9 +30,8 @@ pub(crate) fn parse(path: &str) -> Option<Target> {
         _ => return None,
     };
     let find = |plural: &str, namespaced: bool| -> Option<(&'static Kind, &'static Version)> {
-        let kind = KINDS.iter().find(|kind| kind.group == group && kind.plural == plural)?;
-        (kind.namespaced() == namespaced).then_some(())?;
-        Some((kind, kind.version(version)?))
+        let kinds = KINDS.iter().filter(|kind| kind.plural == plural && kind.namespaced() == namespaced);
+        kinds.into_iter().find_map(|kind| Some((*kind, kind.version(group, version)?)))
     };
     let anywhere = |plural: &str| find(plural, false).or_else(|| find(plural, true));
     let (kind, version, namespace, name, subresource) = match rest {

@@ -4,7 +4,6 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, http::HeaderName};
 use jiff::Timestamp;
-use roadstead_api::columns;
 use roadstead_hub_core::{Address, ObjectList};
 use serde_json::{Value, json};
 
@@ -92,7 +91,7 @@ impl Form {
                 "items": list.items.iter().map(metadata_only).collect::<Vec<_>>(),
             }),
             Self::Whole => json!({
-                "kind": format!("{}List", kind.kind), "apiVersion": kind.api_version(address.version),
+                "kind": format!("{}List", kind.kind), "apiVersion": address.version.api_version(),
                 "metadata": metadata, "items": list.items,
             }),
         }
@@ -104,7 +103,8 @@ fn metadata_only(object: &Value) -> Value {
 }
 
 fn row(address: &Address, object: &Value, include: Include, now: Timestamp) -> Value {
-    let cells: Vec<Value> = columns(address.kind).iter().map(|column| column.cell(object, now)).collect();
+    let cells: Vec<Value> =
+        address.kind.get().columns.iter().map(|column| column.cell(object, now)).collect();
     match include {
         Include::None => json!({ "cells": cells }),
         Include::Metadata => json!({ "cells": cells, "object": metadata_only(object) }),
@@ -113,7 +113,10 @@ fn row(address: &Address, object: &Value, include: Include, now: Timestamp) -> V
 }
 
 fn table(address: &Address, rows: &[Value], metadata: &Value) -> Value {
-    let headings: Vec<Value> = columns(address.kind)
+    let headings: Vec<Value> = address
+        .kind
+        .get()
+        .columns
         .iter()
         .map(|column| {
             json!({

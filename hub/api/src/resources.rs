@@ -137,8 +137,8 @@ impl Call<'_> {
                 let kind = address.kind.get();
                 let mut details =
                     json!({ "name": address.name, "kind": kind.plural, "uid": object["metadata"]["uid"] });
-                if !kind.group.is_empty() {
-                    details["group"] = kind.group.into();
+                if !address.version.group.is_empty() {
+                    details["group"] = address.version.group.into();
                 }
                 let status = json!({
                     "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,

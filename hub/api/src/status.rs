@@ -39,8 +39,8 @@ pub(crate) fn status(error: &HubError, address: Option<&Address>) -> (StatusCode
         if let Some(name) = name.or_else(|| error.object_name()) {
             details.insert("name".to_owned(), name.into());
         }
-        if !kind.group.is_empty() {
-            details.insert("group".to_owned(), kind.group.into());
+        if !address.version.group.is_empty() {
+            details.insert("group".to_owned(), address.version.group.into());
         }
         let named = if reason == "Invalid" { kind.kind } else { kind.plural };
         details.insert("kind".to_owned(), named.into());

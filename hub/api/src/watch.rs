@@ -151,7 +151,7 @@ impl Writer {
     async fn bookmark(&mut self, version: i64, initial_events_end: bool) -> Result<(), Cut> {
         let kind = self.address.kind.get();
         let mut object = json!({
-            "kind": kind.kind, "apiVersion": kind.api_version(self.address.version),
+            "kind": kind.kind, "apiVersion": self.address.version.api_version(),
             "metadata": { "resourceVersion": version.to_string() },
         });
         if initial_events_end {

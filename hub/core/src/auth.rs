@@ -59,7 +59,7 @@ impl Identity {
             "{}{object} is forbidden: User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{}\"{place}",
             kind.qualified(),
             self.username,
-            kind.group,
+            kind.group(),
         )))
     }
 }

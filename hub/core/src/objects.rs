@@ -60,8 +60,9 @@ pub(crate) fn named(kind: &Kind, name: &str) -> String {
 
 /// As named where its rules are broken: `Kustomization.kustomize.toolkit.fluxcd.io "web"`.
 fn named_kind(kind: &Kind, name: &str) -> String {
-    let group = if kind.group.is_empty() { String::new() } else { format!(".{}", kind.group) };
-    format!("{}{group} \"{name}\"", kind.kind)
+    let group = kind.group();
+    let dot = if group.is_empty() { "" } else { "." };
+    format!("{}{dot}{group} \"{name}\"", kind.kind)
 }
 
 /// Checks what came in against the structure of its version.
@@ -75,7 +76,7 @@ pub(crate) fn check_structure(
     let Some(fields) = object.as_object() else {
         return Err(HubError::BadRequest("the body is no object".to_owned()));
     };
-    let want = (kind.api_version(version), kind.kind);
+    let want = (version.api_version(), kind.kind);
     for (field, want) in [("apiVersion", want.0.as_str()), ("kind", want.1)] {
         match fields.get(field) {
             None | Some(Value::Null) => {}
@@ -157,7 +158,19 @@ fn default(kind: KindId, name: &str, object: &mut Value) {
                 .insert("kubernetes.io/metadata.name".to_owned(), name.to_owned().into());
             object["spec"] = json!({ "finalizers": ["kubernetes"] });
         }
-        KindId::Kustomization | KindId::GitRepository | KindId::Cluster => {}
+        KindId::RoleBinding | KindId::ClusterRoleBinding => {
+            let group = Value::from("rbac.authorization.k8s.io");
+            if object["roleRef"]["apiGroup"].as_str().is_none_or(str::is_empty) {
+                object["roleRef"]["apiGroup"] = group.clone();
+            }
+            for subject in object["subjects"].as_array_mut().into_iter().flatten() {
+                if subject["apiGroup"].is_null() && matches!(subject["kind"].as_str(), Some("User" | "Group"))
+                {
+                    subject["apiGroup"] = group.clone();
+                }
+            }
+        }
+        _ => {}
     }
 }
 

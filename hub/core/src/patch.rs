@@ -12,7 +12,7 @@ pub enum Patch {
     Json(Value),
     /// RFC 7386.
     Merge(Value),
-    /// Kubernetes' own: lists merge by their keys. For Namespace and Secret, as with built-in kinds.
+    /// Kubernetes' own: lists merge by their keys. For the kinds that Kubernetes has built in only.
     Strategic(Value),
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn apply(kind: KindId, mut object: Value, patch: &Patch) -> Result<Va
         }
         Patch::Strategic(patch) => {
             only_objects(patch)?;
-            if !matches!(kind, KindId::Namespace | KindId::Secret) {
+            if !kind.get().builtin {
                 return Err(HubError::UnsupportedMediaType(format!(
                     "{} is no built-in kind: want application/merge-patch+json or application/json-patch+json",
                     kind.get().kind
@@ -61,6 +61,7 @@ fn merge_key(field: &str) -> Option<&'static str> {
     match field {
         "ownerReferences" => Some("uid"),
         "conditions" => Some("type"),
+        "secrets" | "imagePullSecrets" => Some("name"),
         "finalizers" => Some(""),
         _ => None,
     }

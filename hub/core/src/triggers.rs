@@ -35,7 +35,7 @@ pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> 
             );
             stored.set_status(&status)?;
         }
-        KindId::Namespace | KindId::Secret | KindId::GitRepository => {}
+        _ => {}
     }
     Ok(())
 }
@@ -82,6 +82,7 @@ pub async fn on_change(
             }
         }
         KindId::Cluster => on_cluster_change(tx, before, after, object).await?,
+        _ => {}
     }
     Ok(())
 }

@@ -99,7 +99,7 @@ impl Events {
     ) -> Result<(), StoreError> {
         self.kind_of_event.push(kind_of_event);
         self.uid.push(stored.uid.0);
-        self.api_group.push(stored.kind.get().group);
+        self.api_group.push(stored.kind.get().group());
         self.kind.push(stored.kind.get().kind);
         self.namespace.push(stored.namespace.clone());
         self.name.push(stored.name.clone());

@@ -126,7 +126,7 @@ async fn page(pool: &PgPool, after: i64, kind: Option<KindId>) -> Result<Vec<Log
     )
     .bind(after)
     .bind(kind.map_or("", |kind| kind.get().kind))
-    .bind(kind.map_or("", |kind| kind.get().group))
+    .bind(kind.map_or("", |kind| kind.get().group()))
     .bind(PAGE)
     .fetch_all(pool)
     .await

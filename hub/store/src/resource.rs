@@ -287,7 +287,7 @@ impl Store {
             "SELECT {COLUMNS} FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = $3 AND name = $4"
         );
         let row = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(kind.get().group)
+            .bind(kind.get().group())
             .bind(kind.get().kind)
             .bind(namespace)
             .bind(name)
@@ -334,7 +334,7 @@ impl Store {
         );
         let (after_namespace, after_name) = after.unwrap_or(("", ""));
         let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(kind.get().group)
+            .bind(kind.get().group())
             .bind(kind.get().kind)
             .bind(&filter.namespace)
             .bind(&filter.name)
@@ -398,7 +398,7 @@ impl Tx {
             "SELECT {COLUMNS} FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = $3 AND name = $4 {lock}"
         );
         sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(kind.get().group)
+            .bind(kind.get().group())
             .bind(kind.get().kind)
             .bind(namespace)
             .bind(name)
@@ -432,7 +432,7 @@ impl Tx {
              ORDER BY namespace COLLATE \"C\", name COLLATE \"C\""
         );
         let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(kind.get().group)
+            .bind(kind.get().group())
             .bind(kind.get().kind)
             .bind(namespace)
             .fetch_all(&mut *self.inner)
@@ -501,7 +501,7 @@ impl Tx {
              deletion_timestamp, object, sealed) VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10)",
         )
         .bind(stored.uid.0)
-        .bind(stored.kind.get().group)
+        .bind(stored.kind.get().group())
         .bind(stored.kind.get().kind)
         .bind(&stored.namespace)
         .bind(&stored.name)

@@ -135,7 +135,7 @@ impl Tx {
         )
         .bind(username)
         .bind(verb)
-        .bind(kind.get().group)
+        .bind(kind.get().group())
         .bind(kind.get().kind)
         .bind(namespace)
         .bind(name)

@@ -1,15 +1,16 @@
 //! What an object must be beyond its structure: names, ranges, fields that exclude each other, fields that stay.
 
+mod core_v1;
+mod flux;
+mod rbac;
+
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use crate::kind::KindId;
-use crate::kustomization::known_api_version;
+use crate::kind::{KindId, NameRule};
 use crate::validate::FieldError;
 
 /// What the rules say about an object.
@@ -23,8 +24,6 @@ pub struct Verdict {
 
 /// All annotations together, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
-/// All data of a Secret, in bytes.
-const MAX_SECRET: usize = 1024 * 1024;
 /// An interval shorter than this would be nothing but load.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The specification: «the minimum value should be over 60 seconds».
@@ -35,13 +34,43 @@ const ADVISED_INTERVAL: Duration = Duration::from_secs(60);
 pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
     let mut verdict = Verdict::default();
     metadata(kind, &object["metadata"], &mut verdict.errors);
+    if let Some(what) = not_acted_on(kind) {
+        verdict.warnings.push(format!("this version of Roadstead stores {} and {what}", kind.get().plural));
+    }
     match kind {
-        KindId::Kustomization => kustomization(&object["spec"], &mut verdict),
-        KindId::GitRepository => git_repository(&object["spec"], &mut verdict),
-        KindId::Secret => secret(object, old, &mut verdict.errors),
-        KindId::Namespace | KindId::Cluster => {}
+        KindId::Kustomization => flux::kustomization(&object["spec"], &mut verdict),
+        KindId::GitRepository => flux::git_repository(&object["spec"], &mut verdict),
+        KindId::Bucket | KindId::OciRepository | KindId::HelmRepository | KindId::HelmChart => {
+            flux::source(&object["spec"], &mut verdict);
+        }
+        KindId::Provider | KindId::Alert | KindId::Receiver => {
+            flux::notification(&object["spec"], &mut verdict);
+        }
+        KindId::Secret => core_v1::secret(object, old, &mut verdict.errors),
+        KindId::ConfigMap => core_v1::config_map(object, old, &mut verdict.errors),
+        KindId::Event => core_v1::event(object, &mut verdict.errors),
+        KindId::Role | KindId::ClusterRole => rbac::role(kind, object, &mut verdict.errors),
+        KindId::RoleBinding | KindId::ClusterRoleBinding => {
+            rbac::binding(kind, object, old, &mut verdict.errors);
+        }
+        KindId::Namespace | KindId::ServiceAccount | KindId::Cluster => {}
     }
     verdict
+}
+
+/// What is not done yet about objects of a kind, for a warning: nobody shall wait for it.
+fn not_acted_on(kind: KindId) -> Option<&'static str> {
+    match kind {
+        KindId::Bucket | KindId::OciRepository | KindId::HelmRepository | KindId::HelmChart => {
+            Some("does not fetch them yet")
+        }
+        KindId::Provider | KindId::Alert => Some("sends no notifications yet"),
+        KindId::Receiver => Some("takes no webhook calls yet"),
+        KindId::Role | KindId::ClusterRole | KindId::RoleBinding | KindId::ClusterRoleBinding => {
+            Some("does not decide by them yet: only the group system:masters may act")
+        }
+        _ => None,
+    }
 }
 
 fn pattern(cell: &'static OnceLock<Option<Regex>>, text: &str) -> Option<&'static Regex> {
@@ -61,6 +90,14 @@ pub fn is_dns_subdomain(name: &str) -> bool {
     name.len() <= 253
         && pattern(&PATTERN, r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
             .is_some_and(|pattern| pattern.is_match(name))
+}
+
+/// A name that can stand in a URL's path as it is.
+fn is_path_segment(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 253
+        && !matches!(name, "." | "..")
+        && !name.contains(|c: char| matches!(c, '/' | '%') || c.is_control())
 }
 
 /// The name part of a label's key, or a label's value.
@@ -98,11 +135,15 @@ fn metadata(kind: KindId, metadata: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::required("metadata.name", "name or generateName is required"));
         }
         Some(text) => {
-            let label = matches!(kind, KindId::Namespace | KindId::Cluster);
-            if label && !is_dns_label(text) {
-                errors.push(FieldError::invalid("metadata.name", name, LABEL));
-            } else if !label && !is_dns_subdomain(text) {
-                errors.push(FieldError::invalid("metadata.name", name, SUBDOMAIN));
+            let (valid, why): (fn(&str) -> bool, _) = match kind.get().names {
+                NameRule::Label => (is_dns_label, LABEL),
+                NameRule::Subdomain => (is_dns_subdomain, SUBDOMAIN),
+                NameRule::PathSegment => {
+                    (is_path_segment, "want a name without `/` and `%` that is not `.` or `..`")
+                }
+            };
+            if !valid(text) {
+                errors.push(FieldError::invalid("metadata.name", name, why));
             }
         }
     }
@@ -187,185 +228,12 @@ fn name(
     }
 }
 
-fn kustomization(spec: &Value, verdict: &mut Verdict) {
-    let errors = &mut verdict.errors;
-    at_least_a_second(spec, &["interval", "retryInterval", "timeout"], errors);
-    if duration(&spec["interval"])
-        .is_some_and(|interval| (MIN_INTERVAL..ADVISED_INTERVAL).contains(&interval))
-    {
-        let interval = spec["interval"].as_str().unwrap_or_default();
-        verdict.warnings.push(format!("spec.interval: {interval} is short; at least 60s is advised"));
-    }
-    names(
-        spec,
-        &[
-            "clusterRef.name",
-            "decryption.secretRef.name",
-            "dependsOn[].name",
-            "kubeConfig.configMapRef.name",
-            "kubeConfig.secretRef.name",
-            "serviceAccount.name",
-            "sourceRef.name",
-            "postBuild.substituteFrom[].name",
-        ],
-        is_dns_subdomain,
-        SUBDOMAIN,
-        errors,
-    );
-    names(
-        spec,
-        &["dependsOn[].namespace", "serviceAccount.namespace", "sourceRef.namespace", "targetNamespace"],
-        is_dns_label,
-        LABEL,
-        errors,
-    );
-    if spec.get("clusterRef").is_some() && spec.get("kubeConfig").is_some() {
-        errors.push(FieldError::forbidden(
-            "spec.kubeConfig",
-            "excludes spec.clusterRef: name the cluster once",
-        ));
-    }
-    if let Some(kube_config) = spec.get("kubeConfig") {
-        match (kube_config.get("secretRef"), kube_config.get("configMapRef")) {
-            (None, None) => errors.push(FieldError::required("spec.kubeConfig.secretRef", "")),
-            (Some(_), Some(_)) => errors.push(FieldError::forbidden(
-                "spec.kubeConfig.configMapRef",
-                "excludes spec.kubeConfig.secretRef",
-            )),
-            _ => {}
-        }
-    }
-    if let Some(path) = spec["path"].as_str()
-        && leaves_its_root(path)
-    {
-        errors.push(FieldError::invalid("spec.path", &spec["path"], "leaves the source's root"));
-    }
-    for (index, component) in spec["components"].as_array().into_iter().flatten().enumerate() {
-        if component.as_str().is_some_and(str::is_empty) {
-            errors.push(FieldError::invalid(
-                format!("spec.components[{index}]"),
-                component,
-                "must not be empty",
-            ));
-        }
-    }
-    for (index, check) in spec["healthChecks"].as_array().into_iter().flatten().enumerate() {
-        let known = check["kind"].as_str().and_then(known_api_version).is_some();
-        if !known && check["apiVersion"].as_str().is_none_or(str::is_empty) {
-            let why = format!("the API version of kind {} is not known here", check["kind"]);
-            errors.push(FieldError::required(format!("spec.healthChecks[{index}].apiVersion"), &why));
-        }
-    }
-    static VARIABLE: OnceLock<Option<Regex>> = OnceLock::new();
-    for (key, _) in entries(&spec["postBuild"]["substitute"]) {
-        if !pattern(&VARIABLE, "^[_A-Za-z][_A-Za-z0-9]*$").is_some_and(|pattern| pattern.is_match(key)) {
-            let why = "a variable's name has letters, digits and `_`, and no digit first";
-            errors.push(FieldError::invalid("spec.postBuild.substitute", &key.as_str().into(), why));
-        }
-    }
-}
-
-/// Whether `..` leads out of the directory that the path starts in. A leading `/` means that directory, as in Flux.
-fn leaves_its_root(path: &str) -> bool {
-    let mut depth = 0_usize;
-    for segment in path.split('/') {
-        match segment {
-            "" | "." => {}
-            ".." => match depth.checked_sub(1) {
-                Some(up) => depth = up,
-                None => return true,
-            },
-            _ => depth += 1,
-        }
-    }
-    path.contains('\0')
-}
-
-fn git_repository(spec: &Value, verdict: &mut Verdict) {
-    let errors = &mut verdict.errors;
-    at_least_a_second(spec, &["interval", "timeout"], errors);
-    names(
-        spec,
-        &["include[].repository.name", "proxySecretRef.name", "secretRef.name", "verify.secretRef.name"],
-        is_dns_subdomain,
-        SUBDOMAIN,
-        errors,
-    );
-    let commit = &spec["ref"]["commit"];
-    if commit
-        .as_str()
-        .is_some_and(|id| !matches!(id.len(), 40 | 64) || !id.bytes().all(|c| c.is_ascii_hexdigit()))
-    {
-        errors.push(FieldError::invalid(
-            "spec.ref.commit",
-            commit,
-            "want the 40 (or 64) digits of a commit's id",
-        ));
-    }
-    for (field, value) in entries(&spec["ref"]) {
-        // A reference that starts so would be read as an option by Git.
-        if value.as_str().is_some_and(|text| text.starts_with('-') || text.contains(char::is_control)) {
-            errors.push(FieldError::invalid(format!("spec.ref.{field}"), value, "is no name of a reference"));
-        }
-    }
-}
-
-fn secret(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let mut size = 0;
-    for (key, value) in entries(&object["data"]) {
-        let valid = !key.is_empty()
-            && key.len() <= 253
-            && key != "."
-            && !key.starts_with("..")
-            && key.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'));
-        if !valid {
-            let why = "a key has letters, digits, `-`, `_` and `.`, at most 253";
-            errors.push(FieldError::invalid("data", &key.as_str().into(), why));
-        }
-        // The value is a secret: never shown.
-        match STANDARD.decode(value.as_str().unwrap_or_default()) {
-            Ok(plain) => size += plain.len(),
-            Err(_) => errors.push(FieldError {
-                field: format!("data[{key}]"),
-                reason: "FieldValueInvalid",
-                message: "Invalid value: want base64".to_owned(),
-            }),
-        }
-    }
-    if size > MAX_SECRET {
-        let message = format!("Too long: must have at most {MAX_SECRET} bytes");
-        errors.push(FieldError { field: "data".to_owned(), reason: "FieldValueTooLong", message });
-    }
-    let needed: &[&str] = match object["type"].as_str() {
-        Some("kubernetes.io/tls") => &["tls.crt", "tls.key"],
-        Some("kubernetes.io/dockerconfigjson") => &[".dockerconfigjson"],
-        Some("kubernetes.io/ssh-auth") => &["ssh-privatekey"],
-        _ => &[],
-    };
-    for key in needed {
-        if object["data"].get(key).is_none() {
-            errors.push(FieldError::required(format!("data[{key}]"), ""));
-        }
-    }
-    let Some(old) = old else { return };
-    if object["type"] != old["type"] {
-        errors.push(FieldError::invalid("type", &object["type"], "field is immutable"));
-    }
-    if old["immutable"] == true {
-        if object["immutable"] != true {
-            errors.push(FieldError::forbidden("immutable", "field is immutable when `immutable` is set"));
-        }
-        if object["data"] != old["data"] {
-            errors.push(FieldError::forbidden("data", "field is immutable when `immutable` is set"));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::{check, is_dns_label, is_dns_subdomain, is_qualified_name, leaves_its_root};
+    use super::flux::leaves_its_root;
+    use super::{check, is_dns_label, is_dns_subdomain, is_qualified_name};
     use crate::KindId;
 
     #[test]

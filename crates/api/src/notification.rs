@@ -1,0 +1,283 @@
+//! `Provider`, `Alert` (`notification.toolkit.fluxcd.io/v1beta3`) and `Receiver` (`v1`).
+
+use std::collections::BTreeMap;
+
+use roadstead_model::GoDuration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kustomization::is_false;
+use crate::object::Object;
+use crate::object::{Condition, LocalObjectReference, ObjectMeta, duration_schema};
+
+/// A stored Receiver.
+pub type Receiver = Object<ReceiverSpec, ReceiverStatus>;
+
+/// Provider is a place that events are sent to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Provider {
+    /// The versioned schema of this representation of the object.
+    #[serde(default)]
+    pub api_version: String,
+    /// The kind of the object.
+    #[serde(default)]
+    pub kind: String,
+    /// Standard object's metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// The desired state.
+    pub spec: ProviderSpec,
+}
+
+/// ProviderSpec says where events are sent, and how.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderSpec {
+    /// What is at the address.
+    #[serde(rename = "type")]
+    pub type_: ProviderType,
+    /// Deprecated and not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub interval: Option<GoDuration>,
+    /// The channel, where there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub channel: Option<String>,
+    /// The name under which messages are posted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub username: Option<String>,
+    /// The address: a URL, or what the type calls so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub address: Option<String>,
+    /// Timeout of sending.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub timeout: Option<GoDuration>,
+    /// Deprecated: the proxy's URL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
+    /// The Secret that holds the proxy's address and credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_secret_ref: Option<LocalObjectReference>,
+    /// The Secret that holds the address, the token, headers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalObjectReference>,
+    /// The service account whose cloud identity authenticates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
+    /// The Secret that holds tls.crt, tls.key and ca.crt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_secret_ref: Option<LocalObjectReference>,
+    /// Whether sending is held back.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub suspend: bool,
+    /// A CEL expression that makes the identifier of commit statuses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit_status_expr: Option<String>,
+}
+
+/// What events can be sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "they are names of products")]
+pub enum ProviderType {
+    Slack,
+    Discord,
+    Msteams,
+    Rocket,
+    Generic,
+    #[serde(rename = "generic-hmac")]
+    GenericHmac,
+    Github,
+    Gitlab,
+    Gitea,
+    Giteapullrequestcomment,
+    Bitbucketserver,
+    Bitbucket,
+    Azuredevops,
+    Googlechat,
+    Googlepubsub,
+    Webex,
+    Sentry,
+    Azureeventhub,
+    Telegram,
+    Lark,
+    Matrix,
+    Opsgenie,
+    Alertmanager,
+    Grafana,
+    Githubdispatch,
+    Githubpullrequestcomment,
+    Gitlabmergerequestcomment,
+    Pagerduty,
+    Datadog,
+    Nats,
+    Zulip,
+    Otel,
+}
+
+/// Alert says which events are sent to a Provider.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Alert {
+    /// The versioned schema of this representation of the object.
+    #[serde(default)]
+    pub api_version: String,
+    /// The kind of the object.
+    #[serde(default)]
+    pub kind: String,
+    /// Standard object's metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// The desired state.
+    pub spec: AlertSpec,
+}
+
+/// AlertSpec says which events are sent where.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AlertSpec {
+    /// The Provider that they are sent to.
+    pub provider_ref: LocalObjectReference,
+    /// The lowest severity that is sent. Defaults to info.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_severity: Option<Severity>,
+    /// The objects whose events are sent.
+    pub event_sources: Vec<CrossNamespaceObjectReference>,
+    /// Regular expressions of which one must match the message, where there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inclusion_list: Vec<String>,
+    /// What is added to each event's metadata.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub event_metadata: BTreeMap<String, String>,
+    /// Regular expressions of which none may match the message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclusion_list: Vec<String>,
+    /// Deprecated: a summary that is added to each event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 255))]
+    pub summary: Option<String>,
+    /// Whether sending is held back.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub suspend: bool,
+}
+
+/// How bad an event is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// News.
+    Info,
+    /// A failure.
+    Error,
+}
+
+/// CrossNamespaceObjectReference names objects, perhaps of another namespace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CrossNamespaceObjectReference {
+    /// API version of the referent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the referent.
+    pub kind: EventSourceKind,
+    /// Name of the referent; `*` for all.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Namespace of the referent. Defaults to the object's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub namespace: Option<String>,
+    /// Labels that must have these values, where the name is `*`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+}
+
+/// The kinds that have events to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "they are names of kinds")]
+pub enum EventSourceKind {
+    Bucket,
+    GitRepository,
+    Kustomization,
+    HelmRelease,
+    HelmChart,
+    HelmRepository,
+    ImageRepository,
+    ImagePolicy,
+    ImageUpdateAutomation,
+    #[serde(rename = "OCIRepository")]
+    OciRepository,
+    ArtifactGenerator,
+    ExternalArtifact,
+}
+
+/// ReceiverSpec says which webhook makes which objects reconcile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceiverSpec {
+    /// Who calls.
+    #[serde(rename = "type")]
+    pub type_: ReceiverType,
+    /// The interval at which the Receiver is looked at. Defaults to 10m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub interval: Option<GoDuration>,
+    /// The events that are listened to, as the caller names them. Empty is all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<String>,
+    /// The objects that are reconciled.
+    pub resources: Vec<CrossNamespaceObjectReference>,
+    /// A CEL expression that must hold for an object to be reconciled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_filter: Option<String>,
+    /// The Secret that holds the token by which callers are known.
+    pub secret_ref: LocalObjectReference,
+    /// Whether calls are passed over.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub suspend: bool,
+}
+
+/// Who calls a webhook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "they are names of products")]
+pub enum ReceiverType {
+    Generic,
+    #[serde(rename = "generic-hmac")]
+    GenericHmac,
+    #[serde(rename = "generic-oidc")]
+    GenericOidc,
+    Github,
+    Gitlab,
+    Bitbucket,
+    Harbor,
+    Dockerhub,
+    Quay,
+    Gcr,
+    Nexus,
+    Acr,
+    Cdevents,
+}
+
+/// ReceiverStatus records where the webhook is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceiverStatus {
+    /// The last reconciled generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The conditions of the Receiver.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// The path that is to be called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook_path: Option<String>,
+    /// The last manual reconciliation request that was handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
+}

@@ -1,0 +1,161 @@
+//! RBAC's four kinds, of `rbac.authorization.k8s.io/v1`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::object::ObjectMeta;
+
+/// Role is a set of permissions in a namespace.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Role {
+    /// The versioned schema of this representation of the object.
+    pub api_version: String,
+    /// The kind of the object.
+    pub kind: String,
+    /// Standard object's metadata.
+    pub metadata: ObjectMeta,
+    /// What is permitted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<PolicyRule>,
+}
+
+/// ClusterRole is a set of permissions in all namespaces and beyond them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterRole {
+    /// The versioned schema of this representation of the object.
+    pub api_version: String,
+    /// The kind of the object.
+    pub kind: String,
+    /// Standard object's metadata.
+    pub metadata: ObjectMeta,
+    /// What is permitted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<PolicyRule>,
+    /// From which other ClusterRoles the rules are put together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub aggregation_rule: Option<AggregationRule>,
+}
+
+/// PolicyRule says which verbs are permitted on which resources.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyRule {
+    /// The verbs; `*` is all.
+    pub verbs: Vec<String>,
+    /// The groups of the resources; the core group is empty, `*` is all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub api_groups: Vec<String>,
+    /// The resources; `*` is all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resources: Vec<String>,
+    /// The objects' names. Empty is all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub resource_names: Vec<String>,
+    /// Paths that are no resources, in ClusterRoles only.
+    #[serde(default, rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
+    pub non_resource_urls: Vec<String>,
+}
+
+/// AggregationRule says from which ClusterRoles one is put together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AggregationRule {
+    /// Those that any of these select.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster_role_selectors: Vec<LabelSelector>,
+}
+
+/// LabelSelector selects objects by their labels.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelector {
+    /// Labels that must have these values.
+    #[serde(skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub match_labels: std::collections::BTreeMap<String, String>,
+    /// Requirements that must hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+}
+
+/// LabelSelectorRequirement is a requirement on one label.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LabelSelectorRequirement {
+    /// The label's key.
+    pub key: String,
+    /// In, NotIn, Exists or DoesNotExist.
+    pub operator: String,
+    /// The values for In and NotIn.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
+}
+
+/// RoleBinding gives a role's permissions in its namespace to subjects.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleBinding {
+    /// The versioned schema of this representation of the object.
+    #[serde(default)]
+    pub api_version: String,
+    /// The kind of the object.
+    #[serde(default)]
+    pub kind: String,
+    /// Standard object's metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// Who gets the permissions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<Subject>,
+    /// The role. Cannot be updated.
+    pub role_ref: RoleRef,
+}
+
+/// ClusterRoleBinding gives a ClusterRole's permissions everywhere to subjects.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterRoleBinding {
+    /// The versioned schema of this representation of the object.
+    #[serde(default)]
+    pub api_version: String,
+    /// The kind of the object.
+    #[serde(default)]
+    pub kind: String,
+    /// Standard object's metadata.
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    /// Who gets the permissions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<Subject>,
+    /// The ClusterRole. Cannot be updated.
+    pub role_ref: RoleRef,
+}
+
+/// Subject is a user, a group or a service account.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Subject {
+    /// User, Group or ServiceAccount.
+    pub kind: String,
+    /// `rbac.authorization.k8s.io` for users and groups, empty for service accounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// The namespace of a service account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// RoleRef names the role of a binding.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleRef {
+    /// `rbac.authorization.k8s.io`
+    #[serde(default)]
+    pub api_group: String,
+    /// Role or ClusterRole.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+}

@@ -1,0 +1,390 @@
+//! The registry of kinds: everything that serves, stores or checks an object goes by it.
+
+use crate::kind::{Kind, KindId, NameRule, Scope, Version};
+use crate::schema::generate;
+use crate::{
+    Alert, Bucket, Cluster, ClusterRole, ClusterRoleBinding, ConfigMap, Event, EventV1, GitRepository,
+    HelmChart, HelmRepository, Kustomization, Namespace, OciRepository, Provider, Receiver, Role,
+    RoleBinding, Secret, ServiceAccount, columns,
+};
+
+const CORE: &str = "";
+const EVENTS: &str = "events.k8s.io";
+const RBAC: &str = "rbac.authorization.k8s.io";
+const KUSTOMIZE: &str = "kustomize.toolkit.fluxcd.io";
+const SOURCE: &str = "source.toolkit.fluxcd.io";
+const NOTIFICATION: &str = "notification.toolkit.fluxcd.io";
+const FLEET: &str = "fleet.roadstead.dev";
+
+/// All kinds, in the order of [`KindId`], in which they are listed.
+pub static KINDS: [&Kind; 19] = [
+    &NAMESPACE,
+    &SECRET,
+    &CONFIG_MAP,
+    &SERVICE_ACCOUNT,
+    &EVENT,
+    &ROLE,
+    &ROLE_BINDING,
+    &CLUSTER_ROLE,
+    &CLUSTER_ROLE_BINDING,
+    &KUSTOMIZATION,
+    &GIT_REPOSITORY,
+    &BUCKET,
+    &OCI_REPOSITORY,
+    &HELM_REPOSITORY,
+    &HELM_CHART,
+    &PROVIDER,
+    &ALERT,
+    &RECEIVER,
+    &CLUSTER,
+];
+
+static NAMESPACE: Kind = Kind {
+    id: KindId::Namespace,
+    kind: "Namespace",
+    plural: "namespaces",
+    singular: "namespace",
+    short_names: &["ns"],
+    categories: &[],
+    scope: Scope::Cluster,
+    names: NameRule::Label,
+    status: true,
+    builtin: true,
+    columns: &columns::NAMESPACE,
+    versions: &[Version::only(CORE, "v1", generate::<Namespace>)],
+};
+
+static SECRET: Kind = Kind {
+    id: KindId::Secret,
+    kind: "Secret",
+    plural: "secrets",
+    singular: "secret",
+    short_names: &[],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: false,
+    builtin: true,
+    columns: &columns::SECRET,
+    versions: &[Version::only(CORE, "v1", generate::<Secret>)],
+};
+
+static CONFIG_MAP: Kind = Kind {
+    id: KindId::ConfigMap,
+    kind: "ConfigMap",
+    plural: "configmaps",
+    singular: "configmap",
+    short_names: &["cm"],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: false,
+    builtin: true,
+    columns: &columns::CONFIG_MAP,
+    versions: &[Version::only(CORE, "v1", generate::<ConfigMap>)],
+};
+
+static SERVICE_ACCOUNT: Kind = Kind {
+    id: KindId::ServiceAccount,
+    kind: "ServiceAccount",
+    plural: "serviceaccounts",
+    singular: "serviceaccount",
+    short_names: &["sa"],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: false,
+    builtin: true,
+    columns: &columns::SERVICE_ACCOUNT,
+    versions: &[Version::only(CORE, "v1", generate::<ServiceAccount>)],
+};
+
+static EVENT: Kind = Kind {
+    id: KindId::Event,
+    kind: "Event",
+    plural: "events",
+    singular: "event",
+    short_names: &["ev"],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: false,
+    builtin: true,
+    columns: &columns::EVENT,
+    versions: &[
+        Version::only(CORE, "v1", generate::<Event>),
+        Version {
+            group: EVENTS,
+            name: "v1",
+            storage: false,
+            schema: generate::<EventV1>,
+            hidden: &[],
+            required: &[],
+        },
+    ],
+};
+
+static ROLE: Kind = Kind {
+    id: KindId::Role,
+    kind: "Role",
+    plural: "roles",
+    singular: "role",
+    short_names: &[],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::PathSegment,
+    status: false,
+    builtin: true,
+    columns: &columns::ROLE,
+    versions: &[Version::only(RBAC, "v1", generate::<Role>)],
+};
+
+static ROLE_BINDING: Kind = Kind {
+    id: KindId::RoleBinding,
+    kind: "RoleBinding",
+    plural: "rolebindings",
+    singular: "rolebinding",
+    short_names: &[],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::PathSegment,
+    status: false,
+    builtin: true,
+    columns: &columns::ROLE_BINDING,
+    versions: &[Version::only(RBAC, "v1", generate::<RoleBinding>)],
+};
+
+static CLUSTER_ROLE: Kind = Kind {
+    id: KindId::ClusterRole,
+    kind: "ClusterRole",
+    plural: "clusterroles",
+    singular: "clusterrole",
+    short_names: &[],
+    categories: &[],
+    scope: Scope::Cluster,
+    names: NameRule::PathSegment,
+    status: false,
+    builtin: true,
+    columns: &columns::ROLE,
+    versions: &[Version::only(RBAC, "v1", generate::<ClusterRole>)],
+};
+
+static CLUSTER_ROLE_BINDING: Kind = Kind {
+    id: KindId::ClusterRoleBinding,
+    kind: "ClusterRoleBinding",
+    plural: "clusterrolebindings",
+    singular: "clusterrolebinding",
+    short_names: &[],
+    categories: &[],
+    scope: Scope::Cluster,
+    names: NameRule::PathSegment,
+    status: false,
+    builtin: true,
+    columns: &columns::ROLE_BINDING,
+    versions: &[Version::only(RBAC, "v1", generate::<ClusterRoleBinding>)],
+};
+
+static KUSTOMIZATION: Kind = Kind {
+    id: KindId::Kustomization,
+    kind: "Kustomization",
+    plural: "kustomizations",
+    singular: "kustomization",
+    short_names: &["ks"],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    columns: &columns::KUSTOMIZATION,
+    versions: &[
+        Version {
+            group: KUSTOMIZE,
+            name: "v1",
+            storage: true,
+            schema: generate::<Kustomization>,
+            hidden: &["spec.serviceAccount", "spec.validation"],
+            required: &["spec.prune"],
+        },
+        Version {
+            group: KUSTOMIZE,
+            name: "v1alpha1",
+            storage: false,
+            schema: generate::<Kustomization>,
+            hidden: &[
+                "spec.buildMetadata",
+                "spec.commonMetadata",
+                "spec.components",
+                "spec.decryption.serviceAccountName",
+                "spec.deletionPolicy",
+                "spec.dependsOn[].readyExpr",
+                "spec.force",
+                "spec.healthCheckExprs",
+                "spec.ignore",
+                "spec.ignoreMissingComponents",
+                "spec.images",
+                "spec.kubeConfig.configMapRef",
+                "spec.kubeConfig.secretRef.key",
+                "spec.namePrefix",
+                "spec.nameSuffix",
+                "spec.patches",
+                "spec.postBuild",
+                "spec.retryInterval",
+                "spec.serviceAccountName",
+                "spec.sourceRef.apiVersion",
+                "spec.wait",
+                "status.history",
+                "status.inventory",
+                "status.lastAppliedOriginRevision",
+            ],
+            required: &["spec.path"],
+        },
+    ],
+};
+
+static GIT_REPOSITORY: Kind = Kind {
+    id: KindId::GitRepository,
+    kind: "GitRepository",
+    plural: "gitrepositories",
+    singular: "gitrepository",
+    short_names: &["gitrepo"],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    columns: &columns::GIT_REPOSITORY,
+    versions: &[Version::only(SOURCE, "v1", generate::<GitRepository>)],
+};
+
+static BUCKET: Kind = Kind {
+    id: KindId::Bucket,
+    kind: "Bucket",
+    plural: "buckets",
+    singular: "bucket",
+    short_names: &[],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    columns: &columns::BUCKET,
+    versions: &[Version::only(SOURCE, "v1", generate::<Bucket>)],
+};
+
+static OCI_REPOSITORY: Kind = Kind {
+    id: KindId::OciRepository,
+    kind: "OCIRepository",
+    plural: "ocirepositories",
+    singular: "ocirepository",
+    short_names: &["ocirepo"],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    columns: &columns::OCI_REPOSITORY,
+    versions: &[Version::only(SOURCE, "v1", generate::<OciRepository>)],
+};
+
+static HELM_REPOSITORY: Kind = Kind {
+    id: KindId::HelmRepository,
+    kind: "HelmRepository",
+    plural: "helmrepositories",
+    singular: "helmrepository",
+    short_names: &["helmrepo"],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    columns: &columns::HELM_REPOSITORY,
+    versions: &[Version::only(SOURCE, "v1", generate::<HelmRepository>)],
+};
+
+static HELM_CHART: Kind = Kind {
+    id: KindId::HelmChart,
+    kind: "HelmChart",
+    plural: "helmcharts",
+    singular: "helmchart",
+    short_names: &["hc"],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    columns: &columns::HELM_CHART,
+    versions: &[Version::only(SOURCE, "v1", generate::<HelmChart>)],
+};
+
+static PROVIDER: Kind = Kind {
+    id: KindId::Provider,
+    kind: "Provider",
+    plural: "providers",
+    singular: "provider",
+    short_names: &[],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: false,
+    builtin: false,
+    columns: &columns::PROVIDER,
+    versions: &[Version::only(NOTIFICATION, "v1beta3", generate::<Provider>)],
+};
+
+static ALERT: Kind = Kind {
+    id: KindId::Alert,
+    kind: "Alert",
+    plural: "alerts",
+    singular: "alert",
+    short_names: &[],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: false,
+    builtin: false,
+    columns: &columns::ALERT,
+    versions: &[Version::only(NOTIFICATION, "v1beta3", generate::<Alert>)],
+};
+
+static RECEIVER: Kind = Kind {
+    id: KindId::Receiver,
+    kind: "Receiver",
+    plural: "receivers",
+    singular: "receiver",
+    short_names: &[],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    columns: &columns::RECEIVER,
+    versions: &[Version::only(NOTIFICATION, "v1", generate::<Receiver>)],
+};
+
+static CLUSTER: Kind = Kind {
+    id: KindId::Cluster,
+    kind: "Cluster",
+    plural: "clusters",
+    singular: "cluster",
+    short_names: &[],
+    categories: &["all"],
+    scope: Scope::Cluster,
+    names: NameRule::Label,
+    status: true,
+    builtin: false,
+    columns: &columns::CLUSTER,
+    versions: &[Version::only(FLEET, "v1alpha1", generate::<Cluster>)],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::KINDS;
+
+    #[test]
+    fn the_registry_is_in_the_order_of_the_ids() {
+        for (index, kind) in KINDS.iter().enumerate() {
+            assert_eq!(kind.id as usize, index, "{}", kind.kind);
+            assert_eq!(kind.versions.iter().filter(|version| version.storage).count(), 1, "{}", kind.kind);
+        }
+    }
+}

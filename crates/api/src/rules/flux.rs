@@ -1,0 +1,185 @@
+//! Rules of Flux's kinds.
+
+use std::sync::OnceLock;
+
+use regex::Regex;
+use serde_json::Value;
+
+use super::{
+    ADVISED_INTERVAL, LABEL, MIN_INTERVAL, SUBDOMAIN, Verdict, at_least_a_second, duration, entries,
+    is_dns_label, is_dns_subdomain, names, pattern,
+};
+use crate::kustomization::known_api_version;
+use crate::validate::FieldError;
+
+pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
+    let errors = &mut verdict.errors;
+    at_least_a_second(spec, &["interval", "retryInterval", "timeout"], errors);
+    if duration(&spec["interval"])
+        .is_some_and(|interval| (MIN_INTERVAL..ADVISED_INTERVAL).contains(&interval))
+    {
+        let interval = spec["interval"].as_str().unwrap_or_default();
+        verdict.warnings.push(format!("spec.interval: {interval} is short; at least 60s is advised"));
+    }
+    names(
+        spec,
+        &[
+            "clusterRef.name",
+            "decryption.secretRef.name",
+            "dependsOn[].name",
+            "kubeConfig.configMapRef.name",
+            "kubeConfig.secretRef.name",
+            "serviceAccount.name",
+            "sourceRef.name",
+            "postBuild.substituteFrom[].name",
+        ],
+        is_dns_subdomain,
+        SUBDOMAIN,
+        errors,
+    );
+    names(
+        spec,
+        &["dependsOn[].namespace", "serviceAccount.namespace", "sourceRef.namespace", "targetNamespace"],
+        is_dns_label,
+        LABEL,
+        errors,
+    );
+    if spec.get("clusterRef").is_some() && spec.get("kubeConfig").is_some() {
+        errors.push(FieldError::forbidden(
+            "spec.kubeConfig",
+            "excludes spec.clusterRef: name the cluster once",
+        ));
+    }
+    if let Some(kube_config) = spec.get("kubeConfig") {
+        match (kube_config.get("secretRef"), kube_config.get("configMapRef")) {
+            (None, None) => errors.push(FieldError::required("spec.kubeConfig.secretRef", "")),
+            (Some(_), Some(_)) => errors.push(FieldError::forbidden(
+                "spec.kubeConfig.configMapRef",
+                "excludes spec.kubeConfig.secretRef",
+            )),
+            _ => {}
+        }
+    }
+    if let Some(path) = spec["path"].as_str()
+        && leaves_its_root(path)
+    {
+        errors.push(FieldError::invalid("spec.path", &spec["path"], "leaves the source's root"));
+    }
+    for (index, component) in spec["components"].as_array().into_iter().flatten().enumerate() {
+        if component.as_str().is_some_and(str::is_empty) {
+            errors.push(FieldError::invalid(
+                format!("spec.components[{index}]"),
+                component,
+                "must not be empty",
+            ));
+        }
+    }
+    for (index, check) in spec["healthChecks"].as_array().into_iter().flatten().enumerate() {
+        let known = check["kind"].as_str().and_then(known_api_version).is_some();
+        if !known && check["apiVersion"].as_str().is_none_or(str::is_empty) {
+            let why = format!("the API version of kind {} is not known here", check["kind"]);
+            errors.push(FieldError::required(format!("spec.healthChecks[{index}].apiVersion"), &why));
+        }
+    }
+    static VARIABLE: OnceLock<Option<Regex>> = OnceLock::new();
+    for (key, _) in entries(&spec["postBuild"]["substitute"]) {
+        if !pattern(&VARIABLE, "^[_A-Za-z][_A-Za-z0-9]*$").is_some_and(|pattern| pattern.is_match(key)) {
+            let why = "a variable's name has letters, digits and `_`, and no digit first";
+            errors.push(FieldError::invalid("spec.postBuild.substitute", &key.as_str().into(), why));
+        }
+    }
+}
+
+/// Whether `..` leads out of the directory that the path starts in. A leading `/` means that directory, as in Flux.
+pub(super) fn leaves_its_root(path: &str) -> bool {
+    let mut depth = 0_usize;
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => match depth.checked_sub(1) {
+                Some(up) => depth = up,
+                None => return true,
+            },
+            _ => depth += 1,
+        }
+    }
+    path.contains('\0')
+}
+
+pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
+    let errors = &mut verdict.errors;
+    at_least_a_second(spec, &["interval", "timeout"], errors);
+    names(
+        spec,
+        &["include[].repository.name", "proxySecretRef.name", "secretRef.name", "verify.secretRef.name"],
+        is_dns_subdomain,
+        SUBDOMAIN,
+        errors,
+    );
+    let commit = &spec["ref"]["commit"];
+    if commit
+        .as_str()
+        .is_some_and(|id| !matches!(id.len(), 40 | 64) || !id.bytes().all(|c| c.is_ascii_hexdigit()))
+    {
+        errors.push(FieldError::invalid(
+            "spec.ref.commit",
+            commit,
+            "want the 40 (or 64) digits of a commit's id",
+        ));
+    }
+    for (field, value) in entries(&spec["ref"]) {
+        // A reference that starts so would be read as an option by Git.
+        if value.as_str().is_some_and(|text| text.starts_with('-') || text.contains(char::is_control)) {
+            errors.push(FieldError::invalid(format!("spec.ref.{field}"), value, "is no name of a reference"));
+        }
+    }
+}
+
+/// Bucket, OCIRepository, HelmRepository, HelmChart.
+pub(super) fn source(spec: &Value, verdict: &mut Verdict) {
+    let errors = &mut verdict.errors;
+    at_least_a_second(spec, &["interval", "timeout"], errors);
+    let references = [
+        "certSecretRef.name",
+        "proxySecretRef.name",
+        "secretRef.name",
+        "serviceAccountName",
+        "sourceRef.name",
+        "sts.certSecretRef.name",
+        "sts.secretRef.name",
+        "verify.secretRef.name",
+    ];
+    names(spec, &references, is_dns_subdomain, SUBDOMAIN, errors);
+    let helm_path = spec["url"].as_str().is_some_and(|url| url.starts_with("oci://"));
+    if spec["type"] == "oci" && !helm_path {
+        errors.push(FieldError::invalid(
+            "spec.url",
+            &spec["url"],
+            "type oci wants a URL that begins with oci://",
+        ));
+    }
+    let sts = &spec["sts"]["provider"];
+    let fits = matches!(
+        (spec["provider"].as_str().unwrap_or("generic"), sts.as_str()),
+        (_, None) | ("aws", Some("aws")) | ("generic", Some("ldap"))
+    );
+    if !fits {
+        let why = "provider aws takes aws, provider generic takes ldap, the others take none";
+        errors.push(FieldError::invalid("spec.sts.provider", sts, why));
+    }
+}
+
+/// Provider, Alert, Receiver.
+pub(super) fn notification(spec: &Value, verdict: &mut Verdict) {
+    let errors = &mut verdict.errors;
+    at_least_a_second(spec, &["interval", "timeout"], errors);
+    let references = ["certSecretRef.name", "providerRef.name", "proxySecretRef.name", "secretRef.name"];
+    names(spec, &references, is_dns_subdomain, SUBDOMAIN, errors);
+    for list in ["inclusionList", "exclusionList"] {
+        for (index, item) in spec[list].as_array().into_iter().flatten().enumerate() {
+            if let Some(Err(error)) = item.as_str().map(Regex::new) {
+                errors.push(FieldError::invalid(format!("spec.{list}[{index}]"), item, error));
+            }
+        }
+    }
+}

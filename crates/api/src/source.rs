@@ -1,0 +1,425 @@
+//! Sources of `source.toolkit.fluxcd.io/v1` besides GitRepository: Bucket, OCIRepository, HelmRepository, HelmChart.
+
+use roadstead_model::GoDuration;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::git_repository::Artifact;
+use crate::kustomization::is_false;
+use crate::object::{Condition, LocalObjectReference, Object, duration_schema};
+
+/// A stored Bucket.
+pub type Bucket = Object<BucketSpec, SourceStatus>;
+/// A stored OCIRepository.
+pub type OciRepository = Object<OciRepositorySpec, OciRepositoryStatus>;
+/// A stored HelmRepository.
+pub type HelmRepository = Object<HelmRepositorySpec, SourceStatus>;
+/// A stored HelmChart.
+pub type HelmChart = Object<HelmChartSpec, HelmChartStatus>;
+
+/// BucketSpec says which objects of which bucket are made into an artifact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BucketSpec {
+    /// How to authenticate: with what secretRef holds (generic), or as a cloud's own. Defaults to generic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<BucketProvider>,
+    /// Name of the bucket.
+    pub bucket_name: String,
+    /// Where the bucket is: a host with an optional port, or a URL's.
+    pub endpoint: String,
+    /// Credentials from the AWS Security Token Service or one like it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sts: Option<BucketSts>,
+    /// Whether plain HTTP is allowed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub insecure: bool,
+    /// The region of the endpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Only objects whose keys begin with this are taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// The Secret that holds credentials: accesskey and secretkey.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalObjectReference>,
+    /// The service account whose cloud identity authenticates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
+    /// The Secret that holds tls.crt, tls.key and ca.crt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_secret_ref: Option<LocalObjectReference>,
+    /// The Secret that holds the proxy's address and credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_secret_ref: Option<LocalObjectReference>,
+    /// The interval at which the bucket is looked at.
+    #[schemars(schema_with = "duration_schema")]
+    pub interval: GoDuration,
+    /// Timeout of fetching. Defaults to 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub timeout: Option<GoDuration>,
+    /// Patterns of files that are left out, in the form of a .gitignore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore: Option<String>,
+    /// Whether fetching is held back. Defaults to false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub suspend: bool,
+}
+
+/// Whose a bucket is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum BucketProvider {
+    /// Any that speaks S3.
+    Generic,
+    /// Amazon.
+    Aws,
+    /// Google.
+    Gcp,
+    /// Azure.
+    Azure,
+}
+
+/// BucketSts says where temporary credentials come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BucketSts {
+    /// The kind of service.
+    pub provider: StsProvider,
+    /// Its URL.
+    #[schemars(extend("pattern" = "^(http|https)://.*$"))]
+    pub endpoint: String,
+    /// The Secret that holds username and password for LDAP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalObjectReference>,
+    /// The Secret that holds tls.crt, tls.key and ca.crt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_secret_ref: Option<LocalObjectReference>,
+}
+
+/// A kind of token service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum StsProvider {
+    /// Amazon's.
+    Aws,
+    /// MinIO's, by LDAP.
+    Ldap,
+}
+
+/// SourceStatus records the last fetch of a source.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceStatus {
+    /// The last reconciled generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The conditions of the source.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Where the last artifact can be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The last artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<Artifact>,
+    /// The ignore patterns of the last artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_ignore: Option<String>,
+    /// The last manual reconciliation request that was handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
+}
+
+/// OCIRepositorySpec says which artifact of which OCI repository is taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(rename = "OCIRepositorySpec")]
+pub struct OciRepositorySpec {
+    /// URL of the repository, as oci://registry.example.com/org/name.
+    #[schemars(extend("pattern" = "^oci://.*$"))]
+    pub url: String,
+    /// Which artifact is taken. Defaults to the tag `latest`.
+    #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
+    pub reference: Option<OciReference>,
+    /// Which layer is taken, and how. Defaults to the first, extracted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer_selector: Option<OciLayerSelector>,
+    /// How to authenticate: with what secretRef holds (generic), or as a cloud's own. Defaults to generic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<BucketProvider>,
+    /// The Secret that holds the registry's credentials, of type kubernetes.io/dockerconfigjson.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalObjectReference>,
+    /// How the artifact's signature is verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<OciVerification>,
+    /// The service account whose pull secrets or cloud identity authenticate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
+    /// The Secret that holds tls.crt, tls.key and ca.crt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_secret_ref: Option<LocalObjectReference>,
+    /// The Secret that holds the proxy's address and credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_secret_ref: Option<LocalObjectReference>,
+    /// The interval at which the repository is looked at.
+    #[schemars(schema_with = "duration_schema")]
+    pub interval: GoDuration,
+    /// Timeout of fetching. Defaults to 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub timeout: Option<GoDuration>,
+    /// Patterns of files that are left out, in the form of a .gitignore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore: Option<String>,
+    /// Whether plain HTTP is allowed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub insecure: bool,
+    /// Whether fetching is held back. Defaults to false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub suspend: bool,
+}
+
+/// OCIReference says which artifact is taken; of several, digest counts before semver, and semver before tag.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OciReference {
+    /// The artifact's digest, as sha256:<hex>.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The newest tag within a range of semantic versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub semver: Option<String>,
+    /// A regular expression that tags must match before semver is looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub semver_filter: Option<String>,
+    /// A tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+}
+
+/// OCILayerSelector says which layer is taken, and how.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OciLayerSelector {
+    /// The first layer of this media type is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    /// Whether it is extracted, or copied as it is. Defaults to extract.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<OciLayerOperation>,
+}
+
+/// What is done with a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OciLayerOperation {
+    /// It is extracted.
+    Extract,
+    /// It is copied.
+    Copy,
+}
+
+/// OCIVerification says how signatures are verified.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OciVerification {
+    /// Whose signatures they are.
+    pub provider: OciVerificationProvider,
+    /// The Secret that holds the trusted public keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalObjectReference>,
+    /// Identities of which one must have signed, where no key is given.
+    #[serde(default, rename = "matchOIDCIdentity", skip_serializing_if = "Vec::is_empty")]
+    pub match_oidc_identity: Vec<OidcIdentity>,
+}
+
+/// A program for signatures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OciVerificationProvider {
+    /// Sigstore's cosign.
+    Cosign,
+    /// Notary's notation.
+    Notation,
+}
+
+/// OIDCIdentity is who may have signed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OidcIdentity {
+    /// A regular expression that the issuer must match.
+    pub issuer: String,
+    /// A regular expression that the subject must match.
+    pub subject: String,
+}
+
+/// OCIRepositoryStatus records the last fetch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OciRepositoryStatus {
+    /// The last reconciled generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The conditions of the OCIRepository.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Where the last artifact can be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The last artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<Artifact>,
+    /// The ignore patterns of the last artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_ignore: Option<String>,
+    /// The layer selector of the last artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_layer_selector: Option<OciLayerSelector>,
+    /// The last manual reconciliation request that was handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
+}
+
+/// HelmRepositorySpec says where charts come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmRepositorySpec {
+    /// URL of the repository, over HTTP, HTTPS or OCI.
+    #[schemars(extend("pattern" = "^(http|https|oci)://.*$"))]
+    pub url: String,
+    /// The Secret that holds credentials: username and password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalObjectReference>,
+    /// The Secret that holds tls.crt, tls.key and ca.crt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cert_secret_ref: Option<LocalObjectReference>,
+    /// Whether the credentials go to other hosts too that the index names.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub pass_credentials: bool,
+    /// The interval at which the repository is looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub interval: Option<GoDuration>,
+    /// Whether plain HTTP is allowed to an OCI registry.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub insecure: bool,
+    /// Timeout of fetching. Defaults to 60s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub timeout: Option<GoDuration>,
+    /// Whether fetching is held back. Defaults to false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub suspend: bool,
+    /// An index over HTTP (default) or an OCI registry.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub type_: Option<HelmRepositoryType>,
+    /// How to authenticate to an OCI registry. Defaults to generic.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<BucketProvider>,
+}
+
+/// What a Helm repository is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum HelmRepositoryType {
+    /// An index over HTTP.
+    Default,
+    /// An OCI registry.
+    Oci,
+}
+
+/// HelmChartSpec says which chart is taken.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmChartSpec {
+    /// The chart's name, or its path in the source.
+    pub chart: String,
+    /// A version or a range of versions. Defaults to the newest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The source that holds the chart.
+    pub source_ref: HelmChartSourceReference,
+    /// The interval at which the source is looked at.
+    #[schemars(schema_with = "duration_schema")]
+    pub interval: GoDuration,
+    /// What makes a new artifact: the chart's version (default) or the source's revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconcile_strategy: Option<ReconcileStrategy>,
+    /// Files of values, merged in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values_files: Vec<String>,
+    /// Whether missing files of values are passed over.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub ignore_missing_values_files: bool,
+    /// Whether fetching is held back. Defaults to false.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub suspend: bool,
+    /// How the chart's signature is verified; of OCI registries only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<OciVerification>,
+}
+
+/// The source of a chart.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmChartSourceReference {
+    /// API version of the source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the source.
+    pub kind: HelmChartSourceKind,
+    /// Name of the source.
+    pub name: String,
+}
+
+/// The kinds that hold charts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HelmChartSourceKind {
+    /// A Helm repository.
+    HelmRepository,
+    /// A Git repository.
+    GitRepository,
+    /// A bucket.
+    Bucket,
+}
+
+/// What makes a new artifact of a chart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReconcileStrategy {
+    /// Another version of the chart.
+    ChartVersion,
+    /// Another revision of the source.
+    Revision,
+}
+
+/// HelmChartStatus records the last fetch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmChartStatus {
+    /// The last reconciled generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The revision of the source that was last looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_source_artifact_revision: Option<String>,
+    /// The name of the chart that was last found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_chart_name: Option<String>,
+    /// The files of values of the last artifact.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observed_values_files: Vec<String>,
+    /// The conditions of the HelmChart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+    /// Where the last artifact can be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The last artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<Artifact>,
+    /// The last manual reconciliation request that was handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_handled_reconcile_at: Option<String>,
+}
