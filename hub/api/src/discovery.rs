@@ -3,12 +3,14 @@
 use axum::Json;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
-use roadstead_api::{KINDS, Kind, Version};
+use roadstead_api::{KINDS, Kind, KindId, Version};
 use serde_json::{Value, json};
 
 use crate::render::accepted;
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// Kubernetes' group for who asks: nothing of it is stored.
+const AUTHENTICATION: &str = "authentication.k8s.io";
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The answer to a discovery path; none where it is no such path.
@@ -57,6 +59,7 @@ pub(crate) fn groups() -> Vec<&'static str> {
             groups.push(version.group);
         }
     }
+    groups.push(AUTHENTICATION);
     groups
 }
 
@@ -67,6 +70,9 @@ pub(crate) fn versions(group: &str) -> Vec<&'static str> {
         if !versions.contains(&version.name) {
             versions.push(version.name);
         }
+    }
+    if group == AUTHENTICATION {
+        versions.push("v1");
     }
     versions
 }
@@ -88,10 +94,16 @@ fn group(name: &str) -> Value {
 
 fn resources(group: &str, version: &str) -> Option<Value> {
     let kinds = kinds(group, version);
-    if kinds.is_empty() {
+    if !versions(group).contains(&version) {
         return None;
     }
     let mut list = Vec::new();
+    if group == AUTHENTICATION {
+        list.push(json!({
+            "name": "selfsubjectreviews", "singularName": "selfsubjectreview", "namespaced": false,
+            "kind": "SelfSubjectReview", "verbs": ["create"],
+        }));
+    }
     for (kind, version) in &kinds {
         list.push(json!({
             "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced(), "kind": kind.kind,
@@ -103,6 +115,12 @@ fn resources(group: &str, version: &str) -> Option<Value> {
                 "kind": kind.kind, "group": version.group, "version": version.name, "verbs": STATUS_VERBS,
             }));
         }
+    }
+    if group.is_empty() {
+        list.push(json!({
+            "name": "serviceaccounts/token", "singularName": "", "namespaced": true, "kind": "TokenRequest",
+            "group": AUTHENTICATION, "version": "v1", "verbs": ["create"],
+        }));
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     Some(
@@ -133,10 +151,17 @@ fn aggregated_group(group: &str) -> Value {
     let versions: Vec<Value> = versions(group)
         .into_iter()
         .map(|version| {
-            let resources: Vec<Value> = kinds(group, version)
+            let mut resources: Vec<Value> = kinds(group, version)
                 .into_iter()
                 .map(|(kind, version)| aggregated_kind(kind, version))
                 .collect();
+            if group == AUTHENTICATION {
+                resources.push(json!({
+                    "resource": "selfsubjectreviews", "singularResource": "selfsubjectreview", "scope": "Cluster",
+                    "responseKind": { "group": group, "version": version, "kind": "SelfSubjectReview" },
+                    "verbs": ["create"],
+                }));
+            }
             json!({ "version": version, "freshness": "Current", "resources": resources })
         })
         .collect();
@@ -152,6 +177,11 @@ fn aggregated_kind(kind: &Kind, version: &Version) -> Value {
         "singularResource": kind.singular, "verbs": VERBS,
         "shortNames": kind.short_names, "categories": kind.categories,
     });
+    if kind.id == KindId::ServiceAccount {
+        let response_kind = json!({ "group": AUTHENTICATION, "version": "v1", "kind": "TokenRequest" });
+        resource["subresources"] =
+            json!([{ "subresource": "token", "responseKind": response_kind, "verbs": ["create"] }]);
+    }
     if kind.status {
         resource["subresources"] =
             json!([{ "subresource": "status", "responseKind": response_kind, "verbs": STATUS_VERBS }]);

@@ -4,16 +4,17 @@
 
 mod discovery;
 mod fleet;
+mod json;
 mod openapi;
 mod path;
 mod protobuf;
 mod render;
 mod request;
 mod resources;
+mod review;
 mod serve;
 mod status;
 mod watch;
-#[cfg_attr(not(test), expect(dead_code, reason = "server-side apply will be the first to read it"))]
 mod yaml;
 
 use std::panic::AssertUnwindSafe;
@@ -115,9 +116,15 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
             return view.answer(&api, &who).await;
         }
     }
+    if path == review::SELF_SUBJECT_REVIEWS && request.method() == Method::POST {
+        let (parts, body) = request.into_parts();
+        return review::self_subject(&who, &parts.headers, body)
+            .await
+            .unwrap_or_else(|error| status::response(&error, None));
+    }
     match path::parse(&path) {
         Some(target) => resources::handle(&api, &who, target, request).await,
-        None => status::not_found(),
+        None => status::not_found(path::retired(&path).as_deref()),
     }
 }
 

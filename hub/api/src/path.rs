@@ -1,6 +1,6 @@
 //! Which resource a URL's path names.
 
-use roadstead_api::{KINDS, Kind, Version};
+use roadstead_api::{KINDS, Kind, KindId, Version};
 use roadstead_hub_core::Address;
 
 /// What comes after a name.
@@ -12,6 +12,8 @@ pub(crate) enum Subresource {
     Status,
     /// `jointoken` of a Cluster.
     JoinToken,
+    /// `token` of a ServiceAccount.
+    Token,
 }
 
 /// What a path names.
@@ -58,7 +60,8 @@ pub(crate) fn parse(path: &str) -> Option<Target> {
     let subresource = match subresource {
         "" => Subresource::None,
         "status" if kind.status => Subresource::Status,
-        "jointoken" if kind.id == roadstead_api::KindId::Cluster => Subresource::JoinToken,
+        "jointoken" if kind.id == KindId::Cluster => Subresource::JoinToken,
+        "token" if kind.id == KindId::ServiceAccount => Subresource::Token,
         _ => return None,
     };
     // Names are DNS names, so nothing in them is ever percent-encoded: what is, is no name.
@@ -67,6 +70,23 @@ pub(crate) fn parse(path: &str) -> Option<Target> {
     }
     let address = Address { kind: kind.id, version, namespace: namespace.to_owned(), name: name.to_owned() };
     Some(Target { address, subresource })
+}
+
+/// For a path in a version that Flux once had and the hub does not serve: the version to use.
+pub(crate) fn retired(path: &str) -> Option<String> {
+    let (group, rest) = path.strip_prefix("/apis/")?.split_once('/')?;
+    let (version, rest) = rest.split_once('/').unwrap_or((rest, ""));
+    if !group.ends_with(".toolkit.fluxcd.io") || !matches!(version, "v1beta1" | "v1beta2" | "v1beta3") {
+        return None;
+    }
+    let of_group = || KINDS.iter().filter(|kind| kind.group() == group);
+    let named = of_group().find(|kind| rest.split('/').any(|segment| segment == kind.plural));
+    let kind = named.or_else(|| of_group().next())?;
+    Some(format!(
+        "{group}/{version} is not served here; use {} for {}",
+        kind.versions[0].api_version(),
+        kind.kind
+    ))
 }
 
 fn item<'a>(tail: &[&'a str]) -> Option<(&'a str, &'a str)> {
@@ -80,9 +100,7 @@ fn item<'a>(tail: &[&'a str]) -> Option<(&'a str, &'a str)> {
 
 #[cfg(test)]
 mod tests {
-    use roadstead_api::KindId;
-
-    use super::{Subresource, parse};
+    use super::{KindId, Subresource, parse};
 
     #[test]
     fn paths() {

@@ -1,5 +1,5 @@
-//! Kubernetes' protobuf form of the core kinds, as far as requests go: kubectl creates Namespaces and Secrets in it,
-//! Go clients delete them in it.
+//! Kubernetes' protobuf form of the built-in kinds, as far as requests go: kubectl creates them in it, Go clients delete
+//! them in it.
 //! Answers are JSON, which its clients take too.
 //!
 //! Field numbers are those of Kubernetes' published `generated.proto` files. Fields that only a server sets are passed
@@ -102,6 +102,156 @@ impl std::fmt::Debug for Secret {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct ConfigMap {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ObjectMeta>,
+    #[prost(map = "string, string", tag = "2")]
+    data: HashMap<String, String>,
+    #[prost(map = "string, bytes", tag = "3")]
+    binary_data: HashMap<String, Vec<u8>>,
+    #[prost(bool, optional, tag = "4")]
+    immutable: Option<bool>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ServiceAccount {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ObjectMeta>,
+    #[prost(message, repeated, tag = "2")]
+    secrets: Vec<ObjectReference>,
+    #[prost(message, repeated, tag = "3")]
+    image_pull_secrets: Vec<LocalObjectReference>,
+    #[prost(bool, optional, tag = "4")]
+    automount_token: Option<bool>,
+}
+
+/// As far as ServiceAccounts use it.
+#[derive(Clone, PartialEq, Message)]
+struct ObjectReference {
+    #[prost(string, tag = "2")]
+    namespace: String,
+    #[prost(string, tag = "3")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LocalObjectReference {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+/// A Role, and a ClusterRole.
+#[derive(Clone, PartialEq, Message)]
+struct Role {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ObjectMeta>,
+    #[prost(message, repeated, tag = "2")]
+    rules: Vec<PolicyRule>,
+    #[prost(message, optional, tag = "3")]
+    aggregation: Option<Aggregation>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Aggregation {
+    #[prost(message, repeated, tag = "1")]
+    selectors: Vec<LabelSelector>,
+}
+
+/// kubectl makes such with labels only.
+#[derive(Clone, PartialEq, Message)]
+struct LabelSelector {
+    #[prost(map = "string, string", tag = "1")]
+    labels: HashMap<String, String>,
+    #[prost(message, repeated, tag = "2")]
+    expressions: Vec<Requirement>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Requirement {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    operator: String,
+    #[prost(string, repeated, tag = "3")]
+    values: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PolicyRule {
+    #[prost(string, repeated, tag = "1")]
+    verbs: Vec<String>,
+    #[prost(string, repeated, tag = "2")]
+    api_groups: Vec<String>,
+    #[prost(string, repeated, tag = "3")]
+    resources: Vec<String>,
+    #[prost(string, repeated, tag = "4")]
+    resource_names: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    non_resource_urls: Vec<String>,
+}
+
+/// A RoleBinding, and a ClusterRoleBinding.
+#[derive(Clone, PartialEq, Message)]
+struct Binding {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ObjectMeta>,
+    #[prost(message, repeated, tag = "2")]
+    subjects: Vec<Subject>,
+    #[prost(message, optional, tag = "3")]
+    role: Option<RoleRef>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Subject {
+    #[prost(string, tag = "1")]
+    kind: String,
+    #[prost(string, tag = "2")]
+    api_group: String,
+    #[prost(string, tag = "3")]
+    name: String,
+    #[prost(string, tag = "4")]
+    namespace: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RoleRef {
+    #[prost(string, tag = "1")]
+    api_group: String,
+    #[prost(string, tag = "2")]
+    kind: String,
+    #[prost(string, tag = "3")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TokenRequest {
+    #[prost(message, optional, tag = "2")]
+    spec: Option<TokenRequestSpec>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct TokenRequestSpec {
+    #[prost(string, repeated, tag = "1")]
+    audiences: Vec<String>,
+    #[prost(message, optional, tag = "3")]
+    bound: Option<BoundObjectReference>,
+    #[prost(int64, optional, tag = "4")]
+    seconds: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct BoundObjectReference {
+    #[prost(string, tag = "1")]
+    kind: String,
+    #[prost(string, tag = "3")]
+    name: String,
+}
+
+/// It says nothing but its kind.
+#[derive(Clone, PartialEq, Message)]
+struct SelfSubjectReview {}
+
+#[derive(Clone, PartialEq, Message)]
 struct DeleteOptions {
     #[prost(message, optional, tag = "2")]
     preconditions: Option<Preconditions>,
@@ -117,25 +267,43 @@ struct Preconditions {
     resource_version: Option<String>,
 }
 
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+const AUTHENTICATION: &str = "authentication.k8s.io/v1";
+
+fn bad(why: &dyn std::fmt::Display) -> HubError {
+    HubError::BadRequest(format!("the body is no protobuf that can be read: {why}"))
+}
+
+/// The error names a field at most, never what is in it.
+fn message<T: Message + Default>(bytes: &[u8]) -> Result<T, HubError> {
+    T::decode(bytes).map_err(|error| bad(&error))
+}
+
 /// The JSON form of a body.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, HubError> {
-    let bad = |why: &str| HubError::BadRequest(format!("the body is no protobuf that can be read: {why}"));
-    let rest = body.strip_prefix(MAGIC).ok_or_else(|| bad("it does not begin as Kubernetes' does"))?;
-    let envelope = Envelope::decode(rest).map_err(|error| bad(&error.to_string()))?;
+    let rest = body.strip_prefix(MAGIC).ok_or_else(|| bad(&"it does not begin as Kubernetes' does"))?;
+    let envelope: Envelope = message(rest)?;
     let type_meta = envelope.type_meta.unwrap_or_default();
+    let raw = envelope.raw.as_slice();
     let mut object = match (type_meta.api_version.as_str(), type_meta.kind.as_str()) {
-        ("v1", "Namespace") => {
-            let namespace =
-                Namespace::decode(envelope.raw.as_slice()).map_err(|error| bad(&error.to_string()))?;
-            json!({ "metadata": metadata(namespace.metadata) })
+        ("v1", "Namespace") => json!({ "metadata": metadata(message::<Namespace>(raw)?.metadata) }),
+        ("v1", "Secret") => secret(message(raw)?),
+        ("v1", "ConfigMap") => config_map(message(raw)?),
+        ("v1", "ServiceAccount") => service_account(message(raw)?),
+        (RBAC, "Role" | "ClusterRole") => role(message(raw)?),
+        (RBAC, "RoleBinding" | "ClusterRoleBinding") => binding(message(raw)?),
+        (AUTHENTICATION, "TokenRequest") => {
+            let spec = message::<TokenRequest>(raw)?.spec.unwrap_or_default();
+            let bound = spec.bound.map(|bound| json!({ "kind": bound.kind, "name": bound.name }));
+            json!({ "spec": {
+                "audiences": spec.audiences, "boundObjectRef": bound, "expirationSeconds": spec.seconds } })
         }
-        // The error names a field at most.
-        ("v1", "Secret") => {
-            secret(Secret::decode(envelope.raw.as_slice()).map_err(|error| bad(&error.to_string()))?)
+        (AUTHENTICATION, "SelfSubjectReview") => {
+            let SelfSubjectReview {} = message(raw)?;
+            json!({})
         }
         (_, "DeleteOptions") => {
-            let options =
-                DeleteOptions::decode(envelope.raw.as_slice()).map_err(|error| bad(&error.to_string()))?;
+            let options: DeleteOptions = message(raw)?;
             let preconditions = options.preconditions.unwrap_or_default();
             json!({
                 "preconditions": { "uid": preconditions.uid, "resourceVersion": preconditions.resource_version },
@@ -209,6 +377,91 @@ fn secret(secret: Secret) -> Value {
         object["immutable"] = immutable.into();
     }
     object
+}
+
+fn config_map(map: ConfigMap) -> Value {
+    let mut object = json!({ "metadata": metadata(map.metadata) });
+    if !map.data.is_empty() {
+        object["data"] = json!(sorted(map.data));
+    }
+    if !map.binary_data.is_empty() {
+        let encoded: BTreeMap<String, String> =
+            map.binary_data.into_iter().map(|(key, value)| (key, STANDARD.encode(value))).collect();
+        object["binaryData"] = json!(encoded);
+    }
+    if let Some(immutable) = map.immutable {
+        object["immutable"] = immutable.into();
+    }
+    object
+}
+
+fn service_account(account: ServiceAccount) -> Value {
+    let secrets = account.secrets.into_iter().map(|secret| {
+        let mut object = json!({ "name": secret.name });
+        if !secret.namespace.is_empty() {
+            object["namespace"] = secret.namespace.into();
+        }
+        object
+    });
+    let pull = account.image_pull_secrets.into_iter().map(|secret| json!({ "name": secret.name }));
+    let mut object = json!({ "metadata": metadata(account.metadata) });
+    for (field, list) in
+        [("secrets", secrets.collect::<Vec<_>>()), ("imagePullSecrets", pull.collect::<Vec<_>>())]
+    {
+        if !list.is_empty() {
+            object[field] = list.into();
+        }
+    }
+    if let Some(automount) = account.automount_token {
+        object["automountServiceAccountToken"] = automount.into();
+    }
+    object
+}
+
+fn role(role: Role) -> Value {
+    let rules = role.rules.into_iter().map(|rule| {
+        let mut object = Map::new();
+        object.insert("verbs".to_owned(), json!(rule.verbs));
+        for (field, list) in [
+            ("apiGroups", rule.api_groups),
+            ("resources", rule.resources),
+            ("resourceNames", rule.resource_names),
+            ("nonResourceURLs", rule.non_resource_urls),
+        ] {
+            if !list.is_empty() {
+                object.insert(field.to_owned(), json!(list));
+            }
+        }
+        Value::Object(object)
+    });
+    let mut object = json!({ "metadata": metadata(role.metadata), "rules": rules.collect::<Vec<_>>() });
+    if let Some(aggregation) = role.aggregation {
+        let selectors = aggregation.selectors.into_iter().map(|selector| {
+            let expressions = selector.expressions.into_iter().map(|one| {
+                json!({ "key": one.key, "operator": one.operator, "values": one.values })
+            });
+            json!({ "matchLabels": sorted(selector.labels), "matchExpressions": expressions.collect::<Vec<_>>() })
+        });
+        object["aggregationRule"] = json!({ "clusterRoleSelectors": selectors.collect::<Vec<_>>() });
+    }
+    object
+}
+
+fn binding(binding: Binding) -> Value {
+    let subjects = binding.subjects.into_iter().map(|subject| {
+        let mut object = json!({ "kind": subject.kind, "name": subject.name });
+        for (field, text) in [("apiGroup", subject.api_group), ("namespace", subject.namespace)] {
+            if !text.is_empty() {
+                object[field] = text.into();
+            }
+        }
+        object
+    });
+    let role = binding.role.unwrap_or_default();
+    json!({
+        "metadata": metadata(binding.metadata), "subjects": subjects.collect::<Vec<_>>(),
+        "roleRef": { "apiGroup": role.api_group, "kind": role.kind, "name": role.name },
+    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use roadstead_hub_core::{FieldValidation, HubError, ListOptions, Selector, WriteOptions};
 use serde_json::Value;
 
-use crate::protobuf;
+use crate::{json, protobuf, yaml};
 
 /// As kube-apiserver has it.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -123,35 +123,79 @@ async fn bytes(body: Body) -> Result<Bytes, HubError> {
         .map_err(|_| HubError::BadRequest(format!("the body was cut, or has more than {MAX_BODY} bytes")))
 }
 
-/// The body as JSON; none where it is empty. The parser's own limit bounds the depth.
+/// A body that says an object.
+pub(crate) struct Sent {
+    /// The object.
+    pub(crate) value: Value,
+    /// Keys that stood twice in it: an error only where the request says so.
+    pub(crate) duplicates: Vec<String>,
+}
+
+impl Sent {
+    /// What is to be told of it under this `fieldValidation`, in Kubernetes' words.
+    pub(crate) fn warnings(&self, validation: FieldValidation) -> Result<Vec<String>, HubError> {
+        let found: Vec<String> =
+            self.duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+        match validation {
+            FieldValidation::Strict if !found.is_empty() => {
+                Err(HubError::BadRequest(format!("strict decoding error: {}", found.join(", "))))
+            }
+            FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
+            FieldValidation::Warn => Ok(found),
+        }
+    }
+}
+
+/// The body of a patch, as JSON.
 pub(crate) async fn json(body: Body) -> Result<Option<Value>, HubError> {
     let bytes = bytes(body).await?;
+    Ok(read_json(&bytes)?.map(|sent| sent.value))
+}
+
+fn read_json(bytes: &[u8]) -> Result<Option<Sent>, HubError> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    serde_json::from_slice(&bytes)
-        .map(Some)
-        .map_err(|error| HubError::BadRequest(format!("the body is no JSON that can be read: {error}")))
+    let parsed = json::parse(bytes)
+        .map_err(|error| HubError::BadRequest(format!("the body is no JSON that can be read: {error}")))?;
+    Ok(Some(Sent { value: parsed.value, duplicates: parsed.duplicates }))
 }
 
-/// The body as JSON, of a type that says so; none where it is empty.
-pub(crate) async fn json_or_nothing(headers: &HeaderMap, body: Body) -> Result<Option<Value>, HubError> {
+/// The body, of a type that says what it is; none where it is empty.
+pub(crate) async fn sent_or_nothing(headers: &HeaderMap, body: Body) -> Result<Option<Sent>, HubError> {
+    let plain = |value| Sent { value, duplicates: Vec::new() };
     match media_type(headers).as_str() {
-        // kubectl sends the core kinds so when it creates them.
+        // kubectl sends the built-in kinds so when it creates them.
         protobuf::MEDIA_TYPE => {
             let bytes = bytes(body).await?;
-            if bytes.is_empty() { Ok(None) } else { protobuf::decode(&bytes).map(Some) }
+            if bytes.is_empty() { Ok(None) } else { protobuf::decode(&bytes).map(plain).map(Some) }
+        }
+        "application/yaml" => {
+            let bytes = bytes(body).await?;
+            if bytes.is_empty() { Ok(None) } else { yaml::parse(&bytes).map(plain).map(Some) }
         }
         // A missing type is taken for JSON.
-        "" | "application/json" => json(body).await,
+        "" | "application/json" => read_json(&bytes(body).await?),
         other => Err(HubError::UnsupportedMediaType(format!(
-            "the body of the request is in a form that is not taken here: {other}; want application/json"
+            "the body of the request is in a form that is not taken here: {other}; want application/json, \
+             application/yaml or {}",
+            protobuf::MEDIA_TYPE
         ))),
     }
 }
 
-/// The body as JSON, which must be there.
+/// The body, which must be there.
+pub(crate) async fn sent(headers: &HeaderMap, body: Body) -> Result<Sent, HubError> {
+    let sent = sent_or_nothing(headers, body).await?;
+    sent.ok_or_else(|| HubError::BadRequest("the request has no body".to_owned()))
+}
+
+/// The value of a body that is no stored object; none where it is empty.
+pub(crate) async fn json_or_nothing(headers: &HeaderMap, body: Body) -> Result<Option<Value>, HubError> {
+    Ok(sent_or_nothing(headers, body).await?.map(|sent| sent.value))
+}
+
+/// The value of a body that is no stored object, which must be there.
 pub(crate) async fn json_object(headers: &HeaderMap, body: Body) -> Result<Value, HubError> {
-    let body = json_or_nothing(headers, body).await?;
-    body.ok_or_else(|| HubError::BadRequest("the request has no body".to_owned()))
+    Ok(sent(headers, body).await?.value)
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::path::{Subresource, Target};
 use crate::render::{Form, with_warnings};
 use crate::request::{self, Query};
-use crate::{Api, fleet, status, watch};
+use crate::{Api, fleet, review, status, watch};
 
 /// One request for a resource.
 struct Call<'a> {
@@ -41,13 +41,17 @@ pub(crate) async fn handle(api: &Api, who: &Identity, target: Target, request: R
 async fn route(call: Call<'_>, body: Body) -> Result<Response, HubError> {
     let item = !call.target.address.name.is_empty();
     let method = call.parts.method.clone();
-    if call.target.subresource == Subresource::JoinToken {
-        return match method {
-            Method::POST => {
-                fleet::join_token(call.api, call.who, &call.target.address, &call.parts.headers, body).await
-            }
-            _ => Ok(not_allowed()),
-        };
+    match (call.target.subresource, &method) {
+        (Subresource::JoinToken, &Method::POST) => {
+            let headers = &call.parts.headers;
+            return fleet::join_token(call.api, call.who, &call.target.address, headers, body).await;
+        }
+        (Subresource::Token, &Method::POST) => {
+            let headers = &call.parts.headers;
+            return review::token_request(call.api, call.who, &call.target.address, headers, body).await;
+        }
+        (Subresource::JoinToken | Subresource::Token, _) => return Ok(not_allowed()),
+        (Subresource::None | Subresource::Status, _) => {}
     }
     let main = call.target.subresource == Subresource::None;
     match (method, item) {
@@ -89,16 +93,22 @@ impl Call<'_> {
     async fn create(self, body: Body) -> Result<Response, HubError> {
         let options = self.query.write_options()?;
         self.in_a_namespace()?;
-        let object = request::json_object(&self.parts.headers, body).await?;
-        let written = self.api.hub.create_object(self.who, &self.target.address, object, options).await?;
+        let sent = request::sent(&self.parts.headers, body).await?;
+        let warnings = sent.warnings(options.field_validation)?;
+        let hub = &self.api.hub;
+        let mut written = hub.create_object(self.who, &self.target.address, sent.value, options).await?;
+        written.warnings.extend(warnings);
         Ok(self.written(StatusCode::CREATED, written))
     }
 
     async fn update(self, body: Body) -> Result<Response, HubError> {
         let mut options = self.query.write_options()?;
         options.part = self.part();
-        let object = request::json_object(&self.parts.headers, body).await?;
-        let written = self.api.hub.update_object(self.who, &self.target.address, object, options).await?;
+        let sent = request::sent(&self.parts.headers, body).await?;
+        let warnings = sent.warnings(options.field_validation)?;
+        let hub = &self.api.hub;
+        let mut written = hub.update_object(self.who, &self.target.address, sent.value, options).await?;
+        written.warnings.extend(warnings);
         Ok(self.written(StatusCode::OK, written))
     }
 

@@ -77,7 +77,9 @@ pub(crate) fn simple(code: StatusCode, reason: &str, message: &str) -> Response 
     (code, Json(status)).into_response()
 }
 
-/// A path that nothing is served on.
-pub(crate) fn not_found() -> Response {
-    simple(StatusCode::NOT_FOUND, "NotFound", "the server could not find the requested resource")
+/// A path that nothing is served on, with what to do instead where that is known.
+pub(crate) fn not_found(instead: Option<&str>) -> Response {
+    let message = "the server could not find the requested resource";
+    let message = instead.map_or_else(|| message.to_owned(), |instead| format!("{message}: {instead}"));
+    simple(StatusCode::NOT_FOUND, "NotFound", &message)
 }

@@ -1,13 +1,11 @@
 //! Bodies in YAML, read by the rules that an apiserver has (YAML 1.1's words, then as JSON), and bounded.
 
-use std::collections::BTreeMap;
-use std::fmt;
-
 use roadstead_hub_core::HubError;
 use roadstead_kustomize::Limits;
 use roadstead_kustomize::yaml::read_strict;
-use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::Value;
+
+use crate::json;
 
 /// How deep lists and mappings may nest: as deep as JSON bodies may.
 const MAX_DEPTH: usize = 127;
@@ -27,15 +25,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, HubError> {
     if bytes.len() > MAX_TEXT {
         return Err(bad(format!("more than {MAX_TEXT} bytes")));
     }
-    let mut json = None;
+    let mut not_json = None;
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
-        match serde_json::from_slice::<Strict>(bytes) {
-            Ok(Strict(value)) => return Ok(value),
-            // A key that stands twice, most of all: the reader of YAML would say it less well.
-            Err(error) if error.classify() == serde_json::error::Category::Data => {
-                return Err(bad(error.to_string()));
-            }
-            Err(error) => json = Some(error),
+        match json::parse(bytes) {
+            Ok(parsed) => match parsed.duplicates.first() {
+                None => return Ok(parsed.value),
+                Some(twice) => return Err(bad(format!("the key {twice} stands twice"))),
+            },
+            Err(error) => not_json = Some(error),
         }
     }
     let mut limits = Limits::default();
@@ -43,80 +40,14 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, HubError> {
     limits.nodes = MAX_VALUES;
     limits.total_bytes = MAX_TEXT;
     limits.documents = MAX_DOCUMENTS;
-    let (documents, _) = read_strict(bytes, &limits).map_err(|error| match &json {
-        Some(json) => bad(format!("{json}")),
+    let (documents, _) = read_strict(bytes, &limits).map_err(|error| match &not_json {
+        Some(error) => bad(error.to_string()),
         None => bad(format!("line {}: {}", error.line, error.message)),
     })?;
     match documents.as_slice() {
         [document] => Ok(document.value.to_json()),
         [] => Err(HubError::BadRequest("the request has no body".to_owned())),
         more => Err(bad(format!("{} documents, want one", more.len()))),
-    }
-}
-
-/// A JSON value whose objects have no key twice.
-struct Strict(Value);
-
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(StrictVisitor)
-    }
-}
-
-struct StrictVisitor;
-
-impl<'de> Visitor<'de> for StrictVisitor {
-    type Value = Strict;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Strict, E> {
-        Ok(Strict(Value::Null))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-
-    fn visit_string<E>(self, value: String) -> Result<Strict, E> {
-        Ok(Strict(value.into()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Strict, A::Error> {
-        let mut list = Vec::new();
-        while let Some(Strict(item)) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Strict(list.into()))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Strict, A::Error> {
-        let mut map = BTreeMap::new();
-        while let Some((key, Strict(value))) = entries.next_entry::<String, Strict>()? {
-            if map.contains_key(&key) {
-                return Err(A::Error::custom(format!("the key {key:?} stands twice in this object")));
-            }
-            map.insert(key, value);
-        }
-        Ok(Strict(Value::Object(map.into_iter().collect::<Map<_, _>>())))
     }
 }
 

@@ -97,6 +97,6 @@ impl Hub {
         groups: &[String],
         expires_at: Option<Timestamp>,
     ) -> Result<TokenText, HubError> {
-        Ok(self.store.create_token(username, groups, expires_at).await?.1)
+        Ok(self.store.create_token(username, groups, expires_at, None).await?.1)
     }
 }

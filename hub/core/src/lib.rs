@@ -1,11 +1,13 @@
 //! Use cases of the hub and who may do them: what the API, the link and the tasks call. None of those knows the store.
 
+mod account;
 mod auth;
 mod build;
 mod clock;
 mod conditions;
 mod enrol;
 mod error;
+mod events;
 mod log;
 mod objects;
 mod patch;
@@ -30,6 +32,7 @@ use build::{BuildsUnderWay, TreeCache};
 use pki::Pki;
 use progress::Followed;
 
+pub use account::{AccountToken, account_user};
 pub use auth::{Identity, MASTERS};
 pub use clock::{Clock, SystemClock};
 pub use enrol::{Enrolled, Enrolment, Invitation};

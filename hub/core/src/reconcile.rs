@@ -12,7 +12,7 @@ use roadstead_hub_store::{Aim, DispatchPlan, DispatchStep, Look, Outcome, Stored
 use roadstead_model::{ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
 
 use crate::conditions::{self, READY, SUSPENDED};
-use crate::{Hub, HubError, log, triggers};
+use crate::{Hub, HubError, events, log, triggers};
 
 /// How long past its own timeout an agent's result is waited for.
 const GRACE: Duration = Duration::from_secs(30);
@@ -112,7 +112,7 @@ impl Hub {
         let new = look.attempt(Some(&target), Some(built), false, now);
         tx.open_reconciliation(&new, &plan, deadline).await?;
         let revision = target.revision.to_string();
-        look.write_status(&mut tx, &mut stored, |status, generation| {
+        look.write_status(&mut tx, &mut stored, now, |status, generation| {
             status.last_attempted_revision = Some(revision);
             // A regular look at what is Ready does not blink in everyone's watch.
             if target.news {
@@ -143,7 +143,7 @@ impl Hub {
         tx.record_failed_reconciliation(&look.attempt(Some(target), None, false, now), &outcome).await?;
         let revision = target.revision.to_string();
         let request = look.situation.request.clone();
-        look.write_status(&mut tx, &mut stored, |status, generation| {
+        look.write_status(&mut tx, &mut stored, now, |status, generation| {
             status.last_attempted_revision = Some(revision);
             status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
             set_ready(status, ConditionStatus::False, Reason::BuildFailed, message, generation, now);
@@ -170,7 +170,7 @@ impl Hub {
         let mut new = look.attempt(None, None, true, now);
         new.cluster = Some(cluster);
         tx.open_reconciliation(&new, &plan, deadline).await?;
-        look.write_status(&mut tx, &mut stored, |status, generation| {
+        look.write_status(&mut tx, &mut stored, now, |status, generation| {
             let (reason, message) = if connected {
                 (Reason::Progressing, "deleting what it owns on its cluster")
             } else {
@@ -200,7 +200,7 @@ impl Hub {
         let outcome =
             Outcome { reason, message: message.clone(), change_set: Vec::new(), timings: Vec::new() };
         if tx.finish_reconciliation(look.situation.uid, open.attempt, cluster, &outcome, now).await? {
-            look.write_status(&mut tx, &mut stored, |status, generation| {
+            look.write_status(&mut tx, &mut stored, now, |status, generation| {
                 set_ready(status, ConditionStatus::False, reason, &message, generation, now);
             })
             .await?;
@@ -225,6 +225,9 @@ impl Hub {
         } else {
             tx.put(stored).await?;
         }
+        if let Some(orphaned) = orphaned {
+            events::note(&mut tx, &before, "Warning", Reason::PruneFailed.as_str(), orphaned, now).await?;
+        }
         tx.commit().await?;
         log::kustomization_released(&look.stored, orphaned);
         Ok(now + LONG)
@@ -234,12 +237,12 @@ impl Hub {
     async fn update_status(
         &self,
         look: &SeenKustomization,
-        _now: Timestamp,
+        now: Timestamp,
         change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
     ) -> Result<bool, HubError> {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(false) };
-        let changed = look.write_status(&mut tx, &mut stored, change).await?;
+        let changed = look.write_status(&mut tx, &mut stored, now, change).await?;
         if changed {
             tx.commit().await?;
         }
@@ -279,9 +282,10 @@ impl SeenKustomization {
         &self,
         tx: &mut Tx,
         stored: &mut Stored,
+        now: Timestamp,
         change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
     ) -> Result<bool, HubError> {
-        write_status(tx, stored, self.situation.suspended, change).await
+        write_status(tx, stored, self.situation.suspended, now, change).await
     }
 
     fn plan(&self, steps: Vec<DispatchStep>) -> DispatchPlan {
@@ -324,6 +328,7 @@ pub(crate) async fn write_status(
     tx: &mut Tx,
     stored: &mut Stored,
     suspended: bool,
+    now: Timestamp,
     change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
 ) -> Result<bool, HubError> {
     let kustomization: Kustomization = stored.decode()?;
@@ -348,6 +353,7 @@ pub(crate) async fn write_status(
     }
     stored.set_status(&status)?;
     tx.put(stored.clone()).await?;
+    events::on_ready(tx, stored, &before.conditions, &status.conditions, now).await?;
     Ok(true)
 }
 

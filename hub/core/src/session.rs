@@ -14,7 +14,7 @@ use roadstead_model::{
 use crate::conditions::{self, READY};
 use crate::pki::AgentIdentity;
 use crate::reconcile::{set_ready, write_status};
-use crate::{Hub, HubError, log, triggers};
+use crate::{Hub, HubError, events, log, triggers};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
@@ -122,7 +122,8 @@ impl Hub {
         };
         tx.begin_session(identity.cluster, &session).await?;
         let cluster: Cluster = stored.decode()?;
-        let mut status = cluster.status.unwrap_or_default();
+        let before = cluster.status.unwrap_or_default();
+        let mut status = before.clone();
         status.agent_version = Some(greeting.agent_version.clone());
         status.kubernetes_version = Some(greeting.kubernetes_version.clone());
         status.observed_generation = Some(stored.generation);
@@ -137,6 +138,7 @@ impl Hub {
         );
         stored.set_status(&status)?;
         tx.put(stored.clone()).await?;
+        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
         triggers::wake_cluster(&mut tx, stored.uid, &name).await?;
         tx.commit().await?;
         tracing::info!(cluster = name, session = %session.session, agent = session.agent_version, "agent connected");
@@ -162,7 +164,8 @@ impl Hub {
             return Ok(());
         }
         let decoded: Cluster = stored.decode()?;
-        let mut status = decoded.status.unwrap_or_default();
+        let before = decoded.status.unwrap_or_default();
+        let mut status = before.clone();
         conditions::set(
             &mut status.conditions,
             READY,
@@ -174,7 +177,8 @@ impl Hub {
         );
         stored.set_status(&status)?;
         let name = stored.name.clone();
-        tx.put(stored).await?;
+        tx.put(stored.clone()).await?;
+        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
         tx.commit().await?;
         tracing::warn!(cluster = name, %session, why, "agent disconnected");
         Ok(())
@@ -294,7 +298,7 @@ impl Hub {
         tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
         let kustomization: Kustomization = stored.decode()?;
         let succeeded = result.failure.is_none();
-        write_status(&mut tx, &mut stored, kustomization.spec.suspend, |status, _| {
+        write_status(&mut tx, &mut stored, kustomization.spec.suspend, now, |status, _| {
             status.last_handled_reconcile_at =
                 aim.request.clone().or(status.last_handled_reconcile_at.take());
             status.inventory = Some(inventory(&result.inventory));

@@ -13,7 +13,7 @@ use roadstead_model::{KustomizationUid, Reason, ResourceUid, Revision, chain};
 use roadstead_sources::{Credentials, Fetched, GitError, GitReference, GitRequest, Outcome, Secret};
 
 use crate::conditions::{self, READY, SUSPENDED};
-use crate::{Hub, HubError, triggers};
+use crate::{Hub, HubError, events, triggers};
 
 /// The type of the condition that says what artifact there is, and by its generation which spec it was made from. As
 /// in Flux it stays as it is where a later fetch fails.
@@ -287,7 +287,8 @@ impl Hub {
             tx.look_at(Look::Kustomization, &users).await?;
         }
         stored.set_status(&status)?;
-        tx.put(stored).await?;
+        tx.put(stored.clone()).await?;
+        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, self.now()).await?;
         tx.commit().await?;
         Ok(true)
     }

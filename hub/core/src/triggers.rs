@@ -76,10 +76,10 @@ pub async fn on_change(
             let users = tx.sources_of_secret(&object.namespace, &object.name).await?;
             tx.look_at(Look::Source, &users).await?;
         }
-        KindId::Namespace => {
-            if asks && after.is_some_and(|namespace| namespace.deletion_timestamp.is_some()) {
-                tx.look_at(Look::Namespace, &[object.uid]).await?;
-            }
+        KindId::Namespace
+            if asks && after.is_some_and(|namespace| namespace.deletion_timestamp.is_some()) =>
+        {
+            tx.look_at(Look::Namespace, &[object.uid]).await?;
         }
         KindId::Cluster => on_cluster_change(tx, before, after, object).await?,
         _ => {}

@@ -14,6 +14,8 @@ const LEASE: Duration = Duration::from_secs(15 * 60);
 const KEPT_ATTEMPTS: i64 = 20;
 /// Artifacts and builds that nothing uses are kept this long, for a way back.
 const KEPT_BLOBS: Duration = Duration::from_secs(24 * 3600);
+/// Events are kept this long after they last happened.
+const KEPT_EVENTS: Duration = Duration::from_secs(3600);
 /// Changes that a watch can still ask for: all of the last hour, and the newest of these however old.
 const KEPT_CHANGES: Duration = Duration::from_secs(3600);
 const KEPT_CHANGES_AT_LEAST: i64 = 10_000;
@@ -50,6 +52,8 @@ impl Hub {
     /// Where the database fails.
     pub async fn tidy(&self) -> Result<(), HubError> {
         self.store.trim_reconciliations(KEPT_ATTEMPTS).await?;
+        self.store.drop_expired_tokens(self.now()).await?;
+        self.drop_old_events(self.now() - KEPT_EVENTS).await?;
         self.store.drop_unused_blobs(self.now() - KEPT_BLOBS).await?;
         self.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;
         Ok(())

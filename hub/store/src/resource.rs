@@ -355,6 +355,27 @@ impl Store {
         }
         Ok(listed)
     }
+
+    /// Up to `limit` Events that last happened before then.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn old_events(&self, before: Timestamp, limit: i64) -> Result<Vec<ResourceUid>, StoreError> {
+        // The times of an event are whatever its writer says, so texts; in the one form they are in their own order.
+        let rows = sqlx::query(
+            "SELECT uid FROM resource WHERE kind = 'Event' AND created_at < $1 AND \
+             coalesce(object #>> '{series,lastObservedTime}', object ->> 'lastTimestamp', '') < $2 \
+             ORDER BY created_at LIMIT $3",
+        )
+        .bind(to_sql(before))
+        .bind(time(before))
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("look for old events"))?;
+        let uids = rows.into_iter().map(|row| Ok(ResourceUid(row.try_get("uid")?)));
+        uids.collect::<Result<_, sqlx::Error>>().map_err(StoreError::query("look for old events"))
+    }
 }
 
 impl Tx {

@@ -3,6 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use jiff::Timestamp;
 use roadstead_api::KindId;
+use roadstead_model::ResourceUid;
 use sqlx::Row;
 use uuid::Uuid;
 use zeroize::Zeroizing;
@@ -44,7 +45,7 @@ fn hash(text: &str) -> Vec<u8> {
 }
 
 impl Store {
-    /// Makes a token of 32 random bytes.
+    /// Makes a token of 32 random bytes; one of a service account ends with it.
     ///
     /// # Errors
     /// Where the database or the operating system's randomness fails.
@@ -53,6 +54,7 @@ impl Store {
         username: &str,
         groups: &[String],
         expires_at: Option<Timestamp>,
+        account: Option<ResourceUid>,
     ) -> Result<(Uuid, TokenText), StoreError> {
         use std::fmt::Write as _;
         let mut bytes = Zeroizing::new([0_u8; 32]);
@@ -65,13 +67,15 @@ impl Store {
         }
         let id = Uuid::new_v4();
         sqlx::query(
-            "INSERT INTO access_token (id, hash, username, groups, expires_at) VALUES ($1, $2, $3, $4, $5)",
+            "INSERT INTO access_token (id, hash, username, groups, expires_at, account_uid) \
+             VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(id)
         .bind(hash(&text))
         .bind(username)
         .bind(groups)
         .bind(expires_at.map(to_sql))
+        .bind(account.map(|account| account.0))
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("make a token"))?;
@@ -101,6 +105,19 @@ impl Store {
         })
         .transpose()
         .map_err(StoreError::query(what))
+    }
+
+    /// Drops tokens that have expired. Returns how many.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn drop_expired_tokens(&self, now: Timestamp) -> Result<u64, StoreError> {
+        let gone = sqlx::query("DELETE FROM access_token WHERE expires_at <= $1")
+            .bind(to_sql(now))
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("drop expired tokens"))?;
+        Ok(gone.rows_affected())
     }
 
     /// Takes a token back. Returns whether there was one.
