@@ -109,7 +109,7 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
         if let Some(response) = discovery::answer(&path, request.headers()) {
             return response;
         }
-        if let Some(response) = api.documents.answer(&path) {
+        if let Some(response) = api.documents.answer(&path, request.headers()) {
             return response;
         }
         if let Some(view) = fleet::View::parse(&path) {

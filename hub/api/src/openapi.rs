@@ -1,17 +1,22 @@
-//! OpenAPI v3: one document per group and version, made from the kinds' schemas.
+//! OpenAPI v3: one document per group and version, made from the kinds' schemas; and v2, made from those.
 //!
 //! kubectl explains fields by it, and finds in it that the server checks fields itself (`fieldValidation`).
+
+mod v2;
 
 use std::collections::BTreeMap;
 
 use axum::Json;
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use roadstead_api::schema::{metadata_schema, schema};
 use roadstead_api::{Kind, Version};
 use roadstead_model::Digest;
 use serde_json::{Map, Value, json};
 
 use crate::discovery::{groups, kinds, versions};
+use crate::render::accepted;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
@@ -21,6 +26,8 @@ const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions
 /// All documents, made once.
 pub(crate) struct Documents {
     by_path: BTreeMap<String, Value>,
+    v2: Value,
+    v2_protobuf: Bytes,
 }
 
 impl Documents {
@@ -40,11 +47,25 @@ impl Documents {
             paths.insert(prefix.clone(), json!({ "serverRelativeURL": url }));
             by_path.insert(format!("/openapi/v3/{prefix}"), document);
         }
+        let v2 = v2::document(by_path.values());
         by_path.insert("/openapi/v3".to_owned(), json!({ "paths": paths }));
-        Self { by_path }
+        Self { by_path, v2_protobuf: v2::protobuf(&v2).into(), v2 }
     }
 
-    pub(crate) fn answer(&self, path: &str) -> Option<Response> {
+    #[cfg(test)]
+    fn v2(&self) -> &Value {
+        &self.v2
+    }
+
+    pub(crate) fn answer(&self, path: &str, headers: &HeaderMap) -> Option<Response> {
+        if path == "/openapi/v2" {
+            if !accepted(headers).any(|entry| entry.media_type() == v2::PROTOBUF) {
+                return Some(Json(&self.v2).into_response());
+            }
+            let mut response = self.v2_protobuf.clone().into_response();
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(v2::PROTOBUF));
+            return Some(response);
+        }
         Some(Json(self.by_path.get(path)?).into_response())
     }
 }

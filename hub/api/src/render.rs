@@ -143,9 +143,13 @@ impl Accepted<'_> {
         })
     }
 
+    /// The type, without parameters.
+    pub(crate) fn media_type(&self) -> &str {
+        self.0.split(';').next().unwrap_or_default().trim()
+    }
+
     fn is_json(&self) -> bool {
-        let media_type = self.0.split(';').next().unwrap_or_default().trim();
-        matches!(media_type, "application/json" | "application/*" | "*/*")
+        matches!(self.media_type(), "application/json" | "application/*" | "*/*")
     }
 }
 

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Installs the foreign clients that tests drive against the hub's API, once for each of their versions, and prints the
+# folder that holds them: bin/flux (built from its Go module) and python/bin/python with the package `kubernetes`.
+#
+# The folder is the only line on stdout; progress goes to stderr. The first time takes minutes.
+set -eu
+
+flux=v2.9.5
+kubernetes=37.0.2
+
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${ROADSTEAD_CACHE:-$HOME/.cache/roadstead}/clients
+key=$({ uname -m; cat "$here/install.sh"; } | sha256sum | cut -c1-16)
+out=$cache/$key
+
+done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/python/bin/python" ]; }
+if done_already; then
+	printf '%s\n' "$out"
+	exit 0
+fi
+
+mkdir -p "$cache"
+# Two callers must not install at once. The lock goes with the shell that holds it, also by kill -9.
+exec 9>"$cache/.lock"
+if ! flock -n 9; then
+	echo "clients: another installation is under way; waiting for it" >&2
+	flock 9
+fi
+if done_already; then
+	printf '%s\n' "$out"
+	exit 0
+fi
+rm -rf "$out" "$cache"/.build-* # of installations that were killed: the lock says that there is no other
+begin=$(date +%s)
+
+# Python's environments hold their own path: this one is made where it stays.
+mkdir -p "$out/bin"
+echo "clients: installing Python's kubernetes $kubernetes" >&2
+python3 -m venv "$out/python" >&2 9>&-
+"$out/python/bin/python" -m pip install --quiet --disable-pip-version-check "kubernetes==$kubernetes" >&2 9>&-
+
+echo "clients: building flux $flux" >&2
+tmp=$(mktemp -d "$cache/.build-XXXXXX")
+trap 'rm -rf "$tmp"' EXIT
+trap 'exit 1' HUP INT TERM
+export CGO_ENABLED=0 GOTOOLCHAIN=local GOFLAGS="-trimpath -buildvcs=false -mod=mod"
+unset GOWORK GOOS GOARCH || true
+module=$(cd "$tmp" && go mod download -json "github.com/fluxcd/flux2/v2@$flux" 9>&- | sed -n 's/^.*"Dir": "\(.*\)".*$/\1/p')
+cp -R "$module" "$tmp/flux"
+chmod -R u+w "$tmp/flux"
+# The command embeds the manifests that it installs; its module does not have them, and these tests install nothing.
+mkdir -p "$tmp/flux/cmd/flux/manifests"
+echo "# none" >"$tmp/flux/cmd/flux/manifests/none.yaml"
+(cd "$tmp/flux" && go build -ldflags "-s -w -X main.VERSION=${flux#v}" -o "$tmp/flux-command" ./cmd/flux) >&2 9>&-
+# Moved last: a folder with it is whole.
+mv "$tmp/flux-command" "$out/bin/flux"
+echo "clients: installed in $(($(date +%s) - begin)) s" >&2
+printf '%s\n' "$out"
