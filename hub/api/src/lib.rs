@@ -4,6 +4,7 @@
 
 mod discovery;
 mod fleet;
+mod list;
 mod openapi;
 mod path;
 mod protobuf;

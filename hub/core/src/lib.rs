@@ -6,11 +6,13 @@ mod clock;
 mod conditions;
 mod enrol;
 mod error;
+mod fields;
 mod log;
 mod objects;
 mod patch;
 pub mod pki;
 mod progress;
+mod reads;
 mod reconcile;
 mod resources;
 mod selector;
@@ -37,10 +39,8 @@ pub use error::HubError;
 pub use objects::{FieldValidation, Part};
 pub use patch::Patch;
 pub use progress::Progress;
-pub use resources::{
-    Address, DeleteOptions, Deleted, ListOptions, NAMESPACES, ObjectEvent, ObjectList, ObjectWatch,
-    WriteOptions, Written,
-};
+pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
+pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
 pub use roadstead_hub_store::{
     Claim, Committed, DispatchPlan, DispatchStep, EventType, Key, Look, Sealer, SecretData, Signals, Store,
     StoreError, Stored, TokenText, Topic, Tx,

@@ -31,7 +31,7 @@ pub use blob::AtRest;
 pub use changes::Committed;
 pub use cluster::{AgentSession, JoinToken};
 pub use error::StoreError;
-pub use feed::{Event, EventType, WatchError, Watcher};
+pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
 pub use inventory::Contested;
 pub use reconciliation::{Aim, DispatchPlan, DispatchStep, History, Outcome, Reconciliation, ToSend};
 pub use resource::{Filter, Listed, Stored};
