@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help demo clean-demo test measure check fmt rooms generated deny clippy tools
+.PHONY: help demo clean-demo test measure bench check fmt rooms generated deny clippy tools
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ test: tools ## Set up what tests need, run every test, and take it down (ARGS='-
 
 measure: tools ## Build for release and measure: push to applied beside a bare loop, and memory
 	$(CARGO) xtask measure
+
+bench: tools ## Build for release and measure the API beside kube-apiserver: rates, latencies, memory
+	$(CARGO) xtask bench
 
 check: fmt rooms generated deny clippy ## All that CI wants besides tests (make -k check: go on after a failure)
 

@@ -33,6 +33,7 @@ type state struct {
 	APIServerPort int       `json:"apiserverPort"`
 	EtcdPort      int       `json:"etcdPort"`
 	EtcdPeerPort  int       `json:"etcdPeerPort"`
+	Durable       bool      `json:"durable,omitempty"`
 	Created       time.Time `json:"created"`
 	// For people who read this file. What runs is asked of /proc (process.go).
 	Pids map[string]int `json:"pids,omitempty"`
@@ -40,6 +41,7 @@ type state struct {
 
 type upOptions struct {
 	nodes   int
+	durable bool
 	timeout time.Duration
 }
 
@@ -178,7 +180,7 @@ func (c *cluster) up(ctx context.Context, opts upOptions) (err error) {
 		return err
 	}
 	if s == nil {
-		s = &state{Nodes: opts.nodes, Created: time.Now().UTC().Truncate(time.Second)}
+		s = &state{Nodes: opts.nodes, Durable: opts.durable, Created: time.Now().UTC().Truncate(time.Second)}
 	}
 	if err := c.prepare(ctx, s, running); err != nil {
 		return err

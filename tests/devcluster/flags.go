@@ -37,7 +37,7 @@ func (c *cluster) args(s *state, name string) ([]string, error) {
 	switch name {
 	case etcdName:
 		peerURL := fmt.Sprintf("https://127.0.0.1:%d", s.EtcdPeerPort)
-		return []string{
+		args := []string{
 			"--name=" + c.name,
 			"--data-dir=" + filepath.Join(c.dir, "etcd"),
 			"--listen-client-urls=" + etcdURL,
@@ -50,11 +50,14 @@ func (c *cluster) args(s *state, name string) ([]string, error) {
 			"--cert-file=" + pki("etcd.crt"), "--key-file=" + pki("etcd.key"),
 			"--peer-client-cert-auth", "--peer-trusted-ca-file=" + pki("etcd-ca.crt"),
 			"--peer-cert-file=" + pki("etcd.crt"), "--peer-key-file=" + pki("etcd.key"),
+			"--log-level=error", // a warning for each connection that a starting apiserver drops hides what matters
+		}
+		if !s.Durable {
 			// A test's cluster does not outlive a power failure, and on a slow disk fsync is most of a write's time. A
 			// kill -9 loses nothing: what was written is with the kernel.
-			"--unsafe-no-fsync",
-			"--log-level=error", // a warning for each connection that a starting apiserver drops hides what matters
-		}, nil
+			args = append(args, "--unsafe-no-fsync")
+		}
+		return args, nil
 	case apiserverName:
 		return []string{
 			"--bind-address=127.0.0.1",

@@ -21,8 +21,9 @@ import (
 
 const usage = `devcluster runs real Kubernetes clusters on this machine, on loopback only.
 
-  devcluster up NAME [--nodes N] [--no-nodes] [--timeout D]
+  devcluster up NAME [--nodes N] [--no-nodes] [--durable] [--timeout D]
                                start NAME, or what of it is not running; prints the path of its kubeconfig
+                               --durable: etcd waits for the disk, as it does in production
   devcluster down NAME... | --all
                                stop it and remove all of it
   devcluster list              the clusters, their state and their address
@@ -69,6 +70,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	case "up":
 		flags.IntVar(&opts.nodes, "nodes", 2, "")
 		noNodes := flags.Bool("no-nodes", false, "")
+		flags.BoolVar(&opts.durable, "durable", false, "")
 		flags.DurationVar(&opts.timeout, "timeout", 3*time.Minute, "")
 		names, err := parse(flags, args[1:])
 		if err != nil {

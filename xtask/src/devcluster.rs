@@ -32,9 +32,9 @@ impl Devcluster {
     }
 
     /// Starts a cluster, or leaves it as it is where it runs, and gives its administrator's kubeconfig.
-    pub(crate) fn up(&self, runner: &Runner, name: &str) -> Result<PathBuf> {
+    pub(crate) fn up(&self, runner: &Runner, name: &str, options: &[&str]) -> Result<PathBuf> {
         let path = runner
-            .capture(&mut self.command(&["up", name]))
+            .capture(self.command(&["up", name]).args(options))
             .with_context(|| format!("start cluster {name}"))?;
         Ok(PathBuf::from(path))
     }

@@ -1,5 +1,6 @@
 //! The workspace's own chores: what `make` and CI call. `cargo xtask help` lists them.
 
+mod bench;
 mod cache;
 mod demo;
 mod deny;
@@ -50,6 +51,12 @@ enum Chore {
     },
     /// Build for release, and measure time from push to applied, and memory
     Measure,
+    /// Build for release, and measure the hub's API beside kube-apiserver
+    Bench {
+        /// Debug builds and little load: to try the bench itself
+        #[arg(long)]
+        quick: bool,
+    },
     /// Start the demo: two clusters, hub, agents, a Git server, a webapp; then push a change and show it arrive
     Demo,
     /// End everything that the demo started and remove its state
@@ -75,6 +82,7 @@ fn run() -> Result<()> {
         Chore::Deny => deny::run(root, &Runner::new()?),
         Chore::Test { no_go, cargo_args } => test::run(root, &Runner::new()?, !no_go, &cargo_args),
         Chore::Measure => measure::run(root, &Runner::new()?),
+        Chore::Bench { quick } => bench::run(root, &Runner::new()?, quick),
         Chore::Demo => demo::up(root, &Runner::new()?),
         Chore::CleanDemo => demo::clean(root, &Runner::new()?),
     }

@@ -28,17 +28,23 @@ const MAX_CONNECTIONS: u16 = 300;
 /// The servers of one run.
 pub(crate) struct Servers {
     postgres: PrivatePostgres,
-    kubeconfigs: [PathBuf; 2],
+    kubeconfigs: Vec<PathBuf>,
     kubectl: PathBuf,
     temporary: PathBuf,
 }
 
 impl Servers {
+    /// The kubeconfig of the first cluster; it lies in the cluster's folder.
+    pub(crate) fn first_kubeconfig(&self) -> Option<&Path> {
+        self.kubeconfigs.first().map(PathBuf::as_path)
+    }
+
     /// Tells a program where everything is.
     pub(crate) fn tell(&self, command: &mut Command, bin_dir: &Path) {
         command.env("ROADSTEAD_TEST_DATABASE_URL", self.postgres.url());
-        command.env("ROADSTEAD_TEST_KUBECONFIG_1", &self.kubeconfigs[0]);
-        command.env("ROADSTEAD_TEST_KUBECONFIG_2", &self.kubeconfigs[1]);
+        for (number, kubeconfig) in (1..).zip(&self.kubeconfigs) {
+            command.env(format!("ROADSTEAD_TEST_KUBECONFIG_{number}"), kubeconfig);
+        }
         command.env("ROADSTEAD_TEST_KUBECTL", &self.kubectl);
         command.env("ROADSTEAD_TEST_BIN_DIR", bin_dir);
         // What a killed program leaves goes with the run.
@@ -46,15 +52,25 @@ impl Servers {
     }
 }
 
+/// What servers are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Tests: two clusters, and nothing waits for the disk.
+    Tests,
+    /// Figures: one cluster without nodes, and all that is written is on the disk, as in production.
+    Figures,
+}
+
 /// Starts the servers, does `work` with them, and takes all of it down again, whatever came of the work.
 pub(crate) fn with_servers(
     runner: &Runner,
     cluster: &Devcluster,
     phases: &mut Phases,
+    purpose: Purpose,
     work: impl FnOnce(&Servers, &mut Phases) -> Result<()>,
 ) -> Result<()> {
     let stand = Stand::new()?;
-    let result = stand.start(runner, cluster, phases).and_then(|servers| {
+    let result = stand.start(runner, cluster, phases, purpose).and_then(|servers| {
         work(&servers, phases)?;
         Ok(servers.postgres.stop()?)
     });
@@ -111,14 +127,24 @@ impl Stand {
         Ok(Some(Self { id, record, folder: folder.into(), _lock: lock }))
     }
 
-    fn start(&self, runner: &Runner, cluster: &Devcluster, phases: &mut Phases) -> Result<Servers> {
-        let options = Options { fsync: false, max_connections: MAX_CONNECTIONS, ..Options::default() };
+    fn start(
+        &self,
+        runner: &Runner,
+        cluster: &Devcluster,
+        phases: &mut Phases,
+        purpose: Purpose,
+    ) -> Result<Servers> {
+        let fsync = purpose == Purpose::Figures;
+        let options = Options { fsync, max_connections: MAX_CONNECTIONS, ..Options::default() };
         let postgres = phases.time(runner, "start Postgres", || {
             Ok(PrivatePostgres::start(&self.folder.join("postgres"), &options)?)
         })?;
-        let kubeconfigs = phases.time(runner, "start two clusters", || {
+        let kubeconfigs = phases.time(runner, "start clusters", || {
             let [first, second] = self.clusters();
-            Ok([cluster.up(runner, &first)?, cluster.up(runner, &second)?])
+            Ok(match purpose {
+                Purpose::Tests => vec![cluster.up(runner, &first, &[])?, cluster.up(runner, &second, &[])?],
+                Purpose::Figures => vec![cluster.up(runner, &first, &["--no-nodes", "--durable"])?],
+            })
         })?;
         Ok(Servers { postgres, kubeconfigs, kubectl: cluster.kubectl(), temporary: self.temporary()? })
     }

@@ -9,7 +9,7 @@ use crate::cache;
 use crate::devcluster::Devcluster;
 use crate::phases::Phases;
 use crate::process::Runner;
-use crate::stand::{Servers, sweep, with_servers};
+use crate::stand::{Purpose, Servers, sweep, with_servers};
 
 /// Runs every test; `cargo_args` go to `cargo test`, in place of `--workspace` where they name packages.
 pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String]) -> Result<()> {
@@ -27,7 +27,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String])
         command.current_dir(root).arg("test").args(&selection.build).arg("--no-run");
         runner.run(&mut command)
     })?;
-    with_servers(runner, &cluster, &mut phases, |servers, phases| {
+    with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
         run_tests(root, runner, servers, phases, &selection.run, go)
     })
 }

@@ -1,5 +1,4 @@
-//! What is beside the resources: how agents come on board (join tokens for administrators, enrolment for agents), and
-//! the fleet views.
+//! How agents come on board: join tokens for administrators, enrolment for agents.
 
 use std::time::Duration;
 
@@ -85,35 +84,4 @@ pub(crate) async fn join_token(
         },
     }))
     .into_response())
-}
-
-/// A read model for people and their tools.
-pub(crate) enum View<'a> {
-    /// `/fleet/v1/namespaces/NAMESPACE/kustomizations/NAME/reconciliations`: the last attempts with their change sets,
-    /// and what an agent is doing right now.
-    Reconciliations {
-        /// The namespace.
-        namespace: &'a str,
-        /// The Kustomization.
-        name: &'a str,
-    },
-}
-
-impl<'a> View<'a> {
-    /// The view that a path names.
-    pub(crate) fn parse(path: &'a str) -> Option<Self> {
-        let rest = path.strip_prefix("/fleet/v1/namespaces/")?;
-        let (namespace, rest) = rest.split_once("/kustomizations/")?;
-        let name = rest.strip_suffix("/reconciliations")?;
-        let sound = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
-        (sound(namespace) && sound(name)).then_some(Self::Reconciliations { namespace, name })
-    }
-
-    pub(crate) async fn answer(&self, api: &Api, who: &Identity) -> Response {
-        let Self::Reconciliations { namespace, name } = self;
-        match api.hub.reconciliations(who, namespace, name).await {
-            Ok(view) => Json(view).into_response(),
-            Err(error) => status::response(&error, None),
-        }
-    }
 }

@@ -5,6 +5,7 @@
 mod discovery;
 mod fleet;
 mod json;
+mod list;
 mod openapi;
 mod path;
 mod protobuf;
@@ -14,6 +15,7 @@ mod resources;
 mod review;
 mod serve;
 mod status;
+mod views;
 mod watch;
 mod yaml;
 
@@ -29,6 +31,8 @@ use axum::routing::{get, post};
 use futures::FutureExt as _;
 use roadstead_hub_core::{Hub, HubError, Identity};
 use tokio_util::sync::CancellationToken;
+
+use request::Query;
 
 pub use serve::{ServeError, serve};
 
@@ -112,8 +116,11 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
         if let Some(response) = api.documents.answer(&path, request.headers()) {
             return response;
         }
-        if let Some(view) = fleet::View::parse(&path) {
-            return view.answer(&api, &who).await;
+        if let Some(view) = views::View::parse(&path) {
+            return match Query::parse(request.uri()) {
+                Ok(query) => view.answer(&api, &who, &query, request.headers()).await,
+                Err(error) => status::response(&error, None),
+            };
         }
     }
     if path == review::SELF_SUBJECT_REVIEWS && request.method() == Method::POST {

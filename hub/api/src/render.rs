@@ -4,10 +4,10 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Json, http::HeaderName};
 use jiff::Timestamp;
-use roadstead_hub_core::{Address, ObjectList};
+use roadstead_hub_core::Address;
 use serde_json::{Value, json};
 
-use crate::request::{Query, write_continue};
+use crate::request::Query;
 
 /// How objects are to be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,27 +73,42 @@ impl Form {
         shown
     }
 
-    /// A page of a list.
-    pub(crate) fn list(self, address: &Address, list: &ObjectList, now: Timestamp) -> Value {
-        let mut metadata = json!({ "resourceVersion": list.resource_version.to_string() });
-        if let Some(next) = &list.next {
-            metadata["continue"] = write_continue(next).into();
+    /// An item of a list.
+    pub(crate) fn item(self, address: &Address, object: Value, now: Timestamp) -> Value {
+        match self {
+            Self::Whole => object,
+            Self::Metadata => metadata_only(&object),
+            Self::Table(include) => row(address, &object, include, now),
         }
+    }
+
+    /// A list without its items, and the field that they come in.
+    pub(crate) fn list_head(self, address: &Address, metadata: &Value) -> (Value, &'static str) {
         let kind = address.kind.get();
         match self {
-            Self::Table(include) => {
-                let rows: Vec<Value> =
-                    list.items.iter().map(|object| row(address, object, include, now)).collect();
-                table(address, &rows, &metadata)
+            Self::Table(_) => {
+                let mut table = table(address, &[], metadata);
+                table.as_object_mut().map(|fields| fields.remove("rows"));
+                (table, "rows")
             }
-            Self::Metadata => json!({
-                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                "items": list.items.iter().map(metadata_only).collect::<Vec<_>>(),
-            }),
-            Self::Whole => json!({
-                "kind": format!("{}List", kind.kind), "apiVersion": address.version.api_version(),
-                "metadata": metadata, "items": list.items,
-            }),
+            Self::Metadata => {
+                let kind = "PartialObjectMetadataList";
+                (json!({ "kind": kind, "apiVersion": "meta.k8s.io/v1", "metadata": metadata }), "items")
+            }
+            Self::Whole => {
+                let (kind, version) = (format!("{}List", kind.kind), address.version.api_version());
+                (json!({ "kind": kind, "apiVersion": version, "metadata": metadata }), "items")
+            }
+        }
+    }
+
+    /// Under which name changes in this form are kept for further watchers; none where they are not, since they are
+    /// wanted by few or hold times.
+    pub(crate) fn shared_name(self) -> Option<&'static str> {
+        match self {
+            Self::Whole => Some("whole"),
+            Self::Metadata => Some("metadata"),
+            Self::Table(_) => None,
         }
     }
 }

@@ -8,7 +8,12 @@ use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
-use roadstead_hub_core::{FieldValidation, HubError, ListOptions, Selector, WriteOptions};
+use http_body_util::LengthLimitError;
+use hyper::body::Body as _;
+use roadstead_api::{FieldError, KindId};
+use roadstead_hub_core::{
+    AtVersion, FieldValidation, HubError, ListOptions, NextPage, Selector, WriteOptions,
+};
 use serde_json::Value;
 
 use crate::{json, protobuf, yaml};
@@ -51,17 +56,88 @@ impl Query {
         }
     }
 
-    pub(crate) fn list_options(&self) -> Result<ListOptions, HubError> {
+    /// What a list or a watch of `kind` selects, and of which version it is.
+    pub(crate) fn list_options(&self, kind: KindId) -> Result<ListOptions, HubError> {
         let limit = self.number("limit")?.filter(|limit| *limit > 0);
+        let after = match self.get("continue") {
+            "" => None,
+            text => Some(read_continue(text)?),
+        };
+        if after.is_some() && !matches!(self.get("resourceVersion"), "" | "0") {
+            let why = "specifying resource version is not allowed when using continue";
+            return Err(HubError::BadRequest(why.to_owned()));
+        }
         Ok(ListOptions {
             labels: Selector::labels(self.get("labelSelector"))?,
-            fields: Selector::fields(self.get("fieldSelector"))?,
+            fields: Selector::fields(kind, self.get("fieldSelector"))?,
             limit: limit.map(|limit| usize::try_from(limit).unwrap_or(usize::MAX)),
-            after: match self.get("continue") {
-                "" => None,
-                text => Some(read_continue(text)?),
-            },
+            after,
+            version: self.at_version(limit.is_some())?,
         })
+    }
+
+    /// `resourceVersion`; none where it is not given.
+    pub(crate) fn version(&self) -> Result<Option<i64>, HubError> {
+        match self.get("resourceVersion") {
+            "" => Ok(None),
+            text => match text.parse() {
+                Ok(version) if version >= 0 => Ok(Some(version)),
+                _ => {
+                    Err(HubError::BadRequest(format!("Invalid value: {text:?}: resourceVersion: no version")))
+                }
+            },
+        }
+    }
+
+    fn at_version(&self, limited: bool) -> Result<AtVersion, HubError> {
+        Ok(match (self.version()?, self.get("resourceVersionMatch")) {
+            (None | Some(0), _) => AtVersion::Present,
+            (Some(version), "Exact") => AtVersion::Exact(version),
+            // From before there was a match.
+            (Some(version), "") if limited => AtVersion::Exact(version),
+            (Some(version), _) => AtVersion::NotOlderThan(version),
+        })
+    }
+
+    /// The rules for how the parameters of lists and watches go together.
+    pub(crate) fn check_versions(&self, watch: bool) -> Result<(), HubError> {
+        let (matched, initial) = (self.get("resourceVersionMatch"), self.0.contains_key("sendInitialEvents"));
+        let mut causes = Vec::new();
+        let mut forbid = |field: &str, why: &str| causes.push(FieldError::forbidden(field, why.to_owned()));
+        let field = "resourceVersionMatch";
+        if !matched.is_empty() {
+            if !self.get("continue").is_empty() {
+                forbid(field, "resourceVersionMatch is forbidden when continue is provided");
+            }
+            if !watch && self.get("resourceVersion").is_empty() {
+                forbid(field, "resourceVersionMatch is forbidden unless resourceVersion is provided");
+            }
+            if !watch && matched == "Exact" && self.get("resourceVersion") == "0" {
+                forbid(field, "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            }
+            if watch && !initial {
+                forbid(
+                    field,
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+                );
+            }
+        }
+        if watch && initial && matched != "NotOlderThan" {
+            forbid(field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+        }
+        if !watch && initial {
+            forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+        }
+        let supported: &[&str] = if watch { &["NotOlderThan"] } else { &["Exact", "NotOlderThan"] };
+        if !matched.is_empty() && !supported.contains(&matched) {
+            let message =
+                format!("Unsupported value: {matched:?}: supported values: {}", supported.join(", "));
+            causes.push(FieldError { field: field.to_owned(), reason: "FieldValueNotSupported", message });
+        }
+        if causes.is_empty() {
+            return Ok(());
+        }
+        Err(HubError::Invalid { what: "ListOptions.meta.k8s.io \"\"".to_owned(), causes })
     }
 
     pub(crate) fn write_options(&self) -> Result<WriteOptions, HubError> {
@@ -93,19 +169,23 @@ pub(crate) fn dry_run(text: &str) -> Result<bool, HubError> {
 }
 
 /// Where the next page of a list begins, as a text.
-pub(crate) fn write_continue(after: &(String, String)) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{}/{}", after.0, after.1))
+pub(crate) fn write_continue(next: &NextPage) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{}/{}/{}", next.version, next.namespace, next.name))
 }
 
-fn read_continue(text: &str) -> Result<(String, String), HubError> {
+fn read_continue(text: &str) -> Result<NextPage, HubError> {
     let bad = || HubError::BadRequest("continue key is not valid".to_owned());
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
     let text = String::from_utf8(bytes).map_err(|_| bad())?;
-    let (namespace, name) = text.split_once('/').ok_or_else(bad)?;
+    let mut parts = text.splitn(3, '/');
+    let (Some(version), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err(bad());
+    };
+    let version = version.parse().map_err(|_| bad())?;
     if name.is_empty() || text.contains('\0') {
         return Err(bad());
     }
-    Ok((namespace.to_owned(), name.to_owned()))
+    Ok(NextPage { version, namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
 /// The body's media type, in lower case and without parameters.
@@ -115,12 +195,20 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
 }
 
 async fn bytes(body: Body) -> Result<Bytes, HubError> {
-    tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY))
-        .await
-        .map_err(|_| {
-            HubError::BadRequest(format!("the body did not come within {} s", BODY_TIMEOUT.as_secs()))
-        })?
-        .map_err(|_| HubError::BadRequest(format!("the body was cut, or has more than {MAX_BODY} bytes")))
+    let too_large = || HubError::TooLarge(format!("Request entity too large: limit is {MAX_BODY}"));
+    // A body that says beforehand that it is too large is not even begun.
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(too_large());
+    }
+    let read = tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY)).await;
+    let read = read.map_err(|_| {
+        HubError::Timeout(format!("the body did not come within {} s", BODY_TIMEOUT.as_secs()))
+    })?;
+    read.map_err(|error| {
+        let limited =
+            std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<LengthLimitError>);
+        if limited { too_large() } else { HubError::BadRequest("the body was cut".to_owned()) }
+    })
 }
 
 /// A body that says an object.

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use roadstead_hub_core::{DeleteOptions, Deleted, HubError, Identity, Part, Patch, Written};
 use serde_json::{Value, json};
 
+use crate::list::ListWriter;
 use crate::path::{Subresource, Target};
 use crate::render::{Form, with_warnings};
 use crate::request::{self, Query};
@@ -79,14 +80,19 @@ impl Call<'_> {
     }
 
     async fn list(self) -> Result<Response, HubError> {
-        let options = self.query.list_options()?;
-        let list = self.api.hub.list_objects(self.who, &self.target.address, &options).await?;
-        Ok(Json(self.form.list(&self.target.address, &list, self.api.hub.now())).into_response())
+        self.query.check_versions(false)?;
+        let address = &self.target.address;
+        let options = self.query.list_options(address.kind)?;
+        let mut writer = ListWriter::new(address, self.form, self.api.hub.now());
+        let each = |object| writer.push(object);
+        let end = self.api.hub.list_objects_with(self.who, address, &options, each).await?;
+        Ok(writer.finish(&end))
     }
 
     async fn watch(self) -> Result<Response, HubError> {
+        self.query.check_versions(true)?;
         let settings = watch::Settings::read(&self.query, self.form)?;
-        let options = self.query.list_options()?;
+        let options = self.query.list_options(self.target.address.kind)?;
         watch::start(self.api, self.who, self.target.address, options, settings).await
     }
 
@@ -161,9 +167,12 @@ impl Call<'_> {
     async fn delete_collection(self, body: Body) -> Result<Response, HubError> {
         self.in_a_namespace()?;
         let options = self.delete_options(body).await?;
-        let selection = self.query.list_options()?;
-        let list = self.api.hub.delete_objects(self.who, &self.target.address, &selection, &options).await?;
-        Ok(Json(self.form.list(&self.target.address, &list, self.api.hub.now())).into_response())
+        let address = &self.target.address;
+        let selection = self.query.list_options(address.kind)?;
+        let list = self.api.hub.delete_objects(self.who, address, &selection, &options).await?;
+        let mut writer = ListWriter::new(address, self.form, self.api.hub.now());
+        list.items.into_iter().for_each(|object| writer.push(object));
+        Ok(writer.finish(&list.end))
     }
 
     /// Options come in the body or in the query.

@@ -1,10 +1,12 @@
 //! Errors as Kubernetes' `Status` objects: the one place where a domain error gets an HTTP status.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use roadstead_hub_core::{Address, HubError};
 use serde_json::{Value, json};
+
+use crate::request::write_continue;
 
 /// (HTTP status, Kubernetes' reason)
 fn code(error: &HubError) -> (StatusCode, &'static str) {
@@ -17,7 +19,12 @@ fn code(error: &HubError) -> (StatusCode, &'static str) {
         HubError::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, "Unauthorized"),
         HubError::Forbidden(_) => (StatusCode::FORBIDDEN, "Forbidden"),
         HubError::UnsupportedMediaType(_) => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType"),
-        HubError::Gone(_) => (StatusCode::GONE, "Expired"),
+        HubError::Gone(_) | HubError::PageGone(_) => (StatusCode::GONE, "Expired"),
+        HubError::TooLargeVersion { .. } => (StatusCode::GATEWAY_TIMEOUT, "Timeout"),
+        HubError::TooMany(_) => (StatusCode::TOO_MANY_REQUESTS, "TooManyRequests"),
+        HubError::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+        HubError::Timeout(_) => (StatusCode::REQUEST_TIMEOUT, "Timeout"),
+        HubError::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
         HubError::Store(_) | HubError::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
     }
 }
@@ -52,20 +59,44 @@ pub(crate) fn status(error: &HubError, address: Option<&Address>) -> (StatusCode
             .collect();
         details.insert("causes".to_owned(), causes.into());
     }
+    if let HubError::TooLargeVersion { .. } = error {
+        let cause = json!({ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" });
+        details.insert("causes".to_owned(), json!([cause]));
+    }
+    if let Some(seconds) = retry_after(error) {
+        details.insert("retryAfterSeconds".to_owned(), seconds.into());
+    }
     let mut status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
         "message": message, "reason": reason, "code": code.as_u16(),
     });
+    if let HubError::PageGone(next) = error {
+        status["metadata"]["continue"] = write_continue(next).into();
+    }
     if !details.is_empty() {
         status["details"] = details.into();
     }
     (code, status)
 }
 
+/// After how many seconds the same request may do.
+fn retry_after(error: &HubError) -> Option<u64> {
+    matches!(error, HubError::TooLargeVersion { .. } | HubError::TooMany(_) | HubError::Unavailable(_))
+        .then_some(1)
+}
+
 /// An error as a response.
 pub(crate) fn response(error: &HubError, address: Option<&Address>) -> Response {
     let (code, status) = status(error, address);
-    (code, Json(status)).into_response()
+    let mut response = (code, Json(status)).into_response();
+    if let Some(seconds) = retry_after(error) {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    if matches!(error, HubError::TooLarge(_) | HubError::Timeout(_)) {
+        // What is still to come of the body is not read.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// A failure that is none of the domain's.

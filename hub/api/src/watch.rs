@@ -7,7 +7,9 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
-use roadstead_hub_core::{Address, EventType, HubError, Identity, ListOptions, ObjectList, ObjectWatch};
+use roadstead_hub_core::{
+    Address, AtVersion, EventType, HubError, Identity, ListOptions, ObjectEvent, ObjectWatch, WatchFrom,
+};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
@@ -15,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::render::Form;
 use crate::request::Query;
-use crate::{Api, status};
+use crate::{Api, list, status};
 
 /// A watch without a timeout of its own ends after this; clients begin anew.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
@@ -23,6 +25,8 @@ const LONGEST: Duration = Duration::from_secs(30 * 60);
 const BOOKMARK: Duration = Duration::from_secs(30);
 /// A client that takes no line for so long is cut.
 const SLOWEST: Duration = Duration::from_secs(30);
+/// The objects that are there at a watch's start are sent in pieces of about this size.
+const PIECE: usize = 64 * 1024;
 /// Lines that wait for a slow client. What is behind them waits in the change log's reader, which is bounded too.
 const LINES: usize = 32;
 
@@ -30,7 +34,7 @@ const LINES: usize = 32;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     form: Form,
-    from: Option<i64>,
+    from: WatchFrom,
     bookmarks: bool,
     initial_events_end: bool,
     timeout: Duration,
@@ -38,16 +42,14 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn read(query: &Query, form: Form) -> Result<Self, HubError> {
-        let initial = query.flag("sendInitialEvents");
-        let from = match query.get("resourceVersion") {
-            // All present objects first, then changes.
-            "" | "0" => None,
-            _ if initial => None,
-            text => {
-                let version = text.parse().ok().filter(|version: &i64| *version > 0);
-                let bad = || HubError::BadRequest(format!("resourceVersion: {text:?} is no version"));
-                Some(version.ok_or_else(bad)?)
+        let version = query.version()?;
+        let from = match (query.get("sendInitialEvents"), version) {
+            ("true" | "1", Some(version)) if version > 0 => {
+                WatchFrom::Objects(AtVersion::NotOlderThan(version))
             }
+            ("true" | "1", _) | ("", None | Some(0)) => WatchFrom::Objects(AtVersion::Present),
+            (_, None | Some(0)) => WatchFrom::Now,
+            (_, Some(version)) => WatchFrom::Version(version),
         };
         let timeout = query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
         let bookmarks = query.flag("allowWatchBookmarks");
@@ -55,7 +57,7 @@ impl Settings {
             form,
             from,
             bookmarks,
-            initial_events_end: initial && bookmarks,
+            initial_events_end: query.flag("sendInitialEvents") && bookmarks,
             timeout: timeout.map_or(LONGEST, |seconds| Duration::from_secs(seconds).min(LONGEST)),
         })
     }
@@ -69,10 +71,13 @@ pub(crate) async fn start(
     options: ListOptions,
     settings: Settings,
 ) -> Result<Response, HubError> {
-    let (first, watch) = api.hub.watch_objects(who, address.clone(), options, settings.from).await?;
     let (lines, receiver) = mpsc::channel(LINES);
-    let writer = Writer { api: api.clone(), address, settings, lines, first: true };
-    tokio::spawn(writer.run(first, watch));
+    let mut writer =
+        Writer { api: api.clone(), address: address.clone(), settings, lines, first: true, sending: true };
+    let mut pieces = Pieces::default();
+    let each = |object| pieces.push(&writer.show("ADDED", object));
+    let (version, watch) = api.hub.watch_objects(who, address, options, settings.from, each).await?;
+    tokio::spawn(writer.run(pieces, version, watch));
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<Bytes, Infallible>));
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -82,6 +87,29 @@ pub(crate) async fn start(
 /// The client went, or takes nothing.
 struct Cut;
 
+/// Lines in pieces of a size that is worth sending.
+#[derive(Default)]
+struct Pieces {
+    done: Vec<Bytes>,
+    open: Vec<u8>,
+}
+
+impl Pieces {
+    fn push(&mut self, line: &[u8]) {
+        self.open.extend_from_slice(line);
+        if self.open.len() >= PIECE {
+            self.done.push(std::mem::take(&mut self.open).into());
+        }
+    }
+
+    fn finish(mut self) -> Vec<Bytes> {
+        if !self.open.is_empty() {
+            self.done.push(self.open.into());
+        }
+        self.done
+    }
+}
+
 struct Writer {
     api: Api,
     address: Address,
@@ -89,26 +117,37 @@ struct Writer {
     lines: mpsc::Sender<Bytes>,
     /// Whether nothing has been sent yet.
     first: bool,
+    /// Whether something that the watch has given out is not with the connection yet.
+    sending: bool,
 }
 
 impl Writer {
-    async fn run(mut self, first: ObjectList, watch: ObjectWatch) {
+    async fn run(mut self, pieces: Pieces, version: i64, mut watch: ObjectWatch) {
         let stop = self.api.stop.clone();
-        let timeout = self.settings.timeout;
-        tokio::select! {
+        let timeout = tokio::time::sleep(self.settings.timeout);
+        let cut = tokio::select! {
             // The client learns that it is over by the end of the stream, and comes back.
-            _ = self.events(first, watch) => {}
-            () = tokio::time::sleep(timeout) => {}
-            () = stop.cancelled() => {}
+            ended = self.events(pieces, version, &mut watch) => ended.is_err(),
+            () = timeout => false,
+            () = stop.cancelled() => false,
+        };
+        // What was cut off in the middle of being sent would be stepped over by the bookmark.
+        if !cut && !self.sending && self.settings.bookmarks {
+            // Where to go on from, for a client that may have been told nothing for long.
+            let line = self.bookmark_line(watch.resource_version(), false);
+            let _ = self.lines.try_send(line);
         }
     }
 
-    async fn events(&mut self, first: ObjectList, mut watch: ObjectWatch) -> Result<(), Cut> {
-        for object in first.items {
-            self.object("ADDED", object).await?;
+    async fn events(&mut self, pieces: Pieces, version: i64, watch: &mut ObjectWatch) -> Result<(), Cut> {
+        for piece in pieces.finish() {
+            self.send(piece).await?;
+            self.sending = true;
         }
+        self.sending = false;
         if self.settings.initial_events_end {
-            self.bookmark(first.resource_version, true).await?;
+            let line = self.bookmark_line(version, true);
+            self.send(line).await?;
         }
         let mut bookmarks = tokio::time::interval(BOOKMARK);
         bookmarks.tick().await;
@@ -116,25 +155,22 @@ impl Writer {
         let lines = self.lines.clone();
         loop {
             tokio::select! {
-                event = watch.next() => match event {
-                    Ok(event) => {
-                        let type_ = match event.type_ {
-                            EventType::Added => "ADDED",
-                            EventType::Modified => "MODIFIED",
-                            EventType::Deleted => "DELETED",
-                        };
-                        self.object(type_, event.object).await?;
+                event = watch.next() => {
+                    let line = match event {
+                        Ok(event) => self.event(&event),
+                        Err(error) => Err(error),
+                    };
+                    match line {
+                        Ok(line) => self.send(line).await?,
+                        Err(error) => return self.error(&error).await,
                     }
-                    Err(error) => {
-                        let (_, status) = status::status(&error, Some(&self.address));
-                        return self.line("ERROR", &status).await;
-                    }
-                },
+                }
                 _ = bookmarks.tick(), if self.settings.bookmarks => {
                     let version = watch.resource_version();
                     if version > told {
                         told = version;
-                        self.bookmark(version, false).await?;
+                        let line = self.bookmark_line(version, false);
+                        self.send(line).await?;
                     }
                 }
                 () = lines.closed() => return Err(Cut),
@@ -142,31 +178,62 @@ impl Writer {
         }
     }
 
-    async fn object(&mut self, type_: &str, object: Value) -> Result<(), Cut> {
-        let shown = self.settings.form.event(&self.address, object, self.api.hub.now(), self.first);
-        self.first = false;
-        self.line(type_, &shown).await
+    fn event(&mut self, event: &ObjectEvent) -> Result<Bytes, HubError> {
+        let type_ = match event.type_ {
+            EventType::Added => "ADDED",
+            EventType::Modified => "MODIFIED",
+            EventType::Deleted => "DELETED",
+        };
+        match self.settings.form.shared_name() {
+            Some(name) => event.rendered(name, |object| self.show(type_, object).into()),
+            None => Ok(self.show(type_, event.object()?).into()),
+        }
     }
 
-    async fn bookmark(&mut self, version: i64, initial_events_end: bool) -> Result<(), Cut> {
+    /// The line for an object.
+    fn show(&mut self, type_: &str, object: Value) -> Vec<u8> {
+        let shown = self.settings.form.event(&self.address, object, self.api.hub.now(), self.first);
+        self.first = false;
+        line(type_, &shown)
+    }
+
+    fn bookmark_line(&mut self, version: i64, initial_events_end: bool) -> Bytes {
         let kind = self.address.kind.get();
         let mut object = json!({
             "kind": kind.kind, "apiVersion": self.address.version.api_version(),
-            "metadata": { "resourceVersion": version.to_string() },
+            "metadata": { "resourceVersion": version.to_string(), "creationTimestamp": null },
         });
         if initial_events_end {
             object["metadata"]["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
-        self.object("BOOKMARK", object).await
+        self.show("BOOKMARK", object).into()
     }
 
-    async fn line(&self, type_: &str, object: &Value) -> Result<(), Cut> {
-        // A JSON value has no way to fail.
-        let mut line = serde_json::to_vec(&json!({ "type": type_, "object": object })).unwrap_or_default();
-        line.push(b'\n');
-        match tokio::time::timeout(SLOWEST, self.lines.send(line.into())).await {
-            Ok(Ok(())) => Ok(()),
+    async fn error(&mut self, error: &HubError) -> Result<(), Cut> {
+        let (_, status) = status::status(error, Some(&self.address));
+        self.send(line("ERROR", &status).into()).await?;
+        // Nothing may follow it, a bookmark least of all.
+        Err(Cut)
+    }
+
+    async fn send(&mut self, line: Bytes) -> Result<(), Cut> {
+        self.sending = true;
+        match tokio::time::timeout(SLOWEST, self.lines.send(line)).await {
+            Ok(Ok(())) => {
+                self.sending = false;
+                Ok(())
+            }
             _ => Err(Cut),
         }
     }
+}
+
+fn line(type_: &str, object: &Value) -> Vec<u8> {
+    let mut line = Vec::with_capacity(512);
+    line.extend_from_slice(b"{\"type\":\"");
+    line.extend_from_slice(type_.as_bytes());
+    line.extend_from_slice(b"\",\"object\":");
+    list::write(&mut line, object);
+    line.extend_from_slice(b"}\n");
+    line
 }

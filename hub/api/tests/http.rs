@@ -3,18 +3,11 @@
 mod support;
 
 use anyhow::{Context as _, Result};
-use reqwest::{Client, Method, StatusCode};
+use reqwest::{Method, StatusCode};
 use roadstead_tests::TestDatabase;
 use serde_json::{Value, json};
 use sqlx::Row as _;
-use support::{Replica, Site};
-
-fn client(replica: &Replica) -> Result<Client> {
-    // Another test may have been first.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let roots = reqwest::Certificate::from_pem_bundle(replica.hub.pki().server_ca_pem().as_bytes())?;
-    Ok(Client::builder().tls_certs_only(roots).no_proxy().build()?)
-}
+use support::{Replica, Site, client};
 
 struct Answer {
     code: StatusCode,
@@ -97,7 +90,7 @@ async fn bad_requests_get_a_status() -> Result<()> {
         (r#"{"metadata":{"name":"a"},"data":{"k":"!"}}"#, StatusCode::UNPROCESSABLE_ENTITY),
         (r#"{"metadata":{"name":"a","annotations":{"x":"\u0000"}}}"#, StatusCode::UNPROCESSABLE_ENTITY),
         (deep.as_str(), StatusCode::BAD_REQUEST),
-        (huge.as_str(), StatusCode::BAD_REQUEST),
+        (huge.as_str(), StatusCode::PAYLOAD_TOO_LARGE),
     ];
     for (body, code) in bodies {
         let answer = ask(&replica, Method::POST, SECRETS, token, body).await?;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use roadstead_api::KindId;
 use roadstead_hub_core::{
-    Address, DeleteOptions, EventType, Hub, HubError, Identity, ListOptions, Patch, WriteOptions,
+    Address, AtVersion, DeleteOptions, EventType, Hub, HubError, Identity, ListOptions, ObjectWatch, Patch,
+    WatchFrom, WriteOptions,
 };
 use serde_json::{Value, json};
 use support::Site;
@@ -89,14 +90,19 @@ impl View {
     }
 }
 
+async fn watch_from(hub: &Hub, version: i64) -> Result<(i64, ObjectWatch), HubError> {
+    let from = WatchFrom::Version(version);
+    hub.watch_objects(&Identity::hub(), address(""), ListOptions::default(), from, drop).await
+}
+
 async fn follow(hub: Hub, from: i64, upto: String) -> Result<View> {
     let mut view = View { last: from, ..View::default() };
-    let who = Identity::hub();
-    let (_, mut watch) = hub.watch_objects(&who, address(""), ListOptions::default(), Some(from)).await?;
+    let (_, mut watch) = watch_from(&hub, from).await?;
     loop {
         let event = watch.next().await?;
-        view.take(event.type_, &event.object)?;
-        if event.object["metadata"]["name"] == upto.as_str() {
+        let object = event.object()?;
+        view.take(event.type_, &object)?;
+        if object["metadata"]["name"] == upto.as_str() {
             return Ok(view);
         }
     }
@@ -108,7 +114,7 @@ async fn every_change_once_and_in_order() -> Result<()> {
     let replicas = [site.replica().await?, site.replica().await?];
     let who = Identity::hub();
     let start =
-        replicas[0].hub.list_objects(&who, &address(""), &ListOptions::default()).await?.resource_version;
+        replicas[0].hub.list_objects(&who, &address(""), &ListOptions::default()).await?.end.resource_version;
     let mut watchers = Vec::new();
     for index in 0..4 {
         watchers.push(tokio::spawn(follow(replicas[index % 2].hub.clone(), start, "the-end".to_owned())));
@@ -153,8 +159,11 @@ async fn an_object_that_leaves_the_selector_is_deleted_for_its_watchers() -> Res
     let who = Identity::hub();
     let options =
         ListOptions { labels: roadstead_hub_core::Selector::labels("app=web")?, ..ListOptions::default() };
-    let (first, mut watch) = hub.watch_objects(&who, address(""), options, None).await?;
-    assert!(first.items.is_empty());
+    let mut first = Vec::new();
+    let from = WatchFrom::Objects(AtVersion::Present);
+    let (_, mut watch) =
+        hub.watch_objects(&who, address(""), options, from, |object| first.push(object)).await?;
+    assert!(first.is_empty());
     let object = json!({ "metadata": { "name": "a" } });
     hub.create_object(&who, &address(""), object, WriteOptions::default()).await?;
     for app in [Some("web"), Some("web"), None, Some("web")] {
@@ -178,16 +187,49 @@ async fn what_was_compacted_is_gone() -> Result<()> {
     let replica = site.replica().await?;
     let hub = &replica.hub;
     let who = Identity::hub();
-    let before = hub.list_objects(&who, &address(""), &ListOptions::default()).await?.resource_version;
+    let before = hub.list_objects(&who, &address(""), &ListOptions::default()).await?.end.resource_version;
     for index in 0..5 {
         let object = json!({ "metadata": { "name": format!("s-{index}") } });
         hub.create_object(&who, &address(""), object, WriteOptions::default()).await?;
     }
+    // It has begun, and has read nothing yet.
+    let (_, mut early) = watch_from(hub, before).await?;
     hub.compact_changes(Duration::ZERO, 2).await?;
-    let refused = hub.watch_objects(&who, address(""), ListOptions::default(), Some(before)).await;
+    let refused = watch_from(hub, before).await;
     assert!(matches!(refused, Err(HubError::Gone(_))));
+    let cut = tokio::time::timeout(Duration::from_secs(30), early.next()).await?;
+    assert!(matches!(cut, Err(HubError::Gone(_))));
     let after = hub.list_objects(&who, &address(""), &ListOptions::default()).await?;
     assert_eq!(after.items.len(), 5);
-    hub.watch_objects(&who, address(""), ListOptions::default(), Some(after.resource_version)).await?;
+    let (_, mut later) = watch_from(hub, after.end.resource_version).await?;
+    // All is forgotten, but of what the watch wants nothing: it goes on.
+    hub.compact_changes(Duration::ZERO, 0).await?;
+    let object = json!({ "metadata": { "name": "later" } });
+    hub.create_object(&who, &address(""), object, WriteOptions::default()).await?;
+    let event = tokio::time::timeout(Duration::from_secs(30), later.next()).await??;
+    assert_eq!(event.object()?["metadata"]["name"], "later");
+    Ok(())
+}
+
+/// More changes than are kept in memory for those who are behind.
+#[tokio::test]
+async fn a_watcher_that_fell_behind_goes_on_from_the_log() -> Result<()> {
+    let site = Site::new().await?;
+    let hub = site.replica().await?.hub;
+    let who = Identity::hub();
+    let start = hub.list_objects(&who, &address(""), &ListOptions::default()).await?.end.resource_version;
+    let (_, mut watch) = watch_from(&hub, start).await?;
+    let object = json!({ "metadata": { "name": "a" } });
+    hub.create_object(&who, &address(""), object, WriteOptions::default()).await?;
+    // From here on the watch is live.
+    watch.next().await?;
+    for round in 0..1100 {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { "round": round.to_string() } } }));
+        hub.patch_object(&who, &address("a"), &patch, WriteOptions::default()).await?;
+    }
+    for round in 0..1100 {
+        let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await??;
+        assert_eq!(event.object()?["metadata"]["annotations"]["round"], round.to_string());
+    }
     Ok(())
 }

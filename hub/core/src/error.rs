@@ -3,6 +3,8 @@
 use roadstead_api::FieldError;
 use roadstead_hub_store::StoreError;
 
+use crate::reads::NextPage;
+
 /// Why a use case did not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
@@ -49,6 +51,33 @@ pub enum HubError {
     /// A watch asked for changes that are no longer kept.
     #[error("{0}")]
     Gone(String),
+    /// Not now: the same request may do later, here or on another replica.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Whoever asks has too much under way.
+    #[error("{0}")]
+    TooMany(String),
+    /// A version that this hub has not given out yet.
+    #[error("Too large resource version: {wanted}, current: {present}")]
+    TooLargeVersion {
+        /// The version in the request.
+        wanted: i64,
+        /// The last one that was given out.
+        present: i64,
+    },
+    /// A page that no longer follows what came before it; the list can go on as of now, from there.
+    #[error(
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+         results."
+    )]
+    PageGone(Box<NextPage>),
+    /// A body or a part of it that has more bytes than are taken.
+    #[error("{0}")]
+    TooLarge(String),
+    /// What was being sent did not come in time.
+    #[error("{0}")]
+    Timeout(String),
     /// The database failed.
     #[error("the hub's database failed")]
     Store(#[from] StoreError),

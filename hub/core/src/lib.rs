@@ -8,11 +8,14 @@ mod conditions;
 mod enrol;
 mod error;
 mod events;
+mod fields;
+mod fleet;
 mod log;
 mod objects;
 mod patch;
 pub mod pki;
 mod progress;
+mod reads;
 mod reconcile;
 mod resources;
 mod selector;
@@ -37,16 +40,18 @@ pub use auth::{Identity, MASTERS};
 pub use clock::{Clock, SystemClock};
 pub use enrol::{Enrolled, Enrolment, Invitation};
 pub use error::HubError;
+pub use fleet::{
+    AttemptItem, ChangedObject, ClusterItem, FleetChange, FleetPage, FleetWatch, HealthItem, InventoryItem,
+    MAX_ITEMS, NamespacedName, ReadyState,
+};
 pub use objects::{FieldValidation, Part};
 pub use patch::Patch;
 pub use progress::Progress;
-pub use resources::{
-    Address, DeleteOptions, Deleted, ListOptions, NAMESPACES, ObjectEvent, ObjectList, ObjectWatch,
-    WriteOptions, Written,
-};
+pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
+pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
 pub use roadstead_hub_store::{
-    Claim, Committed, DispatchPlan, DispatchStep, EventType, Key, Look, Sealer, SecretData, Signals, Store,
-    StoreError, Stored, TokenText, Topic, Tx,
+    AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventType, InventoryFilter, InventoryKey,
+    Key, Look, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Tx,
 };
 pub use selector::Selector;
 pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, Session};

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use roadstead_model::{Attempt, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, Stage};
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::views::ObjectResultSchema;
 use crate::{Hub, Session};
 
 /// Reconciliations that are followed at once; of more, nothing is kept, and they end all the same.
@@ -15,16 +17,19 @@ const MAX_FOLLOWED: usize = 10_000;
 const MAX_OBJECTS: usize = 20_000;
 
 /// A reconciliation that is under way.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
     /// Which attempt.
+    #[schemars(with = "i64")]
     pub attempt: Attempt,
     /// The cluster's name.
     pub cluster: String,
     /// The stage that it is in.
+    #[schemars(with = "String")]
     pub stage: Stage,
     /// What was done so far, in the order in which it happened.
+    #[schemars(with = "Vec<ObjectResultSchema>")]
     pub results: Vec<ObjectResult>,
     /// The health of what is waited for, by object.
     pub health: BTreeMap<String, String>,

@@ -1,15 +1,13 @@
 //! The resource API's use cases: what every client of the hub reads and writes, with who may do it.
 
-use std::collections::BTreeMap;
-
 use roadstead_api::{KindId, Version};
-use roadstead_hub_store::{Event, EventType, Filter, Stored, Tx, WatchError, Watcher};
+use roadstead_hub_store::{Stored, Tx};
 use serde_json::Value;
 
 use crate::auth::Identity;
 use crate::objects::{self, FieldValidation, Part, named};
 use crate::patch::{self, Patch};
-use crate::selector::Selector;
+use crate::reads::{ListOptions, ObjectList};
 use crate::{Hub, HubError, triggers};
 
 /// Namespaces that every hub has, and that cannot be deleted.
@@ -29,7 +27,7 @@ pub struct Address {
 }
 
 impl Address {
-    fn not_found(&self) -> HubError {
+    pub(crate) fn not_found(&self) -> HubError {
         HubError::NotFound { what: named(self.kind.get(), &self.name) }
     }
 }
@@ -73,65 +71,6 @@ pub enum Deleted {
     /// The object waits for its finalizers.
     Going(Value),
 }
-
-/// Which objects a list or a watch is of.
-#[derive(Debug, Clone, Default)]
-pub struct ListOptions {
-    /// Over labels.
-    pub labels: Selector,
-    /// Over `metadata.name` and `metadata.namespace`.
-    pub fields: Selector,
-    /// At most this many; all where none.
-    pub limit: Option<usize>,
-    /// Where the last page ended.
-    pub after: Option<(String, String)>,
-}
-
-impl ListOptions {
-    fn takes(&self, stored: &Stored) -> bool {
-        self.labels.matches(&stored.labels()) && self.takes_fields(&stored.namespace, &stored.name)
-    }
-
-    fn takes_fields(&self, namespace: &str, name: &str) -> bool {
-        if self.fields.is_empty() {
-            return true;
-        }
-        let fields = [("metadata.name", name), ("metadata.namespace", namespace)];
-        let fields: BTreeMap<String, String> =
-            fields.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-        self.fields.matches(&fields)
-    }
-}
-
-/// A page of a list.
-#[derive(Debug)]
-pub struct ObjectList {
-    /// The objects, in the version asked for.
-    pub items: Vec<Value>,
-    /// All changes up to here are in it.
-    pub resource_version: i64,
-    /// Where the next page begins; none where this is the last.
-    pub next: Option<(String, String)>,
-}
-
-/// A watch of objects.
-pub struct ObjectWatch {
-    watcher: Watcher,
-    address: Address,
-    options: ListOptions,
-}
-
-/// A change as a watcher sees it.
-#[derive(Debug)]
-pub struct ObjectEvent {
-    /// How.
-    pub type_: EventType,
-    /// The object, in the version asked for.
-    pub object: Value,
-}
-
-/// How many rows are read at once for a list.
-const PAGE: i64 = 500;
 
 impl Hub {
     /// Makes the namespaces that every hub has.
@@ -178,84 +117,6 @@ impl Hub {
         who.authorize("get", address.kind.get(), "", &address.namespace, &address.name)?;
         let stored = self.store.get(address.kind, &address.namespace, &address.name).await?;
         Ok(objects::show(&stored.ok_or_else(|| address.not_found())?, address.version))
-    }
-
-    /// A page of objects, by namespace and name.
-    ///
-    /// # Errors
-    /// [`HubError::Forbidden`].
-    pub async fn list_objects(
-        &self,
-        who: &Identity,
-        address: &Address,
-        options: &ListOptions,
-    ) -> Result<ObjectList, HubError> {
-        who.authorize("list", address.kind.get(), "", &address.namespace, "")?;
-        let page = self.list_page(address, options).await?;
-        let items = page.items.iter().map(|stored| objects::show(stored, address.version)).collect();
-        Ok(ObjectList { items, resource_version: page.version, next: page.next })
-    }
-
-    async fn list_page(&self, address: &Address, options: &ListOptions) -> Result<Page, HubError> {
-        let filter = Filter {
-            namespace: address.namespace.clone(),
-            name: options.fields.exact("metadata.name").unwrap_or_default().to_owned(),
-            labels: BTreeMap::new(),
-        };
-        let limit = options.limit.filter(|limit| *limit > 0).unwrap_or(usize::MAX);
-        if limit == usize::MAX {
-            // One statement, so one moment.
-            let listed = self.store.list(address.kind, &filter, options.after_ref(), i64::MAX).await?;
-            let items = listed.items.into_iter().filter(|stored| options.takes(stored)).collect();
-            return Ok(Page { items, version: listed.version, next: None });
-        }
-        let mut page = Page { items: Vec::new(), version: 0, next: None };
-        let mut after = options.after.clone();
-        loop {
-            let from = after.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
-            let listed = self.store.list(address.kind, &filter, from, PAGE).await?;
-            let last_page = i64::try_from(listed.items.len()).unwrap_or(i64::MAX) < PAGE;
-            if page.version == 0 {
-                page.version = listed.version;
-            }
-            for stored in listed.items {
-                if page.items.len() == limit {
-                    page.next = after;
-                    return Ok(page);
-                }
-                after = Some((stored.namespace.clone(), stored.name.clone()));
-                if options.takes(&stored) {
-                    page.items.push(stored);
-                }
-            }
-            if last_page {
-                return Ok(page);
-            }
-        }
-    }
-
-    /// Watches objects: from a version on, or (none) from now on with all present objects first.
-    ///
-    /// # Errors
-    /// [`HubError::Gone`] where that version is no longer kept.
-    pub async fn watch_objects(
-        &self,
-        who: &Identity,
-        address: Address,
-        options: ListOptions,
-        from: Option<i64>,
-    ) -> Result<(ObjectList, ObjectWatch), HubError> {
-        who.authorize("watch", address.kind.get(), "", &address.namespace, "")?;
-        let page = match from {
-            Some(version) => Page { items: Vec::new(), version, next: None },
-            None => {
-                self.list_page(&address, &ListOptions { limit: None, after: None, ..options.clone() }).await?
-            }
-        };
-        let watcher = self.store.watch(address.kind, page.version).await.map_err(watch_error)?;
-        let items = page.items.iter().map(|stored| objects::show(stored, address.version)).collect();
-        let first = ObjectList { items, resource_version: page.version, next: None };
-        Ok((first, ObjectWatch { watcher, address, options }))
     }
 
     /// Makes an object.
@@ -396,9 +257,9 @@ impl Hub {
         options: &DeleteOptions,
     ) -> Result<ObjectList, HubError> {
         who.authorize("deletecollection", address.kind.get(), "", &address.namespace, "")?;
-        let page = self.list_page(address, selection).await?;
-        let mut items = Vec::with_capacity(page.items.len());
-        for stored in &page.items {
+        let (present, end) = self.list_stored(address, selection).await?;
+        let mut items = Vec::with_capacity(present.len());
+        for stored in &present {
             let one =
                 Address { namespace: stored.namespace.clone(), name: stored.name.clone(), ..address.clone() };
             match self.delete_object(who, &one, options).await {
@@ -408,7 +269,7 @@ impl Hub {
                 Err(error) => return Err(error),
             }
         }
-        Ok(ObjectList { items, resource_version: page.version, next: None })
+        Ok(ObjectList { items, end })
     }
 
     /// A step of a namespace's deletion: deletes what is in it, and then itself. Returns when to look again.
@@ -429,7 +290,7 @@ impl Hub {
             let version = kind.storage_version();
             let address =
                 Address { kind: kind.id, version, namespace: namespace.name.clone(), name: String::new() };
-            for stored in self.list_page(&address, &ListOptions::default()).await?.items {
+            for stored in self.list_stored(&address, &ListOptions::default()).await?.0 {
                 if stored.deletion_timestamp.is_none() {
                     let one = Address { name: stored.name.clone(), ..address.clone() };
                     match self.delete_object(&Identity::hub(), &one, &DeleteOptions::default()).await {
@@ -499,28 +360,6 @@ async fn finish(tx: Tx, stored: &mut Stored, dry_run: bool) -> Result<(), HubErr
     Ok(())
 }
 
-struct Page {
-    items: Vec<Stored>,
-    version: i64,
-    next: Option<(String, String)>,
-}
-
-impl ListOptions {
-    fn after_ref(&self) -> Option<(&str, &str)> {
-        self.after.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()))
-    }
-}
-
-fn watch_error(error: WatchError) -> HubError {
-    match error {
-        WatchError::Gone(version) => {
-            HubError::Gone(format!("too old resource version: {version}: list again and watch from there"))
-        }
-        WatchError::TooSlow => HubError::Gone(error.to_string()),
-        WatchError::Store(error) => error.into(),
-    }
-}
-
 async fn put(tx: &mut Tx, stored: &Stored) -> Result<(), HubError> {
     match tx.put(stored.clone()).await {
         Err(error) if error.is_unique_violation() => {
@@ -578,42 +417,4 @@ fn is_finished(stored: &Stored) -> bool {
     stored.deletion_timestamp.is_some()
         && stored.finalizers().next().is_none()
         && stored.kind != KindId::Namespace
-}
-
-impl ObjectWatch {
-    /// All changes up to this version have been given out, or were none of this watch's.
-    #[must_use]
-    pub fn resource_version(&self) -> i64 {
-        self.watcher.version()
-    }
-
-    /// The next change that this watch selects. May be dropped and called again without missing any.
-    ///
-    /// # Errors
-    /// [`HubError::Gone`] where the watcher fell behind.
-    pub async fn next(&mut self) -> Result<ObjectEvent, HubError> {
-        loop {
-            let event = self.watcher.next().await.map_err(watch_error)?;
-            if let Some(type_) = self.seen(&event) {
-                return Ok(ObjectEvent { type_, object: objects::show(&event.object, self.address.version) });
-            }
-        }
-    }
-
-    /// What a change is to this watch: an object whose labels left the selector is deleted, as far as it can tell.
-    fn seen(&self, event: &Event) -> Option<EventType> {
-        let object = &event.object;
-        let here = self.address.namespace.is_empty() || self.address.namespace == object.namespace;
-        if !here || !self.options.takes_fields(&object.namespace, &object.name) {
-            return None;
-        }
-        let before = event.labels_before.as_ref().is_some_and(|labels| self.options.labels.matches(labels));
-        let now = event.type_ != EventType::Deleted && self.options.labels.matches(&object.labels());
-        match (before, now) {
-            (false, false) => None,
-            (false, true) => Some(EventType::Added),
-            (true, true) => Some(EventType::Modified),
-            (true, false) => Some(EventType::Deleted),
-        }
-    }
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::HubError;
+use roadstead_api::KindId;
+
+use crate::{HubError, fields};
 
 /// What must hold of a map of texts: all requirements.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -58,26 +60,41 @@ impl Selector {
     /// Reads a field selector: `metadata.name=web`.
     ///
     /// # Errors
-    /// [`HubError::BadRequest`] where it is none, or names a field that cannot be selected by.
-    pub fn fields(text: &str) -> Result<Self, HubError> {
+    /// [`HubError::BadRequest`] where it is none, or names a field that objects of `kind` cannot be selected by.
+    pub fn fields(kind: KindId, text: &str) -> Result<Self, HubError> {
+        if text.len() > MAX_LENGTH {
+            return Err(HubError::BadRequest("the field selector is too long".to_owned()));
+        }
         let mut requirements = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let requirement = equality(part).ok_or_else(|| {
                 HubError::BadRequest(format!("invalid field selector `{text}`: can't understand `{part}`"))
             })?;
-            if let Requirement::In(_, values) | Requirement::NotIn(_, values) = &requirement
-                && values.iter().any(|value| value.contains(char::is_control))
-            {
-                return Err(HubError::BadRequest("the field selector holds a control character".to_owned()));
-            }
-            if let Requirement::In(key, _) | Requirement::NotIn(key, _) = &requirement
-                && !matches!(key.as_str(), "metadata.name" | "metadata.namespace")
-            {
-                return Err(HubError::BadRequest(format!("field label not supported: {key}")));
+            if let Requirement::In(key, values) | Requirement::NotIn(key, values) = &requirement {
+                if values.iter().any(|value| value.contains(char::is_control)) {
+                    return Err(HubError::BadRequest(
+                        "the field selector holds a control character".to_owned(),
+                    ));
+                }
+                if !fields::is_selectable(kind, key) {
+                    return Err(HubError::BadRequest(format!("field label not supported: {key}")));
+                }
             }
             requirements.push(requirement);
         }
         Ok(Self(requirements))
+    }
+
+    /// The keys that must have one value, with it.
+    #[must_use]
+    pub fn equalities(&self) -> BTreeMap<String, String> {
+        self.0
+            .iter()
+            .filter_map(|requirement| match requirement {
+                Requirement::In(key, values) if values.len() == 1 => Some((key.clone(), values[0].clone())),
+                _ => None,
+            })
+            .collect()
     }
 
     /// Whether it selects everything.
@@ -171,6 +188,8 @@ fn one(part: &str) -> Option<Requirement> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use roadstead_api::KindId;
+
     use super::Selector;
 
     #[test]
@@ -196,7 +215,14 @@ mod tests {
         {
             assert!(Selector::labels(bad).is_err(), "{bad}");
         }
-        assert_eq!(Selector::fields("metadata.name=web").unwrap().exact("metadata.name"), Some("web"));
-        assert!(Selector::fields("spec.path=x").is_err());
+        assert_eq!(
+            Selector::fields(KindId::Secret, "metadata.name=web").unwrap().exact("metadata.name"),
+            Some("web")
+        );
+        assert!(Selector::fields(KindId::Secret, "type=Opaque").is_ok());
+        for bad in ["spec.path=x", "type", "=x", "metadata.name=a\u{0}"] {
+            assert!(Selector::fields(KindId::Secret, bad).is_err(), "{bad}");
+        }
+        assert!(Selector::fields(KindId::Cluster, "type=Opaque").is_err());
     }
 }

@@ -3,6 +3,7 @@
 use roadstead_api::{KindId, Time};
 use roadstead_hub_store::Reconciliation;
 use roadstead_model::{Attempt, ChangeSet, Generation, GoDuration, KustomizationUid, Reason, StageTiming};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{Hub, HubError, Identity, Progress};
@@ -11,7 +12,7 @@ use crate::{Hub, HubError, Identity, Progress};
 const SHOWN: i64 = 20;
 
 /// What became of a Kustomization's last attempts, and what is under way.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Reconciliations {
     /// What an agent is doing right now, as far as this replica hears of it.
@@ -22,12 +23,14 @@ pub struct Reconciliations {
 }
 
 /// One attempt.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReconciliationView {
     /// Which.
+    #[schemars(with = "i64")]
     pub attempt: Attempt,
     /// The spec's generation.
+    #[schemars(with = "i64")]
     pub generation: Generation,
     /// The source's revision.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,20 +41,65 @@ pub struct ReconciliationView {
     /// It deleted what was owned and applied nothing.
     pub deletes: bool,
     /// When it began.
+    #[schemars(with = "String")]
     pub started: Time,
     /// How long it took; none while it is open.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub took: Option<GoDuration>,
     /// How it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub reason: Option<Reason>,
     /// The same for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// What it did to which object.
+    #[schemars(with = "Vec<ObjectResultSchema>")]
     pub change_set: ChangeSet,
     /// How long each stage took.
+    #[schemars(with = "Vec<StageTimingSchema>")]
     pub timings: Vec<StageTiming>,
+}
+
+/// The form of an [`roadstead_model::ObjectResult`].
+#[derive(JsonSchema)]
+#[schemars(rename = "ObjectResult")]
+#[expect(dead_code, reason = "it stands for its JSON form in the document only")]
+pub(crate) struct ObjectResultSchema {
+    /// The object.
+    object: ObjectRefSchema,
+    /// `created`, `configured`, `unchanged`, `deleted` or `skipped`.
+    action: String,
+}
+
+/// The form of an [`roadstead_model::ObjectRef`].
+#[derive(JsonSchema)]
+#[schemars(rename = "ObjectRef")]
+#[expect(dead_code, reason = "it stands for its JSON form in the document only")]
+struct ObjectRefSchema {
+    /// API group; empty for the core group.
+    group: String,
+    /// API version within the group.
+    version: String,
+    /// Kind of the object.
+    kind: String,
+    /// Namespace of the object; none where it is cluster-scoped.
+    #[schemars(default)]
+    namespace: String,
+    /// Name of the object.
+    name: String,
+}
+
+/// The form of a [`StageTiming`].
+#[derive(JsonSchema)]
+#[schemars(rename = "StageTiming")]
+#[expect(dead_code, reason = "it stands for its JSON form in the document only")]
+struct StageTimingSchema {
+    /// `finish`, `validate`, `apply`, `prune` or `wait`.
+    stage: String,
+    /// Microseconds on the clock.
+    micros: u64,
 }
 
 impl Hub {

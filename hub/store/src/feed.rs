@@ -2,12 +2,13 @@
 //!
 //! A watcher starts from the log, so that it may begin anywhere that is still kept and on any replica, and goes over to
 //! what the reader hands out. The log is in commit order (see [`crate::Tx`]), so "above the last version seen" neither
-//! misses nor repeats. A watcher that falls too far behind is cut; it comes back with the last version that it saw.
+//! misses nor repeats. A watcher that falls behind what the reader keeps in memory goes back to the log.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use roadstead_api::KindId;
 use sqlx::{PgPool, Row};
 use tokio::sync::broadcast::error::RecvError;
@@ -17,10 +18,12 @@ use crate::changes::event_row;
 use crate::resource::texts;
 use crate::{Sealer, Signals, Store, StoreError, Stored, Topic};
 
-/// How many changes a watcher may fall behind before it is cut.
-const BEHIND: usize = 4096;
-/// How much of the log is read at once.
+/// How many changes are kept in memory for watchers that are behind; one that is further behind reads the log itself.
+const BEHIND: usize = 1024;
+/// How much of the log the reader takes at once.
 const PAGE: i64 = 500;
+/// How much of the log a watcher takes at once: there are many of them, and each holds what it took.
+const WATCHERS_PAGE: i64 = 100;
 /// Signals are hints; the log is looked at this often without one.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -35,27 +38,87 @@ pub enum EventType {
     Deleted,
 }
 
-/// A change.
-#[derive(Debug, Clone)]
+/// A change. Clones share it.
+#[derive(Clone)]
 pub struct Event {
-    /// How the object changed.
-    pub type_: EventType,
-    /// The object after the change; before it, where it is gone. Its version is the change's.
-    pub object: Stored,
-    /// The labels before the change; none where the object is new.
-    pub labels_before: Option<std::collections::BTreeMap<String, String>>,
+    entry: Arc<LogEntry>,
+    sealer: Arc<Sealer>,
 }
 
+impl Event {
+    /// How the object changed.
+    #[must_use]
+    pub fn type_(&self) -> EventType {
+        self.entry.type_
+    }
+
+    /// The object after the change, before it where it is gone; without what is secret of it. Its version is the change's.
+    #[must_use]
+    pub fn object(&self) -> &Stored {
+        &self.entry.object
+    }
+
+    /// The labels before the change; none where the object is new.
+    #[must_use]
+    pub fn labels_before(&self) -> Option<&BTreeMap<String, String>> {
+        self.entry.labels_before.as_ref()
+    }
+
+    /// The object with what is secret of it.
+    ///
+    /// # Errors
+    /// Where a Secret cannot be opened.
+    pub fn open(&self) -> Result<Stored, StoreError> {
+        let mut object = self.entry.object.clone();
+        object.open(&self.sealer, self.entry.sealed.as_deref())?;
+        Ok(object)
+    }
+
+    /// The change in the form `key`, made once for all watchers of this replica that want it so. A Secret is made anew
+    /// each time: its plain text is not kept.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn rendered<E>(&self, key: RenderKey, make: impl FnOnce() -> Result<Bytes, E>) -> Result<Bytes, E> {
+        if self.entry.sealed.is_some() {
+            return make();
+        }
+        // Held while it is made, so that a thousand watchers which wake together do not all make it. A panic in `make`
+        // leaves the list as it was.
+        let mut known = self.entry.rendered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, bytes)) = known.iter().find(|(present, _)| *present == key) {
+            return Ok(bytes.clone());
+        }
+        let bytes = make()?;
+        known.push((key, bytes.clone()));
+        Ok(bytes)
+    }
+}
+
+/// In which form a change is rendered: version, form, and what the change is to the watcher.
+pub type RenderKey = (&'static str, &'static str, EventType);
+
 struct LogEntry {
-    event: Event,
+    type_: EventType,
+    object: Stored,
+    labels_before: Option<BTreeMap<String, String>>,
     sealed: Option<Vec<u8>>,
+    rendered: Mutex<Vec<(RenderKey, Bytes)>>,
+}
+
+/// What the reader hands out.
+#[derive(Clone)]
+enum Message {
+    Change(Arc<LogEntry>),
+    /// What was not read was compacted, or belongs to another history: each watcher has to look where it stands.
+    Gap,
 }
 
 /// The reader of the log, one per replica.
 #[derive(Clone)]
 pub(crate) struct Feed {
     /// Set when the first watcher comes.
-    sender: Arc<OnceCell<broadcast::Sender<Arc<LogEntry>>>>,
+    sender: Arc<OnceCell<broadcast::Sender<Message>>>,
 }
 
 impl Feed {
@@ -63,7 +126,7 @@ impl Feed {
         Self { sender: Arc::new(OnceCell::new()) }
     }
 
-    async fn subscribe(&self, store: &Store) -> Result<broadcast::Receiver<Arc<LogEntry>>, StoreError> {
+    async fn subscribe(&self, store: &Store) -> Result<broadcast::Receiver<Message>, StoreError> {
         let sender = self
             .sender
             .get_or_try_init(|| async {
@@ -86,23 +149,23 @@ async fn positions(pool: &PgPool) -> Result<(i64, i64), StoreError> {
 }
 
 /// Hands out what the log gets, until the last clone of the store is gone.
-async fn read(
-    pool: PgPool,
-    signals: Signals,
-    sender: broadcast::WeakSender<Arc<LogEntry>>,
-    mut position: i64,
-) {
+async fn read(pool: PgPool, signals: Signals, sender: broadcast::WeakSender<Message>, mut position: i64) {
     let mut woken = signals.subscribe(Topic::Resources);
     drop(signals);
     loop {
         let Some(strong) = sender.upgrade() else { return };
-        match page(&pool, position, None).await {
-            Ok(entries) => {
-                let full = entries.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
-                for entry in entries {
-                    position = entry.event.object.resource_version;
-                    // An error says that nobody listens.
-                    let _ = strong.send(Arc::new(entry));
+        match page(&pool, position, None, PAGE).await {
+            Ok(page) => {
+                if !page.follows(position) {
+                    // An error says that nobody listens, here as below.
+                    let _ = strong.send(Message::Gap);
+                    position = page.compacted.max(position.min(page.last));
+                    continue;
+                }
+                let full = page.entries.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
+                for entry in page.entries {
+                    position = entry.object.resource_version;
+                    let _ = strong.send(Message::Change(entry));
                 }
                 if full {
                     continue;
@@ -117,34 +180,60 @@ async fn read(
     }
 }
 
-async fn page(pool: &PgPool, after: i64, kind: Option<KindId>) -> Result<Vec<LogEntry>, StoreError> {
+/// A piece of the log, and where the log stood at that moment.
+struct LogPage {
+    entries: Vec<Arc<LogEntry>>,
+    compacted: i64,
+    last: i64,
+}
+
+impl LogPage {
+    /// Whether nothing is missing between `after`, from where it was read, and its first entry.
+    fn follows(&self, after: i64) -> bool {
+        (self.compacted..=self.last).contains(&after)
+    }
+}
+
+async fn page(pool: &PgPool, after: i64, kind: Option<KindId>, limit: i64) -> Result<LogPage, StoreError> {
     let what = "read the change log";
+    // One statement, so one moment: a compaction before it shows in `compacted`.
     let rows = sqlx::query(
-        "SELECT resource_version, type, uid, api_group, kind, namespace, name, generation, created_at, \
-         deletion_timestamp, object, sealed, labels_before FROM resource_event WHERE resource_version > $1 \
-         AND ($2 = '' OR (kind = $2 AND api_group = $3)) ORDER BY resource_version LIMIT $4",
+        "SELECT h.last_version, h.compacted, e.* FROM hub_state h LEFT JOIN LATERAL (SELECT resource_version, type, \
+         uid, api_group, kind, namespace, name, generation, created_at, deletion_timestamp, object, sealed, \
+         labels_before FROM resource_event WHERE resource_version > $1 \
+         AND ($2 = '' OR (kind = $2 AND api_group = $3)) ORDER BY resource_version LIMIT $4) e ON true \
+         ORDER BY e.resource_version",
     )
     .bind(after)
     .bind(kind.map_or("", |kind| kind.get().kind))
     .bind(kind.map_or("", |kind| kind.get().group()))
-    .bind(PAGE)
+    .bind(limit)
     .fetch_all(pool)
     .await
     .map_err(StoreError::query(what))?;
-    let mut entries = Vec::with_capacity(rows.len());
+    let mut page = LogPage { entries: Vec::with_capacity(rows.len()), compacted: 0, last: 0 };
     for row in rows {
-        let type_ = match row.try_get::<&str, _>("type").map_err(StoreError::query(what))? {
-            "ADDED" => EventType::Added,
-            "DELETED" => EventType::Deleted,
-            _ => EventType::Modified,
+        page.last = row.try_get("last_version").map_err(StoreError::query(what))?;
+        page.compacted = row.try_get("compacted").map_err(StoreError::query(what))?;
+        let type_: Option<&str> = row.try_get("type").map_err(StoreError::query(what))?;
+        let type_ = match type_ {
+            // Nothing is above `after`.
+            None => continue,
+            Some("ADDED") => EventType::Added,
+            Some("DELETED") => EventType::Deleted,
+            Some(_) => EventType::Modified,
         };
         let labels: Option<serde_json::Value> =
             row.try_get("labels_before").map_err(StoreError::query(what))?;
-        let sealed = row.try_get("sealed").map_err(StoreError::query(what))?;
-        let event = Event { type_, object: event_row(&row)?, labels_before: labels.as_ref().map(texts) };
-        entries.push(LogEntry { event, sealed });
+        page.entries.push(Arc::new(LogEntry {
+            type_,
+            object: event_row(&row)?,
+            labels_before: labels.as_ref().map(texts),
+            sealed: row.try_get("sealed").map_err(StoreError::query(what))?,
+            rendered: Mutex::default(),
+        }));
     }
-    Ok(entries)
+    Ok(page)
 }
 
 /// Why a watch cannot begin or go on.
@@ -153,22 +242,22 @@ pub enum WatchError {
     /// It asks for changes that are no longer kept, or that belong to another history of this database.
     #[error("resource version {0} is no longer kept: list again and watch from there")]
     Gone(i64),
-    /// It read too slowly.
-    #[error("the watch fell too far behind: watch again from the last version seen")]
-    TooSlow,
+    /// The hub is being closed.
+    #[error("the hub is going down: watch again from the last version seen")]
+    Closed,
     /// The database or the key failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// A watch of one kind.
+/// A watch of one kind, or of all.
 pub struct Watcher {
-    kind: KindId,
+    kind: Option<KindId>,
     sealer: Arc<Sealer>,
     pool: PgPool,
-    receiver: broadcast::Receiver<Arc<LogEntry>>,
+    receiver: broadcast::Receiver<Message>,
     version: i64,
-    replay: VecDeque<LogEntry>,
+    replay: VecDeque<Arc<LogEntry>>,
     replaying: bool,
 }
 
@@ -178,6 +267,18 @@ impl Store {
     /// # Errors
     /// [`WatchError::Gone`] where `version` is no longer kept.
     pub async fn watch(&self, kind: KindId, version: i64) -> Result<Watcher, WatchError> {
+        self.watch_some(Some(kind), version).await
+    }
+
+    /// Watches all kinds, as [`Store::watch`] does one.
+    ///
+    /// # Errors
+    /// Those of [`Store::watch`].
+    pub async fn watch_all(&self, version: i64) -> Result<Watcher, WatchError> {
+        self.watch_some(None, version).await
+    }
+
+    async fn watch_some(&self, kind: Option<KindId>, version: i64) -> Result<Watcher, WatchError> {
         // First listen, then read the log: between the two nothing can be missed.
         let receiver = self.feed.subscribe(self).await?;
         let (last, compacted) = positions(&self.pool).await?;
@@ -193,6 +294,49 @@ impl Store {
             replay: VecDeque::new(),
             replaying: true,
         })
+    }
+
+    /// The last version that was given out.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn last_version(&self) -> Result<i64, StoreError> {
+        Ok(positions(&self.pool).await?.0)
+    }
+
+    /// Whether no object of a kind changed above `from`, up to `upto`; none where that is forgotten.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn is_unchanged(&self, kind: KindId, from: i64, upto: i64) -> Result<Option<bool>, StoreError> {
+        let (unchanged, kept): (bool, bool) = sqlx::query_as(
+            "SELECT NOT EXISTS (SELECT FROM resource_event WHERE resource_version > $1 AND resource_version <= $2 \
+             AND kind = $3 AND api_group = $4), compacted <= $1 FROM hub_state",
+        )
+        .bind(from)
+        .bind(upto)
+        .bind(kind.get().kind)
+        .bind(kind.get().group())
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::query("look for changes"))?;
+        Ok(kept.then_some(unchanged))
+    }
+
+    /// To be called once a backup of the database was put in place of the database: begins a new epoch. Versions of the
+    /// old history are told apart from those of the new one, and watches from them are refused.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn begin_epoch(&self) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE hub_state SET epoch = epoch + 1, last_version = (epoch + 1) << 40, compacted = (epoch + 1) << 40",
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("begin an epoch"))?;
+        self.signals.send(Topic::Resources);
+        Ok(())
     }
 
     /// Forgets changes older than `age`, apart from the newest `keep`. Returns how many were forgotten.
@@ -239,48 +383,45 @@ impl Watcher {
     /// The next change. May be dropped and called again without missing any.
     ///
     /// # Errors
-    /// Where the watch was cut, or a Secret cannot be opened.
+    /// [`WatchError::Gone`] where changes that were not read yet are no longer kept. Where the database fails.
     pub async fn next(&mut self) -> Result<Event, WatchError> {
         loop {
             if self.replaying {
                 if let Some(entry) = self.replay.pop_front() {
-                    self.version = entry.event.object.resource_version;
-                    return self.open(&entry);
+                    self.version = entry.object.resource_version;
+                    return Ok(self.event(entry));
                 }
-                let entries = page(&self.pool, self.version, Some(self.kind)).await?;
-                self.replaying = !entries.is_empty();
-                if self.replaying {
-                    self.check_kept().await?;
+                let page = page(&self.pool, self.version, self.kind, WATCHERS_PAGE).await?;
+                if !page.follows(self.version) {
+                    return Err(WatchError::Gone(self.version));
                 }
-                self.replay = entries.into();
+                if page.entries.is_empty() {
+                    self.replaying = false;
+                    self.version = page.last;
+                }
+                self.replay = page.entries.into();
                 continue;
             }
             let entry = match self.receiver.recv().await {
-                Ok(entry) => entry,
-                Err(RecvError::Lagged(_)) => return Err(WatchError::TooSlow),
-                // The store is being closed.
-                Err(RecvError::Closed) => return Err(WatchError::TooSlow),
+                Ok(Message::Change(entry)) => entry,
+                Ok(Message::Gap) | Err(RecvError::Lagged(_)) => {
+                    self.replaying = true;
+                    continue;
+                }
+                Err(RecvError::Closed) => return Err(WatchError::Closed),
             };
-            let version = entry.event.object.resource_version;
+            let version = entry.object.resource_version;
             if version <= self.version {
                 continue;
             }
             self.version = version;
-            if entry.event.object.kind == self.kind {
-                return self.open(&entry);
+            if self.kind.is_none_or(|kind| entry.object.kind == kind) {
+                return Ok(self.event(entry));
             }
         }
     }
 
-    /// A compaction between two pages may have taken changes that were not read yet.
-    async fn check_kept(&self) -> Result<(), WatchError> {
-        let (_, compacted) = positions(&self.pool).await?;
-        if self.version < compacted { Err(WatchError::Gone(self.version)) } else { Ok(()) }
-    }
-
-    fn open(&self, entry: &LogEntry) -> Result<Event, WatchError> {
-        let mut event = entry.event.clone();
-        event.object.open(&self.sealer, entry.sealed.as_deref())?;
-        Ok(event)
+    fn event(&self, entry: Arc<LogEntry>) -> Event {
+        Event { entry, sealer: Arc::clone(&self.sealer) }
     }
 }

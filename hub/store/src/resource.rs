@@ -12,6 +12,7 @@ use roadstead_model::ResourceUid;
 use serde_json::{Map, Value, json};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
+use tokio_stream::StreamExt as _;
 use uuid::Uuid;
 
 use crate::changes::Change;
@@ -265,13 +266,13 @@ pub struct Filter {
     pub labels: BTreeMap<String, String>,
 }
 
-/// A page of a list.
-#[derive(Debug)]
+/// Where the change log stood when objects were listed.
+#[derive(Debug, Clone, Copy)]
 pub struct Listed {
-    /// The objects, by namespace and name.
-    pub items: Vec<Stored>,
-    /// All changes up to here are in it: a watch from here on continues it.
+    /// All changes up to here are in the list: a watch from here on continues it.
     pub version: i64,
+    /// Changes up to here are forgotten.
+    pub compacted: i64,
 }
 
 const COLUMNS: &str = "uid, api_group, kind, namespace, name, generation, resource_version, created_at, \
@@ -311,21 +312,24 @@ impl Store {
         row.map(|row| Stored::from_row(&row, &self.sealer)).transpose()
     }
 
-    /// Up to `limit` objects after the (namespace, name) of `after`; all from one moment.
+    /// Up to `limit` objects after the (namespace, name) of `after`, all from one moment; `each` is given one after the
+    /// other as they are read, so that not all of them have to be in memory.
     ///
     /// # Errors
     /// Where the database or the key fails.
-    pub async fn list(
+    pub async fn list_each(
         &self,
         kind: KindId,
         filter: &Filter,
         after: Option<(&str, &str)>,
         limit: i64,
+        mut each: impl FnMut(Stored) + Send,
     ) -> Result<Listed, StoreError> {
+        let what = "list resources";
         // The counter and the rows come out of one statement, so out of one snapshot. The order is that of bytes,
         // whatever the database's locale says.
         let sql = format!(
-            "SELECT h.last_version, r.* FROM hub_state h LEFT JOIN LATERAL (SELECT {COLUMNS} FROM resource \
+            "SELECT h.last_version, h.compacted, r.* FROM hub_state h LEFT JOIN LATERAL (SELECT {COLUMNS} FROM resource \
              WHERE api_group = $1 AND kind = $2 AND ($3 = '' OR namespace = $3) AND ($4 = '' OR name = $4) \
              AND ($5 = '{{}}'::jsonb OR object #> '{{metadata,labels}}' @> $5) \
              AND ($6 = '' OR (namespace COLLATE \"C\", name COLLATE \"C\") > ($7, $6)) \
@@ -333,7 +337,7 @@ impl Store {
              ORDER BY r.namespace COLLATE \"C\", r.name COLLATE \"C\""
         );
         let (after_namespace, after_name) = after.unwrap_or(("", ""));
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let mut rows = sqlx::query(sqlx::AssertSqlSafe(sql))
             .bind(kind.get().group())
             .bind(kind.get().kind)
             .bind(&filter.namespace)
@@ -342,15 +346,15 @@ impl Store {
             .bind(after_name)
             .bind(after_namespace)
             .bind(limit)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(StoreError::query("list resources"))?;
-        let mut listed = Listed { items: Vec::with_capacity(rows.len()), version: 0 };
-        for row in rows {
-            listed.version = row.try_get("last_version").map_err(StoreError::query("list resources"))?;
-            let uid: Option<Uuid> = row.try_get("uid").map_err(StoreError::query("list resources"))?;
+            .fetch(&self.pool);
+        let mut listed = Listed { version: 0, compacted: 0 };
+        while let Some(row) = rows.next().await {
+            let row = row.map_err(StoreError::query(what))?;
+            listed.version = row.try_get("last_version").map_err(StoreError::query(what))?;
+            listed.compacted = row.try_get("compacted").map_err(StoreError::query(what))?;
+            let uid: Option<Uuid> = row.try_get("uid").map_err(StoreError::query(what))?;
             if uid.is_some() {
-                listed.items.push(Stored::from_row(&row, &self.sealer)?);
+                each(Stored::from_row(&row, &self.sealer)?);
             }
         }
         Ok(listed)
@@ -375,6 +379,30 @@ impl Store {
         .map_err(StoreError::query("look for old events"))?;
         let uids = rows.into_iter().map(|row| Ok(ResourceUid(row.try_get("uid")?)));
         uids.collect::<Result<_, sqlx::Error>>().map_err(StoreError::query("look for old events"))
+    }
+
+    /// How many objects there are after the (namespace, name) of `after`; `namespace` is empty for all.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn count_after(
+        &self,
+        kind: KindId,
+        namespace: &str,
+        after: (&str, &str),
+    ) -> Result<i64, StoreError> {
+        sqlx::query_scalar(
+            "SELECT count(*) FROM resource WHERE api_group = $1 AND kind = $2 AND ($3 = '' OR namespace = $3) \
+             AND (namespace COLLATE \"C\", name COLLATE \"C\") > ($4, $5)",
+        )
+        .bind(kind.get().group())
+        .bind(kind.get().kind)
+        .bind(namespace)
+        .bind(after.0)
+        .bind(after.1)
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::query("count resources"))
     }
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     runner.say("starting two clusters");
     let mut clusters = Vec::new();
     for edge in &EDGES {
-        let kubeconfig = devcluster.up(runner, edge.devcluster)?;
+        let kubeconfig = devcluster.up(runner, edge.devcluster, &[])?;
         clusters.push(Kubectl::new(&devcluster, &place, kubeconfig));
     }
     let ports = place.ports()?;

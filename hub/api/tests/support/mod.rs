@@ -34,6 +34,15 @@ impl Site {
         Ok(Self { database: TestDatabase::new().await?, key: *Key::generate()?.expose() })
     }
 
+    pub(crate) fn key(&self) -> Key {
+        Key::new(self.key)
+    }
+
+    /// The database, without a hub.
+    pub(crate) async fn store(&self) -> Result<Store> {
+        Ok(Store::open(self.database.url(), Sealer::new(&self.key())?, 4).await?)
+    }
+
     pub(crate) async fn replica(&self) -> Result<Replica> {
         let sealer = Sealer::new(&Key::new(self.key))?;
         let store = Store::open(self.database.url(), sealer, 20).await?;
@@ -54,6 +63,14 @@ impl Site {
         let kubectl = Kubectl::new(&kubeconfig)?;
         Ok(Replica { hub, kubectl, url, token, _folder: folder, _stop: stop.drop_guard() })
     }
+}
+
+/// A client that trusts the replica's certificate.
+pub(crate) fn client(replica: &Replica) -> Result<reqwest::Client> {
+    // Another test may have been first.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let roots = reqwest::Certificate::from_pem_bundle(replica.hub.pki().server_ca_pem().as_bytes())?;
+    Ok(reqwest::Client::builder().tls_certs_only(roots).no_proxy().build()?)
 }
 
 fn kubeconfig_of(server: &str, ca_pem: &str, token: &str) -> Value {

@@ -1,0 +1,223 @@
+//! The fleet views' addresses: read models beside the resource API, described by `/fleet/v1/openapi.json`.
+
+mod document;
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use roadstead_hub_core::{
+    AttemptFilter, FleetPage, FleetWatch, HubError, Identity, InventoryFilter, InventoryKey,
+};
+use tokio_stream::{Stream, StreamExt as _};
+
+use crate::request::Query;
+use crate::{Api, status};
+
+/// Items of a page where the request does not say.
+const PAGE: u64 = 100;
+/// A stream that is still tells that it lives this often.
+const ALIVE: Duration = Duration::from_secs(15);
+
+/// A view.
+pub(crate) enum View<'a> {
+    /// What there is here, as OpenAPI.
+    Document,
+    Clusters,
+    Health,
+    Inventory,
+    /// Attempts of all Kustomizations.
+    Attempts,
+    /// Attempts that changed something though nothing new was to be applied.
+    Drift,
+    /// Changes as they happen, as server-sent events.
+    Changes,
+    /// The last attempts of one Kustomization with their change sets, and what an agent is doing right now.
+    Reconciliations {
+        namespace: &'a str,
+        name: &'a str,
+    },
+}
+
+impl<'a> View<'a> {
+    /// The view that a path names.
+    pub(crate) fn parse(path: &'a str) -> Option<Self> {
+        let rest = path.strip_prefix("/fleet/v1/")?;
+        Some(match rest {
+            "openapi.json" => Self::Document,
+            "clusters" => Self::Clusters,
+            "health" => Self::Health,
+            "inventory" => Self::Inventory,
+            "reconciliations" => Self::Attempts,
+            "drift" => Self::Drift,
+            "changes" => Self::Changes,
+            _ => {
+                let (namespace, rest) = rest.strip_prefix("namespaces/")?.split_once("/kustomizations/")?;
+                let name = rest.strip_suffix("/reconciliations")?;
+                let sound = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
+                (sound(namespace) && sound(name)).then_some(Self::Reconciliations { namespace, name })?
+            }
+        })
+    }
+
+    pub(crate) async fn answer(
+        &self,
+        api: &Api,
+        who: &Identity,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Response {
+        self.found(api, who, query, headers).await.unwrap_or_else(|error| status::response(&error, None))
+    }
+
+    async fn found(
+        &self,
+        api: &Api,
+        who: &Identity,
+        query: &Query,
+        headers: &HeaderMap,
+    ) -> Result<Response, HubError> {
+        let hub = &api.hub;
+        Ok(match self {
+            Self::Document => Json(document::document()).into_response(),
+            Self::Clusters => page(hub.fleet_clusters(who).await?, None),
+            Self::Health => page(hub.fleet_health(who).await?, None),
+            Self::Inventory => inventory(api, who, query).await?,
+            Self::Attempts | Self::Drift => attempts(api, who, query, matches!(self, Self::Drift)).await?,
+            Self::Changes => {
+                let watch = hub.fleet_changes(who, resume_at(query, headers)?).await?;
+                let alive = KeepAlive::new().interval(ALIVE);
+                Sse::new(stream(watch, api)).keep_alive(alive).into_response()
+            }
+            Self::Reconciliations { namespace, name } => {
+                Json(hub.reconciliations(who, namespace, name).await?).into_response()
+            }
+        })
+    }
+}
+
+fn page<T: serde::Serialize>(items: Vec<T>, next: Option<String>) -> Response {
+    Json(FleetPage { items, next }).into_response()
+}
+
+fn limit(query: &Query) -> Result<i64, HubError> {
+    let limit = query.number("limit")?.filter(|limit| *limit > 0).unwrap_or(PAGE);
+    Ok(i64::try_from(limit).unwrap_or(i64::MAX))
+}
+
+/// A text of the query, which the database can take.
+fn text(query: &Query, key: &str) -> Result<String, HubError> {
+    let text = query.get(key);
+    if text.contains('\0') {
+        return Err(HubError::BadRequest(format!("{key} holds the character NUL")));
+    }
+    Ok(text.to_owned())
+}
+
+async fn inventory(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
+    let filter = InventoryFilter {
+        cluster: text(query, "cluster")?,
+        kind: text(query, "kind")?,
+        namespace: text(query, "namespace")?,
+        name: text(query, "name")?,
+        owner_namespace: text(query, "kustomizationNamespace")?,
+        owner: text(query, "kustomization")?,
+    };
+    let after = match query.get("continue") {
+        "" => None,
+        text => Some(read_key(text)?),
+    };
+    let (items, next) = api.hub.fleet_inventory(who, &filter, after.as_ref(), limit(query)?).await?;
+    // A key is ids and names: it has a JSON form.
+    let next = next.map(|key| URL_SAFE_NO_PAD.encode(serde_json::to_vec(&key).unwrap_or_default()));
+    Ok(page(items, next))
+}
+
+fn read_key(text: &str) -> Result<InventoryKey, HubError> {
+    let bad = || HubError::BadRequest("continue key is not valid".to_owned());
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
+    if bytes.windows(6).any(|window| window == b"\\u0000") {
+        return Err(bad());
+    }
+    serde_json::from_slice(&bytes).map_err(|_| bad())
+}
+
+async fn attempts(api: &Api, who: &Identity, query: &Query, drift: bool) -> Result<Response, HubError> {
+    let before = match query.get("before") {
+        "" => None,
+        text => Some(text.parse().map_err(|_| {
+            HubError::BadRequest(format!("before: {text:?}: want a time such as 2026-01-02T03:04:05Z"))
+        })?),
+    };
+    let filter = AttemptFilter {
+        namespace: text(query, "namespace")?,
+        cluster: text(query, "cluster")?,
+        failed: query.flag("failed"),
+        drift,
+        before,
+    };
+    let items = api.hub.fleet_attempts(who, &filter, limit(query)?).await?;
+    Ok(page(items, None))
+}
+
+/// Browsers that come back say what they saw last.
+fn resume_at(query: &Query, headers: &HeaderMap) -> Result<Option<i64>, HubError> {
+    let seen = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    match seen.unwrap_or(query.get("resourceVersion")) {
+        "" => Ok(None),
+        text => {
+            let version = text.parse().ok().filter(|version: &i64| *version > 0);
+            version.map(Some).ok_or_else(|| HubError::BadRequest(format!("{text:?} is no resource version")))
+        }
+    }
+}
+
+/// Ends with the hub, or with an event `gone` where the reader has to begin anew.
+fn stream(watch: FleetWatch, api: &Api) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
+    let stopped = api.stop.clone().cancelled_owned();
+    let changes = futures::stream::unfold(Some(watch), |watch| async move {
+        let mut watch = watch?;
+        match watch.next().await {
+            Ok(change) => {
+                let id = change.resource_version.clone();
+                // A change is texts: it has a JSON form.
+                let event = Event::default().event("change").id(id).json_data(change).unwrap_or_default();
+                Some((Ok(event), Some(watch)))
+            }
+            Err(error) => Some((Ok(Event::default().event("gone").data(error.to_string())), None)),
+        }
+    });
+    futures::StreamExt::take_until(changes, stopped).map(|event| event)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{View, read_key};
+
+    #[test]
+    fn paths() {
+        assert!(matches!(View::parse("/fleet/v1/health"), Some(View::Health)));
+        let path = "/fleet/v1/namespaces/a/kustomizations/b/reconciliations";
+        assert!(matches!(View::parse(path), Some(View::Reconciliations { namespace: "a", name: "b" })));
+        for bad in [
+            "/fleet/v1",
+            "/fleet/v1/",
+            "/fleet/v2/health",
+            "/fleet/v1/namespaces//kustomizations/b/reconciliations",
+        ] {
+            assert!(View::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn keys_that_are_none() {
+        for bad in ["", "!", "e30", "bnVsbA"] {
+            assert!(read_key(bad).is_err(), "{bad}");
+        }
+    }
+}

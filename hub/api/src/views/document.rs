@@ -1,0 +1,179 @@
+//! OpenAPI of the fleet views, made from the types that they answer.
+
+use std::sync::OnceLock;
+
+use roadstead_hub_core::{
+    AttemptItem, ClusterItem, FleetChange, FleetPage, HealthItem, InventoryItem, Reconciliations,
+};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+/// (name, type, what it does)
+type Parameter = (&'static str, &'static str, &'static str);
+
+const LIMIT: Parameter =
+    ("limit", "integer", "How many items at most: 100 where it is not given, never more than 500.");
+const CLUSTER: Parameter = ("cluster", "string", "Only of this Cluster.");
+const NAMESPACE: Parameter = ("namespace", "string", "Only of Kustomizations in this namespace.");
+const BEFORE: Parameter =
+    ("before", "string", "Only what began before this time: `started` of the last item of a page.");
+
+/// The document.
+pub(crate) fn document() -> &'static Value {
+    static DOCUMENT: OnceLock<Value> = OnceLock::new();
+    DOCUMENT.get_or_init(build)
+}
+
+fn build() -> Value {
+    let settings = SchemaSettings::openapi3();
+    let mut generator = settings.into_generator();
+    let mut schema = |name: &'static str| -> Value {
+        match name {
+            "clusters" => generator.subschema_for::<FleetPage<ClusterItem>>().to_value(),
+            "health" => generator.subschema_for::<FleetPage<HealthItem>>().to_value(),
+            "inventory" => generator.subschema_for::<FleetPage<InventoryItem>>().to_value(),
+            "attempts" => generator.subschema_for::<FleetPage<AttemptItem>>().to_value(),
+            _ => generator.subschema_for::<FleetChange>().to_value(),
+        }
+    };
+    let mut paths = Map::new();
+    let mut add = |path: &str, id: &str, what: &str, query: &[Parameter], content: (&str, Value)| {
+        paths.insert(path.to_owned(), json!({ "get": operation(id, what, query, content) }));
+    };
+    let json_type = "application/json";
+    add(
+        "/fleet/v1/clusters",
+        "listClusters",
+        "All clusters, by name, with what is on them.",
+        &[],
+        (json_type, schema("clusters")),
+    );
+    add(
+        "/fleet/v1/health",
+        "getHealth",
+        "How many Kustomizations, sources and Clusters are in which state, by namespace and cluster.",
+        &[],
+        (json_type, schema("health")),
+    );
+    let inventory = [
+        LIMIT,
+        ("continue", "string", "The `continue` of the page before."),
+        CLUSTER,
+        ("kind", "string", "Only of this kind."),
+        ("namespace", "string", "Only in this namespace of their cluster."),
+        ("name", "string", "Only those whose names hold this."),
+        ("kustomization", "string", "Only those that a Kustomization of this name owns."),
+        ("kustomizationNamespace", "string", "Only those that a Kustomization of this namespace owns."),
+    ];
+    add(
+        "/fleet/v1/inventory",
+        "searchInventory",
+        "The objects that Kustomizations own, on all clusters.",
+        &inventory,
+        (json_type, schema("inventory")),
+    );
+    add(
+        "/fleet/v1/reconciliations",
+        "listReconciliations",
+        "Attempts at reconciling, of all Kustomizations, the newest first.",
+        &[LIMIT, BEFORE, CLUSTER, NAMESPACE, ("failed", "boolean", "Only those that failed.")],
+        (json_type, schema("attempts")),
+    );
+    add(
+        "/fleet/v1/drift",
+        "listDrift",
+        "Attempts that changed an object though the build was the one that had been applied: someone else had changed it.",
+        &[LIMIT, BEFORE, CLUSTER, NAMESPACE],
+        (json_type, schema("attempts")),
+    );
+    add(
+        "/fleet/v1/changes",
+        "followChanges",
+        "Changes of Kustomizations, sources and Clusters as they happen: server-sent events `change`, each with its \
+         resource version as id, by which a reader that comes back goes on. An event `gone` says that it has to begin anew.",
+        &[("resourceVersion", "string", "From behind this version on. Without it, from now on.")],
+        ("text/event-stream", schema("changes")),
+    );
+    let mut one = operation(
+        "getReconciliations",
+        "The last attempts of a Kustomization with their change sets, and what an agent is doing right now.",
+        &[],
+        (json_type, generated::<Reconciliations>(&mut generator)),
+    );
+    let in_path = ["namespace", "name"]
+        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
+    one["parameters"] = json!(in_path);
+    paths.insert(
+        "/fleet/v1/namespaces/{namespace}/kustomizations/{name}/reconciliations".to_owned(),
+        json!({ "get": one }),
+    );
+    json!({
+        "openapi": "3.0.3",
+        "info": { "title": "Roadstead fleet views", "version": env!("CARGO_PKG_VERSION") },
+        "security": [{ "bearer": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": generator.take_definitions(true),
+            "securitySchemes": { "bearer": { "type": "http", "scheme": "bearer" } },
+        },
+    })
+}
+
+fn generated<T: JsonSchema>(generator: &mut schemars::SchemaGenerator) -> Value {
+    generator.subschema_for::<T>().to_value()
+}
+
+fn operation(id: &str, what: &str, query: &[Parameter], (media_type, schema): (&str, Value)) -> Value {
+    let parameters: Vec<Value> = query
+        .iter()
+        .map(|(name, type_, what)| {
+            json!({ "name": name, "in": "query", "description": what, "schema": { "type": type_ } })
+        })
+        .collect();
+    let mut content = Map::new();
+    content.insert(media_type.to_owned(), json!({ "schema": schema }));
+    let refused = json!({ "description": "A Kubernetes `Status` that says why not." });
+    json!({
+        "operationId": id, "description": what, "parameters": parameters,
+        "responses": {
+            "200": { "description": "What was found.", "content": content },
+            "400": refused, "401": refused, "403": refused,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::document;
+
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => {
+                found.extend(fields.get("$ref").and_then(Value::as_str));
+                fields.values().for_each(|value| references(value, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere_and_every_field_is_described() {
+        let document = document();
+        let mut found = Vec::new();
+        references(document, &mut found);
+        assert!(found.len() >= 8, "{found:?}");
+        for reference in found {
+            let pointer = reference.strip_prefix('#').unwrap_or_else(|| panic!("{reference}"));
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+        for (name, schema) in document["components"]["schemas"].as_object().unwrap() {
+            for (field, inner) in schema["properties"].as_object().into_iter().flatten() {
+                assert!(inner.get("description").is_some(), "{name}.{field} is not described");
+            }
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Fleet views: read models that span clusters. Whoever may list Kustomizations of all namespaces may read them.
+
+use std::collections::BTreeMap;
+
+use roadstead_api::{Cluster, KindId, Time};
+use roadstead_hub_store::{
+    AttemptFilter, Event, EventType, Filter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
+    Stored, Watcher,
+};
+use roadstead_model::{Action, ClusterUid, GoDuration};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::conditions::READY;
+use crate::reads::watch_error;
+use crate::{Hub, HubError, Identity};
+
+/// What one page of a view holds at most.
+pub const MAX_ITEMS: i64 = 500;
+
+/// An object that a Kustomization owns on a cluster.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InventoryItem {
+    /// The Cluster's name; empty where the Cluster is gone.
+    pub cluster: String,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// The version that it was applied in.
+    pub version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; empty where it is cluster-scoped.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The Kustomization that owns it.
+    pub kustomization: NamespacedName,
+    /// Announced, and not yet seen applied.
+    pub intended: bool,
+}
+
+/// A namespace and a name.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct NamespacedName {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// How many objects of the hub are in the same state.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthItem {
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty for Clusters.
+    pub namespace: String,
+    /// The Cluster that they are for; empty for sources.
+    pub cluster: String,
+    /// The Ready condition's status; empty where nothing was looked at yet.
+    pub ready: String,
+    /// Its reason.
+    pub reason: String,
+    /// Whether they are suspended.
+    pub suspended: bool,
+    /// How many.
+    pub count: i64,
+    /// Since when the first of them is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+}
+
+/// A cluster with what is on it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterItem {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether its agent is connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadyState>,
+    /// Version of its API server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes_version: Option<String>,
+    /// Version of its agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// How many Kustomizations there are for it, by the status of their Ready conditions (suspended ones under `Suspended`).
+    pub kustomizations: BTreeMap<String, i64>,
+    /// How many objects are owned there.
+    pub objects: i64,
+}
+
+/// What a Ready condition says.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ReadyState {
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, for programs.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+    /// Since when.
+    pub since: String,
+}
+
+/// An attempt at reconciling a Kustomization.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptItem {
+    /// The Kustomization.
+    pub kustomization: NamespacedName,
+    /// The Cluster; empty where there was none.
+    pub cluster: String,
+    /// Counts the Kustomization's attempts.
+    pub attempt: i64,
+    /// The source's revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// When it began.
+    #[schemars(with = "String")]
+    pub started: Time,
+    /// How long it took, as `1.5s`; none while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub took: Option<GoDuration>,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The same for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// How many objects were created, configured, unchanged, deleted, skipped.
+    pub counts: BTreeMap<String, usize>,
+    /// The objects that were changed; at most 100.
+    pub changed: Vec<ChangedObject>,
+}
+
+/// What was done to an object.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ChangedObject {
+    /// `created`, `configured` or `deleted`.
+    pub action: String,
+    /// API version of the object.
+    #[serde(rename = "apiVersion")]
+    pub api_version: String,
+    /// Kind of the object.
+    pub kind: String,
+    /// Namespace of the object; empty where it is cluster-scoped.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+}
+
+/// A change of an object of the hub, as the stream of changes tells it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetChange {
+    /// `ADDED`, `MODIFIED` or `DELETED`.
+    #[serde(rename = "type")]
+    pub type_: &'static str,
+    /// Kind of the object.
+    pub kind: String,
+    /// Namespace of the object; empty for Clusters.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// Its version: the stream can be taken up behind it.
+    pub resource_version: String,
+    /// Whether it is suspended.
+    pub suspended: bool,
+    /// What its Ready condition says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadyState>,
+}
+
+/// A page of a view.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct FleetPage<T> {
+    /// What was found.
+    pub items: Vec<T>,
+    /// To be given back as `continue` for the next page; none where this is the last.
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Objects that an attempt names.
+const MAX_CHANGED: usize = 100;
+
+fn ready_state(object: &Value) -> Option<ReadyState> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    let ready = conditions.iter().find(|condition| condition["type"] == READY)?;
+    let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
+    Some(ReadyState {
+        status: text("status"),
+        reason: text("reason"),
+        message: text("message"),
+        since: text("lastTransitionTime"),
+    })
+}
+
+impl Hub {
+    fn authorize_fleet(&self, who: &Identity) -> Result<(), HubError> {
+        who.authorize("list", KindId::Kustomization.get(), "", "", "")
+    }
+
+    /// A page of owned objects; the next begins behind the key.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`]. Where the database fails.
+    pub async fn fleet_inventory(
+        &self,
+        who: &Identity,
+        filter: &InventoryFilter,
+        after: Option<&InventoryKey>,
+        limit: i64,
+    ) -> Result<(Vec<InventoryItem>, Option<InventoryKey>), HubError> {
+        self.authorize_fleet(who)?;
+        let limit = limit.clamp(1, MAX_ITEMS);
+        let mut found = self.store.search_inventory(filter, after, limit + 1).await?;
+        let full = i64::try_from(found.len()).unwrap_or(i64::MAX) > limit;
+        if full {
+            found.pop();
+        }
+        let next = found.last().filter(|_| full).map(|last| last.key.clone());
+        let items = found.into_iter().map(|owned| InventoryItem {
+            cluster: owned.cluster,
+            group: owned.object.group,
+            version: owned.object.version,
+            kind: owned.object.kind,
+            namespace: owned.object.namespace,
+            name: owned.object.name,
+            kustomization: NamespacedName { namespace: owned.owner.0, name: owned.owner.1 },
+            intended: owned.intended,
+        });
+        Ok((items.collect(), next))
+    }
+
+    /// How many objects of the hub are in which state.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`]. Where the database fails.
+    pub async fn fleet_health(&self, who: &Identity) -> Result<Vec<HealthItem>, HubError> {
+        self.authorize_fleet(who)?;
+        let counts = self.store.health_counts().await?;
+        Ok(counts.into_iter().map(health_item).collect())
+    }
+
+    /// All clusters with what is on them, by name.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`]. Where the database fails.
+    pub async fn fleet_clusters(&self, who: &Identity) -> Result<Vec<ClusterItem>, HubError> {
+        self.authorize_fleet(who)?;
+        let objects: BTreeMap<ClusterUid, i64> = self.store.object_counts().await?.into_iter().collect();
+        let mut counts: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
+        for count in self.store.health_counts().await? {
+            if count.kind == KindId::Kustomization.get().kind {
+                let state = if count.suspended { "Suspended".to_owned() } else { unknown(count.ready) };
+                *counts.entry(count.cluster).or_default().entry(state).or_default() += count.count;
+            }
+        }
+        let mut found = Vec::new();
+        self.store
+            .list_each(KindId::Cluster, &Filter::default(), None, i64::MAX, |stored| found.push(stored))
+            .await?;
+        let mut items = Vec::with_capacity(found.len());
+        for stored in found {
+            let cluster: Cluster = stored.decode()?;
+            let status = cluster.status.unwrap_or_default();
+            items.push(ClusterItem {
+                labels: stored.labels(),
+                ready: ready_state(&stored.object),
+                kubernetes_version: status.kubernetes_version,
+                agent_version: status.agent_version,
+                kustomizations: counts.remove(&stored.name).unwrap_or_default(),
+                objects: objects.get(&stored.uid.into()).copied().unwrap_or_default(),
+                name: stored.name,
+            });
+        }
+        Ok(items)
+    }
+
+    /// A page of attempts, the newest first.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`]. Where the database fails.
+    pub async fn fleet_attempts(
+        &self,
+        who: &Identity,
+        filter: &AttemptFilter,
+        limit: i64,
+    ) -> Result<Vec<AttemptItem>, HubError> {
+        self.authorize_fleet(who)?;
+        let found = self.store.attempts(filter, limit.clamp(1, MAX_ITEMS)).await?;
+        Ok(found.into_iter().map(attempt_item).collect())
+    }
+
+    /// The changes of what the fleet views show: from a version on, or (none) from now on.
+    ///
+    /// # Errors
+    /// [`HubError::Gone`] where that version is no longer kept.
+    pub async fn fleet_changes(&self, who: &Identity, from: Option<i64>) -> Result<FleetWatch, HubError> {
+        who.authorize("watch", KindId::Kustomization.get(), "", "", "")?;
+        let from = match from {
+            Some(version) => version,
+            None => self.store.last_version().await?,
+        };
+        Ok(FleetWatch(self.store.watch_all(from).await.map_err(watch_error)?))
+    }
+}
+
+fn unknown(ready: String) -> String {
+    if ready.is_empty() { "Unknown".to_owned() } else { ready }
+}
+
+fn health_item(count: HealthCount) -> HealthItem {
+    HealthItem {
+        kind: count.kind,
+        namespace: count.namespace,
+        cluster: count.cluster,
+        ready: count.ready,
+        reason: count.reason,
+        suspended: count.suspended,
+        count: count.count,
+        since: count.since,
+    }
+}
+
+fn attempt_item(attempt: FleetAttempt) -> AttemptItem {
+    let mut counts = BTreeMap::new();
+    for result in &attempt.change_set {
+        *counts.entry(result.action.as_str().to_owned()).or_default() += 1;
+    }
+    let changed = attempt
+        .change_set
+        .iter()
+        .filter(|result| !matches!(result.action, Action::Unchanged | Action::Skipped))
+        .take(MAX_CHANGED)
+        .map(|result| ChangedObject {
+            action: result.action.as_str().to_owned(),
+            api_version: result.object.api_version(),
+            kind: result.object.kind.clone(),
+            namespace: result.object.namespace.clone(),
+            name: result.object.name.clone(),
+        });
+    AttemptItem {
+        changed: changed.collect(),
+        kustomization: NamespacedName { namespace: attempt.namespace, name: attempt.name },
+        cluster: attempt.cluster,
+        attempt: attempt.attempt,
+        revision: attempt.revision,
+        started: Time(attempt.started),
+        took: attempt
+            .finished
+            .and_then(|at| at.duration_since(attempt.started).try_into().ok().map(GoDuration)),
+        reason: attempt.reason,
+        message: attempt.message,
+        counts,
+    }
+}
+
+/// The kinds whose changes the stream tells.
+const FOLLOWED: [KindId; 7] = [
+    KindId::Kustomization,
+    KindId::GitRepository,
+    KindId::Bucket,
+    KindId::OciRepository,
+    KindId::HelmRepository,
+    KindId::HelmChart,
+    KindId::Cluster,
+];
+
+/// The changes of what the fleet views show.
+pub struct FleetWatch(Watcher);
+
+impl FleetWatch {
+    /// The next change. May be dropped and called again without missing any.
+    ///
+    /// # Errors
+    /// [`HubError::Gone`] where what was not read yet is no longer kept.
+    pub async fn next(&mut self) -> Result<FleetChange, HubError> {
+        loop {
+            let event = self.0.next().await.map_err(watch_error)?;
+            if FOLLOWED.contains(&event.object().kind) {
+                return Ok(change(&event));
+            }
+        }
+    }
+}
+
+fn change(event: &Event) -> FleetChange {
+    let stored: &Stored = event.object();
+    FleetChange {
+        type_: match event.type_() {
+            EventType::Added => "ADDED",
+            EventType::Modified => "MODIFIED",
+            EventType::Deleted => "DELETED",
+        },
+        kind: stored.kind.to_string(),
+        namespace: stored.namespace.clone(),
+        name: stored.name.clone(),
+        resource_version: stored.resource_version.to_string(),
+        suspended: stored.object["spec"]["suspend"] == true,
+        ready: ready_state(&stored.object),
+    }
+}

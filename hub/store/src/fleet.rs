@@ -1,0 +1,291 @@
+//! What spans clusters: the SQL behind the fleet views.
+
+use jiff::Timestamp;
+use roadstead_model::{ChangeSet, ClusterUid, ObjectRef};
+use sqlx::Row;
+use sqlx::postgres::PgRow;
+use sqlx::types::Json;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::time::{from_sql, to_sql};
+use crate::{Store, StoreError};
+
+/// Which owned objects are looked for; what is empty does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct InventoryFilter {
+    /// The Cluster's name.
+    pub cluster: String,
+    /// The object's kind.
+    pub kind: String,
+    /// The object's namespace.
+    pub namespace: String,
+    /// A part of the object's name.
+    pub name: String,
+    /// The Kustomization's namespace.
+    pub owner_namespace: String,
+    /// The Kustomization's name.
+    pub owner: String,
+}
+
+/// Where in the order of owned objects something stands.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct InventoryKey(Uuid, String, String, String, String);
+
+/// An object that a Kustomization owns on a cluster.
+#[derive(Debug, Clone)]
+pub struct OwnedObject {
+    /// The Cluster's name; empty where the Cluster is gone.
+    pub cluster: String,
+    /// The object.
+    pub object: ObjectRef,
+    /// Namespace and name of the Kustomization; empty where it is gone.
+    pub owner: (String, String),
+    /// Announced, and not yet seen applied.
+    pub intended: bool,
+    /// Where it stands.
+    pub key: InventoryKey,
+}
+
+/// How many objects of the hub are in which state.
+#[derive(Debug, Clone)]
+pub struct HealthCount {
+    /// The kind.
+    pub kind: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The Cluster that they are for, by name; empty for what is for none.
+    pub cluster: String,
+    /// The Ready condition's status; empty where there is none yet.
+    pub ready: String,
+    /// Its reason.
+    pub reason: String,
+    /// Whether `spec.suspend` is set.
+    pub suspended: bool,
+    /// How many.
+    pub count: i64,
+    /// The longest time that one of them has been so.
+    pub since: Option<String>,
+}
+
+/// An attempt at reconciling, of whichever Kustomization.
+#[derive(Debug, Clone)]
+pub struct FleetAttempt {
+    /// Namespace of the Kustomization.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The Cluster's name; empty where there was none or it is gone.
+    pub cluster: String,
+    /// Which attempt.
+    pub attempt: i64,
+    /// The source's revision.
+    pub revision: Option<String>,
+    /// When it began.
+    pub started: Timestamp,
+    /// When it ended.
+    pub finished: Option<Timestamp>,
+    /// How it ended.
+    pub reason: Option<String>,
+    /// The same for people.
+    pub message: String,
+    /// What it did.
+    pub change_set: ChangeSet,
+}
+
+/// Which attempts are looked for; what is empty does not narrow.
+#[derive(Debug, Clone)]
+pub struct AttemptFilter {
+    /// The Kustomization's namespace.
+    pub namespace: String,
+    /// The Cluster's name.
+    pub cluster: String,
+    /// Only those that failed.
+    pub failed: bool,
+    /// Only those that changed an object though neither the build nor the cluster had: drift.
+    pub drift: bool,
+    /// Only those that began before then.
+    pub before: Option<Timestamp>,
+}
+
+impl Store {
+    /// Up to `limit` owned objects behind `after`.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn search_inventory(
+        &self,
+        filter: &InventoryFilter,
+        after: Option<&InventoryKey>,
+        limit: i64,
+    ) -> Result<Vec<OwnedObject>, StoreError> {
+        let what = "search the inventory";
+        let first = InventoryKey(Uuid::nil(), String::new(), String::new(), String::new(), String::new());
+        let after = after.unwrap_or(&first);
+        let rows = sqlx::query(
+            "SELECT i.cluster_uid, i.api_group, i.version, i.kind, i.namespace, i.name, i.intended, \
+             coalesce(c.name, '') AS cluster, coalesce(k.namespace, '') AS owner_namespace, coalesce(k.name, '') AS owner \
+             FROM inventory i LEFT JOIN resource c ON c.uid = i.cluster_uid LEFT JOIN resource k ON k.uid = i.kustomization \
+             WHERE (i.cluster_uid, i.api_group, i.kind, i.namespace, i.name) > ($1, $2, $3, $4, $5) \
+             AND ($6 = '' OR c.name = $6) AND ($7 = '' OR i.kind = $7) AND ($8 = '' OR i.namespace = $8) \
+             AND ($9 = '' OR strpos(i.name, $9) > 0) AND ($10 = '' OR k.namespace = $10) AND ($11 = '' OR k.name = $11) \
+             ORDER BY i.cluster_uid, i.api_group, i.kind, i.namespace, i.name LIMIT $12",
+        )
+        .bind(after.0)
+        .bind(&after.1)
+        .bind(&after.2)
+        .bind(&after.3)
+        .bind(&after.4)
+        .bind(&filter.cluster)
+        .bind(&filter.kind)
+        .bind(&filter.namespace)
+        .bind(&filter.name)
+        .bind(&filter.owner_namespace)
+        .bind(&filter.owner)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        rows.iter().map(owned).collect::<Result<_, _>>().map_err(StoreError::query(what))
+    }
+
+    /// How many Kustomizations, sources and Clusters are in which state, by namespace and cluster.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn health_counts(&self) -> Result<Vec<HealthCount>, StoreError> {
+        let what = "count what is Ready";
+        let rows = sqlx::query(
+            "SELECT kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
+             coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
+             min(ready ->> 'lastTransitionTime') AS since \
+             FROM (SELECT kind, namespace, CASE WHEN kind = 'Cluster' THEN name ELSE \
+                   coalesce(object #>> '{spec,clusterRef,name}', '') END AS cluster, \
+                   coalesce(object #>> '{spec,suspend}', '') = 'true' AS suspended, \
+                   jsonb_path_query_first(object, '$.status.conditions[*] ? (@.type == \"Ready\")') AS ready \
+                   FROM resource WHERE kind IN ('Kustomization', 'GitRepository', 'Bucket', 'OCIRepository', \
+                   'HelmRepository', 'HelmChart', 'Cluster')) states \
+             GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        let counts = rows.iter().map(|row| {
+            Ok(HealthCount {
+                kind: row.try_get("kind")?,
+                namespace: row.try_get("namespace")?,
+                cluster: row.try_get("cluster")?,
+                ready: row.try_get("ready")?,
+                reason: row.try_get("reason")?,
+                suspended: row.try_get("suspended")?,
+                count: row.try_get("count")?,
+                since: row.try_get("since")?,
+            })
+        });
+        counts.collect::<Result<_, sqlx::Error>>().map_err(StoreError::query(what))
+    }
+
+    /// How many objects each cluster has of ours.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn object_counts(&self) -> Result<Vec<(ClusterUid, i64)>, StoreError> {
+        let rows: Vec<(Uuid, i64)> =
+            sqlx::query_as("SELECT cluster_uid, count(*) FROM inventory GROUP BY cluster_uid")
+                .fetch_all(&self.pool)
+                .await
+                .map_err(StoreError::query("count what clusters have"))?;
+        Ok(rows.into_iter().map(|(cluster, count)| (ClusterUid(cluster), count)).collect())
+    }
+
+    /// Up to `limit` attempts, the newest first.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn attempts(
+        &self,
+        filter: &AttemptFilter,
+        limit: i64,
+    ) -> Result<Vec<FleetAttempt>, StoreError> {
+        let what = "look for reconciliations";
+        // Drift: the same build went to the same cluster, and yet something was written.
+        let rows = sqlx::query(
+            "SELECT k.namespace, k.name, coalesce(c.name, '') AS cluster, r.attempt, r.revision, r.started_at, \
+             r.finished_at, r.reason, coalesce(r.message, '') AS message, r.change_set \
+             FROM reconciliation r JOIN resource k ON k.uid = r.kustomization \
+             LEFT JOIN resource c ON c.uid = r.cluster_uid \
+             WHERE ($1 = '' OR k.namespace = $1) AND ($2 = '' OR c.name = $2) \
+             AND (NOT $3 OR (r.finished_at IS NOT NULL AND r.reason <> 'ReconciliationSucceeded')) \
+             AND ($4::timestamptz IS NULL OR r.started_at < $4) \
+             AND (NOT $5 OR (r.finished_at IS NOT NULL AND NOT r.deletes AND \
+                  jsonb_path_exists(r.change_set, '$[*] ? (@.action == \"created\" || @.action == \"configured\")') AND \
+                  EXISTS (SELECT FROM reconciliation b WHERE b.kustomization = r.kustomization AND b.attempt = \
+                          (SELECT max(attempt) FROM reconciliation m WHERE m.kustomization = r.kustomization \
+                           AND m.attempt < r.attempt AND m.reason = 'ReconciliationSucceeded') \
+                          AND b.build_digest = r.build_digest AND b.cluster_uid = r.cluster_uid AND NOT b.deletes))) \
+             ORDER BY r.started_at DESC, r.kustomization, r.attempt DESC LIMIT $6",
+        )
+        .bind(&filter.namespace)
+        .bind(&filter.cluster)
+        .bind(filter.failed)
+        .bind(filter.before.map(to_sql))
+        .bind(filter.drift)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        rows.iter().map(|row| attempt(row, what)).collect()
+    }
+}
+
+fn owned(row: &PgRow) -> Result<OwnedObject, sqlx::Error> {
+    let object = ObjectRef {
+        group: row.try_get("api_group")?,
+        version: row.try_get("version")?,
+        kind: row.try_get("kind")?,
+        namespace: row.try_get("namespace")?,
+        name: row.try_get("name")?,
+    };
+    let key = InventoryKey(
+        row.try_get("cluster_uid")?,
+        object.group.clone(),
+        object.kind.clone(),
+        object.namespace.clone(),
+        object.name.clone(),
+    );
+    Ok(OwnedObject {
+        cluster: row.try_get("cluster")?,
+        owner: (row.try_get("owner_namespace")?, row.try_get("owner")?),
+        intended: row.try_get("intended")?,
+        object,
+        key,
+    })
+}
+
+fn attempt(row: &PgRow, what: &'static str) -> Result<FleetAttempt, StoreError> {
+    let failed = StoreError::query(what);
+    let read = || -> Result<_, sqlx::Error> {
+        let started: OffsetDateTime = row.try_get("started_at")?;
+        let finished: Option<OffsetDateTime> = row.try_get("finished_at")?;
+        let change_set: Option<Json<ChangeSet>> = row.try_get("change_set")?;
+        let attempt = FleetAttempt {
+            namespace: row.try_get("namespace")?,
+            name: row.try_get("name")?,
+            cluster: row.try_get("cluster")?,
+            attempt: row.try_get("attempt")?,
+            revision: row.try_get("revision")?,
+            started: Timestamp::UNIX_EPOCH,
+            finished: None,
+            reason: row.try_get("reason")?,
+            message: row.try_get("message")?,
+            change_set: change_set.map(|Json(set)| set).unwrap_or_default(),
+        };
+        Ok((attempt, started, finished))
+    };
+    let (attempt, started, finished) = read().map_err(failed)?;
+    Ok(FleetAttempt {
+        started: from_sql(what, started)?,
+        finished: finished.map(|at| from_sql(what, at)).transpose()?,
+        ..attempt
+    })
+}

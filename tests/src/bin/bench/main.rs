@@ -1,0 +1,174 @@
+//! The hub's API beside kube-apiserver with a CustomResourceDefinition of the same schema: the same requests by the same
+//! client, one server after the other, both durable, on one machine in one run.
+//!
+//! It wants what `cargo xtask bench` sets up: a Postgres that waits for the disk (`ROADSTEAD_TEST_DATABASE_URL`), a
+//! cluster whose etcd does (`ROADSTEAD_TEST_KUBECONFIG_1`, its folder in `ROADSTEAD_BENCH_CLUSTER`), release builds
+//! (`ROADSTEAD_TEST_BIN_DIR`). The table goes to stdout, the same as JSON to `ROADSTEAD_BENCH_OUT`.
+
+mod api;
+mod figures;
+mod load;
+mod memory;
+mod watchers;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use roadstead_tests::{HubProcess, HubSetup, Kubectl};
+use serde_json::{Value, json};
+
+use api::Api;
+use figures::{Figure, Report};
+use memory::Processes;
+
+/// How each server is loaded. `ROADSTEAD_BENCH_QUICK` shrinks it, to try the program itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) objects: usize,
+    /// Requests under way at once.
+    pub(crate) clients: usize,
+    /// How long each verb is measured.
+    pub(crate) time: Duration,
+    pub(crate) watchers: usize,
+    pub(crate) latencies: usize,
+}
+
+impl Plan {
+    fn chosen() -> Self {
+        if std::env::var_os("ROADSTEAD_BENCH_QUICK").is_some() {
+            let time = Duration::from_secs(1);
+            return Self { objects: 200, clients: 8, time, watchers: 50, latencies: 20 };
+        }
+        let time = Duration::from_secs(15);
+        Self { objects: 10_000, clients: 8, time, watchers: 1000, latencies: 300 }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    roadstead_tests::gitserver::install_crypto();
+    let plan = Plan::chosen();
+    let setup = HubSetup::new("bench").await?;
+    let hub = HubProcess::start(&setup).await?;
+    let ours = Api::of(hub.kubectl()).await?;
+    let theirs = {
+        let kubeconfig = std::env::var("ROADSTEAD_TEST_KUBECONFIG_1").context("a cluster is wanted")?;
+        Api::of(&Kubectl::new(kubeconfig.as_ref())?).await?
+    };
+    theirs.install(&definition(&ours).await?).await?;
+
+    let mut report = Report::new(machine());
+    let subjects = [
+        ("roadstead-hub", ours, Processes::hub(hub.id(), setup.database().url())?),
+        ("kube-apiserver", theirs, Processes::cluster()?),
+    ];
+    for (name, api, processes) in &subjects {
+        eprintln!("{name}: {} objects", plan.objects);
+        let pause = Paused::others(&subjects, name)?;
+        for figure in measure(api, processes, &plan).await.with_context(|| (*name).to_owned())? {
+            report.add(name, figure);
+        }
+        drop(pause);
+    }
+    report.print();
+    if let Some(path) = std::env::var_os("ROADSTEAD_BENCH_OUT") {
+        std::fs::write(&path, report.json()).context("write the figures")?;
+    }
+    Ok(())
+}
+
+/// The servers that are not being measured, stopped.
+struct Paused(Vec<u32>);
+
+impl Paused {
+    fn others(subjects: &[(&str, Api, Processes); 2], name: &str) -> Result<Self> {
+        let mut paused = Self(Vec::new());
+        for (_, _, processes) in subjects.iter().filter(|subject| subject.0 != name) {
+            for pid in processes.all()? {
+                memory::signal(pid, rustix::process::Signal::STOP)?;
+                paused.0.push(pid);
+            }
+        }
+        Ok(paused)
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        for pid in self.0.iter().rev() {
+            if let Err(error) = memory::signal(*pid, rustix::process::Signal::CONT) {
+                eprintln!("a server stays stopped: {error:#}");
+            }
+        }
+    }
+}
+
+async fn measure(api: &Api, processes: &Processes, plan: &Plan) -> Result<Vec<Figure>> {
+    let mut figures = vec![processes.figure("memory at the start")?];
+    figures.push(load::create(api, plan).await?);
+    load::settle(api).await?;
+    figures.push(processes.figure("memory with all objects")?);
+    figures.push(load::get(api, plan).await?);
+    figures.push(load::list_all(api, plan).await?);
+    figures.push(load::list_page(api, plan).await?);
+    figures.push(load::merge(api, plan).await?);
+    figures.extend(load::apply(api, plan).await?);
+    load::settle(api).await?;
+    figures.push(processes.figure("memory after reads and writes")?);
+    for count in [1, 100] {
+        figures.push(watchers::latency(api, plan, count).await?);
+    }
+    figures.push(watchers::throughput(api, plan, 100).await?);
+    figures.extend(watchers::memory(api, processes, plan).await?);
+    Ok(figures)
+}
+
+/// Kustomizations as the hub serves them, as a kind of a cluster's own.
+async fn definition(hub: &Api) -> Result<Value> {
+    let document = hub.get(&format!("/openapi/v3/apis/{}", api::GROUP_VERSION)).await?;
+    let schemas = document["components"]["schemas"].as_object().context("schemas")?;
+    let kind = |schema: &&Value| {
+        schema["x-kubernetes-group-version-kind"][0]["kind"] == "Kustomization"
+            && schema["properties"]["spec"].is_object()
+    };
+    let mut schema = schemas.values().find(kind).context("the schema of Kustomization")?.clone();
+    schema["properties"]["metadata"] = json!({ "type": "object" });
+    structural(&mut schema);
+    let (group, version) = api::GROUP_VERSION.split_once('/').context("a group and a version")?;
+    Ok(json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("kustomizations.{group}") },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": { "kind": "Kustomization", "listKind": "KustomizationList", "plural": "kustomizations",
+                       "singular": "kustomization" },
+            "versions": [{ "name": version, "served": true, "storage": true,
+                           "subresources": { "status": {} }, "schema": { "openAPIV3Schema": schema } }],
+        },
+    }))
+}
+
+/// Takes off what a definition's schema may not have.
+fn structural(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.remove("x-kubernetes-group-version-kind");
+            fields.values_mut().for_each(structural);
+        }
+        Value::Array(items) => items.iter_mut().for_each(structural),
+        _ => {}
+    }
+}
+
+/// What the figures depend on besides the code.
+fn machine() -> Value {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    json!({
+        "cores": std::thread::available_parallelism().map_or(0, usize::from),
+        "cpu": model.trim_start_matches([' ', '\t', ':']),
+        "load at the start": read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(" "),
+        "kernel": read("/proc/sys/kernel/osrelease").trim(),
+    })
+}

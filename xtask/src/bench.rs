@@ -1,0 +1,45 @@
+//! `cargo xtask bench`: the hub's API beside kube-apiserver, by release builds and with servers that wait for the disk.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::cache;
+use crate::devcluster::Devcluster;
+use crate::phases::Phases;
+use crate::process::Runner;
+use crate::stand::{Purpose, sweep, with_servers};
+
+/// Builds hub and bench optimised (`quick`: as they are for tests, and with little load, to try the bench itself), and
+/// measures both servers (`tests/src/bin/bench`). The figures lie in `target/bench.json` afterwards.
+pub(crate) fn run(root: &Path, runner: &Runner, quick: bool) -> Result<()> {
+    roadstead_devpostgres::check_installed()?;
+    let mut phases = Phases::default();
+    let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
+    sweep(runner, &cluster)?;
+    phases.time(runner, "build programs", || {
+        let mut command = cache::cargo();
+        command.current_dir(root).args(["build", "-p", "roadstead-hub", "-p", "roadstead-tests", "--bins"]);
+        if !quick {
+            command.arg("--release");
+        }
+        runner.run(&mut command)
+    })?;
+    let target = cache::target(root)?;
+    let bin_dir = target.join(if quick { "debug" } else { "release" });
+    with_servers(runner, &cluster, &mut phases, Purpose::Figures, |servers, phases| {
+        let kubeconfig = servers.first_kubeconfig().context("a cluster was started")?;
+        let mut command = Command::new(bin_dir.join("bench"));
+        servers.tell(&mut command, &bin_dir);
+        command.env("ROADSTEAD_BENCH_CLUSTER", kubeconfig.parent().context("it lies in a folder")?);
+        command.env("ROADSTEAD_BENCH_OUT", target.join("bench.json"));
+        if quick {
+            command.env("ROADSTEAD_BENCH_QUICK", "1");
+        }
+        if !phases.time(runner, "measure", || runner.status(&mut command))?.success() {
+            bail!("the measurement failed");
+        }
+        Ok(())
+    })
+}
