@@ -59,7 +59,7 @@ impl Documents {
 
     pub(crate) fn answer(&self, path: &str, headers: &HeaderMap) -> Option<Response> {
         if path == "/openapi/v2" {
-            if !accepted(headers).any(|entry| entry.media_type() == v2::PROTOBUF) {
+            if !accepted(headers).any(|entry| v2::ASKED.contains(&entry.media_type())) {
                 return Some(Json(&self.v2).into_response());
             }
             let mut response = self.v2_protobuf.clone().into_response();

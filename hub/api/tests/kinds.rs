@@ -206,7 +206,7 @@ async fn an_event_is_the_same_in_both_groups() -> Result<()> {
 async fn keys_that_stand_twice_and_bodies_in_yaml() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;
-    let http = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build()?;
+    let http = support::client(&replica)?;
     let post = |query: &str, media_type: &str, body: &str| {
         let url = format!("{}/api/v1/namespaces/default/configmaps?{query}", replica.url);
         let request = http.post(url).bearer_auth(&replica.token).header("content-type", media_type);

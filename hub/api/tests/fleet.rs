@@ -1,0 +1,224 @@
+//! The fleet views over HTTP.
+
+mod support;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::StreamExt as _;
+use roadstead_model::{Action, ObjectRef, ObjectResult};
+use serde_json::{Value, json};
+use sqlx::types::Json;
+use support::{Replica, Site, client};
+
+async fn get(replica: &Replica, path: &str) -> Result<Value> {
+    let request = client(replica)?.get(format!("{}{path}", replica.url)).bearer_auth(&replica.token);
+    Ok(request.send().await?.error_for_status()?.json().await?)
+}
+
+const OBJECTS: &str = r#"
+apiVersion: fleet.roadstead.dev/v1alpha1
+kind: Cluster
+metadata: {name: edge-1, labels: {region: north}}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: web}
+spec: {interval: 5m, prune: true, clusterRef: {name: edge-1}, sourceRef: {kind: GitRepository, name: web}}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: db}
+spec: {interval: 5m, prune: true, suspend: true, clusterRef: {name: edge-1}, sourceRef: {kind: GitRepository, name: web}}
+"#;
+
+/// What an agent would have left: three objects that `web` owns, and three attempts, of which the last corrected drift.
+async fn history(site: &Site, replica: &Replica) -> Result<()> {
+    let uid = |object: Value| -> Result<sqlx::types::Uuid> {
+        Ok(object["metadata"]["uid"].as_str().context("a uid")?.parse()?)
+    };
+    let cluster = uid(replica.kubectl.get(&["cluster", "edge-1"]).await?)?;
+    let web = uid(replica.kubectl.get(&["ks", "web"]).await?)?;
+    let mut database = site.database.connect().await?;
+    for (kind, name) in [("ConfigMap", "web-settings"), ("Deployment", "web"), ("Deployment", "web_x")] {
+        sqlx::query(
+            "INSERT INTO inventory (cluster_uid, api_group, kind, namespace, name, version, kustomization, intended) \
+             VALUES ($1, $2, $3, 'prod', $4, 'v1', $5, false)",
+        )
+        .bind(cluster)
+        .bind(if kind == "Deployment" { "apps" } else { "" })
+        .bind(kind)
+        .bind(name)
+        .bind(web)
+        .execute(&mut database)
+        .await?;
+    }
+    let result = |action| ObjectResult {
+        object: ObjectRef {
+            group: "apps".to_owned(),
+            version: "v1".to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: "prod".to_owned(),
+            name: "web".to_owned(),
+        },
+        action,
+    };
+    for (attempt, action, reason, build) in [
+        (1_i64, Action::Created, "ReconciliationSucceeded", [1_u8; 32]),
+        (2, Action::Unchanged, "HealthCheckFailed", [1; 32]),
+        (3, Action::Configured, "ReconciliationSucceeded", [1; 32]),
+        (4, Action::Configured, "ReconciliationSucceeded", [2; 32]),
+    ] {
+        sqlx::query(
+            "INSERT INTO reconciliation (kustomization, attempt, cluster_uid, epoch, generation, build_digest, deletes, \
+             started_at, deadline, finished_at, reason, message, change_set) \
+             VALUES ($1, $2, $3, 1, 1, $4, false, now() - interval '1 hour' + $2 * interval '1 minute', now(), \
+             now() - interval '1 hour' + $2 * interval '61 seconds', $5, 'as it was told', $6)",
+        )
+        .bind(web)
+        .bind(attempt)
+        .bind(cluster)
+        .bind(build.as_slice())
+        .bind(reason)
+        .bind(Json(vec![result(action)]))
+        .execute(&mut database)
+        .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_spans_clusters() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    replica.kubectl.apply(OBJECTS).await?;
+    history(&site, &replica).await?;
+
+    let clusters = get(&replica, "/fleet/v1/clusters").await?;
+    let edge = &clusters["items"][0];
+    assert_eq!((&edge["name"], &edge["labels"]["region"]), (&json!("edge-1"), &json!("north")));
+    assert_eq!((&edge["objects"], &edge["ready"]["reason"]), (&json!(3), &json!("AwaitingAgent")));
+    assert_eq!(edge["kustomizations"], json!({ "Suspended": 1, "Unknown": 1 }));
+
+    let health = get(&replica, "/fleet/v1/health").await?;
+    let of = |kind: &str| -> Vec<Value> {
+        let items = health["items"].as_array().into_iter().flatten();
+        items.filter(|item| item["kind"] == kind).cloned().collect()
+    };
+    assert_eq!(of("Kustomization").len(), 2, "{health:#}");
+    assert_eq!(of("Cluster")[0]["ready"], "False");
+
+    // Names are matched as they are: `_` and `%` are no wildcards.
+    for (query, want) in [
+        ("", vec!["web-settings", "web", "web_x"]),
+        ("?kind=Deployment", vec!["web", "web_x"]),
+        ("?name=b_", vec!["web_x"]),
+        ("?name=%25", vec![]),
+        ("?cluster=edge-1&kustomization=web&namespace=prod&name=settings", vec!["web-settings"]),
+        ("?cluster=other", vec![]),
+        ("?name='%20OR%201=1%20--", vec![]),
+    ] {
+        let found = get(&replica, &format!("/fleet/v1/inventory{query}")).await?;
+        let items = found["items"].as_array().context("items")?;
+        let names: Vec<&str> = items.iter().filter_map(|item| item["name"].as_str()).collect();
+        assert_eq!(names, want, "{query}");
+    }
+    let mut names = Vec::new();
+    let mut next = String::new();
+    loop {
+        let page = get(&replica, &format!("/fleet/v1/inventory?limit=1&continue={next}")).await?;
+        names.extend(page["items"].as_array().context("items")?.iter().map(|item| item["name"].clone()));
+        match page["continue"].as_str() {
+            Some(more) => next = more.to_owned(),
+            None => break,
+        }
+    }
+    assert_eq!(names, ["web-settings", "web", "web_x"]);
+
+    let attempts = |page: &Value| -> Vec<i64> {
+        page["items"].as_array().into_iter().flatten().filter_map(|item| item["attempt"].as_i64()).collect()
+    };
+    let all = get(&replica, "/fleet/v1/reconciliations").await?;
+    assert_eq!(attempts(&all), [4, 3, 2, 1]);
+    assert_eq!(all["items"][3]["counts"], json!({ "created": 1 }));
+    let before = all["items"][1]["started"].as_str().context("a time")?;
+    let older = get(&replica, &format!("/fleet/v1/reconciliations?limit=1&before={before}")).await?;
+    assert_eq!(attempts(&older), [2]);
+    assert_eq!(attempts(&get(&replica, "/fleet/v1/reconciliations?failed=true").await?), [2]);
+    // The fourth wrote because the build was another one.
+    let drift = get(&replica, "/fleet/v1/drift").await?;
+    assert_eq!(attempts(&drift), [3]);
+    assert_eq!(drift["items"][0]["changed"][0]["name"], "web");
+
+    let document = get(&replica, "/fleet/v1/openapi.json").await?;
+    for path in ["clusters", "health", "inventory", "reconciliations", "drift", "changes"] {
+        assert!(document["paths"].get(format!("/fleet/v1/{path}")).is_some(), "{path}");
+    }
+    for bad in [
+        "/fleet/v1/inventory?continue=x",
+        "/fleet/v1/drift?before=x",
+        "/fleet/v1/inventory?limit=-1",
+        "/fleet/v1/changes?resourceVersion=x",
+    ] {
+        let request = client(&replica)?.get(format!("{}{bad}", replica.url)).bearer_auth(&replica.token);
+        assert_eq!(request.send().await?.status(), 400, "{bad}");
+    }
+    Ok(())
+}
+
+/// The events of a stream until `count` changes have come: (id, data).
+async fn changes(response: reqwest::Response, count: usize) -> Result<Vec<(String, Value)>> {
+    let mut stream = response.bytes_stream();
+    let (mut text, mut found) = (String::new(), Vec::new());
+    let read = async {
+        while found.len() < count {
+            let piece = stream.next().await.context("the stream ended")??;
+            text.push_str(std::str::from_utf8(&piece)?);
+            while let Some((event, rest)) = text.split_once("\n\n") {
+                let field =
+                    |name: &str| event.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+                if field("event: ") == "change" {
+                    found.push((field("id: ").to_owned(), serde_json::from_str(field("data: "))?));
+                }
+                text = rest.to_owned();
+            }
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(Duration::from_secs(30), read).await.context("changes in time")??;
+    Ok(found)
+}
+
+#[tokio::test]
+async fn changes_as_they_come_and_on_any_replica() -> Result<()> {
+    let site = Site::new().await?;
+    let (first, second) = (site.replica().await?, site.replica().await?);
+    let follow = |replica: &Replica, last: Option<&str>| {
+        let client = client(replica);
+        let (url, token) = (format!("{}/fleet/v1/changes", replica.url), replica.token.clone());
+        let last = last.map(str::to_owned);
+        async move {
+            let mut request = client?.get(url).bearer_auth(token);
+            if let Some(last) = last {
+                request = request.header("last-event-id", last);
+            }
+            anyhow::Ok(request.send().await?.error_for_status()?)
+        }
+    };
+    let stream = follow(&first, None).await?;
+    second.kubectl.apply(OBJECTS).await?;
+    // A Secret's change is none of the stream's.
+    second.kubectl.run(&["create", "secret", "generic", "hush", "--from-literal=a=hush"]).await?;
+    second.kubectl.run(&["label", "ks", "web", "a=b"]).await?;
+    let seen = changes(stream, 4).await?;
+    let what: Vec<String> =
+        seen.iter().map(|(_, data)| format!("{} {}", data["type"], data["name"]).replace('"', "")).collect();
+    assert_eq!(what, ["ADDED edge-1", "ADDED web", "ADDED db", "MODIFIED web"]);
+    assert_eq!(seen[2].1["suspended"], true);
+    // Cut after the second, and taken up on the other replica.
+    let again = changes(follow(&second, Some(&seen[1].0)).await?, 2).await?;
+    ensure!(again == seen[2..], "{again:?}");
+    let request = client(&first)?.get(format!("{}/fleet/v1/changes?resourceVersion=1", first.url));
+    assert_eq!(request.bearer_auth(&first.token).send().await?.status(), 410);
+    Ok(())
+}
