@@ -68,7 +68,7 @@ pub(crate) struct Label {
 /// let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n";
 /// tree.insert_file(TreePath::new("pod.yaml").ok_or("no path")?, pod);
 /// let patch = Patch {
-///     patch: Some("[{op: add, path: /spec, value: {hostNetwork: true}}]".into()),
+///     patch: Some("- {op: add, path: /spec, value: {hostNetwork: true}}".into()),
 ///     target: Some(Selector { kind: "Pod".into(), ..Selector::default() }),
 ///     ..Patch::default()
 /// };
