@@ -44,10 +44,12 @@ impl Step {
 impl FieldSpec {
     /// Reads `spec/template/metadata/labels`; `\/` is a slash inside of a key. A slash may come first.
     pub(crate) fn new(group: &str, version: &str, kind: &str, path: &str, create: bool) -> Self {
+        // Most have an empty part, and the default text is one that all share.
+        let part = |text: &str| if text.is_empty() { Str::default() } else { text.into() };
         Self {
-            group: group.into(),
-            version: version.into(),
-            kind: kind.into(),
+            group: part(group),
+            version: part(version),
+            kind: part(kind),
             path: parse_path(path.strip_prefix('/').unwrap_or(path)),
             create,
         }
