@@ -124,6 +124,7 @@ impl HubArgs {
         if !cluster.server.starts_with("https://") {
             bail!("server '{}' is not an https:// URL", cluster.server);
         }
+        crate::tls::install();
         let mut http = reqwest::blocking::Client::builder().timeout(TIMEOUT).https_only(true);
         if let Some(pem) = ca(cluster)? {
             let certificate =
@@ -197,7 +198,6 @@ users:
 ";
 
     fn connect(context: Option<&str>) -> anyhow::Result<super::HubClient> {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let config: Kubeconfig = serde_saphyr::from_str(CONFIG).unwrap();
         HubArgs { kubeconfig: None, context: context.map(str::to_owned) }.connect(&config)
     }

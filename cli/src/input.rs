@@ -127,6 +127,7 @@ fn memory(artifact: &[u8]) -> Result<MemoryTree> {
 }
 
 fn fetch_git(url: &str, reference: Option<&str>) -> Result<Box<Fetched>> {
+    crate::tls::install();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut last = None;
     for reference in references(reference) {

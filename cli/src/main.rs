@@ -5,6 +5,7 @@ mod disk;
 mod hub;
 mod input;
 mod output;
+mod tls;
 
 use std::process::ExitCode;
 
@@ -22,8 +23,6 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }
     };
-    // One TLS provider for the whole process; a second one cannot have been installed before.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,

@@ -76,9 +76,9 @@ impl<'s> Fields<'s> {
         }
     }
 
-    /// Is nothing left?
-    pub(crate) fn is_empty(&self) -> bool {
-        self.left.is_empty()
+    /// Is nothing left but nulls and empty texts?
+    pub(crate) fn is_blank(&self) -> bool {
+        self.left.iter().all(|(_, value)| value.is_null() || value.as_str() == Some(""))
     }
 
     /// Is a field there, and no null?

@@ -34,13 +34,22 @@ pub(crate) enum Create {
     Mapping,
 }
 
+impl Step {
+    fn new(text: &str) -> Self {
+        let key = text.strip_suffix("[]");
+        Self { key: key.unwrap_or(text).into(), list: key.is_some() }
+    }
+}
+
 impl FieldSpec {
     /// Reads `spec/template/metadata/labels`; `\/` is a slash inside of a key. A slash may come first.
     pub(crate) fn new(group: &str, version: &str, kind: &str, path: &str, create: bool) -> Self {
+        // Most have an empty part, and the default text is one that all share.
+        let part = |text: &str| if text.is_empty() { Str::default() } else { text.into() };
         Self {
-            group: group.into(),
-            version: version.into(),
-            kind: kind.into(),
+            group: part(group),
+            version: part(version),
+            kind: part(kind),
             path: parse_path(path.strip_prefix('/').unwrap_or(path)),
             create,
         }
@@ -83,25 +92,19 @@ impl FieldSpec {
 }
 
 fn parse_path(path: &str) -> Vec<Step> {
-    let mut steps = Vec::new();
-    let mut key = String::new();
-    let mut chars = path.chars().peekable();
-    let mut push = |key: &mut String| {
-        let text = std::mem::take(key);
-        let list = text.ends_with("[]");
-        steps.push(Step { key: text.strip_suffix("[]").unwrap_or(&text).into(), list });
-    };
-    while let Some(c) = chars.next() {
-        match c {
-            '\\' if chars.peek() == Some(&'/') => {
-                chars.next();
-                key.push('/');
-            }
-            '/' => push(&mut key),
-            c => key.push(c),
+    let mut steps = Vec::with_capacity(1 + path.bytes().filter(|byte| *byte == b'/').count());
+    // A key of which a part is read: its slash has a backslash before it.
+    let mut open: Option<String> = None;
+    for part in path.split('/') {
+        let text = open.take().map(|key| key + part);
+        let text = text.as_deref().unwrap_or(part);
+        match text.strip_suffix('\\') {
+            Some(key) => open = Some(format!("{key}/")),
+            None => steps.push(Step::new(text)),
         }
     }
-    push(&mut key);
+    // A backslash at the end escapes nothing.
+    steps.extend(open.map(|key| Step::new(&format!("{}\\", &key[..key.len() - 1]))));
     steps
 }
 
@@ -188,6 +191,21 @@ mod tests {
         })
         .unwrap();
         assert_eq!(map.get("metadata").unwrap().at(&["annotations", "a.b/c"]), Some(&Value::string("x")));
+    }
+
+    #[test]
+    fn paths_are_split() {
+        for (path, want) in [
+            ("a/b", vec!["a", "b"]),
+            (r"a\/b/c\/d\/e", vec!["a/b", "c/d/e"]),
+            (r"a/b\", vec!["a", r"b\"]),
+            ("a//b/", vec!["a", "", "b", ""]),
+            ("", vec![""]),
+        ] {
+            let keys: Vec<Str> = parse_path(path).into_iter().map(|step| step.key).collect();
+            assert_eq!(keys, want.into_iter().map(Str::from).collect::<Vec<_>>(), "{path}");
+        }
+        assert_eq!(parse_path("a[]/b").iter().map(|step| step.list).collect::<Vec<_>>(), [true, false]);
     }
 
     #[test]

@@ -58,6 +58,25 @@ pub(crate) struct Label {
 }
 
 /// A patch of a kustomization: strategic merge or JSON 6902, inline or in a file.
+///
+/// # Examples
+///
+/// ```
+/// use roadstead_kustomize::{MemoryTree, Options, Overlay, Patch, Selector, TreePath, build};
+///
+/// let mut tree = MemoryTree::new();
+/// let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n";
+/// tree.insert_file(TreePath::new("pod.yaml").ok_or("no path")?, pod);
+/// let patch = Patch {
+///     patch: Some("- {op: add, path: /spec, value: {hostNetwork: true}}".into()),
+///     target: Some(Selector { kind: "Pod".into(), ..Selector::default() }),
+///     ..Patch::default()
+/// };
+/// let overlay = Overlay { patches: vec![patch], ..Overlay::default() };
+/// let build = build(&tree, &TreePath::root(), &Options { overlay, ..Options::default() })?;
+/// assert!(build.to_yaml().ends_with("spec:\n  hostNetwork: true\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Patch {
     /// File of the patch, from the kustomization's directory.
@@ -73,6 +92,21 @@ pub struct Patch {
 }
 
 /// Which objects a patch changes; empty parts match all. All but the selectors are anchored regular expressions.
+///
+/// # Examples
+///
+/// ```
+/// use roadstead_kustomize::Selector;
+///
+/// // All workloads of the web tier whose names end in a number.
+/// let selector = Selector {
+///     kind: "Deployment|StatefulSet".into(),
+///     name: "web-[0-9]+".into(),
+///     label_selector: "tier in (web, api)".into(),
+///     ..Selector::default()
+/// };
+/// # let _ = selector;
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Selector {
     /// API group.
@@ -92,6 +126,21 @@ pub struct Selector {
 }
 
 /// A change of images.
+///
+/// # Examples
+///
+/// ```
+/// use roadstead_kustomize::{Image, MemoryTree, Options, Overlay, TreePath, build};
+///
+/// let mut tree = MemoryTree::new();
+/// let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: web, image: nginx:1}]}\n";
+/// tree.insert_file(TreePath::new("pod.yaml").ok_or("no path")?, pod);
+/// let image = Image { name: "nginx".into(), new_tag: "1.29".into(), ..Image::default() };
+/// let overlay = Overlay { images: vec![image], ..Overlay::default() };
+/// let build = build(&tree, &TreePath::root(), &Options { overlay, ..Options::default() })?;
+/// assert!(build.to_yaml().contains("image: nginx:1.29\n"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
     /// Regular expression for the name without tag and digest.
@@ -198,7 +247,7 @@ impl Kustomization {
                 });
             }
         }
-        if f.is_empty() && described.is_none() {
+        if f.is_blank() && described.is_none() {
             return Err(site.error("kustomization", "the file is empty"));
         }
         let mut resources = f.texts("resources")?;

@@ -3,7 +3,7 @@
 /// How much a build may take. Every bound ends the build with an error that names it.
 ///
 /// The defaults let pass what people keep in repositories (a hundred thousand objects), and end everything else within
-/// about a minute and two gigabytes. Whoever builds for strangers sets them lower:
+/// some seconds and two gigabytes. Whoever builds for strangers sets them lower:
 ///
 /// ```
 /// use roadstead_kustomize::{Limits, Options};
@@ -31,6 +31,9 @@ pub struct Limits {
     /// somewhere; and bytes of the objects of a finished build.
     pub made_bytes: usize,
     /// Work of all changes: values and objects that are looked at or moved, each once for each change.
+    ///
+    /// A tree of 10,000 objects with an overlay over all of them takes a quarter of a million. The default is two thousand
+    /// times that: it leaves room for a hundred thousand objects with a patch for each twentieth.
     pub work: u64,
     /// Documents in one file.
     pub documents: usize,
@@ -53,7 +56,7 @@ impl Default for Limits {
             nodes: 2_000_000,
             total_nodes: 16_000_000,
             made_bytes: 1 << 30,
-            work: 4_000_000_000,
+            work: 500_000_000,
             documents: 20_000,
             objects: 100_000,
             kustomizations: 10_000,

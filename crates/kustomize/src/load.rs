@@ -273,10 +273,11 @@ fn expand(value: Value, source: &Source, out: &mut Vec<Map>) -> Result<(), Error
         return Ok(());
     }
     let kind = match map.get("kind") {
-        Some(Value::String(kind)) if !kind.is_empty() => kind.clone(),
-        Some(other) if !other.is_null() => {
-            return Err(error(format!("kind must be a string, not {}", other.type_name())));
+        Some(kind @ (Value::Map(_) | Value::List(_))) => {
+            return Err(error(format!("kind must be a string, not {}", kind.type_name())));
         }
+        // A number passes for its text.
+        Some(kind) if !kind.is_null() && kind.as_str() != Some("") => kind.scalar_text().unwrap_or_default(),
         _ => return Err(error("not a Kubernetes object: kind is missing".into())),
     };
     check_metadata(&map, &kind).map_err(error)?;

@@ -20,7 +20,7 @@ use crate::resources::Resources;
 use crate::specs::read_field;
 use crate::target::{self, Chain};
 use crate::transform::{Addition, Affix, Namespace, Step, Subjects, ValueAdd};
-use crate::value::{Str, Value};
+use crate::value::{Map, Str, Value};
 use crate::yaml::{Dialect, read_documents};
 
 /// Group and version of builtin plugins.
@@ -28,78 +28,105 @@ const BUILTIN: &str = "builtin";
 /// Annotations by which an object asks for a function.
 const FUNCTION: [&str; 2] = ["config.kubernetes.io/function", "config.k8s.io/function"];
 
-/// Runs the plugins of `generators`.
-pub(crate) fn generate(
-    loader: &Loader<'_>,
-    chain: &Rc<Chain>,
-    site: &Site,
-    entries: &[String],
-    objects: &mut Resources,
-) -> Result<(), Error> {
-    for plugin in configurations(loader, chain, site, "generators", entries)? {
-        let field = plugin.field();
-        let mut generated = plugin.generate(loader)?;
-        if let Some(note) = plugin.note() {
-            note_generated(&note, &mut generated);
-        }
-        objects.absorb(generated).map_err(|message| site.error(field, message))?;
-    }
-    Ok(())
+/// Runs the plugins that a kustomization names.
+pub(crate) struct Plugins<'p> {
+    pub(crate) loader: &'p Loader<'p>,
+    pub(crate) chain: &'p Rc<Chain>,
+    pub(crate) site: &'p Site,
 }
 
-/// Runs the plugins of `transformers`.
-pub(crate) fn transform(
-    loader: &Loader<'_>,
-    chain: &Rc<Chain>,
-    site: &Site,
-    entries: &[String],
-    objects: &mut Resources,
-) -> Result<(), Error> {
-    for Steps { field, steps, note } in steps(loader, chain, site, "transformers", entries)? {
-        steps.iter().try_for_each(|step| step.run(loader, site, &field, objects))?;
-        if let Some(note) = note {
-            let made = loader.budget.make(note_transformed(&note, objects));
-            made.map_err(|message| loader.fail(site, &field, message))?;
-        }
-    }
-    Ok(())
-}
-
-/// Runs the plugins of `validators`: transformers that must change nothing but one label.
-pub(crate) fn validate(
-    loader: &Loader<'_>,
-    chain: &Rc<Chain>,
-    site: &Site,
-    entries: &[String],
-    objects: &mut Resources,
-) -> Result<(), Error> {
-    /// A label that a validator may leave.
-    const MARK: &str = "validated-by";
-    /// What copying an object counts for.
-    const COPY: usize = 64;
-    for Steps { field, steps, .. } in steps(loader, chain, site, "validators", entries)? {
-        objects.sweep();
-        let copies = loader.budget.work(objects.len().saturating_mul(COPY));
-        copies.map_err(|message| loader.fail(site, &field, message))?;
-        let before: Vec<_> = objects.iter().map(|resource| resource.value().clone()).collect();
-        steps.iter().try_for_each(|step| step.run(loader, site, &field, objects))?;
-        let same = |(before, after): (_, &Resource)| {
-            let mut after = after.value().clone();
-            if let Some(Value::Map(meta)) = after.get_mut("metadata")
-                && let Some(Value::Map(labels)) = meta.get_mut("labels")
-                && labels.remove(MARK).is_some()
-                && labels.is_empty()
-            {
-                meta.remove("labels");
+impl<'p> Plugins<'p> {
+    /// Runs those of `generators`.
+    pub(crate) fn generate(&self, entries: &[String], objects: &mut Resources) -> Result<(), Error> {
+        for plugin in self.configurations("generators", entries)? {
+            let field = plugin.field();
+            let mut generated = plugin.generate(self.loader)?;
+            if let Some(note) = plugin.note() {
+                note_generated(&note, &mut generated);
             }
-            before == &after
-        };
-        objects.sweep();
-        if before.len() != objects.len() || !before.iter().zip(objects.iter()).all(same) {
-            return Err(site.error(field, "a validator must not change objects"));
+            objects.absorb(generated).map_err(|message| self.site.error(field, message))?;
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Runs those of `transformers`.
+    pub(crate) fn transform(&self, entries: &[String], objects: &mut Resources) -> Result<(), Error> {
+        for Steps { field, steps, note } in self.steps("transformers", entries)? {
+            steps.iter().try_for_each(|step| step.run(self.loader, self.site, &field, objects))?;
+            if let Some(note) = note {
+                let made = self.loader.budget.make(note_transformed(&note, objects));
+                made.map_err(|message| self.loader.fail(self.site, &field, message))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs those of `validators`: transformers that must change nothing but one label.
+    pub(crate) fn validate(&self, entries: &[String], objects: &mut Resources) -> Result<(), Error> {
+        /// What copying an object counts for.
+        const COPY: usize = 64;
+        let (loader, site) = (self.loader, self.site);
+        for Steps { field, steps, .. } in self.steps("validators", entries)? {
+            objects.sweep();
+            let copies = loader.budget.work(objects.len().saturating_mul(COPY));
+            copies.map_err(|message| loader.fail(site, &field, message))?;
+            let before: Vec<_> = objects.iter().map(|resource| resource.value().clone()).collect();
+            steps.iter().try_for_each(|step| step.run(loader, site, &field, objects))?;
+            objects.sweep();
+            let same = |(before, after): (&Map, &Resource)| *before == without_mark(after);
+            if before.len() != objects.len() || !before.iter().zip(objects.iter()).all(same) {
+                return Err(site.error(field, "a validator must not change objects"));
+            }
+        }
+        Ok(())
+    }
+
+    fn steps(&self, list: &'p str, entries: &[String]) -> Result<Vec<Steps>, Error> {
+        let steps = |plugin: Plugin<'_>| {
+            Ok(Steps { field: plugin.field(), steps: plugin.steps()?, note: plugin.note() })
+        };
+        self.configurations(list, entries)?.into_iter().map(steps).collect()
+    }
+
+    /// The configurations that entries hold (inline ones first), lead to, or build.
+    fn configurations(&self, list: &'p str, entries: &[String]) -> Result<Vec<Plugin<'p>>, Error> {
+        let (loader, site) = (self.loader, self.site);
+        let mut all = Resources::default();
+        let mut paths = Vec::new();
+        for (i, entry) in entries.iter().enumerate() {
+            let field = format!("{list}[{i}]");
+            match inline(loader, site, &field, entry) {
+                Some(objects) => {
+                    for object in objects? {
+                        all.append(object).map_err(|message| site.error(&field, message))?;
+                    }
+                    if let Some(origin) = self.chain.origin() {
+                        note_file(&origin.of_file(&site.file), &mut all);
+                    }
+                }
+                None => paths.push((field, entry)),
+            }
+        }
+        for (field, path) in paths {
+            let found = target::read_path(loader, self.chain, site, &field, path)?;
+            all.append_all(found.objects).map_err(|message| site.error(field, message))?;
+        }
+        Ok(all.into_list().into_iter().map(|config| Plugin { site, list, config }).collect())
+    }
+}
+
+/// An object without the label that a validator may leave.
+fn without_mark(object: &Resource) -> Map {
+    const MARK: &str = "validated-by";
+    let mut object = object.value().clone();
+    if let Some(Value::Map(meta)) = object.get_mut("metadata")
+        && let Some(Value::Map(labels)) = meta.get_mut("labels")
+        && labels.remove(MARK).is_some()
+        && labels.is_empty()
+    {
+        meta.remove("labels");
+    }
+    object
 }
 
 /// What one plugin does.
@@ -110,56 +137,12 @@ struct Steps {
     note: Option<Str>,
 }
 
-fn steps(
-    loader: &Loader<'_>,
-    chain: &Rc<Chain>,
-    site: &Site,
-    field: &str,
-    entries: &[String],
-) -> Result<Vec<Steps>, Error> {
-    let plugins = configurations(loader, chain, site, field, entries)?;
-    let steps =
-        |plugin: Plugin<'_>| Ok(Steps { field: plugin.field(), steps: plugin.steps()?, note: plugin.note() });
-    plugins.into_iter().map(steps).collect()
-}
-
 /// The configuration of one plugin.
 struct Plugin<'s> {
     site: &'s Site,
     /// `generators`, `transformers` or `validators`.
     list: &'s str,
     config: Resource,
-}
-
-/// The configurations that entries hold (inline ones first), lead to, or build.
-fn configurations<'s>(
-    loader: &Loader<'_>,
-    chain: &Rc<Chain>,
-    site: &'s Site,
-    list: &'s str,
-    entries: &[String],
-) -> Result<Vec<Plugin<'s>>, Error> {
-    let mut all = Resources::default();
-    let mut paths = Vec::new();
-    for (i, entry) in entries.iter().enumerate() {
-        let field = format!("{list}[{i}]");
-        match inline(loader, site, &field, entry) {
-            Some(objects) => {
-                for object in objects? {
-                    all.append(object).map_err(|message| site.error(&field, message))?;
-                }
-                if let Some(origin) = chain.origin() {
-                    note_file(&origin.of_file(&site.file), &mut all);
-                }
-            }
-            None => paths.push((field, entry)),
-        }
-    }
-    for (field, path) in paths {
-        let found = target::read_path(loader, chain, site, &field, path)?;
-        all.append_all(found.objects).map_err(|message| site.error(field, message))?;
-    }
-    Ok(all.into_list().into_iter().map(|config| Plugin { site, list, config }).collect())
 }
 
 /// The objects of an entry that is no path.

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use crate::notes::{self, Notes};
 use crate::schema::Schema;
+use crate::transform::Group;
 use crate::value::{Map, Str, Value};
 
 /// The namespace that stands for "none" in the ids of objects without one.
@@ -147,6 +148,8 @@ pub(crate) struct Resource {
     pub(crate) needs_hash: bool,
     /// Names of the vars that take their value from this object.
     pub(crate) vars: Vec<Str>,
+    /// Labels and annotations that stand in several places and change together.
+    pub(crate) shared: Vec<Rc<Group>>,
     pub(crate) source: Source,
     /// Tells which kinds have no namespace.
     schema: Rc<Schema>,
@@ -174,6 +177,7 @@ impl Resource {
             behavior: Behavior::Create,
             needs_hash,
             vars: Vec::new(),
+            shared: Vec::new(),
             source,
         }
     }

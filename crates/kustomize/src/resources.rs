@@ -242,7 +242,7 @@ impl Resources {
             return Ok(());
         }
         let mut seen: HashMap<&Id, &Resource> = HashMap::with_capacity(count);
-        for resource in &self.list {
+        for (_, resource) in present(&self.list) {
             if let Some(other) = seen.insert(resource.id(), resource) {
                 return Err(format!(
                     "{} is there twice, from {} and from {}",

@@ -10,7 +10,7 @@ use crate::kustomization::{FILE_NAMES, Kustomization};
 use crate::load::{Found, Loader, yaml_error};
 use crate::origin::{Origin, note_file};
 use crate::plain;
-use crate::plugin;
+use crate::plugin::Plugins;
 use crate::resources::Resources;
 use crate::schema::OpenApi;
 use crate::specs::{self, SPECS, Specs};
@@ -162,7 +162,8 @@ pub(crate) fn accumulate(
     }
     configure(loader, site, kustomization, &mut gathered)?;
     generate::run(loader, site, kustomization, chain.origin(), &mut gathered.objects)?;
-    plugin::generate(loader, chain, site, &kustomization.generators, &mut gathered.objects)?;
+    let plugins = Plugins { loader, chain, site };
+    plugins.generate(&kustomization.generators, &mut gathered.objects)?;
     for (i, path) in kustomization.components.iter().enumerate() {
         let field = format!("components[{i}]");
         let Found::Directory(dir) = loader.find(site, &field, path)? else {
@@ -173,8 +174,8 @@ pub(crate) fn accumulate(
     }
     let specs = gathered.specs().clone();
     transform::run(loader, site, kustomization, &specs, chain.origin(), &mut gathered.objects)?;
-    plugin::transform(loader, chain, site, &kustomization.transformers, &mut gathered.objects)?;
-    plugin::validate(loader, chain, site, &kustomization.validators, &mut gathered.objects)?;
+    plugins.transform(&kustomization.transformers, &mut gathered.objects)?;
+    plugins.validate(&kustomization.validators, &mut gathered.objects)?;
     gathered.objects.sweep();
     for (i, var) in kustomization.vars.iter().enumerate() {
         let error = |message: String| site.error(format!("vars[{i}]"), message);

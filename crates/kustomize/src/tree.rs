@@ -258,6 +258,20 @@ pub fn resolve(tree: &dyn FileTree, path: &TreePath) -> Result<(TreePath, EntryK
 }
 
 /// A tree in memory: what the hub makes from an artifact.
+///
+/// # Examples
+///
+/// ```
+/// use roadstead_kustomize::{EntryKind, FileTree, MemoryTree, TreePath};
+///
+/// let mut tree = MemoryTree::new();
+/// let path = |text| TreePath::new(text).ok_or("leaves the root");
+/// tree.insert_file(path("base/kustomization.yaml")?, "resources: [pod.yaml]\n");
+/// tree.insert_symlink(path("latest")?, "base");
+/// assert_eq!(tree.kind(&path("base")?)?, Some(EntryKind::Directory));
+/// assert_eq!(tree.read(&path("base/kustomization.yaml")?, 1 << 20)?, &b"resources: [pod.yaml]\n"[..]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct MemoryTree {
     nodes: BTreeMap<TreePath, MemoryNode>,

@@ -208,6 +208,15 @@ impl Map {
         self.entries.binary_search_by(|(k, _)| (**k).cmp(key))
     }
 
+    fn put(&mut self, at: usize, entry: (Str, Value)) {
+        /// Up to here, a list grows by one place at a time: most mappings of an object stay this small, and there are many.
+        const SMALL: usize = 4;
+        if self.entries.len() < SMALL {
+            self.entries.reserve_exact(1);
+        }
+        self.entries.insert(at, entry);
+    }
+
     /// Number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -238,7 +247,7 @@ impl Map {
         match self.find(key.as_ref()) {
             Ok(i) => Some(std::mem::replace(&mut self.entries[i].1, value)),
             Err(i) => {
-                self.entries.insert(i, (key.into(), value));
+                self.put(i, (key.into(), value));
                 None
             }
         }
@@ -247,7 +256,7 @@ impl Map {
     /// The value at a key, made where it is missing.
     pub fn get_or_insert_with(&mut self, key: &str, make: impl FnOnce() -> Value) -> &mut Value {
         let i = self.find(key).unwrap_or_else(|i| {
-            self.entries.insert(i, (key.into(), make()));
+            self.put(i, (key.into(), make()));
             i
         });
         &mut self.entries[i].1

@@ -4,7 +4,6 @@ mod builtin;
 mod crd;
 mod file;
 
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
@@ -97,19 +96,16 @@ impl Specs {
             &mut self.replicas,
             &mut self.var_reference,
         ] {
-            list.sort_by(|a, b| order((&a.group, &a.version, &a.kind), (&b.group, &b.version, &b.kind)));
+            list.sort_by_cached_key(|field| place(&field.group, &field.version, &field.kind));
         }
-        self.references
-            .sort_by(|a, b| order((&a.group, &a.version, &a.kind), (&b.group, &b.version, &b.kind)));
+        self.references.sort_by_cached_key(|target| place(&target.group, &target.version, &target.kind));
     }
 }
 
-fn order(a: (&str, &str, &str), b: (&str, &str, &str)) -> Ordering {
-    let text = |(group, version, kind): (&str, &str, &str)| {
-        let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { text.to_owned() };
-        [or(group, "~G"), or(version, "~V"), or(kind, "~K")].join("_")
-    };
-    rank(a.2).cmp(&rank(b.2)).then_with(|| text(a).cmp(&text(b)))
+/// What the order goes by: the rank of the kind, then the text of group, version and kind.
+fn place(group: &str, version: &str, kind: &str) -> (i64, String) {
+    let or = |text, none| if str::is_empty(text) { none } else { text };
+    (rank(kind), [or(group, "~G"), or(version, "~V"), or(kind, "~K")].join("_"))
 }
 
 /// Adds specifications that are not there yet. One is there if the path is, for the same objects or for some of them.

@@ -127,8 +127,8 @@ pub(crate) fn tidy(objects: &mut Resources) {
             Some(Value::Map(map)) => {
                 !map.is_empty() && map.iter().all(|(key, value)| value.as_str().is_some() && !is_note(key))
             }
-            Some(Value::Null(_)) => false,
-            _ => true,
+            Some(_) => false,
+            None => true,
         };
         if done {
             continue;
@@ -146,8 +146,9 @@ pub(crate) fn tidy(objects: &mut Resources) {
     }
 }
 
-/// Drops objects that say they are configuration of a tool.
-pub(crate) fn drop_local(objects: &mut Resources) {
+/// Drops objects that say they are configuration of a tool. All objects must have kept a kind and a name until here.
+pub(crate) fn drop_local(objects: &mut Resources) -> Result<(), String> {
+    objects.iter().try_for_each(check_named)?;
     let local = |resource: &Resource| {
         let mark = resource.texts("annotations").and_then(|map| map.get("config.kubernetes.io/local-config"));
         mark.is_some_and(|value| value.as_str() != Some("false"))
@@ -155,6 +156,21 @@ pub(crate) fn drop_local(objects: &mut Resources) {
     if objects.iter().any(local) {
         objects.list_mut().retain(|resource| !local(resource));
     }
+    Ok(())
+}
+
+/// A patch or a replacement may have taken the name or the kind away.
+fn check_named(resource: &Resource) -> Result<(), String> {
+    let Id { gvk, name, .. } = resource.id();
+    let missing = if gvk.kind.is_empty() {
+        "kind"
+    } else if name.is_empty() && !gvk.kind.ends_with("List") {
+        "metadata.name"
+    } else {
+        return Ok(());
+    };
+    let (id, source) = (resource.original_id(), &resource.source);
+    Err(format!("{id} ({source}) has no {missing} any more: a patch or a replacement took it away"))
 }
 
 /// Puts the objects in the order of `sortOptions`; without them, in the legacy order.

@@ -1,4 +1,5 @@
-//! JSON patches (RFC 6902), with the negative indices that kustomize's library allows.
+//! JSON patches (RFC 6902), as the library that kustomize uses applies them: with negative indices, a replacement also of a
+//! key that is not there, and a copy of nothing as a null.
 
 use crate::budget::{Budget, Size};
 use crate::value::{NullForm, Value};
@@ -78,8 +79,7 @@ fn step(operation: &Operation, target: &mut Value, budget: &Budget) -> Result<()
         Op::Remove => remove(target, path, budget).map(drop),
         Op::Replace(value) => {
             budget.put(operation.size, depth)?;
-            *find(target, path)? = value.clone();
-            Ok(())
+            replace(target, path, value.clone(), budget)
         }
         Op::Move(from) => {
             let value = remove(target, from, budget)?;
@@ -87,9 +87,7 @@ fn step(operation: &Operation, target: &mut Value, budget: &Budget) -> Result<()
             add(target, path, value, budget)
         }
         Op::Copy(from) => {
-            let found = find(target, from)?;
-            budget.put(Size::of(found), depth)?;
-            let value = found.clone();
+            let value = copy(target, from, budget, depth)?;
             add(target, path, value, budget)
         }
         Op::Test(wanted) => {
@@ -104,6 +102,39 @@ fn step(operation: &Operation, target: &mut Value, budget: &Budget) -> Result<()
             }
         }
     }
+}
+
+fn replace(target: &mut Value, path: &str, value: Value, budget: &Budget) -> Result<(), String> {
+    if path.is_empty() {
+        *target = value;
+        return Ok(());
+    }
+    let (above, last) = parent(target, path)?;
+    match above {
+        Value::Map(map) => {
+            shift(map.len(), budget)?;
+            map.insert(last, value);
+        }
+        Value::List(items) => {
+            let i = index(&last, items.len())?;
+            items[i] = value;
+        }
+        other => return Err(format!("there is no {last:?} in {}", other.type_name())),
+    }
+    Ok(())
+}
+
+/// What stands at a path; a null for a key that is not there.
+fn copy(target: &mut Value, path: &str, budget: &Budget, depth: usize) -> Result<Value, String> {
+    let (above, last) = parent(target, path)?;
+    let found = match above {
+        Value::Map(map) => map.get(&last),
+        Value::List(items) => Some(&items[index(&last, items.len())?]),
+        other => return Err(format!("there is no {last:?} in {}", other.type_name())),
+    };
+    let Some(found) = found else { return Ok(Value::Null(NullForm::Written)) };
+    budget.put(Size::of(found), depth)?;
+    Ok(found.clone())
 }
 
 fn unescape(part: &str) -> String {
@@ -219,13 +250,23 @@ mod tests {
             (json!([{"op": "remove", "path": "/a/-1"}]), json!({"a": [1], "b/c": {"d": 1}})),
             (json!([{"op": "move", "from": "/a", "path": "/z"}]), json!({"z": [1, 2], "b/c": {"d": 1}})),
             (json!([{"op": "test", "path": "/a/0", "value": 1}]), target()),
+            (
+                json!([{"op": "replace", "path": "/n", "value": 1}]),
+                json!({"a": [1, 2], "b/c": {"d": 1}, "n": 1}),
+            ),
+            (
+                json!([{"op": "copy", "from": "/none", "path": "/n"}]),
+                json!({"a": [1, 2], "b/c": {"d": 1}, "n": null}),
+            ),
         ];
         for (patch, want) in cases {
             assert_eq!(run(&target(), &patch).unwrap(), want, "{patch}");
         }
         for patch in [
             json!([{"op": "remove", "path": "/none"}]),
-            json!([{"op": "replace", "path": "/none", "value": 1}]),
+            json!([{"op": "replace", "path": "/a/9", "value": 1}]),
+            json!([{"op": "replace", "path": "/none/x", "value": 1}]),
+            json!([{"op": "move", "from": "/none", "path": "/x"}]),
             json!([{"op": "add", "path": "/none/x", "value": 1}]),
             json!([{"op": "add", "path": "/a/9", "value": 1}]),
             json!([{"op": "test", "path": "/a/0", "value": 2}]),

@@ -11,6 +11,7 @@ mod path;
 mod replace;
 mod replica;
 mod select;
+mod shared;
 mod step;
 mod structured;
 
@@ -19,6 +20,7 @@ pub(crate) mod reference;
 
 pub(crate) use add::{Addition, ValueAdd};
 pub use select::LabelSelector;
+pub(crate) use shared::Group;
 pub(crate) use step::{Affix, Namespace, Step, Subjects};
 
 use std::borrow::Cow;

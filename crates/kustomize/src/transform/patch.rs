@@ -7,12 +7,13 @@ use crate::kustomization::Patch;
 use crate::load::{Loader, yaml_error};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
-use crate::value::{Map, Str, Value};
+use crate::value::{Map, NullForm, Num, Str, Value};
 use crate::yaml::{Dialect, Document, ReadError};
 
 use super::json6902::{self, Operation};
 use super::merge;
 use super::select::Matcher;
+use super::shared::Watch;
 
 /// `patchesStrategicMerge`: each entry is a file, or a patch itself.
 pub(super) fn strategic_merge_files(
@@ -113,6 +114,9 @@ pub(super) fn apply(
         }
         objects.change(at, |resource| merge_into(loader, resource, patch, allow)).map_err(error)?;
     }
+    if allow.name || allow.kind {
+        objects.check_unique().map_err(error)?;
+    }
     Ok(())
 }
 
@@ -170,6 +174,7 @@ fn json_patch(
             // kustomize keeps its notes of earlier ids and of generators among the annotations: where it has some, there
             // are annotations to add to.
             let noted = !resource.previous_ids().is_empty() || resource.source.line == 0;
+            resource.shared.clear();
             let mut value = resource.edit(std::mem::take);
             let lent = noted && lend_annotations(&mut value);
             let mut value = Value::Map(value);
@@ -180,11 +185,32 @@ fn json_patch(
             if lent {
                 take_annotations_back(&mut map);
             }
+            map.values_mut().for_each(|(_, value)| pass_through_json(value));
             resource.set_value(map);
             Ok(())
         })?;
     }
     Ok(())
+}
+
+/// What kustomize's way of applying a JSON patch makes of a value: whole numbers become floats on the way, and a null is
+/// written out.
+fn pass_through_json(value: &mut Value) {
+    /// Up to here, floats have all whole numbers.
+    const EXACT: u64 = 1 << 53;
+    match value {
+        Value::Null(form) => *form = NullForm::Written,
+        Value::Number(number) => {
+            number.num = match number.num {
+                Num::Int(i) if i.unsigned_abs() > EXACT => Num::Float(i as f64),
+                Num::Uint(u) => Num::Float(u as f64),
+                num => num,
+            }
+        }
+        Value::List(items) => items.iter_mut().for_each(pass_through_json),
+        Value::Map(map) => map.values_mut().for_each(|(_, value)| pass_through_json(value)),
+        Value::Bool(_) | Value::String(_) => {}
+    }
 }
 
 /// Makes an empty mapping of annotations where there are none.
@@ -249,6 +275,7 @@ fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: A
     if allow.name || allow.kind {
         resource.store_id();
     }
+    let watch = Watch::start(resource);
     let (value, patch) = (Value::Map(resource.edit(std::mem::take)), Value::Map(patch));
     let budget = &loader.budget;
     budget.work(Size::of(&value).nodes + resource.previous_ids().len())?;
@@ -258,6 +285,7 @@ fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: A
         Some(Value::Map(mut map)) if !map.is_empty() => {
             restore(&mut map, (!allow.name).then_some(&name), (!allow.kind).then_some(&kind), &namespace);
             resource.set_value(map);
+            watch.settle(resource);
         }
         _ => {
             resource.set_value(Map::new());

@@ -50,9 +50,6 @@ fn is_role(field: &FieldSpec) -> bool {
 pub(crate) fn fix(specs: &Specs, objects: &mut Resources) -> Result<(), String> {
     objects.iter().try_for_each(check_subjects)?;
     let targets = Targets::of(objects);
-    if targets.by_name.is_empty() {
-        return Ok(());
-    }
     let mut references = References::of(specs);
     for at in 0..objects.len() {
         let resource = objects.get_mut(at);

@@ -12,6 +12,7 @@ use crate::yaml;
 
 use super::path::{self, Field, Make, Part, Visitor};
 use super::select::Matcher;
+use super::shared::Watch;
 use super::structured;
 
 /// Runs the entries of `replacements`.
@@ -180,6 +181,7 @@ fn replace(
         }
         objects.change(at, |resource| {
             let id = resource.id().clone();
+            let watch = Watch::start(resource);
             let mut object = Value::Map(resource.edit(std::mem::take));
             for path in &paths {
                 set_path(&mut object, path, &target.options, copied, budget)
@@ -187,6 +189,7 @@ fn replace(
             }
             let Value::Map(map) = object else { return Err(format!("{id}: no mapping is left of it")) };
             resource.set_value(map);
+            watch.settle(resource);
             Ok(())
         })?;
     }

@@ -32,7 +32,8 @@ pub struct Document {
 }
 
 /// Why a text could not be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
 pub struct ReadError {
     /// Line, from 1.
     pub line: usize,
@@ -41,6 +42,22 @@ pub struct ReadError {
 }
 
 /// Reads all documents of a text; empty ones are left out.
+///
+/// # Examples
+///
+/// ```
+/// use roadstead_kustomize::Limits;
+/// use roadstead_kustomize::value::Value;
+/// use roadstead_kustomize::yaml::{Dialect, read_documents};
+///
+/// let documents = read_documents(b"a: 1\n---\n---\nb: yes\n", Dialect::Object, &Limits::default())?;
+/// assert_eq!(documents.len(), 2);
+/// assert!(documents[1].line > 1);
+/// assert_eq!(documents[1].value.at(&["b"]), Some(&Value::string("yes")));
+/// let error = read_documents(b"a: [\n", Dialect::Object, &Limits::default()).unwrap_err();
+/// assert!(error.line >= 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn read_documents(bytes: &[u8], dialect: Dialect, limits: &Limits) -> Result<Vec<Document>, ReadError> {
     read_counted(bytes, dialect, limits).map(|(documents, _)| documents)
 }
@@ -92,6 +109,7 @@ fn read(
         document_line: 1,
     };
     let (mut chars, mut at) = (text.chars(), 0);
+    let (mut first, mut left_out) = (true, false);
     let last_line = text.rsplit('\n').next().unwrap_or(text).trim_start();
     for event in Parser::new_from_str(text) {
         let (mut event, span) = event.map_err(|error| ReadError {
@@ -115,7 +133,19 @@ fn read(
         {
             block.to_mut().pop();
         }
-        reader.event(event)?;
+        match event {
+            // go-yaml 2 reads the first document, and does not look at what comes after it.
+            Event::DocumentEnd if dialect == Dialect::Kustomization => break,
+            // Of objects, what stands between two `---` is read apart, and the first document of each part counts.
+            Event::DocumentStart(explicit) => {
+                left_out = !explicit && !first;
+                first = false;
+            }
+            _ => {}
+        }
+        if !left_out {
+            reader.event(event)?;
+        }
     }
     Ok((reader.documents, reader.nodes))
 }

@@ -14,6 +14,17 @@ const BEST_INDENT: isize = 2;
 const SIMPLE_KEY_BYTES: usize = 128;
 
 /// Appends a document, without `---`, ending with a newline.
+///
+/// # Examples
+///
+/// ```
+/// use roadstead_kustomize::value::Value;
+/// use roadstead_kustomize::yaml::write_document;
+///
+/// let mut out = String::new();
+/// write_document(&mut out, &Value::from_json(&serde_json::json!({"a10": "yes", "a2": ["x", 1]})));
+/// assert_eq!(out, "a2:\n- x\n- 1\na10: \"yes\"\n");
+/// ```
 pub fn write_document(out: &mut String, value: &Value) {
     match value {
         Value::Map(map) if !map.is_empty() => write_map(out, map),
@@ -34,6 +45,19 @@ pub(crate) fn scalar_as_written(value: &Value) -> String {
 }
 
 /// Appends a mapping as a document, without `---`, ending with a newline.
+///
+/// # Examples
+///
+/// ```
+/// use roadstead_kustomize::value::{Map, Value};
+/// use roadstead_kustomize::yaml::write_map;
+///
+/// let mut map = Map::new();
+/// map.insert("kind", Value::string("List"));
+/// let mut out = String::new();
+/// write_map(&mut out, &map);
+/// assert_eq!(out, "kind: List\n");
+/// ```
 pub fn write_map(out: &mut String, map: &Map) {
     if map.is_empty() {
         out.push_str("{}\n");

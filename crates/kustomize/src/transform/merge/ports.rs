@@ -5,7 +5,7 @@
 
 use super::walk;
 use crate::schema::{Field, Type};
-use crate::value::{Str, Value};
+use crate::value::{Map, Str, Value};
 
 /// The texts of the merge keys of an element; empty where it lacks one.
 type Texts = Vec<Str>;
@@ -31,7 +31,7 @@ pub(super) fn join(
     let mut wanted: Vec<Texts> = Vec::new();
     for at in 0..lists.nodes.len() {
         let texts = lists.texts(at);
-        if texts.iter().any(|text| !text.is_empty()) && !wanted.contains(&texts) {
+        if !wanted.contains(&texts) {
             wanted.push(texts);
         }
     }
@@ -39,6 +39,7 @@ pub(super) fn join(
     // Keys that no element has do not count.
     let used: Vec<usize> =
         (0..keys.len()).filter(|k| wanted.iter().any(|texts| !texts[*k].is_empty())).collect();
+    let used = if used.is_empty() { (0..keys.len()).collect() } else { used };
     lists.keys = used.iter().map(|k| keys[*k]).collect();
 
     let mut out: Vec<usize> = Vec::new();
@@ -68,7 +69,8 @@ pub(super) fn join(
     for at in target {
         let texts: Texts = lists.texts(at).into_iter().filter(|text| !text.is_empty()).collect();
         if texts.is_empty() {
-            out.push(at);
+            // Looking for it, kustomize loses all the others.
+            out = vec![at];
             continue;
         }
         lists.set(&mut out, &texts, None);
@@ -83,8 +85,11 @@ impl Lists<'_> {
         self.keys.iter().map(|key| text(key).unwrap_or_else(|| "".into())).collect()
     }
 
-    /// The first element that has all the texts that are not empty.
+    /// The first element that has all the texts that are not empty; none has no text at all.
     fn first(&self, list: &[usize], texts: &Texts) -> Option<usize> {
+        if texts.iter().all(|text| text.is_empty()) {
+            return None;
+        }
         let fits = |at: &usize| {
             self.texts(*at).iter().zip(texts).all(|(has, wanted)| wanted.is_empty() || has == wanted)
         };
@@ -97,6 +102,11 @@ impl Lists<'_> {
         let mut found = false;
         let mut kept = Vec::with_capacity(list.len() + 1);
         for at in list.iter().copied() {
+            // Elements with nothing in them go whenever kustomize looks for one.
+            if matches!(&self.nodes[at], Value::Null(_)) || self.nodes[at].as_map().is_some_and(Map::is_empty)
+            {
+                continue;
+            }
             let has = self.texts(at);
             let fits = has
                 .iter()
