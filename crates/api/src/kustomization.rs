@@ -446,6 +446,17 @@ pub enum BuildMetadata {
     TransformerAnnotations,
 }
 
+impl BuildMetadata {
+    /// Kustomize's word for it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OriginAnnotations => "originAnnotations",
+            Self::TransformerAnnotations => "transformerAnnotations",
+        }
+    }
+}
+
 /// IgnoreRule names fields that drift detection passes over.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct IgnoreRule {

@@ -297,14 +297,9 @@ impl Kustomization {
 
 /// Reads `buildMetadata`; words that mean nothing are let pass, but count as asking for something.
 fn build_metadata(f: &mut Fields<'_>) -> Result<BuildMetadata, Error> {
-    let words = f.texts("buildMetadata")?;
-    let has = |wanted: &str| words.iter().any(|word| word == wanted);
-    Ok(BuildMetadata {
-        notes: !words.is_empty(),
-        origins: has("originAnnotations"),
-        transformations: has("transformerAnnotations"),
-        managed_by: has("managedByLabel"),
-    })
+    let mut metadata = BuildMetadata::default();
+    metadata.add(&f.texts("buildMetadata")?);
+    Ok(metadata)
 }
 
 fn is_empty(value: &Value) -> bool {

@@ -227,7 +227,7 @@ fn run(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build,
         Generate::PlainDirectories => target::read_or_generate(&loader, &dir)?,
         Generate::Never => target::read_kustomization(&loader, &dir)?,
     };
-    options.overlay.lay_over(&mut kustomization);
+    options.overlay.lay_over(tree, &dir, &mut kustomization);
     target::take_schema(&loader, &site, &kustomization)?;
     let mut metadata = kustomization.build_metadata;
     metadata.managed_by |= options.managed_by_label;

@@ -27,6 +27,15 @@ pub(crate) struct BuildMetadata {
 }
 
 impl BuildMetadata {
+    /// Asks for what the words name.
+    pub(crate) fn add(&mut self, words: &[String]) {
+        let has = |wanted: &str| words.iter().any(|word| word == wanted);
+        self.notes |= !words.is_empty();
+        self.origins |= has("originAnnotations");
+        self.transformations |= has("transformerAnnotations");
+        self.managed_by |= has("managedByLabel");
+    }
+
     /// Sets the label that was asked for, and takes out the notes that were not.
     pub(crate) fn finish(self, objects: &mut Resources) {
         for resource in objects.iter_mut() {

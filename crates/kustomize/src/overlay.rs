@@ -3,6 +3,7 @@
 use crate::kustomization::{Image, Kustomization, Patch};
 use crate::resource::metadata;
 use crate::resources::Resources;
+use crate::tree::{self, FileTree, TreePath};
 use crate::value::Value;
 
 /// Edits of the root kustomization of a build. Empty parts change nothing.
@@ -32,6 +33,10 @@ pub struct Overlay {
     pub images: Vec<Image>,
     /// Components after those of the kustomization.
     pub components: Vec<String>,
+    /// `ignoreMissingComponents`: components of the overlay that the tree does not have are passed over.
+    pub ignore_missing_components: bool,
+    /// Words of `buildMetadata`, besides those of the kustomization.
+    pub build_metadata: Vec<String>,
     /// `commonMetadata.labels`: set in the metadata of every object, after the build.
     pub labels: Vec<(String, String)>,
     /// `commonMetadata.annotations`: set in the metadata of every object, after the build.
@@ -39,7 +44,8 @@ pub struct Overlay {
 }
 
 impl Overlay {
-    pub(crate) fn lay_over(&self, kustomization: &mut Kustomization) {
+    /// Edits the kustomization in `dir` of `tree`.
+    pub(crate) fn lay_over(&self, tree: &dyn FileTree, dir: &TreePath, kustomization: &mut Kustomization) {
         let texts = [
             (&mut kustomization.namespace, &self.namespace),
             (&mut kustomization.name_prefix, &self.name_prefix),
@@ -51,7 +57,13 @@ impl Overlay {
             }
         }
         kustomization.patches.extend_from_slice(&self.patches);
-        kustomization.components.extend_from_slice(&self.components);
+        let there = |path: &&String| match dir.join(path) {
+            // What leaves the tree is no component that is missing: it stays, and is refused.
+            Some(path) if self.ignore_missing_components => tree::resolve(tree, &path).is_ok(),
+            _ => true,
+        };
+        kustomization.components.extend(self.components.iter().filter(there).cloned());
+        kustomization.build_metadata.add(&self.build_metadata);
         for image in &self.images {
             match kustomization.images.iter_mut().find(|known| known.name == image.name) {
                 Some(known) => known.clone_from(image),

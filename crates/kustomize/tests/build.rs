@@ -65,6 +65,36 @@ fn an_overlay_edits_the_root() {
 }
 
 #[test]
+fn an_overlay_adds_components_and_asks_for_origins() {
+    let files = [
+        ("app/kustomization.yaml", "resources: [pod.yaml]\n"),
+        ("app/pod.yaml", POD),
+        (
+            "extra/kustomization.yaml",
+            "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nnamePrefix: extra-\n",
+        ),
+    ];
+    let build = |components: &[&str], ignore_missing_components| {
+        let overlay = Overlay {
+            components: components.iter().map(|path| (*path).to_owned()).collect(),
+            ignore_missing_components,
+            build_metadata: vec!["originAnnotations".to_owned()],
+            ..Overlay::default()
+        };
+        build(&tree(&files), &TreePath::new("app").unwrap(), &Options { overlay, ..Options::default() })
+    };
+    let built = build(&["../extra", "../gone"], true).unwrap();
+    let pod = built.objects[0].to_json();
+    assert_eq!(pod["metadata"]["name"], "extra-p");
+    assert_eq!(pod["metadata"]["annotations"]["config.kubernetes.io/origin"], "path: pod.yaml\n");
+    let error = build(&["../extra", "../gone"], false).unwrap_err().to_string();
+    assert!(error.contains("components[1]") && error.contains("gone"), "{error}");
+    // What leaves the tree is no missing component.
+    let error = build(&["../../out"], true).unwrap_err().to_string();
+    assert!(error.contains("components[0]"), "{error}");
+}
+
+#[test]
 fn a_plain_directory() {
     let files = [
         ("a/pod.yaml", POD),

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{Hub, HubError};
 
 /// Part of every build's inputs: a change of the engine that changes results changes this.
-const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/1");
+const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/2");
 /// Steps of one build, so that a repository made to be slow does not hold a place for long: looking at 2 × 10⁸ pairs of
 /// patch and object took 24 s in a release build. All of kustomize's public cases stay below half of it.
 const MAX_WORK: u64 = 200_000_000;
@@ -244,6 +244,8 @@ fn overlay(spec: &KustomizationSpec) -> Overlay {
             })
             .collect(),
         components: spec.components.clone(),
+        ignore_missing_components: spec.ignore_missing_components,
+        build_metadata: spec.build_metadata.iter().map(|word| word.as_str().to_owned()).collect(),
         labels: metadata.labels.into_iter().collect(),
         annotations: metadata.annotations.into_iter().collect(),
     }

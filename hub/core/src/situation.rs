@@ -225,8 +225,6 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
             "spec.dependsOn[].readyExpr",
             spec.depends_on.iter().any(|reference| reference.ready_expr.is_some()),
         ),
-        ("spec.components", !spec.components.is_empty()),
-        ("spec.buildMetadata", !spec.build_metadata.is_empty()),
         ("spec.ignore", !spec.ignore.is_empty()),
         (
             "spec.deletionPolicy: WaitForTermination",
