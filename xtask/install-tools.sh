@@ -26,6 +26,7 @@ have cc || need gcc
 have git || need git
 have gpg || need gnupg
 have flock || need util-linux
+python3 -c "import venv, ensurepip" >/dev/null 2>&1 || need python3-venv
 have_postgres || need postgresql
 have psql || need postgresql-client
 
@@ -43,7 +44,7 @@ if [ -n "$packages" ]; then
 	else
 		echo "Missing programs. On Debian and Ubuntu these packages bring them:" >&2
 		echo "    sudo apt-get update && sudo apt-get install$packages" >&2
-		echo "On Fedora: gcc glibc-devel git gnupg2 util-linux postgresql-server postgresql" >&2
+		echo "On Fedora: gcc glibc-devel git gnupg2 util-linux python3 postgresql-server postgresql" >&2
 		exit 1
 	fi
 fi

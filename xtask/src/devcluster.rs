@@ -7,6 +7,15 @@ use anyhow::{Context, Result};
 
 use crate::process::Runner;
 
+/// Installs the foreign clients that tests drive where they are not in the cache, and gives their folder: minutes the
+/// first time.
+pub(crate) fn install_clients(root: &Path, runner: &Runner) -> Result<PathBuf> {
+    let folder = runner
+        .capture(&mut Command::new(root.join("tests/clients/install.sh")))
+        .context("install flux and Python's kubernetes")?;
+    Ok(PathBuf::from(folder))
+}
+
 /// The folder with the binaries, which are built the first time.
 pub(crate) struct Devcluster {
     bin: PathBuf,

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::cache;
-use crate::devcluster::Devcluster;
+use crate::devcluster::{self, Devcluster};
 use crate::phases::Phases;
 use crate::process::Runner;
 use crate::stand::{Purpose, Servers, sweep, with_servers};
@@ -16,6 +16,8 @@ pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String])
     roadstead_devpostgres::check_installed()?;
     let mut phases = Phases::default();
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
+    let clients =
+        phases.time(runner, "install foreign clients", || devcluster::install_clients(root, runner))?;
     sweep(runner, &cluster)?;
 
     let selection = selection(cargo_args);
@@ -28,7 +30,9 @@ pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String])
         runner.run(&mut command)
     })?;
     with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
-        run_tests(root, runner, servers, phases, &selection.run, go)
+        let mut cargo = cache::cargo();
+        cargo.env("ROADSTEAD_TEST_CLIENTS", &clients);
+        run_tests(root, runner, servers, phases, cargo, &selection.run, go)
     })
 }
 
@@ -56,10 +60,10 @@ fn run_tests(
     runner: &Runner,
     servers: &Servers,
     phases: &mut Phases,
+    mut cargo: Command,
     run: &[String],
     go: bool,
 ) -> Result<()> {
-    let mut cargo = cache::cargo();
     cargo.current_dir(root).arg("test").args(run);
     servers.tell(&mut cargo, &cache::target(root)?.join("debug"));
     let rust = phases.time(runner, "run Rust tests", || runner.status(&mut cargo))?;
