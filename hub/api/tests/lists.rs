@@ -168,6 +168,9 @@ async fn selectors_and_forms() -> Result<()> {
     assert_eq!(names(&list), ["b"]);
     let (_, list) = asker.get(&format!("{SECRETS}?fieldSelector=type!%3DOpaque,metadata.name%3Db")).await?;
     assert_eq!(names(&list), ["b"]);
+    // A field that can change could not be watched by.
+    let (code, _) = asker.get("/api/v1/namespaces?fieldSelector=status.phase%3DActive").await?;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
     let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
     let metadata = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
     let (_, list) = asker.ask(Method::GET, SECRETS, table, Value::Null).await?;
