@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use crate::limits::LimitArgs;
+
 /// Roadstead's hub: keeps a fleet of Kubernetes clusters on what Git says.
 ///
 /// Needs a Postgres and nothing else. With --dev it brings a private one up and needs nothing at all.
@@ -48,6 +50,14 @@ pub(crate) struct Args {
     /// Connections to the database
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=1000))]
     pub(crate) database_connections: u32,
+
+    /// The database was put back from a backup: begin a new epoch, so that nobody goes on from versions which the backup
+    /// does not know. To be given once, at the first start after it, with all other replicas down
+    #[arg(long)]
+    pub(crate) restored: bool,
+
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 
     /// How log lines are written
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]

@@ -4,6 +4,7 @@ mod args;
 mod dev;
 mod keyfile;
 mod kubeconfig;
+mod limits;
 mod logging;
 mod private_file;
 mod run;

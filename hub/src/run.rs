@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::args::Args;
 use crate::dev::DevState;
-use crate::{dev, keyfile, kubeconfig};
+use crate::{dev, keyfile, kubeconfig, limits};
 
 /// So long may requests, sessions and looks take to end after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -56,6 +56,10 @@ async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = 
     let link = TcpListener::bind(args.link_listen)
         .await
         .with_context(|| format!("listen on {}", args.link_listen))?;
+    if args.restored {
+        store.begin_epoch().await.context("begin a new epoch of the restored database")?;
+        tracing::info!("the database counts as restored: watches and pages from before are refused");
+    }
     let (api_address, link_address) = (api.local_addr()?, link.local_addr()?);
     let host = args.public_host.clone().unwrap_or_else(|| api_address.ip().to_string());
     let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
@@ -76,8 +80,10 @@ async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = 
     let mut servers = JoinSet::new();
     {
         let (hub, stop, identity) = (hub.clone(), stop.clone(), identity.clone());
+        let options = args.limits.api();
+        limits::raise_open_files(options.connections);
         servers.spawn(async move {
-            roadstead_hub_api::serve(hub, api, &identity, stop).await.context("serve the API")
+            roadstead_hub_api::serve(hub, api, &identity, options, stop).await.context("serve the API")
         });
     }
     {

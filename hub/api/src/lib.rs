@@ -2,11 +2,15 @@
 //!
 //! This room turns HTTP into use cases of `roadstead-hub-core` and their results into HTTP; it decides nothing else.
 
+mod connection;
+mod cors;
 mod discovery;
+mod fair;
 mod fleet;
 mod json;
 mod list;
 mod openapi;
+mod options;
 mod path;
 mod protobuf;
 mod render;
@@ -23,17 +27,22 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use futures::FutureExt as _;
+use hyper::body::Body as _;
 use roadstead_hub_core::{Hub, HubError, Identity};
 use tokio_util::sync::CancellationToken;
 
+use connection::{Connection, Counted, Timed};
+use fair::{Turns, Watches};
 use request::Query;
 
+pub use options::ApiOptions;
 pub use serve::{ServeError, serve};
 
 /// What handlers share.
@@ -43,11 +52,21 @@ pub(crate) struct Api {
     /// Ends watches when the hub drains.
     pub(crate) stop: CancellationToken,
     pub(crate) documents: Arc<openapi::Documents>,
+    pub(crate) options: Arc<ApiOptions>,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) watches: Arc<Watches>,
 }
 
 /// The API over this hub; `stop` ends its watches.
-pub fn router(hub: Hub, stop: CancellationToken) -> Router {
-    let api = Api { hub, stop, documents: Arc::new(openapi::Documents::new()) };
+pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router {
+    let api = Api {
+        hub,
+        stop,
+        documents: Arc::new(openapi::Documents::new()),
+        turns: Arc::new(Turns::new(options.requests, options.waiting_per_user)),
+        watches: Arc::new(Watches::new(options.watches, options.watches_per_user)),
+        options: Arc::new(options),
+    };
     let open = Router::new()
         .route("/", get(page))
         .route("/healthz", get(alive))
@@ -58,8 +77,25 @@ pub fn router(hub: Hub, stop: CancellationToken) -> Router {
         Router::new().fallback(dispatch).layer(middleware::from_fn_with_state(api.clone(), authenticate));
     open.fallback_service(closed.with_state(api.clone()))
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(middleware::from_fn_with_state(api.clone(), cors::allow))
         .layer(middleware::from_fn(catch_panics))
+        .layer(middleware::from_fn_with_state(api.clone(), bound))
         .with_state(api)
+}
+
+/// Bounds the time that a body may take, and counts the request as its connection's until it is answered.
+async fn bound(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    let limit = api.options.body_timeout;
+    let under_way = request.extensions().get::<Connection>().map(Connection::request);
+    *request.body_mut() = match std::mem::take(request.body_mut()) {
+        body if body.is_end_stream() => body,
+        body => Body::new(Timed::new(body, limit)),
+    };
+    let response = next.run(request).await;
+    match under_way {
+        Some(under_way) => response.map(|body| Body::new(Counted::new(body, under_way))),
+        None => response,
+    }
 }
 
 /// A panic is a bug of ours: it ends its request and nothing else.
@@ -88,8 +124,14 @@ async fn authenticate(State(api): State<Api>, mut request: Request, next: Next) 
     };
     match identity {
         Ok(identity) => {
+            let turn = match api.turns.take(&identity.username).await {
+                Ok(turn) => turn,
+                Err(error) => return status::response(&error, None),
+            };
             request.extensions_mut().insert(identity);
-            next.run(request).await
+            let response = next.run(request).await;
+            drop(turn);
+            response
         }
         Err(error) => {
             let mut response = status::response(&error, None);

@@ -1,7 +1,7 @@
 //! Queries, headers and bodies, bounded before they are read.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::io;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
@@ -20,8 +20,6 @@ use crate::{json, protobuf, yaml};
 
 /// As kube-apiserver has it.
 const MAX_BODY: usize = 3 * 1024 * 1024;
-/// A client that sends slower than this is cut.
-const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The parameters after `?`. Of repeated ones the first counts.
 pub(crate) struct Query(BTreeMap<String, String>);
@@ -200,14 +198,19 @@ async fn bytes(body: Body) -> Result<Bytes, HubError> {
     if body.size_hint().lower() > MAX_BODY as u64 {
         return Err(too_large());
     }
-    let read = tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY)).await;
-    let read = read.map_err(|_| {
-        HubError::Timeout(format!("the body did not come within {} s", BODY_TIMEOUT.as_secs()))
-    })?;
-    read.map_err(|error| {
-        let limited =
-            std::error::Error::source(&error).is_some_and(<dyn std::error::Error>::is::<LengthLimitError>);
-        if limited { too_large() } else { HubError::BadRequest("the body was cut".to_owned()) }
+    axum::body::to_bytes(body, MAX_BODY).await.map_err(|error| {
+        let mut source = std::error::Error::source(&error);
+        while let Some(error) = source {
+            if error.is::<LengthLimitError>() {
+                return too_large();
+            }
+            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
+            {
+                return HubError::Timeout("the request's body did not come in time".to_owned());
+            }
+            source = error.source();
+        }
+        HubError::BadRequest("the request's body was cut".to_owned())
     })
 }
 

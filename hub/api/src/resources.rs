@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use roadstead_hub_core::{DeleteOptions, Deleted, HubError, Identity, Part, Patch, Written};
 use serde_json::{Value, json};
 
+use crate::connection::Connection;
 use crate::list::ListWriter;
 use crate::path::{Subresource, Target};
 use crate::render::{Form, with_warnings};
@@ -93,7 +94,8 @@ impl Call<'_> {
         self.query.check_versions(true)?;
         let settings = watch::Settings::read(&self.query, self.form)?;
         let options = self.query.list_options(self.target.address.kind)?;
-        watch::start(self.api, self.who, self.target.address, options, settings).await
+        let connection = self.parts.extensions.get::<Connection>().cloned();
+        watch::start(self.api, self.who, self.target.address, options, settings, connection).await
     }
 
     async fn create(self, body: Body) -> Result<Response, HubError> {

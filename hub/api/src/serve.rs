@@ -4,6 +4,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -12,19 +15,21 @@ use roadstead_hub_core::pki::ServingIdentity;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
 
-use crate::router;
+use crate::connection::{Connection, Connections, Patient};
+use crate::{ApiOptions, router};
 
-/// A client that needs longer for its handshake is cut.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A client that needs longer for its headers is cut.
-const HEADERS: Duration = Duration::from_secs(10);
-/// More connections than this wait.
-const CONNECTIONS: usize = 10_000;
+/// A connection that is to end may take so long to say so.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// What a client's headers may take in memory, over HTTP/1.1 and over HTTP/2.
+const HEADERS: usize = 64 * 1024;
+/// Streams of one connection at once.
+const STREAMS: u32 = 250;
 /// When accepting fails (too many open files, say), it is not tried again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -39,6 +44,16 @@ pub enum ServeError {
     Tls(#[source] rustls::Error),
 }
 
+/// What all connections share.
+struct Server {
+    acceptor: TlsAcceptor,
+    http: auto::Builder<TokioExecutor>,
+    router: Router,
+    options: ApiOptions,
+    connections: Arc<Connections>,
+    stop: CancellationToken,
+}
+
 /// Serves the API on `listener` until `stop`; then ends watches, lets requests finish, and returns.
 ///
 /// # Errors
@@ -47,69 +62,103 @@ pub async fn serve(
     hub: Hub,
     listener: TcpListener,
     identity: &ServingIdentity,
+    options: ApiOptions,
     stop: CancellationToken,
 ) -> Result<(), ServeError> {
     let acceptor = TlsAcceptor::from(Arc::new(tls(identity)?));
-    let service = TowerToHyperService::new(router(hub, stop.clone()));
-    let mut server = auto::Builder::new(TokioExecutor::new());
-    server.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS);
-    server.http2().timer(TokioTimer::new()).max_concurrent_streams(250).keep_alive_interval(Some(HEADERS));
-    let server = Arc::new(server);
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    let connections = TaskTracker::new();
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(options.header_timeout).max_buf_size(HEADERS);
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADERS as u32)
+        .keep_alive_interval(Some(options.write_timeout))
+        .keep_alive_timeout(options.write_timeout);
+    let router = router(hub, options.clone(), stop.clone());
+    let slots = Arc::new(Semaphore::new(options.connections.max(1)));
+    let connections = Arc::new(Connections::new());
+    let server = Arc::new(Server { acceptor, http, router, options, connections, stop: stop.clone() });
+    let tasks = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener, &slots, &server.connections) => accepted,
             () = stop.cancelled() => break,
         };
         let Some((stream, slot)) = accepted else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let (acceptor, server, service) = (acceptor.clone(), Arc::clone(&server), service.clone());
-        let stop = stop.clone();
-        connections.spawn(async move {
-            // What a client sends wrong up to here is no event for us: port scanners do it all day.
-            let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
-                return;
-            };
-            let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service));
-            let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = stop.cancelled() => {
-                    // Requests that are under way finish; no new ones are taken.
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-            };
-            if let Err(error) = ended {
-                tracing::debug!(error = &*error as &dyn std::error::Error, "a connection ended");
+        let (server, registered) = (Arc::clone(&server), server.connections.register());
+        tasks.spawn(async move {
+            tokio::select! {
+                () = registered.connection.ended() => {}
+                () = server.serve(stream, &registered.connection) => {}
             }
             drop(slot);
         });
     }
     drop(listener);
-    connections.close();
-    connections.wait().await;
+    tasks.close();
+    tasks.wait().await;
     Ok(())
+}
+
+impl Server {
+    async fn serve(&self, stream: TcpStream, connection: &Connection) {
+        let stream = Patient::new(stream, self.options.write_timeout);
+        // What a client sends wrong up to here is no event for us: port scanners do it all day.
+        let handshake = tokio::time::timeout(self.options.header_timeout, self.acceptor.accept(stream));
+        let Ok(Ok(stream)) = handshake.await else { return };
+        let known = connection.clone();
+        let service = self.router.clone().map_request(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(known.clone());
+            request.map(Body::new)
+        });
+        let service = TowerToHyperService::new(service);
+        let mut served = pin!(self.http.serve_connection(TokioIo::new(stream), service));
+        let ended = tokio::select! {
+            ended = served.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                // Requests that are under way finish; no new ones are taken.
+                served.as_mut().graceful_shutdown();
+                served.await
+            }
+            () = connection.idle_for(self.options.idle_timeout) => {
+                served.as_mut().graceful_shutdown();
+                match tokio::time::timeout(FAREWELL, served).await {
+                    Ok(ended) => ended,
+                    Err(_) => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(error = &*error as &dyn std::error::Error, "a connection ended");
+        }
+    }
 }
 
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let slot = Arc::clone(slots).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, _)) => {
-            // Latency is what counts here. Without it, things work too.
-            let _ = stream.set_nodelay(true);
-            Some((stream, slot))
-        }
+    connections: &Connections,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
+    let stream = match listener.accept().await {
+        Ok((stream, _)) => stream,
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "the API's listener accepted nothing");
-            None
+            return None;
         }
-    }
+    };
+    // Latency is what counts here. Without it, things work too.
+    let _ = stream.set_nodelay(true);
+    let slot = match Arc::clone(slots).try_acquire_owned() {
+        Ok(slot) => slot,
+        Err(_) => {
+            connections.evict();
+            Arc::clone(slots).acquire_owned().await.ok()?
+        }
+    };
+    Some((stream, slot))
 }
 
 fn tls(identity: &ServingIdentity) -> Result<rustls::ServerConfig, ServeError> {
@@ -119,7 +168,7 @@ fn tls(identity: &ServingIdentity) -> Result<rustls::ServerConfig, ServeError> {
     let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).map_err(ServeError::Pem)?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .map_err(ServeError::Tls)?
         .with_no_client_auth()
         .with_single_cert(chain, key)

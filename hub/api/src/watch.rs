@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::connection::Connection;
 use crate::render::Form;
 use crate::request::Query;
 use crate::{Api, list, status};
@@ -23,8 +24,6 @@ use crate::{Api, list, status};
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 /// How often a client that wants bookmarks gets one.
 const BOOKMARK: Duration = Duration::from_secs(30);
-/// A client that takes no line for so long is cut.
-const SLOWEST: Duration = Duration::from_secs(30);
 /// The objects that are there at a watch's start are sent in pieces of about this size.
 const PIECE: usize = 64 * 1024;
 /// Lines that wait for a slow client. What is behind them waits in the change log's reader, which is bounded too.
@@ -70,14 +69,26 @@ pub(crate) async fn start(
     address: Address,
     options: ListOptions,
     settings: Settings,
+    connection: Option<Connection>,
 ) -> Result<Response, HubError> {
+    let place = api.watches.take(&who.username)?;
     let (lines, receiver) = mpsc::channel(LINES);
-    let mut writer =
-        Writer { api: api.clone(), address: address.clone(), settings, lines, first: true, sending: true };
+    let mut writer = Writer {
+        api: api.clone(),
+        address: address.clone(),
+        settings,
+        lines,
+        first: true,
+        sending: true,
+        connection,
+    };
     let mut pieces = Pieces::default();
     let each = |object| pieces.push(&writer.show("ADDED", object));
     let (version, watch) = api.hub.watch_objects(who, address, options, settings.from, each).await?;
-    tokio::spawn(writer.run(pieces, version, watch));
+    tokio::spawn(async move {
+        writer.run(pieces, version, watch).await;
+        drop(place);
+    });
     let body = Body::from_stream(ReceiverStream::new(receiver).map(Ok::<Bytes, Infallible>));
     let mut response = Response::new(body);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -119,6 +130,8 @@ struct Writer {
     first: bool,
     /// Whether something that the watch has given out is not with the connection yet.
     sending: bool,
+    /// None where it is served without a listener of ours.
+    connection: Option<Connection>,
 }
 
 impl Writer {
@@ -218,12 +231,19 @@ impl Writer {
 
     async fn send(&mut self, line: Bytes) -> Result<(), Cut> {
         self.sending = true;
-        match tokio::time::timeout(SLOWEST, self.lines.send(line)).await {
+        match tokio::time::timeout(self.api.options.write_timeout, self.lines.send(line)).await {
             Ok(Ok(())) => {
                 self.sending = false;
                 Ok(())
             }
-            _ => Err(Cut),
+            Ok(Err(_)) => Err(Cut),
+            Err(_) => {
+                // What waits in the connection is only given up with the connection.
+                if let Some(connection) = &self.connection {
+                    connection.end();
+                }
+                Err(Cut)
+            }
         }
     }
 }

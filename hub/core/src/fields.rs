@@ -1,6 +1,8 @@
 //! The fields that a field selector may name, besides name and namespace: one row per kind.
 //!
-//! All of them are fields that never change in an object's life, so a watch asks for them only as they are.
+//! All of them are fields that never change in an object's life: the change log says of labels what they were before,
+//! and of fields it does not, so a watch could not tell that an object left its selector. Therefore a Namespace's
+//! `status.phase`, which Kubernetes has as well, is not among them.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +31,6 @@ fn of_kind(kind: KindId) -> &'static [Field] {
             ("source", "/source/component"),
             ("type", "/type"),
         ],
-        KindId::Namespace => &[("status.phase", "/status/phase")],
         _ => &[],
     }
 }

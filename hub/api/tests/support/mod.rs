@@ -6,11 +6,17 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use roadstead_hub_api::ApiOptions;
 use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock};
 use roadstead_tests::{Kubectl, TestDatabase};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// A replica of a hub.
@@ -44,6 +50,10 @@ impl Site {
     }
 
     pub(crate) async fn replica(&self) -> Result<Replica> {
+        self.replica_with(ApiOptions::default()).await
+    }
+
+    pub(crate) async fn replica_with(&self, api: ApiOptions) -> Result<Replica> {
         let sealer = Sealer::new(&Key::new(self.key))?;
         let store = Store::open(self.database.url(), sealer, 20).await?;
         let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
@@ -56,7 +66,9 @@ impl Site {
         let token = hub.create_admin_token().await?.to_string();
         let stop = CancellationToken::new();
         let (served, stopped) = (hub.clone(), stop.clone());
-        tokio::spawn(async move { roadstead_hub_api::serve(served, listener, &identity, stopped).await });
+        tokio::spawn(
+            async move { roadstead_hub_api::serve(served, listener, &identity, api, stopped).await },
+        );
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         std::fs::write(&kubeconfig, kubeconfig_of(&url, hub.pki().server_ca_pem(), &token).to_string())?;
@@ -71,6 +83,29 @@ pub(crate) fn client(replica: &Replica) -> Result<reqwest::Client> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let roots = reqwest::Certificate::from_pem_bundle(replica.hub.pki().server_ca_pem().as_bytes())?;
     Ok(reqwest::Client::builder().tls_certs_only(roots).no_proxy().build()?)
+}
+
+pub(crate) async fn tcp(replica: &Replica) -> Result<TcpStream> {
+    let address = replica.url.strip_prefix("https://").context("an address")?;
+    TcpStream::connect(address).await.context("connect")
+}
+
+/// A connection on which HTTP/1.1 is written by hand.
+pub(crate) async fn tls(
+    replica: &Replica,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(replica.hub.pki().server_ca_pem().as_bytes()) {
+        roots.add(certificate?)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from("127.0.0.1")?;
+    Ok(TlsConnector::from(Arc::new(config)).connect(name, tcp(replica).await?).await?)
 }
 
 fn kubeconfig_of(server: &str, ca_pem: &str, token: &str) -> Value {

@@ -32,6 +32,13 @@ impl Figure {
     }
 }
 
+/// A value of a figure, of each server.
+struct Row {
+    figure: String,
+    unit: &'static str,
+    values: Vec<(String, f64)>,
+}
+
 /// All figures of all servers.
 pub(crate) struct Report {
     machine: Value,
@@ -50,14 +57,14 @@ impl Report {
         self.figures.push((server.to_owned(), figure));
     }
 
-    fn rows(&self) -> Vec<(String, &'static str, Vec<(String, f64)>)> {
-        let mut rows: Vec<(String, &'static str, Vec<(String, f64)>)> = Vec::new();
+    fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = Vec::new();
         for (server, figure) in &self.figures {
             for (unit, value) in &figure.values {
                 let entry = (server.clone(), *value);
-                match rows.iter_mut().find(|row| row.0 == figure.name && row.1 == *unit) {
-                    Some(row) => row.2.push(entry),
-                    None => rows.push((figure.name.clone(), unit, vec![entry])),
+                match rows.iter_mut().find(|row| row.figure == figure.name && row.unit == *unit) {
+                    Some(row) => row.values.push(entry),
+                    None => rows.push(Row { figure: figure.name.clone(), unit, values: vec![entry] }),
                 }
             }
         }
@@ -66,14 +73,14 @@ impl Report {
 
     pub(crate) fn print(&self) {
         println!("{}", self.machine);
-        println!("{:<44} {:>14} {:>14} {:>14} {:>8}", "", "", "hub", "apiserver", "ratio");
-        for (name, unit, values) in self.rows() {
+        println!("{:<50} {:>14} {:>14} {:>14} {:>8}", "", "", "hub", "apiserver", "ratio");
+        for Row { figure, unit, values } in self.rows() {
             let shown: Vec<String> = values.iter().map(|(_, value)| format!("{value:>14.2}")).collect();
             let ratio = match values.as_slice() {
                 [(_, ours), (_, theirs)] => format!("{:>8.2}", ours / theirs),
                 _ => String::new(),
             };
-            println!("{name:<44} {unit:>14} {} {ratio}", shown.join(" "));
+            println!("{figure:<50} {unit:>14} {} {ratio}", shown.join(" "));
         }
     }
 
@@ -81,10 +88,10 @@ impl Report {
         let rows: Vec<Value> = self
             .rows()
             .into_iter()
-            .map(|(name, unit, values)| {
+            .map(|Row { figure, unit, values }| {
                 let values: Map<String, Value> =
                     values.into_iter().map(|(server, value)| (server, json!(value))).collect();
-                json!({ "figure": name, "unit": unit, "values": values })
+                json!({ "figure": figure, "unit": unit, "values": values })
             })
             .collect();
         format!("{:#}\n", json!({ "machine": self.machine, "figures": rows }))

@@ -1,0 +1,46 @@
+//! What the operator may set of the API.
+
+use std::time::Duration;
+
+/// How much the API takes, from whom, and for how long.
+#[derive(Debug, Clone)]
+pub struct ApiOptions {
+    /// Connections at once. A new one beyond these takes the place of the one that has been idle for longest; where none
+    /// is idle, it waits.
+    pub connections: usize,
+    /// A connection without a request for so long is closed.
+    pub idle_timeout: Duration,
+    /// A client that needs longer for its handshake, or for a request's headers, is cut.
+    pub header_timeout: Duration,
+    /// A client that needs longer for a request's body is answered 408.
+    pub body_timeout: Duration,
+    /// A client that takes nothing of what it is sent for so long is cut.
+    pub write_timeout: Duration,
+    /// Requests that run at once; a user has three quarters of them at most. Watches count until they have begun.
+    pub requests: usize,
+    /// Requests of one user that wait for their turn; more are answered 429.
+    pub waiting_per_user: usize,
+    /// Watches at once; more are answered 429.
+    pub watches: usize,
+    /// Watches of one user at once.
+    pub watches_per_user: usize,
+    /// Origins of web pages of which browsers may let scripts read answers; `*` for all. None by default.
+    pub cors_origins: Vec<String>,
+}
+
+impl Default for ApiOptions {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            idle_timeout: Duration::from_secs(90),
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(30),
+            requests: 64,
+            waiting_per_user: 256,
+            watches: 20_000,
+            watches_per_user: 5_000,
+            cors_origins: Vec::new(),
+        }
+    }
+}
