@@ -93,7 +93,7 @@ mod tests {
             (b"{\"a\": 1", "EOF"),
             (&[b' '; 4 << 20], "bytes"),
         ] {
-            let error = parse(text).unwrap_err().to_string();
+            let error = parse(text).expect_err(part).to_string();
             assert!(error.contains(part), "{part}: {error}");
         }
     }

@@ -117,9 +117,10 @@ async fn the_flux_command() -> Result<()> {
 
     let tree = flux(&replica, &["tree", "kustomization", "web"]).await?;
     assert!(tree.contains("Kustomization/default/web") && tree.contains("Deployment/prod/web"), "{tree}");
+    let uid = replica.kubectl.get(&["ks", "web"]).await?["metadata"]["uid"].clone();
     let event = json!({
         "apiVersion": "v1", "kind": "Event", "metadata": { "name": "web.1", "namespace": "default" },
-        "involvedObject": { "kind": "Kustomization", "name": "web", "namespace": "default",
+        "involvedObject": { "kind": "Kustomization", "name": "web", "namespace": "default", "uid": uid,
             "apiVersion": "kustomize.toolkit.fluxcd.io/v1" },
         "reason": "ReconciliationSucceeded", "message": "All is as it should be.", "type": "Normal", "count": 1,
         "firstTimestamp": "2026-01-02T03:04:05Z", "lastTimestamp": "2026-01-02T03:04:05Z",

@@ -134,8 +134,8 @@ fn read(
             block.to_mut().pop();
         }
         match event {
-            // go-yaml 2 reads the first document, and does not look at what comes after it.
-            Event::DocumentEnd if dialect == Dialect::Kustomization => break,
+            // go-yaml 2 reads the first document, and does not look at what comes after it. A strict reader does.
+            Event::DocumentEnd if dialect == Dialect::Kustomization && !unique => break,
             // Of objects, what stands between two `---` is read apart, and the first document of each part counts.
             Event::DocumentStart(explicit) => {
                 left_out = !explicit && !first;
