@@ -50,6 +50,21 @@ fn build(kind: &Kind, version: &Version) -> Value {
             list.insert("x-kubernetes-list-map-keys".to_owned(), json!(keys));
         }
     }
+    for path in SETS {
+        mark(&mut schema, path, "x-kubernetes-list-type", "set");
+    }
+    for path in ATOMIC_LISTS {
+        mark(&mut schema, path, "x-kubernetes-list-type", "atomic");
+    }
+    for path in ATOMIC_MAPS {
+        mark(&mut schema, path, "x-kubernetes-map-type", "atomic");
+    }
+    if kind.id == KindId::ServiceAccount
+        && let Some(list) = at(&mut schema, "secrets").and_then(Value::as_object_mut)
+    {
+        list.insert("x-kubernetes-list-type".to_owned(), json!("map"));
+        list.insert("x-kubernetes-list-map-keys".to_owned(), json!(["name"]));
+    }
     // A Cluster needs no spec: that it is there is all that most have to say.
     if kind.id == KindId::Cluster
         && let Some(object) = schema.as_object_mut()
@@ -62,6 +77,31 @@ fn build(kind: &Kind, version: &Version) -> Value {
 /// Lists whose items are told apart by these fields.
 const LIST_MAPS: [(&str, &[&str]); 2] =
     [("status.conditions", &["type"]), ("metadata.ownerReferences", &["uid"])];
+
+/// Lists without order whose items stand once.
+const SETS: [&str; 1] = ["metadata.finalizers"];
+
+/// Lists that are merged as one whole, where Kubernetes says so; the others are too, without a word.
+const ATOMIC_LISTS: [&str; 5] = [
+    "metadata.managedFields",
+    "rules",
+    "subjects",
+    "imagePullSecrets",
+    "aggregationRule.clusterRoleSelectors",
+];
+
+/// Mappings that are merged as one whole.
+const ATOMIC_MAPS: [&str; 5] =
+    ["metadata.ownerReferences[]", "roleRef", "involvedObject", "related", "secrets[]"];
+
+fn mark(schema: &mut Value, path: &str, key: &str, value: &str) {
+    let wanted = if key == "x-kubernetes-map-type" { "object" } else { "array" };
+    if let Some(inner) = at(schema, path).and_then(Value::as_object_mut)
+        && inner.get("type").and_then(Value::as_str) == Some(wanted)
+    {
+        inner.insert(key.to_owned(), json!(value));
+    }
+}
 
 fn require(schema: &mut Value, field: &str) {
     let Some(schema) = schema.as_object_mut() else { return };

@@ -216,7 +216,8 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, version: &Version, pre
         ("timeoutSeconds", "integer"),
         ("watch", "boolean"),
     ]);
-    let mut patches = vec!["application/json-patch+json", "application/merge-patch+json"];
+    let mut patches =
+        vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
     // kubectl sends a strategic merge patch wherever it finds it named here.
     if kind.builtin {
         patches.push("application/strategic-merge-patch+json");
@@ -250,7 +251,9 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, version: &Version, pre
     );
     in_path.push(parameter("name", "path", "string"));
     let put = || operation(kind, version, "put", &name, &write, Some(json_body(&name)));
-    let patch = || operation(kind, version, "patch", &name, &write, Some(patch_body.clone()));
+    let mut for_patch = write.clone();
+    for_patch.push(parameter("force", "query", "boolean"));
+    let patch = || operation(kind, version, "patch", &name, &for_patch, Some(patch_body.clone()));
     let get = || operation(kind, version, "get", &name, &[], None);
     paths.insert(
         format!("/{prefix}/{place}/{{name}}"),

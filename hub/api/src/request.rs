@@ -138,8 +138,9 @@ impl Query {
         Err(HubError::Invalid { what: "ListOptions.meta.k8s.io \"\"".to_owned(), causes })
     }
 
-    pub(crate) fn write_options(&self) -> Result<WriteOptions, HubError> {
+    pub(crate) fn write_options(&self, headers: &HeaderMap) -> Result<WriteOptions, HubError> {
         Ok(WriteOptions {
+            manager: field_manager(self.get("fieldManager"), headers)?,
             dry_run: dry_run(self.get("dryRun"))?,
             field_validation: match self.get("fieldValidation") {
                 "Ignore" => FieldValidation::Ignore,
@@ -153,6 +154,37 @@ impl Query {
             ..WriteOptions::default()
         })
     }
+}
+
+/// As kube-apiserver has it, in bytes.
+const MAX_MANAGER: usize = 128;
+
+/// Under which name a request manages fields: the one that it says, or else its program's.
+fn field_manager(said: &str, headers: &HeaderMap) -> Result<String, HubError> {
+    let printable = |c: char| c == ' ' || !(c.is_control() || c.is_whitespace());
+    let bad = |why: String| {
+        let cause =
+            FieldError { field: "fieldManager".to_owned(), reason: "FieldValueInvalid", message: why };
+        Err(HubError::Invalid { what: "PatchOptions.meta.k8s.io \"\"".to_owned(), causes: vec![cause] })
+    };
+    if said.len() > MAX_MANAGER {
+        return bad(format!("Too long: may not be more than {MAX_MANAGER} bytes"));
+    }
+    if let Some(odd) = said.chars().find(|c| !printable(*c)) {
+        return bad(format!("Invalid value: invalid character U+{:04X}", u32::from(odd)));
+    }
+    if !said.is_empty() {
+        return Ok(said.to_owned());
+    }
+    let agent = headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default();
+    let mut name = String::new();
+    for c in agent.split('/').next().unwrap_or_default().chars().filter(|c| printable(*c)) {
+        if name.len() + c.len_utf8() > MAX_MANAGER {
+            break;
+        }
+        name.push(c);
+    }
+    Ok(name)
 }
 
 /// `dryRun`'s only value.
@@ -241,6 +273,15 @@ impl Sent {
 pub(crate) async fn json(body: Body) -> Result<Option<Value>, HubError> {
     let bytes = bytes(body).await?;
     Ok(read_json(&bytes)?.map(|sent| sent.value))
+}
+
+/// The body of a server-side apply: YAML, of which JSON is a part.
+pub(crate) async fn yaml(body: Body) -> Result<Sent, HubError> {
+    let bytes = bytes(body).await?;
+    if let Ok(Some(sent)) = read_json(&bytes) {
+        return Ok(sent);
+    }
+    Ok(Sent { value: yaml::parse(&bytes)?, duplicates: Vec::new() })
 }
 
 fn read_json(bytes: &[u8]) -> Result<Option<Sent>, HubError> {

@@ -6,6 +6,7 @@ use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use roadstead_api::FieldError;
 use roadstead_hub_core::{DeleteOptions, Deleted, HubError, Identity, Part, Patch, Written};
 use serde_json::{Value, json};
 
@@ -15,6 +16,13 @@ use crate::path::{Subresource, Target};
 use crate::render::{Form, with_warnings};
 use crate::request::{self, Query};
 use crate::{Api, fleet, review, status, watch};
+
+/// Server-side apply. JSON is YAML too.
+const APPLY: &str = "application/apply-patch+yaml";
+
+fn invalid_options(cause: FieldError) -> HubError {
+    HubError::Invalid { what: "PatchOptions.meta.k8s.io \"\"".to_owned(), causes: vec![cause] }
+}
 
 /// One request for a resource.
 struct Call<'a> {
@@ -99,7 +107,7 @@ impl Call<'_> {
     }
 
     async fn create(self, body: Body) -> Result<Response, HubError> {
-        let options = self.query.write_options()?;
+        let options = self.query.write_options(&self.parts.headers)?;
         self.in_a_namespace()?;
         let sent = request::sent(&self.parts.headers, body).await?;
         let warnings = sent.warnings(options.field_validation)?;
@@ -110,7 +118,7 @@ impl Call<'_> {
     }
 
     async fn update(self, body: Body) -> Result<Response, HubError> {
-        let mut options = self.query.write_options()?;
+        let mut options = self.query.write_options(&self.parts.headers)?;
         options.part = self.part();
         let sent = request::sent(&self.parts.headers, body).await?;
         let warnings = sent.warnings(options.field_validation)?;
@@ -121,29 +129,43 @@ impl Call<'_> {
     }
 
     async fn patch(self, body: Body) -> Result<Response, HubError> {
-        let mut options = self.query.write_options()?;
+        let mut options = self.query.write_options(&self.parts.headers)?;
         options.part = self.part();
-        let make: fn(Value) -> Patch = match request::media_type(&self.parts.headers).as_str() {
-            "application/json-patch+json" => Patch::Json,
-            "application/merge-patch+json" => Patch::Merge,
-            "application/strategic-merge-patch+json" => Patch::Strategic,
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-                return Err(HubError::UnsupportedMediaType(
-                    "server-side apply is not served yet: use kubectl apply without --server-side".to_owned(),
-                ));
+        let form = request::media_type(&self.parts.headers);
+        let force = self.query.get("force");
+        let (patch, warnings) = if form == APPLY {
+            if self.query.get("fieldManager").is_empty() {
+                let cause = FieldError::required("fieldManager", "is required for apply patch");
+                return Err(invalid_options(cause));
             }
-            other => {
-                return Err(HubError::UnsupportedMediaType(format!(
-                    "the body of the request is in a form that is not taken here: {other}; want \
-                     application/json-patch+json, application/merge-patch+json or \
-                     application/strategic-merge-patch+json"
-                )));
+            let sent = request::yaml(body).await?;
+            let warnings = sent.warnings(options.field_validation)?;
+            (Patch::Apply { config: sent.value, force: self.query.flag("force") }, warnings)
+        } else {
+            let make: fn(Value) -> Patch = match form.as_str() {
+                "application/json-patch+json" => Patch::Json,
+                "application/merge-patch+json" => Patch::Merge,
+                "application/strategic-merge-patch+json" => Patch::Strategic,
+                other => {
+                    return Err(HubError::UnsupportedMediaType(format!(
+                        "the body of the request is in a form that is not taken here: {other}; want \
+                         application/json-patch+json, application/merge-patch+json, \
+                         application/strategic-merge-patch+json or {APPLY}"
+                    )));
+                }
+            };
+            if !force.is_empty() {
+                let why = "may not be specified for non-apply patch";
+                return Err(invalid_options(FieldError::forbidden("force", why)));
             }
+            let body = request::json(body).await?;
+            let body = body.ok_or_else(|| HubError::BadRequest("the request has no body".to_owned()))?;
+            (make(body), Vec::new())
         };
-        let body = request::json(body).await?;
-        let patch = make(body.ok_or_else(|| HubError::BadRequest("the request has no body".to_owned()))?);
-        let written = self.api.hub.patch_object(self.who, &self.target.address, &patch, options).await?;
-        Ok(self.written(StatusCode::OK, written))
+        let hub = &self.api.hub;
+        let mut written = hub.patch_object(self.who, &self.target.address, &patch, options).await?;
+        written.warnings.extend(warnings);
+        Ok(self.written(if written.created { StatusCode::CREATED } else { StatusCode::OK }, written))
     }
 
     async fn delete(self, body: Body) -> Result<Response, HubError> {

@@ -13,7 +13,7 @@ fn code(error: &HubError) -> (StatusCode, &'static str) {
     match error {
         HubError::NotFound { .. } => (StatusCode::NOT_FOUND, "NotFound"),
         HubError::AlreadyExists { .. } => (StatusCode::CONFLICT, "AlreadyExists"),
-        HubError::Conflict { .. } => (StatusCode::CONFLICT, "Conflict"),
+        HubError::Conflict { .. } | HubError::ApplyConflict { .. } => (StatusCode::CONFLICT, "Conflict"),
         HubError::Invalid { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
         HubError::BadRequest(_) => (StatusCode::BAD_REQUEST, "BadRequest"),
         HubError::Unauthenticated(_) => (StatusCode::UNAUTHORIZED, "Unauthorized"),
@@ -40,7 +40,10 @@ pub(crate) fn status(error: &HubError, address: Option<&Address>) -> (StatusCode
         error.to_string()
     };
     let mut details = serde_json::Map::new();
-    if let Some(address) = address {
+    if let HubError::ApplyConflict { causes, .. } = error {
+        let cause = |(field, message): &(String, String)| json!({ "reason": "FieldManagerConflict", "message": message, "field": field });
+        details.insert("causes".to_owned(), causes.iter().map(cause).collect());
+    } else if let Some(address) = address {
         let kind = address.kind.get();
         let name = Some(address.name.as_str()).filter(|name| !name.is_empty());
         if let Some(name) = name.or_else(|| error.object_name()) {

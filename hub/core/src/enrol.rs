@@ -9,7 +9,7 @@ use roadstead_model::{ClusterUid, KubeSystemUid};
 use zeroize::Zeroizing;
 
 use crate::pki::AgentIdentity;
-use crate::{Hub, HubError, triggers};
+use crate::{Hub, HubError, managers, triggers};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -155,7 +155,8 @@ impl Hub {
         tx.set_agent_key(token.cluster, &certificate.public_key, now).await?;
         let cluster: roadstead_api::Cluster = stored.decode()?;
         let status = cluster.status.unwrap_or_default();
-        stored.set_status(&ClusterStatus { kube_system_uid: Some(kube_system.to_string()), ..status })?;
+        let status = ClusterStatus { kube_system_uid: Some(kube_system.to_string()), ..status };
+        managers::set_status(&mut stored, &status, now)?;
         tx.put(stored).await?;
         tx.commit().await?;
         tracing::info!(cluster = name, "agent enrolled");

@@ -28,6 +28,14 @@ pub enum HubError {
         /// What stands against what.
         why: String,
     },
+    /// An apply that would set what others manage.
+    #[error("{message}")]
+    ApplyConflict {
+        /// What an apiserver says of it.
+        message: String,
+        /// Each field, as `.spec.path`, and with whom it conflicts.
+        causes: Vec<(String, String)>,
+    },
     /// The object breaks its kind's rules.
     #[error("{what} is invalid: {}", causes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Invalid {

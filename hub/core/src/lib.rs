@@ -1,6 +1,7 @@
 //! Use cases of the hub and who may do them: what the API, the link and the tasks call. None of those knows the store.
 
 mod account;
+mod apply;
 mod auth;
 mod build;
 mod clock;
@@ -11,6 +12,7 @@ mod events;
 mod fields;
 mod fleet;
 mod log;
+mod managers;
 mod objects;
 mod patch;
 pub mod pki;

@@ -24,7 +24,7 @@ pub enum FieldValidation {
 }
 
 /// The metadata that only the hub sets.
-const SYSTEM_METADATA: [&str; 8] = [
+pub(crate) const SYSTEM_METADATA: [&str; 8] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -93,10 +93,34 @@ pub(crate) fn check_structure(
     if !findings.errors.is_empty() {
         return Err(HubError::Invalid { what: named_kind(kind, &name), causes: findings.errors });
     }
-    if findings.unknown.is_empty() || validation == FieldValidation::Ignore {
+    tell_unknown(kind, version, &findings.unknown, validation, warnings)
+}
+
+/// Takes away what the schema does not know, of a configuration that need not be a whole object.
+pub(crate) fn prune_unknown(
+    kind: &'static Kind,
+    version: &Version,
+    config: &mut Value,
+    validation: FieldValidation,
+    warnings: &mut Vec<String>,
+) -> Result<(), HubError> {
+    // What else is wrong with it is found in what it is laid over.
+    let unknown = structural(kind, version, config).unknown;
+    tell_unknown(kind, version, &unknown, validation, warnings)
+}
+
+/// What is said of fields that the schema does not know.
+fn tell_unknown(
+    kind: &'static Kind,
+    version: &Version,
+    unknown: &[String],
+    validation: FieldValidation,
+    warnings: &mut Vec<String>,
+) -> Result<(), HubError> {
+    if unknown.is_empty() || validation == FieldValidation::Ignore {
         return Ok(());
     }
-    let unknown = findings.unknown.iter().map(|path| format!("unknown field \"{path}\""));
+    let unknown = unknown.iter().map(|path| format!("unknown field \"{path}\""));
     if validation == FieldValidation::Strict {
         let unknown: Vec<String> = unknown.collect();
         return Err(HubError::BadRequest(format!(

@@ -14,6 +14,13 @@ pub enum Patch {
     Merge(Value),
     /// Kubernetes' own: lists merge by their keys. For the kinds that Kubernetes has built in only.
     Strategic(Value),
+    /// Server-side apply: the fields that the manager wants to own, and whether it takes them from others.
+    Apply {
+        /// The configuration.
+        config: Value,
+        /// Whether it takes fields that others own.
+        force: bool,
+    },
 }
 
 /// A JSON patch with more operations is refused: each costs a walk of the object.
@@ -47,6 +54,9 @@ pub(crate) fn apply(kind: KindId, mut object: Value, patch: &Patch) -> Result<Va
             if let (Value::Object(object), Value::Object(patch)) = (&mut object, patch) {
                 strategic(object, patch)?;
             }
+        }
+        Patch::Apply { .. } => {
+            return Err(HubError::Internal("an apply is no patch of what is shown".to_owned()));
         }
     }
     Ok(object)

@@ -12,7 +12,7 @@ use roadstead_hub_store::{Aim, DispatchPlan, DispatchStep, Look, Outcome, Stored
 use roadstead_model::{ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
 
 use crate::conditions::{self, READY, SUSPENDED};
-use crate::{Hub, HubError, events, log, triggers};
+use crate::{Hub, HubError, events, log, managers, triggers};
 
 /// How long past its own timeout an agent's result is waited for.
 const GRACE: Duration = Duration::from_secs(30);
@@ -219,6 +219,7 @@ impl Hub {
         tx.forget_reconciliations(look.situation.uid).await?;
         let before = stored.clone();
         stored.remove_finalizer(triggers::FINALIZER);
+        managers::note_hub(&before, &mut stored, now);
         if stored.finalizers().next().is_none() {
             triggers::on_change(&mut tx, Some(&before), None).await?;
             tx.remove(stored.uid).await?;
@@ -351,7 +352,7 @@ pub(crate) async fn write_status(
         let dependents = tx.dependents(&stored.namespace, &stored.name).await?;
         tx.look_at(Look::Kustomization, &dependents).await?;
     }
-    stored.set_status(&status)?;
+    managers::set_status(stored, &status, now)?;
     tx.put(stored.clone()).await?;
     events::on_ready(tx, stored, &before.conditions, &status.conditions, now).await?;
     Ok(true)

@@ -5,6 +5,7 @@ use roadstead_hub_store::{Stored, Tx};
 use serde_json::Value;
 
 use crate::auth::Identity;
+use crate::managers::{self, Writer};
 use crate::objects::{self, FieldValidation, Part, named};
 use crate::patch::{self, Patch};
 use crate::reads::{ListOptions, ObjectList};
@@ -33,8 +34,10 @@ impl Address {
 }
 
 /// How a write is to be done.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct WriteOptions {
+    /// Under which name the writer manages fields.
+    pub manager: String,
     /// Check and answer, but change nothing.
     pub dry_run: bool,
     /// What to do about unknown fields.
@@ -50,6 +53,8 @@ pub struct Written {
     pub object: Value,
     /// What the user should know.
     pub warnings: Vec<String>,
+    /// Whether there was no such object before.
+    pub created: bool,
 }
 
 /// How a deletion is to be done.
@@ -83,7 +88,8 @@ impl Hub {
         for name in NAMESPACES {
             let address = Address { kind, version, namespace: String::new(), name: String::new() };
             let object = serde_json::json!({ "metadata": { "name": name } });
-            match self.create_object(&Identity::hub(), &address, object, WriteOptions::default()).await {
+            let options = WriteOptions { manager: managers::HUB.to_owned(), ..WriteOptions::default() };
+            match self.create_object(&Identity::hub(), &address, object, options).await {
                 Ok(_) | Err(HubError::AlreadyExists { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -133,6 +139,7 @@ impl Hub {
         let kind = address.kind.get();
         who.authorize("create", kind, "", &address.namespace, "")?;
         let mut warnings = Vec::new();
+        let requested = managers::entries(&object).cloned();
         let mut stored = objects::create(
             kind,
             address.version,
@@ -142,16 +149,36 @@ impl Hub {
             self.now(),
             &mut warnings,
         )?;
+        let writer =
+            Writer { manager: &options.manager, version: address.version, part: Part::Main, now: self.now() };
+        managers::note(None, &mut stored, requested, writer);
+        let tx = self.store.begin().await?;
+        let object = self.insert(tx, who, address, stored, options.dry_run).await?;
+        Ok(Written { object, warnings, created: true })
+    }
+
+    /// Completes a new object and writes it, with all that follows from it.
+    pub(crate) async fn insert(
+        &self,
+        mut tx: Tx,
+        who: &Identity,
+        address: &Address,
+        mut stored: Stored,
+        dry_run: bool,
+    ) -> Result<Value, HubError> {
+        let sent = stored.clone();
         triggers::on_create(&mut stored, self.now())?;
-        let mut tx = self.store.begin().await?;
-        if kind.namespaced() {
+        if !stored.finalizers().eq(sent.finalizers()) {
+            managers::note_hub(&sent, &mut stored, self.now());
+        }
+        if stored.kind.get().namespaced() {
             require_namespace(&mut tx, &address.namespace).await?;
         }
         put(&mut tx, &stored).await?;
         triggers::on_change(&mut tx, None, Some(&stored)).await?;
         tx.audit(&who.username, "create", stored.kind, &stored.namespace, &stored.name).await?;
-        finish(tx, &mut stored, options.dry_run).await?;
-        Ok(Written { object: objects::show(&stored, address.version), warnings })
+        finish(tx, &mut stored, dry_run).await?;
+        Ok(objects::show(&stored, address.version))
     }
 
     /// Replaces an object, or its status.
@@ -179,6 +206,9 @@ impl Hub {
         patch: &Patch,
         options: WriteOptions,
     ) -> Result<Written, HubError> {
+        if let Patch::Apply { config, force } = patch {
+            return self.apply_object(who, address, config.clone(), *force, options).await;
+        }
         let kind = address.kind;
         self.change(who, address, options, "patch", |shown| patch::apply(kind, shown, patch)).await
     }
@@ -198,7 +228,8 @@ impl Hub {
         let before = tx.get(address.kind, &address.namespace, &address.name).await?;
         let before = before.ok_or_else(|| address.not_found())?;
         let incoming = make(objects::show(&before, address.version))?;
-        let after = objects::replace(
+        let requested = managers::entries(&incoming).cloned();
+        let mut after = objects::replace(
             &before,
             address.version,
             options.part,
@@ -206,9 +237,15 @@ impl Hub {
             options.field_validation,
             &mut warnings,
         )?;
-        let fate = if is_finished(&after) { Fate::Gone(after) } else { Fate::Stays(after) };
-        let after = write(tx, who, verb, &before, fate, options.dry_run).await?;
-        Ok(Written { object: objects::show(&after, address.version), warnings })
+        let writer = Writer {
+            manager: &options.manager,
+            version: address.version,
+            part: options.part,
+            now: self.now(),
+        };
+        managers::note(Some(&before), &mut after, requested, writer);
+        let after = save(tx, who, verb, &before, after, options.dry_run).await?;
+        Ok(Written { object: objects::show(&after, address.version), warnings, created: false })
     }
 
     /// Deletes an object, or marks it where it has finalizers.
@@ -316,6 +353,22 @@ impl Hub {
         }
         Ok(later(2))
     }
+}
+
+/// Writes what an object became, which may be its end; nothing where it is as it was.
+pub(crate) async fn save(
+    tx: Tx,
+    who: &Identity,
+    verb: &str,
+    before: &Stored,
+    after: Stored,
+    dry_run: bool,
+) -> Result<Stored, HubError> {
+    if managers::unchanged(before, &after) {
+        return Ok(before.clone());
+    }
+    let fate = if is_finished(&after) { Fate::Gone(after) } else { Fate::Stays(after) };
+    write(tx, who, verb, before, fate, dry_run).await
 }
 
 /// What becomes of an object.

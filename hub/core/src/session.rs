@@ -14,7 +14,7 @@ use roadstead_model::{
 use crate::conditions::{self, READY};
 use crate::pki::AgentIdentity;
 use crate::reconcile::{set_ready, write_status};
-use crate::{Hub, HubError, events, log, triggers};
+use crate::{Hub, HubError, events, log, managers, triggers};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
@@ -136,7 +136,7 @@ impl Hub {
             stored.generation,
             now,
         );
-        stored.set_status(&status)?;
+        managers::set_status(&mut stored, &status, now)?;
         tx.put(stored.clone()).await?;
         events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
         triggers::wake_cluster(&mut tx, stored.uid, &name).await?;
@@ -175,7 +175,7 @@ impl Hub {
             stored.generation,
             now,
         );
-        stored.set_status(&status)?;
+        managers::set_status(&mut stored, &status, now)?;
         let name = stored.name.clone();
         tx.put(stored.clone()).await?;
         events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;

@@ -13,7 +13,7 @@ use roadstead_model::{KustomizationUid, Reason, ResourceUid, Revision, chain};
 use roadstead_sources::{Credentials, Fetched, GitError, GitReference, GitRequest, Outcome, Secret};
 
 use crate::conditions::{self, READY, SUSPENDED};
-use crate::{Hub, HubError, events, triggers};
+use crate::{Hub, HubError, events, managers, triggers};
 
 /// The type of the condition that says what artifact there is, and by its generation which spec it was made from. As
 /// in Flux it stays as it is where a later fetch fails.
@@ -286,7 +286,7 @@ impl Hub {
             let users = tx.kustomizations_of_source("GitRepository", &stored.namespace, &stored.name).await?;
             tx.look_at(Look::Kustomization, &users).await?;
         }
-        stored.set_status(&status)?;
+        managers::set_status(&mut stored, &status, self.now())?;
         tx.put(stored.clone()).await?;
         events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, self.now()).await?;
         tx.commit().await?;

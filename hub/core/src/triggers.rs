@@ -6,7 +6,7 @@ use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId, ObjectMeta,
 use roadstead_hub_store::{Look, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Reason, ResourceUid};
 
-use crate::conditions;
+use crate::{conditions, managers};
 
 /// The finalizer by which a Kustomization waits until what it owns has been pruned.
 pub const FINALIZER: &str = "finalizers.fluxcd.io";
@@ -33,7 +33,7 @@ pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> 
                 stored.generation,
                 now,
             );
-            stored.set_status(&status)?;
+            managers::set_status(stored, &status, now)?;
         }
         _ => {}
     }

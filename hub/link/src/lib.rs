@@ -103,7 +103,9 @@ fn status(error: &HubError) -> Status {
         HubError::Unauthenticated(_) => Status::unauthenticated(text),
         HubError::Forbidden(_) => Status::permission_denied(text),
         HubError::NotFound { .. } | HubError::Gone(_) => Status::not_found(text),
-        HubError::AlreadyExists { .. } | HubError::Conflict { .. } => Status::aborted(text),
+        HubError::AlreadyExists { .. } | HubError::Conflict { .. } | HubError::ApplyConflict { .. } => {
+            Status::aborted(text)
+        }
         HubError::Invalid { .. } | HubError::BadRequest(_) => Status::invalid_argument(text),
         error => {
             tracing::error!(error = chain(error), "an agent's session failed");

@@ -40,7 +40,8 @@ const ROOMS: &[(&str, &[&str])] = &[
 const DEVELOPMENT: &[&str] = &["hub", "tests", "xtask"];
 
 /// Rooms that compute and do nothing else.
-const PURE: &[&str] = &["crates/model", "crates/kustomize", "crates/kstatus", "hub/plan"];
+const PURE: &[&str] =
+    &["crates/model", "crates/kustomize", "crates/kstatus", "crates/managed-fields", "hub/plan"];
 
 /// What a pure room's builds must not hold, at any depth: runtimes, and what speaks to a network or a database.
 const IMPURE_PACKAGES: &[&str] = &[

@@ -1,0 +1,20 @@
+//! Fuzzes the engine: `[schema, live object, configuration, whether by force]` as JSON. Whatever they are, nothing may
+//! panic, and what was applied once can be applied again.
+#![no_main]
+
+use roadstead_managed_fields::{OneVersion, Options, Schema, apply, update};
+use serde_json::Value;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Ok([schema, live, config, force]) = serde_json::from_slice::<[Value; 4]>(bytes) else { return };
+    let schema = Schema::new(&schema);
+    let versions = OneVersion { api_version: "v1", schema: &schema };
+    let options = |manager, force| Options { manager, api_version: "v1", force, ..Options::default() };
+    let force = force == Value::Bool(true);
+    if let Ok(object) = apply(&live, &config, &options("kubectl", force), &versions) {
+        let again = apply(&object, &config, &options("kubectl", force), &versions);
+        assert!(again.is_ok(), "{again:?}");
+    }
+    let mut after = config;
+    let _ = update(&live, &mut after, &options("other", force), &versions);
+});

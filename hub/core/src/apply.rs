@@ -1,0 +1,134 @@
+//! Server-side apply: what a manager wants of an object, merged with what others want.
+
+use roadstead_hub_store::{Stored, Tx};
+use serde_json::{Map, Value};
+
+use crate::managers::{self, Writer};
+use crate::objects::{self, Part, named};
+use crate::resources::save;
+use crate::{Address, Hub, HubError, Identity, WriteOptions, Written};
+
+impl Hub {
+    /// Applies a configuration to an object, or to its status; makes the object where there is none.
+    ///
+    /// # Errors
+    /// [`HubError::ApplyConflict`] where others manage what would change, unless `force` takes it from them; as
+    /// [`Hub::update_object`] and [`Hub::create_object`].
+    pub(crate) async fn apply_object(
+        &self,
+        who: &Identity,
+        address: &Address,
+        mut config: Value,
+        force: bool,
+        options: WriteOptions,
+    ) -> Result<Written, HubError> {
+        let kind = address.kind.get();
+        let subresource = if options.part == Part::Status { "status" } else { "" };
+        who.authorize("patch", kind, subresource, &address.namespace, &address.name)?;
+        let mut warnings = Vec::new();
+        complete(address, &mut config)?;
+        if options.part == Part::Main
+            && kind.status
+            && let Some(fields) = config.as_object_mut()
+        {
+            fields.remove("status");
+        }
+        let validation = options.field_validation;
+        objects::prune_unknown(kind, address.version, &mut config, validation, &mut warnings)?;
+        let writer = Writer {
+            manager: &options.manager,
+            version: address.version,
+            part: options.part,
+            now: self.now(),
+        };
+        let mut tx = self.store.begin().await?;
+        let Some(before) = tx.get(address.kind, &address.namespace, &address.name).await? else {
+            return self.apply_new(tx, who, address, &config, &options, writer, warnings).await;
+        };
+        let (object, entries) = managers::merge(Some(&before), kind, &config, force, writer)?;
+        let mut after =
+            objects::replace(&before, address.version, options.part, object, validation, &mut warnings)?;
+        managers::put_entries(&mut after.object, entries);
+        managers::settle(&before, &mut after);
+        let after = save(tx, who, "patch", &before, after, options.dry_run).await?;
+        Ok(Written { object: objects::show(&after, address.version), warnings, created: false })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "it is the other half of `apply_object`")]
+    async fn apply_new(
+        &self,
+        tx: Tx,
+        who: &Identity,
+        address: &Address,
+        config: &Value,
+        options: &WriteOptions,
+        writer: Writer<'_>,
+        mut warnings: Vec<String>,
+    ) -> Result<Written, HubError> {
+        let kind = address.kind.get();
+        if options.part == Part::Status {
+            return Err(address.not_found());
+        }
+        who.authorize("create", kind, "", &address.namespace, &address.name)?;
+        if let Some(uid) = config["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+            let why = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(HubError::Conflict { what: named(kind, &address.name), why });
+        }
+        let (object, entries) = managers::merge(None, kind, config, false, writer)?;
+        let mut stored: Stored = objects::create(
+            kind,
+            address.version,
+            &address.namespace,
+            object,
+            options.field_validation,
+            writer.now,
+            &mut warnings,
+        )?;
+        managers::put_entries(&mut stored.object, entries);
+        let object = self.insert(tx, who, address, stored, options.dry_run).await?;
+        Ok(Written { object, warnings, created: true })
+    }
+}
+
+/// The name that the URL says, and the kind, where the configuration does not.
+fn complete(address: &Address, config: &mut Value) -> Result<(), HubError> {
+    let kind = address.kind.get();
+    let api_version = address.version.api_version();
+    let Some(fields) = config.as_object_mut() else {
+        return Err(HubError::BadRequest("the body is no object".to_owned()));
+    };
+    for (field, want) in [("apiVersion", api_version.as_str()), ("kind", kind.kind)] {
+        match fields.get(field).and_then(Value::as_str) {
+            Some(have) if have == want => {}
+            None if field == "apiVersion" => {
+                return Err(HubError::BadRequest("apiVersion must be set".to_owned()));
+            }
+            None => return Err(HubError::BadRequest("kind must be set".to_owned())),
+            Some(have) => {
+                return Err(HubError::BadRequest(format!(
+                    "invalid object type: {field} in the body is {have}, and the URL says {want}"
+                )));
+            }
+        }
+    }
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    let Some(metadata) = metadata.as_object_mut() else {
+        return Err(HubError::BadRequest("metadata is no object".to_owned()));
+    };
+    if metadata.get("managedFields").is_some_and(|entries| !entries.is_null()) {
+        return Err(HubError::BadRequest("metadata.managedFields must be nil".to_owned()));
+    }
+    match metadata.get("name").and_then(Value::as_str) {
+        Some(name) if name == address.name => Ok(()),
+        None | Some("") => {
+            metadata.insert("name".to_owned(), address.name.clone().into());
+            Ok(())
+        }
+        Some(name) => Err(HubError::BadRequest(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            address.name
+        ))),
+    }
+}
