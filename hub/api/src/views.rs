@@ -16,6 +16,7 @@ use roadstead_hub_core::{
 };
 use tokio_stream::{Stream, StreamExt as _};
 
+use crate::fair::WatchPlace;
 use crate::request::Query;
 use crate::{Api, status};
 
@@ -90,9 +91,10 @@ impl<'a> View<'a> {
             Self::Inventory => inventory(api, who, query).await?,
             Self::Attempts | Self::Drift => attempts(api, who, query, matches!(self, Self::Drift)).await?,
             Self::Changes => {
+                let place = api.watches.take(&who.username)?;
                 let watch = hub.fleet_changes(who, resume_at(query, headers)?).await?;
                 let alive = KeepAlive::new().interval(ALIVE);
-                Sse::new(stream(watch, api)).keep_alive(alive).into_response()
+                Sse::new(stream(watch, place, api)).keep_alive(alive).into_response()
             }
             Self::Reconciliations { namespace, name } => {
                 Json(hub.reconciliations(who, namespace, name).await?).into_response()
@@ -178,16 +180,21 @@ fn resume_at(query: &Query, headers: &HeaderMap) -> Result<Option<i64>, HubError
 }
 
 /// Ends with the hub, or with an event `gone` where the reader has to begin anew.
-fn stream(watch: FleetWatch, api: &Api) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
+fn stream(
+    watch: FleetWatch,
+    place: WatchPlace,
+    api: &Api,
+) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
     let stopped = api.stop.clone().cancelled_owned();
-    let changes = futures::stream::unfold(Some(watch), |watch| async move {
-        let mut watch = watch?;
+    let changes = futures::stream::unfold(Some((watch, place)), |state| async move {
+        // The place is held as long as the stream is.
+        let (mut watch, place) = state?;
         match watch.next().await {
             Ok(change) => {
                 let id = change.resource_version.clone();
                 // A change is texts: it has a JSON form.
                 let event = Event::default().event("change").id(id).json_data(change).unwrap_or_default();
-                Some((Ok(event), Some(watch)))
+                Some((Ok(event), Some((watch, place))))
             }
             Err(error) => Some((Ok(Event::default().event("gone").data(error.to_string())), None)),
         }
