@@ -466,6 +466,7 @@ fn binding(binding: Binding) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use prost::Message as _;
     use serde_json::json;
 
@@ -491,6 +492,26 @@ mod tests {
         for length in 0..body.len() {
             // Cut short it is an error or less, never a panic.
             let _ = decode(&body[..length]);
+        }
+    }
+
+    proptest! {
+        /// Whatever follows a kind's name: no panic, and what is read says its kind.
+        #[test]
+        fn any_bytes_of_any_kind(
+            kind in prop::sample::select(vec![
+                ("v1", "Namespace"), ("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "ServiceAccount"), (super::RBAC, "Role"),
+                (super::RBAC, "ClusterRoleBinding"), (super::AUTHENTICATION, "TokenRequest"), ("v1", "DeleteOptions"),
+            ]),
+            // The first bytes of fields are small numbers, so that many get past them.
+            raw in prop::collection::vec(prop_oneof![4 => 0_u8..48, 1 => any::<u8>()], 0..80),
+        ) {
+            let type_meta = TypeMeta { api_version: kind.0.to_owned(), kind: kind.1.to_owned() };
+            let envelope = Envelope { type_meta: Some(type_meta), raw };
+            let body = [MAGIC, envelope.encode_to_vec().as_slice()].concat();
+            if let Ok(object) = decode(&body) {
+                prop_assert_eq!(&object["kind"], kind.1);
+            }
         }
     }
 

@@ -53,9 +53,24 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, HubError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::parse;
+
+    proptest! {
+        /// No panic, and JSON is read as JSON.
+        #[test]
+        fn any_text(text in "[-{}\\[\\]:,&*!|>'\"#%@a-c0-9 \n\t~?=.]{0,60}") {
+            let read = parse(text.as_bytes());
+            if text.trim_start().starts_with('{')
+                && let Ok(parsed) = crate::json::parse(text.as_bytes())
+                && parsed.duplicates.is_empty()
+            {
+                prop_assert_eq!(read.ok(), Some(parsed.value));
+            }
+        }
+    }
 
     #[test]
     fn one_document_by_the_rules_of_an_apiserver() {

@@ -2,7 +2,7 @@
 
 mod support;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::json;
 use support::Site;
 
@@ -240,5 +240,38 @@ async fn keys_that_stand_twice_and_bodies_in_yaml() -> Result<()> {
         let status: serde_json::Value = answer.json().await?;
         assert_eq!((&status["kind"], &status["code"]), (&json!("Status"), &json!(code)));
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_in_an_editor_and_differences() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let kubectl = &replica.kubectl;
+    let map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: old}\n";
+    kubectl.apply(map).await?;
+    kubectl.apply(FLUX).await?;
+    for (object, change) in [("cm/a", "s/k: old/k: new/"), ("helmchart/one", "s/interval: 5m/interval: 6m/")]
+    {
+        let mut edit = kubectl.command(&["edit", object]);
+        let output = edit.env("KUBE_EDITOR", format!("sed -i '{change}'")).output().await?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(said.contains("edited"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(kubectl.get(&["cm", "a"]).await?["data"]["k"], "new");
+    assert_eq!(kubectl.get(&["helmchart", "one"]).await?["spec"]["interval"], "6m");
+    let folder = tempfile::tempdir()?;
+    let (old, new) = (folder.path().join("old.yaml"), folder.path().join("new.yaml"));
+    std::fs::write(&old, map)?;
+    std::fs::write(&new, map.replace("old", "new"))?;
+    // As `diff`: 1 where something differs, and nothing is written.
+    for (file, code) in [(&old, 1), (&new, 0)] {
+        let file = file.to_string_lossy().into_owned();
+        let output = kubectl.command(&["diff", "-f", &file]).output().await?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure!(output.status.code() == Some(code), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        ensure!(code == 0 || (said.contains("-  k: new") && said.contains("+  k: old")), "{said}");
+    }
+    assert_eq!(kubectl.get(&["cm", "a"]).await?["data"]["k"], "new");
     Ok(())
 }
