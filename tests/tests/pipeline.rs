@@ -97,8 +97,54 @@ async fn a_commit_becomes_objects_and_the_next_ones_follow() -> Result<()> {
     ensure_status(&fleet.get("kustomization/backend").await?, &format!("main@sha1:{second}"))?;
     fleet.cluster.has_word(ns, "backend", Some("two")).await?;
 
+    what_happened_is_told(&fleet, &second).await?;
     seeds_annotation_reconciles_at_once(&fleet, ns).await?;
     a_failure_is_logged_and_the_last_applied_revision_stays(&fleet, &repository, &second).await
+}
+
+/// The events of a Kustomization and of its source, and what the fleet views say of both.
+async fn what_happened_is_told(fleet: &Fleet, revision: &str) -> Result<()> {
+    for (kind, name, reason, message) in [
+        (
+            "Kustomization",
+            "backend",
+            "ReconciliationSucceeded",
+            format!("Applied revision: main@sha1:{revision}"),
+        ),
+        (
+            "GitRepository",
+            "webapp",
+            "Succeeded",
+            format!("stored artifact for revision 'main@sha1:{revision}'"),
+        ),
+        ("Cluster", "edge", "AgentConnected", "is connected".to_owned()),
+    ] {
+        let selector =
+            format!("involvedObject.kind={kind},involvedObject.name={name},type=Normal,reason={reason}");
+        let found = fleet.run(&["get", "events", "-A", "--field-selector", &selector, "-o", "json"]).await?;
+        let found: Value = serde_json::from_str(&found)?;
+        let items = found["items"].as_array().context("items")?;
+        let told = |event: &Value| event["message"].as_str().is_some_and(|text| text.contains(&message));
+        ensure!(items.iter().any(told), "{message} is not in {found:#}");
+    }
+    let described = fleet.run(&["describe", "kustomization", "backend"]).await?;
+    ensure!(described.contains("roadstead-hub"), "no events in {described}");
+    let view = |path: &str| {
+        let path = format!("/fleet/v1/{path}");
+        async move { anyhow::Ok(serde_json::from_str::<Value>(&fleet.run(&["get", "--raw", &path]).await?)?) }
+    };
+    let clusters = view("clusters").await?;
+    ensure!(clusters["items"][0]["objects"] == 4, "{clusters:#}");
+    ensure!(clusters["items"][0]["kustomizations"]["True"] == 2, "{clusters:#}");
+    let found = view("inventory?kind=Deployment&cluster=edge").await?;
+    ensure!(found["items"][0]["kustomization"]["name"] == "backend", "{found:#}");
+    let attempts = view("reconciliations?cluster=edge").await?;
+    let of_backend = |item: &&Value| item["kustomization"]["name"] == "backend";
+    let newest = attempts["items"].as_array().into_iter().flatten().find(of_backend).context("an attempt")?;
+    ensure!(newest["counts"]["configured"] == 1, "{newest:#}");
+    let drift = view("drift").await?;
+    ensure!(drift["items"].as_array().is_some_and(Vec::is_empty), "nobody else wrote: {drift:#}");
+    Ok(())
 }
 
 /// The line of the specification for what was applied.
