@@ -51,6 +51,8 @@ impl Tx {
         let query = sqlx::query_scalar(
             "SELECT uid FROM resource
              WHERE kind = 'Kustomization' AND object #> '{spec,dependsOn}' IS NOT NULL
+               -- This is what the index answers; what follows tells namespaces apart.
+               AND object #> '{spec,dependsOn}' @> jsonb_build_array(jsonb_build_object('name', $1::text))
                AND EXISTS (SELECT FROM jsonb_array_elements(object #> '{spec,dependsOn}') AS dependency
                            WHERE dependency ->> 'name' = $1
                              AND coalesce(dependency ->> 'namespace', resource.namespace) = $2)",
