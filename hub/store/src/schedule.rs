@@ -166,11 +166,13 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn next_due(&self, look: Look) -> Result<Option<Timestamp>, StoreError> {
+        // In the index's own order: a `min` over the expression would read all rows.
         let due: Option<::time::OffsetDateTime> = sqlx::query_scalar(
-            "SELECT min(GREATEST(due_at, to_timestamp(0))) FROM schedule WHERE kind = $1 AND claimed_until IS NULL",
+            "SELECT GREATEST(due_at, to_timestamp(0)) FROM schedule WHERE kind = $1 AND claimed_until IS NULL \
+             ORDER BY due_at LIMIT 1",
         )
         .bind(look.as_str())
-        .fetch_one(&self.pool)
+        .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query("look up when something is due"))?;
         due.map(|due| from_sql("read a due time", due)).transpose()
