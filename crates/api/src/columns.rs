@@ -54,6 +54,14 @@ const fn column(name: &'static str, description: &'static str, priority: i32, ce
     Column { name, type_: "string", format: "", description, priority, cell }
 }
 
+const DATA: Column = Column {
+    name: "Data",
+    type_: "integer",
+    format: "",
+    description: "How many keys there are.",
+    priority: 0,
+    cell: Cell::Entries("/data"),
+};
 const READY: Column =
     column("Ready", "Whether the Ready condition holds.", 0, Cell::Condition("Ready", "status"));
 const REVISION: Column =
@@ -70,7 +78,8 @@ pub(crate) static KUSTOMIZATION: [Column; 6] = [
     AGE,
     column("Revision", "The last applied revision.", 1, Cell::Pointer("/status/lastAppliedRevision")),
 ];
-pub(crate) static GIT_REPOSITORY: [Column; 6] = [
+/// Of all sources that are at a URL.
+pub(crate) static REPOSITORY: [Column; 6] = [
     NAME,
     column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url")),
     READY,
@@ -86,34 +95,12 @@ pub(crate) static CLUSTER: [Column; 6] = [
     AGE,
     column("Status", "The Ready condition's message.", 1, Cell::Condition("Ready", "message")),
 ];
-pub(crate) static SECRET: [Column; 4] = [
-    NAME,
-    column("Type", "What the data is for.", 0, Cell::Pointer("/type")),
-    Column {
-        name: "Data",
-        type_: "integer",
-        format: "",
-        description: "How many keys there are.",
-        priority: 0,
-        cell: Cell::Entries("/data"),
-    },
-    AGE,
-];
+pub(crate) static SECRET: [Column; 4] =
+    [NAME, column("Type", "What the data is for.", 0, Cell::Pointer("/type")), DATA, AGE];
 pub(crate) static NAMESPACE: [Column; 3] =
     [NAME, column("Status", "The phase of the namespace.", 0, Cell::Pointer("/status/phase")), AGE];
 
-pub(crate) static CONFIG_MAP: [Column; 3] = [
-    NAME,
-    Column {
-        name: "Data",
-        type_: "integer",
-        format: "",
-        description: "How many keys there are.",
-        priority: 0,
-        cell: Cell::Entries("/data"),
-    },
-    AGE,
-];
+pub(crate) static CONFIG_MAP: [Column; 3] = [NAME, DATA, AGE];
 pub(crate) static SERVICE_ACCOUNT: [Column; 2] = [NAME, AGE];
 pub(crate) static EVENT: [Column; 9] = [
     column("Last Seen", "Time since it last happened.", 0, Cell::LastSeen),
@@ -149,22 +136,6 @@ pub(crate) static ROLE_BINDING: [Column; 6] = [
 pub(crate) static BUCKET: [Column; 6] = [
     NAME,
     column("Endpoint", "Where the bucket is.", 0, Cell::Pointer("/spec/endpoint")),
-    READY,
-    STATUS,
-    AGE,
-    REVISION,
-];
-pub(crate) static OCI_REPOSITORY: [Column; 6] = [
-    NAME,
-    column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url")),
-    READY,
-    STATUS,
-    AGE,
-    REVISION,
-];
-pub(crate) static HELM_REPOSITORY: [Column; 6] = [
-    NAME,
-    column("URL", "The repository's URL.", 0, Cell::Pointer("/spec/url")),
     READY,
     STATUS,
     AGE,

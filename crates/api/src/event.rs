@@ -1,48 +1,10 @@
 //! `Event`, as the core group and as `events.k8s.io` show it.
 
-use std::fmt;
-
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::KindId;
-use crate::object::{ObjectMeta, Time, Typed};
-
-/// A time in microseconds, as Kubernetes' MicroTime: `2020-09-17T07:27:11.000000Z`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MicroTime(pub jiff::Timestamp);
-
-impl fmt::Display for MicroTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").fmt(f)
-    }
-}
-
-impl Serialize for MicroTime {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for MicroTime {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map(Self).map_err(serde::de::Error::custom)
-    }
-}
-
-impl JsonSchema for MicroTime {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "MicroTime".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "format": "date-time" })
-    }
-}
+use crate::object::{MicroTime, ObjectMeta, Time, Typed};
 
 /// ObjectReference names an object, or a part of one.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

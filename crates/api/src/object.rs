@@ -9,41 +9,56 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::KindId;
 
-/// A time in whole seconds, as Kubernetes writes it: `2020-09-17T07:27:11Z`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Time(pub Timestamp);
+macro_rules! time {
+    ($(#[$doc:meta])* $name:ident, $format:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub Timestamp);
 
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.strftime("%Y-%m-%dT%H:%M:%SZ").fmt(f)
-    }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.strftime($format).fmt(f)
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map(Self).map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "format": "date-time" })
+            }
+        }
+    };
 }
 
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Time {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map(Self).map_err(serde::de::Error::custom)
-    }
-}
-
-impl JsonSchema for Time {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Time".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "format": "date-time" })
-    }
-}
+time!(
+    /// A time in whole seconds, as Kubernetes writes it: `2020-09-17T07:27:11Z`.
+    Time,
+    "%Y-%m-%dT%H:%M:%SZ"
+);
+time!(
+    /// A time in microseconds, as Kubernetes' MicroTime: `2020-09-17T07:27:11.000000Z`.
+    MicroTime,
+    "%Y-%m-%dT%H:%M:%S.%6fZ"
+);
 
 /// The schema of a [`roadstead_model::GoDuration`].
 pub(crate) fn duration_schema(_: &mut SchemaGenerator) -> Schema {

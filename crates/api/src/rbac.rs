@@ -2,8 +2,12 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::object::ObjectMeta;
+
+/// The API group of RBAC's kinds, and of users and groups as subjects.
+pub const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Role is a set of permissions in a namespace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,7 +95,7 @@ pub struct LabelSelectorRequirement {
     pub values: Vec<String>,
 }
 
-/// RoleBinding gives a role's permissions in its namespace to subjects.
+/// A binding gives a role's permissions to subjects: a RoleBinding in its namespace, a ClusterRoleBinding everywhere.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleBinding {
@@ -107,27 +111,7 @@ pub struct RoleBinding {
     /// Who gets the permissions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<Subject>,
-    /// The role. Cannot be updated.
-    pub role_ref: RoleRef,
-}
-
-/// ClusterRoleBinding gives a ClusterRole's permissions everywhere to subjects.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterRoleBinding {
-    /// The versioned schema of this representation of the object.
-    #[serde(default)]
-    pub api_version: String,
-    /// The kind of the object.
-    #[serde(default)]
-    pub kind: String,
-    /// Standard object's metadata.
-    #[serde(default)]
-    pub metadata: ObjectMeta,
-    /// Who gets the permissions.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub subjects: Vec<Subject>,
-    /// The ClusterRole. Cannot be updated.
+    /// The role; a ClusterRoleBinding's is a ClusterRole. Cannot be updated.
     pub role_ref: RoleRef,
 }
 
@@ -158,4 +142,16 @@ pub struct RoleRef {
     pub kind: String,
     /// Its name.
     pub name: String,
+}
+
+/// Fills in a binding's API groups where they are left out, as Kubernetes does.
+pub fn default_binding(binding: &mut Value) {
+    if binding["roleRef"]["apiGroup"].as_str().is_none_or(str::is_empty) {
+        binding["roleRef"]["apiGroup"] = GROUP.into();
+    }
+    for subject in binding["subjects"].as_array_mut().into_iter().flatten() {
+        if subject["apiGroup"].is_null() && matches!(subject["kind"].as_str(), Some("User" | "Group")) {
+            subject["apiGroup"] = GROUP.into();
+        }
+    }
 }

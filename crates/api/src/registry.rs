@@ -3,14 +3,13 @@
 use crate::kind::{Kind, KindId, NameRule, Scope, Version};
 use crate::schema::generate;
 use crate::{
-    Alert, Bucket, Cluster, ClusterRole, ClusterRoleBinding, ConfigMap, Event, EventV1, GitRepository,
-    HelmChart, HelmRepository, Kustomization, Namespace, OciRepository, Provider, Receiver, Role,
-    RoleBinding, Secret, ServiceAccount, columns,
+    Alert, Bucket, Cluster, ClusterRole, ConfigMap, Event, EventV1, GitRepository, HelmChart, HelmRepository,
+    Kustomization, Namespace, OciRepository, Provider, Receiver, Role, RoleBinding, Secret, ServiceAccount,
+    columns, rbac,
 };
 
 const CORE: &str = "";
 const EVENTS: &str = "events.k8s.io";
-const RBAC: &str = "rbac.authorization.k8s.io";
 const KUSTOMIZE: &str = "kustomize.toolkit.fluxcd.io";
 const SOURCE: &str = "source.toolkit.fluxcd.io";
 const NOTIFICATION: &str = "notification.toolkit.fluxcd.io";
@@ -136,7 +135,7 @@ static ROLE: Kind = Kind {
     status: false,
     builtin: true,
     columns: &columns::ROLE,
-    versions: &[Version::only(RBAC, "v1", generate::<Role>)],
+    versions: &[Version::only(rbac::GROUP, "v1", generate::<Role>)],
 };
 
 static ROLE_BINDING: Kind = Kind {
@@ -151,7 +150,7 @@ static ROLE_BINDING: Kind = Kind {
     status: false,
     builtin: true,
     columns: &columns::ROLE_BINDING,
-    versions: &[Version::only(RBAC, "v1", generate::<RoleBinding>)],
+    versions: &[Version::only(rbac::GROUP, "v1", generate::<RoleBinding>)],
 };
 
 static CLUSTER_ROLE: Kind = Kind {
@@ -166,7 +165,7 @@ static CLUSTER_ROLE: Kind = Kind {
     status: false,
     builtin: true,
     columns: &columns::ROLE,
-    versions: &[Version::only(RBAC, "v1", generate::<ClusterRole>)],
+    versions: &[Version::only(rbac::GROUP, "v1", generate::<ClusterRole>)],
 };
 
 static CLUSTER_ROLE_BINDING: Kind = Kind {
@@ -181,7 +180,7 @@ static CLUSTER_ROLE_BINDING: Kind = Kind {
     status: false,
     builtin: true,
     columns: &columns::ROLE_BINDING,
-    versions: &[Version::only(RBAC, "v1", generate::<ClusterRoleBinding>)],
+    versions: &[Version::only(rbac::GROUP, "v1", generate::<RoleBinding>)],
 };
 
 static KUSTOMIZATION: Kind = Kind {
@@ -252,7 +251,7 @@ static GIT_REPOSITORY: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
-    columns: &columns::GIT_REPOSITORY,
+    columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<GitRepository>)],
 };
 
@@ -282,7 +281,7 @@ static OCI_REPOSITORY: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
-    columns: &columns::OCI_REPOSITORY,
+    columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<OciRepository>)],
 };
 
@@ -297,7 +296,7 @@ static HELM_REPOSITORY: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
-    columns: &columns::HELM_REPOSITORY,
+    columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<HelmRepository>)],
 };
 

@@ -256,6 +256,16 @@ mod tests {
     }
 
     #[test]
+    fn what_sources_share_is_in_each_of_them() {
+        for kind in [KindId::Bucket, KindId::OciRepository, KindId::HelmRepository, KindId::HelmChart] {
+            let status = &schema(kind.get(), kind.get().storage_version())["properties"]["status"];
+            let fields = &status["properties"];
+            assert_eq!(fields["conditions"]["x-kubernetes-list-type"], "map", "{kind}: {status}");
+            assert!(fields.get("artifact").is_some() && status.get("required").is_none(), "{kind}: {status}");
+        }
+    }
+
+    #[test]
     fn versions_differ_as_their_specifications_do() {
         let kind = KindId::Kustomization.get();
         let fields = |version: &str| {

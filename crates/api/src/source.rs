@@ -9,7 +9,7 @@ use crate::kustomization::is_false;
 use crate::object::{Condition, LocalObjectReference, Object, duration_schema};
 
 /// A stored Bucket.
-pub type Bucket = Object<BucketSpec, SourceStatus>;
+pub type Bucket = Object<BucketSpec, BucketStatus>;
 /// A stored OCIRepository.
 pub type OciRepository = Object<OciRepositorySpec, OciRepositoryStatus>;
 /// A stored HelmRepository.
@@ -124,12 +124,21 @@ pub struct SourceStatus {
     /// The last artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<Artifact>,
-    /// The ignore patterns of the last artifact.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_ignore: Option<String>,
     /// The last manual reconciliation request that was handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_handled_reconcile_at: Option<String>,
+}
+
+/// BucketStatus records the last fetch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BucketStatus {
+    /// What all sources have.
+    #[serde(flatten)]
+    pub source: SourceStatus,
+    /// The ignore patterns of the last artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_ignore: Option<String>,
 }
 
 /// OCIRepositorySpec says which artifact of which OCI repository is taken.
@@ -259,27 +268,15 @@ pub struct OidcIdentity {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OciRepositoryStatus {
-    /// The last reconciled generation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// The conditions of the OCIRepository.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-    /// Where the last artifact can be had.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// The last artifact.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub artifact: Option<Artifact>,
+    /// What all sources have.
+    #[serde(flatten)]
+    pub source: SourceStatus,
     /// The ignore patterns of the last artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_ignore: Option<String>,
     /// The layer selector of the last artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_layer_selector: Option<OciLayerSelector>,
-    /// The last manual reconciliation request that was handled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_handled_reconcile_at: Option<String>,
 }
 
 /// HelmRepositorySpec says where charts come from.
@@ -398,9 +395,9 @@ pub enum ReconcileStrategy {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HelmChartStatus {
-    /// The last reconciled generation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
+    /// What all sources have.
+    #[serde(flatten)]
+    pub source: SourceStatus,
     /// The revision of the source that was last looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_source_artifact_revision: Option<String>,
@@ -410,16 +407,4 @@ pub struct HelmChartStatus {
     /// The files of values of the last artifact.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed_values_files: Vec<String>,
-    /// The conditions of the HelmChart.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-    /// Where the last artifact can be had.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-    /// The last artifact.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub artifact: Option<Artifact>,
-    /// The last manual reconciliation request that was handled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_handled_reconcile_at: Option<String>,
 }

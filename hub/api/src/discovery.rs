@@ -9,8 +9,37 @@ use serde_json::{Value, json};
 use crate::render::accepted;
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-/// Kubernetes' group for who asks: nothing of it is stored.
+
+/// A resource of which nothing is stored: it is posted, and answered.
+struct Question {
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+}
+
+/// All of them; none is in a namespace.
+static QUESTIONS: [Question; 1] = [Question {
+    group: AUTHENTICATION,
+    version: "v1",
+    plural: "selfsubjectreviews",
+    singular: "selfsubjectreview",
+    kind: "SelfSubjectReview",
+}];
+
+/// Kubernetes' group for who asks.
 const AUTHENTICATION: &str = "authentication.k8s.io";
+
+/// Every (group, version) that is served, stored kinds first.
+fn served() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let stored = KINDS.iter().flat_map(|kind| kind.versions).map(|version| (version.group, version.name));
+    stored.chain(QUESTIONS.iter().map(|question| (question.group, question.version)))
+}
+
+fn questions(group: &str, version: &str) -> impl Iterator<Item = &'static Question> {
+    QUESTIONS.iter().filter(move |question| question.group == group && question.version == version)
+}
 const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The answer to a discovery path; none where it is no such path.
@@ -54,25 +83,21 @@ fn version() -> Value {
 /// All groups but the core group, in the registry's order.
 pub(crate) fn groups() -> Vec<&'static str> {
     let mut groups = Vec::new();
-    for version in KINDS.iter().flat_map(|kind| kind.versions) {
-        if !version.group.is_empty() && !groups.contains(&version.group) {
-            groups.push(version.group);
+    for (group, _) in served() {
+        if !group.is_empty() && !groups.contains(&group) {
+            groups.push(group);
         }
     }
-    groups.push(AUTHENTICATION);
     groups
 }
 
 /// The versions of a group, the preferred one first.
 pub(crate) fn versions(group: &str) -> Vec<&'static str> {
     let mut versions = Vec::new();
-    for version in KINDS.iter().flat_map(|kind| kind.versions).filter(|version| version.group == group) {
-        if !versions.contains(&version.name) {
-            versions.push(version.name);
+    for (_, version) in served().filter(|(of, _)| *of == group) {
+        if !versions.contains(&version) {
+            versions.push(version);
         }
-    }
-    if group == AUTHENTICATION {
-        versions.push("v1");
     }
     versions
 }
@@ -98,10 +123,10 @@ fn resources(group: &str, version: &str) -> Option<Value> {
         return None;
     }
     let mut list = Vec::new();
-    if group == AUTHENTICATION {
+    for question in questions(group, version) {
         list.push(json!({
-            "name": "selfsubjectreviews", "singularName": "selfsubjectreview", "namespaced": false,
-            "kind": "SelfSubjectReview", "verbs": ["create"],
+            "name": question.plural, "singularName": question.singular, "namespaced": false, "kind": question.kind,
+            "verbs": ["create"],
         }));
     }
     for (kind, version) in &kinds {
@@ -151,17 +176,16 @@ fn aggregated_group(group: &str) -> Value {
     let versions: Vec<Value> = versions(group)
         .into_iter()
         .map(|version| {
-            let mut resources: Vec<Value> = kinds(group, version)
-                .into_iter()
-                .map(|(kind, version)| aggregated_kind(kind, version))
-                .collect();
-            if group == AUTHENTICATION {
-                resources.push(json!({
-                    "resource": "selfsubjectreviews", "singularResource": "selfsubjectreview", "scope": "Cluster",
-                    "responseKind": { "group": group, "version": version, "kind": "SelfSubjectReview" },
+            let stored =
+                kinds(group, version).into_iter().map(|(kind, version)| aggregated_kind(kind, version));
+            let asked = questions(group, version).map(|question| {
+                json!({
+                    "resource": question.plural, "singularResource": question.singular, "scope": "Cluster",
+                    "responseKind": { "group": group, "version": version, "kind": question.kind },
                     "verbs": ["create"],
-                }));
-            }
+                })
+            });
+            let resources: Vec<Value> = stored.chain(asked).collect();
             json!({ "version": version, "freshness": "Current", "resources": resources })
         })
         .collect();

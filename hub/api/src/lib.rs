@@ -6,9 +6,9 @@ mod connection;
 mod cors;
 mod discovery;
 mod fair;
-mod fleet;
 mod json;
 mod list;
+mod onboarding;
 mod openapi;
 mod options;
 mod path;
@@ -72,7 +72,7 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         .route("/healthz", get(alive))
         .route("/livez", get(alive))
         .route("/readyz", get(ready))
-        .route("/fleet/v1/enrol", post(fleet::enrol));
+        .route("/fleet/v1/enrol", post(onboarding::enrol));
     let closed =
         Router::new().fallback(dispatch).layer(middleware::from_fn_with_state(api.clone(), authenticate));
     open.fallback_service(closed.with_state(api.clone()))

@@ -15,7 +15,7 @@ use crate::list::ListWriter;
 use crate::path::{Subresource, Target};
 use crate::render::{Form, with_warnings};
 use crate::request::{self, Query};
-use crate::{Api, fleet, review, status, watch};
+use crate::{Api, onboarding, review, status, watch};
 
 /// Server-side apply. JSON is YAML too.
 const APPLY: &str = "application/apply-patch+yaml";
@@ -54,7 +54,7 @@ async fn route(call: Call<'_>, body: Body) -> Result<Response, HubError> {
     match (call.target.subresource, &method) {
         (Subresource::JoinToken, &Method::POST) => {
             let headers = &call.parts.headers;
-            return fleet::join_token(call.api, call.who, &call.target.address, headers, body).await;
+            return onboarding::join_token(call.api, call.who, &call.target.address, headers, body).await;
         }
         (Subresource::Token, &Method::POST) => {
             let headers = &call.parts.headers;

@@ -8,7 +8,7 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use roadstead_hub_core::{
-    Address, AtVersion, EventType, HubError, Identity, ListOptions, ObjectEvent, ObjectWatch, WatchFrom,
+    Address, AtVersion, HubError, Identity, ListOptions, ObjectEvent, ObjectWatch, WatchFrom,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -192,11 +192,7 @@ impl Writer {
     }
 
     fn event(&mut self, event: &ObjectEvent) -> Result<Bytes, HubError> {
-        let type_ = match event.type_ {
-            EventType::Added => "ADDED",
-            EventType::Modified => "MODIFIED",
-            EventType::Deleted => "DELETED",
-        };
+        let type_ = event.type_.as_str();
         match self.settings.form.shared_name() {
             Some(name) => event.rendered(name, |object| self.show(type_, object).into()),
             None => Ok(self.show(type_, event.object()?).into()),

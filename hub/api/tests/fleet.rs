@@ -148,7 +148,7 @@ async fn what_spans_clusters() -> Result<()> {
     // The fourth wrote because the build was another one.
     let drift = get(&replica, "/fleet/v1/drift").await?;
     assert_eq!(attempts(&drift), [3]);
-    assert_eq!(drift["items"][0]["changed"][0]["name"], "web");
+    assert_eq!(drift["items"][0]["changed"][0]["object"]["name"], "web");
 
     let document = get(&replica, "/fleet/v1/openapi.json").await?;
     for path in ["clusters", "health", "inventory", "reconciliations", "drift", "changes"] {

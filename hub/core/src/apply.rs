@@ -1,6 +1,6 @@
 //! Server-side apply: what a manager wants of an object, merged with what others want.
 
-use roadstead_hub_store::{Stored, Tx};
+use roadstead_hub_store::Stored;
 use serde_json::{Map, Value};
 
 use crate::managers::{self, Writer};
@@ -43,7 +43,9 @@ impl Hub {
         };
         let mut tx = self.store.begin().await?;
         let Some(before) = tx.get(address.kind, &address.namespace, &address.name).await? else {
-            return self.apply_new(tx, who, address, &config, &options, writer, warnings).await;
+            let stored = new_object(who, address, &config, &options, writer, &mut warnings)?;
+            let object = self.insert(tx, who, address, stored, options.dry_run).await?;
+            return Ok(Written { object, warnings, created: true });
         };
         let (object, entries) = managers::merge(Some(&before), kind, &config, force, writer)?;
         let mut after =
@@ -53,43 +55,34 @@ impl Hub {
         let after = save(tx, who, "patch", &before, after, options.dry_run).await?;
         Ok(Written { object: objects::show(&after, address.version), warnings, created: false })
     }
+}
 
-    #[expect(clippy::too_many_arguments, reason = "it is the other half of `apply_object`")]
-    async fn apply_new(
-        &self,
-        tx: Tx,
-        who: &Identity,
-        address: &Address,
-        config: &Value,
-        options: &WriteOptions,
-        writer: Writer<'_>,
-        mut warnings: Vec<String>,
-    ) -> Result<Written, HubError> {
-        let kind = address.kind.get();
-        if options.part == Part::Status {
-            return Err(address.not_found());
-        }
-        who.authorize("create", kind, "", &address.namespace, &address.name)?;
-        if let Some(uid) = config["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
-            let why = format!(
-                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-            );
-            return Err(HubError::Conflict { what: named(kind, &address.name), why });
-        }
-        let (object, entries) = managers::merge(None, kind, config, false, writer)?;
-        let mut stored: Stored = objects::create(
-            kind,
-            address.version,
-            &address.namespace,
-            object,
-            options.field_validation,
-            writer.now,
-            &mut warnings,
-        )?;
-        managers::put_entries(&mut stored.object, entries);
-        let object = self.insert(tx, who, address, stored, options.dry_run).await?;
-        Ok(Written { object, warnings, created: true })
+/// What a configuration is where there is no object yet.
+fn new_object(
+    who: &Identity,
+    address: &Address,
+    config: &Value,
+    options: &WriteOptions,
+    writer: Writer<'_>,
+    warnings: &mut Vec<String>,
+) -> Result<Stored, HubError> {
+    let kind = address.kind.get();
+    if options.part == Part::Status {
+        return Err(address.not_found());
     }
+    who.authorize("create", kind, "", &address.namespace, &address.name)?;
+    if let Some(uid) = config["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        return Err(HubError::Conflict { what: named(kind, &address.name), why });
+    }
+    let (object, entries) = managers::merge(None, kind, config, false, writer)?;
+    let validation = options.field_validation;
+    let mut stored =
+        objects::create(kind, address.version, &address.namespace, object, validation, writer.now, warnings)?;
+    managers::put_entries(&mut stored.object, entries);
+    Ok(stored)
 }
 
 /// The name that the URL says, and the kind, where the configuration does not.

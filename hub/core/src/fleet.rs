@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use roadstead_api::{Cluster, KindId, Time};
 use roadstead_hub_store::{
-    AttemptFilter, Event, EventType, Filter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
-    Stored, Watcher,
+    AttemptFilter, Event, Filter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey, Stored, Watcher,
 };
-use roadstead_model::{Action, ClusterUid, GoDuration};
+use roadstead_model::{Action, ChangeSet, ClusterUid, GoDuration, ObjectResult};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::conditions::READY;
 use crate::reads::watch_error;
+use crate::views::ObjectResultSchema;
 use crate::{Hub, HubError, Identity};
 
 /// What one page of a view holds at most.
@@ -48,29 +48,6 @@ pub struct NamespacedName {
     pub namespace: String,
     /// The name.
     pub name: String,
-}
-
-/// How many objects of the hub are in the same state.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HealthItem {
-    /// The kind.
-    pub kind: String,
-    /// The namespace; empty for Clusters.
-    pub namespace: String,
-    /// The Cluster that they are for; empty for sources.
-    pub cluster: String,
-    /// The Ready condition's status; empty where nothing was looked at yet.
-    pub ready: String,
-    /// Its reason.
-    pub reason: String,
-    /// Whether they are suspended.
-    pub suspended: bool,
-    /// How many.
-    pub count: i64,
-    /// Since when the first of them is so.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<String>,
 }
 
 /// A cluster with what is on it.
@@ -138,23 +115,8 @@ pub struct AttemptItem {
     /// How many objects were created, configured, unchanged, deleted, skipped.
     pub counts: BTreeMap<String, usize>,
     /// The objects that were changed; at most 100.
-    pub changed: Vec<ChangedObject>,
-}
-
-/// What was done to an object.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct ChangedObject {
-    /// `created`, `configured` or `deleted`.
-    pub action: String,
-    /// API version of the object.
-    #[serde(rename = "apiVersion")]
-    pub api_version: String,
-    /// Kind of the object.
-    pub kind: String,
-    /// Namespace of the object; empty where it is cluster-scoped.
-    pub namespace: String,
-    /// Name of the object.
-    pub name: String,
+    #[schemars(with = "Vec<ObjectResultSchema>")]
+    pub changed: ChangeSet,
 }
 
 /// A change of an object of the hub, as the stream of changes tells it.
@@ -245,10 +207,9 @@ impl Hub {
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Where the database fails.
-    pub async fn fleet_health(&self, who: &Identity) -> Result<Vec<HealthItem>, HubError> {
+    pub async fn fleet_health(&self, who: &Identity) -> Result<Vec<HealthCount>, HubError> {
         self.authorize_fleet(who)?;
-        let counts = self.store.health_counts().await?;
-        Ok(counts.into_iter().map(health_item).collect())
+        Ok(self.store.health_counts().await?)
     }
 
     /// All clusters with what is on them, by name.
@@ -319,38 +280,14 @@ fn unknown(ready: String) -> String {
     if ready.is_empty() { "Unknown".to_owned() } else { ready }
 }
 
-fn health_item(count: HealthCount) -> HealthItem {
-    HealthItem {
-        kind: count.kind,
-        namespace: count.namespace,
-        cluster: count.cluster,
-        ready: count.ready,
-        reason: count.reason,
-        suspended: count.suspended,
-        count: count.count,
-        since: count.since,
-    }
-}
-
 fn attempt_item(attempt: FleetAttempt) -> AttemptItem {
     let mut counts = BTreeMap::new();
     for result in &attempt.change_set {
         *counts.entry(result.action.as_str().to_owned()).or_default() += 1;
     }
-    let changed = attempt
-        .change_set
-        .iter()
-        .filter(|result| !matches!(result.action, Action::Unchanged | Action::Skipped))
-        .take(MAX_CHANGED)
-        .map(|result| ChangedObject {
-            action: result.action.as_str().to_owned(),
-            api_version: result.object.api_version(),
-            kind: result.object.kind.clone(),
-            namespace: result.object.namespace.clone(),
-            name: result.object.name.clone(),
-        });
+    let changed = |result: &ObjectResult| !matches!(result.action, Action::Unchanged | Action::Skipped);
     AttemptItem {
-        changed: changed.collect(),
+        changed: attempt.change_set.into_iter().filter(changed).take(MAX_CHANGED).collect(),
         kustomization: NamespacedName { namespace: attempt.namespace, name: attempt.name },
         cluster: attempt.cluster,
         attempt: attempt.attempt,
@@ -397,11 +334,7 @@ impl FleetWatch {
 fn change(event: &Event) -> FleetChange {
     let stored: &Stored = event.object();
     FleetChange {
-        type_: match event.type_() {
-            EventType::Added => "ADDED",
-            EventType::Modified => "MODIFIED",
-            EventType::Deleted => "DELETED",
-        },
+        type_: event.type_().as_str(),
         kind: stored.kind.to_string(),
         namespace: stored.namespace.clone(),
         name: stored.name.clone(),

@@ -43,8 +43,8 @@ pub use clock::{Clock, SystemClock};
 pub use enrol::{Enrolled, Enrolment, Invitation};
 pub use error::HubError;
 pub use fleet::{
-    AttemptItem, ChangedObject, ClusterItem, FleetChange, FleetPage, FleetWatch, HealthItem, InventoryItem,
-    MAX_ITEMS, NamespacedName, ReadyState,
+    AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, InventoryItem, MAX_ITEMS, NamespacedName,
+    ReadyState,
 };
 pub use objects::{FieldValidation, Part};
 pub use patch::Patch;
@@ -52,8 +52,8 @@ pub use progress::Progress;
 pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
 pub use roadstead_hub_store::{
-    AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventType, InventoryFilter, InventoryKey,
-    Key, Look, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Tx,
+    AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventType, HealthCount, InventoryFilter,
+    InventoryKey, Key, Look, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Tx,
 };
 pub use selector::Selector;
 pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, Session};

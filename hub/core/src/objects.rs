@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use roadstead_api::{FieldError, Kind, KindId, Version, from_storage, rules, structural, to_storage};
+use roadstead_api::{FieldError, Kind, KindId, Version, from_storage, rbac, rules, structural, to_storage};
 use roadstead_hub_store::{LAST_APPLIED, SecretData, Stored};
 use serde_json::{Map, Value, json};
 
@@ -182,18 +182,7 @@ fn default(kind: KindId, name: &str, object: &mut Value) {
                 .insert("kubernetes.io/metadata.name".to_owned(), name.to_owned().into());
             object["spec"] = json!({ "finalizers": ["kubernetes"] });
         }
-        KindId::RoleBinding | KindId::ClusterRoleBinding => {
-            let group = Value::from("rbac.authorization.k8s.io");
-            if object["roleRef"]["apiGroup"].as_str().is_none_or(str::is_empty) {
-                object["roleRef"]["apiGroup"] = group.clone();
-            }
-            for subject in object["subjects"].as_array_mut().into_iter().flatten() {
-                if subject["apiGroup"].is_null() && matches!(subject["kind"].as_str(), Some("User" | "Group"))
-                {
-                    subject["apiGroup"] = group.clone();
-                }
-            }
-        }
+        KindId::RoleBinding | KindId::ClusterRoleBinding => rbac::default_binding(object),
         _ => {}
     }
 }

@@ -8,6 +8,7 @@ use sqlx::Row;
 use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
+use crate::feed::EventType;
 use crate::resource::Stored;
 use crate::time::to_sql;
 use crate::{Sealer, StoreError, Topic, Tx};
@@ -57,9 +58,9 @@ impl Tx {
             let Some(change) = changes.changed.get(uid) else { continue };
             let (kind_of_event, stored) = match (&change.before, &change.after) {
                 (None, None) => continue,
-                (None, Some(after)) => ("ADDED", after),
-                (Some(_), Some(after)) => ("MODIFIED", after),
-                (Some(before), None) => ("DELETED", before),
+                (None, Some(after)) => (EventType::Added, after),
+                (Some(_), Some(after)) => (EventType::Modified, after),
+                (Some(before), None) => (EventType::Deleted, before),
             };
             rows.push(kind_of_event, stored, change.before.as_ref(), &self.sealer)?;
         }
@@ -92,12 +93,12 @@ struct Events {
 impl Events {
     fn push(
         &mut self,
-        kind_of_event: &'static str,
+        kind_of_event: EventType,
         stored: &Stored,
         before: Option<&Stored>,
         sealer: &Sealer,
     ) -> Result<(), StoreError> {
-        self.kind_of_event.push(kind_of_event);
+        self.kind_of_event.push(kind_of_event.as_str());
         self.uid.push(stored.uid.0);
         self.api_group.push(stored.kind.get().group());
         self.kind.push(stored.kind.get().kind);

@@ -38,6 +38,18 @@ pub enum EventType {
     Deleted,
 }
 
+impl EventType {
+    /// As watches and the change log name it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
 /// A change. Clones share it.
 #[derive(Clone)]
 pub struct Event {

@@ -2,6 +2,8 @@
 
 use jiff::Timestamp;
 use roadstead_model::{ChangeSet, ClusterUid, ObjectRef};
+use schemars::JsonSchema;
+use serde::Serialize;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
@@ -47,24 +49,26 @@ pub struct OwnedObject {
     pub key: InventoryKey,
 }
 
-/// How many objects of the hub are in which state.
-#[derive(Debug, Clone)]
+/// How many objects of the hub are in the same state.
+#[derive(Debug, Clone, Serialize, JsonSchema, sqlx::FromRow)]
+#[serde(rename_all = "camelCase")]
 pub struct HealthCount {
     /// The kind.
     pub kind: String,
-    /// The namespace.
+    /// The namespace; empty for Clusters.
     pub namespace: String,
-    /// The Cluster that they are for, by name; empty for what is for none.
+    /// The Cluster that they are for, by name; empty for sources.
     pub cluster: String,
-    /// The Ready condition's status; empty where there is none yet.
+    /// The Ready condition's status; empty where nothing was looked at yet.
     pub ready: String,
     /// Its reason.
     pub reason: String,
-    /// Whether `spec.suspend` is set.
+    /// Whether they are suspended.
     pub suspended: bool,
     /// How many.
     pub count: i64,
-    /// The longest time that one of them has been so.
+    /// Since when the first of them is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }
 
@@ -154,8 +158,7 @@ impl Store {
     /// # Errors
     /// Where the database fails.
     pub async fn health_counts(&self) -> Result<Vec<HealthCount>, StoreError> {
-        let what = "count what is Ready";
-        let rows = sqlx::query(
+        sqlx::query_as(
             "SELECT kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
              coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
              min(ready ->> 'lastTransitionTime') AS since \
@@ -169,20 +172,7 @@ impl Store {
         )
         .fetch_all(&self.pool)
         .await
-        .map_err(StoreError::query(what))?;
-        let counts = rows.iter().map(|row| {
-            Ok(HealthCount {
-                kind: row.try_get("kind")?,
-                namespace: row.try_get("namespace")?,
-                cluster: row.try_get("cluster")?,
-                ready: row.try_get("ready")?,
-                reason: row.try_get("reason")?,
-                suspended: row.try_get("suspended")?,
-                count: row.try_get("count")?,
-                since: row.try_get("since")?,
-            })
-        });
-        counts.collect::<Result<_, sqlx::Error>>().map_err(StoreError::query(what))
+        .map_err(StoreError::query("count what is Ready"))
     }
 
     /// How many objects each cluster has of ours.

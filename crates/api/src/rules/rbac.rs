@@ -3,10 +3,8 @@
 use serde_json::Value;
 
 use crate::kind::KindId;
+use crate::rbac::GROUP;
 use crate::validate::FieldError;
-
-/// The group that roles, users and groups belong to.
-const GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(super) fn role(kind: KindId, object: &Value, errors: &mut Vec<FieldError>) {
     let present = |rule: &Value, field: &str| rule[field].as_array().is_some_and(|list| !list.is_empty());

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use roadstead_hub_core::{
-    AttemptItem, ClusterItem, FleetChange, FleetPage, HealthItem, InventoryItem, Reconciliations,
+    AttemptItem, ClusterItem, FleetChange, FleetPage, HealthCount, InventoryItem, Reconciliations,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -31,7 +31,7 @@ fn build() -> Value {
     let mut schema = |name: &'static str| -> Value {
         match name {
             "clusters" => generator.subschema_for::<FleetPage<ClusterItem>>().to_value(),
-            "health" => generator.subschema_for::<FleetPage<HealthItem>>().to_value(),
+            "health" => generator.subschema_for::<FleetPage<HealthCount>>().to_value(),
             "inventory" => generator.subschema_for::<FleetPage<InventoryItem>>().to_value(),
             "attempts" => generator.subschema_for::<FleetPage<AttemptItem>>().to_value(),
             _ => generator.subschema_for::<FleetChange>().to_value(),
