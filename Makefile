@@ -7,8 +7,8 @@ CARGO ?= cargo
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: tools ## Two clusters, the hub, two agents and a Git repository; then a commit arrives (PROFILE=release: optimised)
-	$(CARGO) xtask demo
+demo: tools ## Two clusters, the hub, two agents and a Git repository; then a commit arrives (CONTEXTS="a b": in your own clusters)
+	$(CARGO) xtask demo $(if $(CONTEXTS),--contexts "$(CONTEXTS)")
 
 clean-demo: ## End everything that the demo started, and remove it
 	$(CARGO) xtask clean-demo

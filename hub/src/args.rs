@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
 
 /// Roadstead's hub: keeps a fleet of Kubernetes clusters on what Git says.
@@ -41,6 +42,9 @@ pub(crate) struct Args {
     /// The name or address by which kubectl and agents reach the hub [default: the address that it listens on]
     #[arg(long, value_name = "HOST")]
     pub(crate) public_host: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) clusters: ClusterArgs,
 
     /// Write a kubeconfig with a new administrator's token there once the hub serves
     /// [default with --dev: admin.kubeconfig in the state folder]

@@ -67,6 +67,8 @@ async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = 
         api_url: format!("https://{shown}:{}", api_address.port()),
         link_address: format!("{shown}:{}", link_address.port()),
         allow_file_sources: args.dev,
+        kubeconfigs: args.clusters.allowed(),
+        agent_image: args.clusters.agent_image.clone(),
         ..HubOptions::default()
     };
     let api_url = options.api_url.clone();

@@ -22,10 +22,7 @@ pub struct AgentProcess {
     process: Process,
     name: String,
     folder: PathBuf,
-    join: PathBuf,
-    cluster: TestCluster,
-    /// `RUST_LOG`, where the test wants another than the agent's own.
-    level: Option<String>,
+    start: Start,
     /// Where it keeps its identity: one for each test, since the clusters are shared.
     namespace: TestNamespace,
 }
@@ -80,10 +77,38 @@ impl AgentProcess {
         join: PathBuf,
         level: Option<&str>,
     ) -> Result<Self> {
-        let (name, folder, cluster) = (name.to_owned(), hub.folder().to_owned(), cluster.clone());
-        let (namespace, level) = (cluster.later_namespace("agent"), level.map(str::to_owned));
-        let process = spawn(&name, &folder, &join, &cluster, namespace.name(), level.as_deref())?;
-        Ok(Self { process, name, folder, join, cluster, level, namespace })
+        let kubeconfig = cluster.kubectl().kubeconfig().to_owned();
+        let start = Start { join: Some(join), kubeconfig, level: level.map(str::to_owned) };
+        Self::run(hub, name, start, cluster.later_namespace("agent"))
+    }
+
+    /// Starts the agent that a hub has installed in `namespace`: with the credentials of the ServiceAccount that is
+    /// there and with the join Secret that is there, as the Deployment would run it, and with nothing else.
+    ///
+    /// # Errors
+    /// When there is no such ServiceAccount, or it cannot be started; that it joins is not waited for.
+    pub async fn installed(
+        hub: &HubProcess,
+        name: &str,
+        cluster: &TestCluster,
+        namespace: TestNamespace,
+    ) -> Result<Self> {
+        let admin = cluster.kubectl();
+        let token = admin
+            .run(&["create", "token", "roadstead-agent", "-n", namespace.name(), "--duration=1h"])
+            .await?;
+        let text = admin.run(&["config", "view", "--raw", "--minify", "-o", "json"]).await?;
+        let mut config: Value = serde_json::from_str(&text).context("read a kubeconfig")?;
+        config["users"][0]["user"] = serde_json::json!({ "token": token.trim() });
+        let kubeconfig = hub.folder().join(format!("{}.kubeconfig", unique("installed")));
+        std::fs::write(&kubeconfig, config.to_string()).context("write a kubeconfig")?;
+        Self::run(hub, name, Start { join: None, kubeconfig, level: None }, namespace)
+    }
+
+    fn run(hub: &HubProcess, name: &str, start: Start, namespace: TestNamespace) -> Result<Self> {
+        let (name, folder) = (name.to_owned(), hub.folder().to_owned());
+        let process = start.spawn(&name, &folder, namespace.name())?;
+        Ok(Self { process, name, folder, start, namespace })
     }
 
     /// The join manifest for a Cluster, by `roadstead cluster join`.
@@ -92,7 +117,9 @@ impl AgentProcess {
     /// What the command prints, when the hub refuses.
     pub async fn token(hub: &HubProcess, name: &str) -> Result<String> {
         let mut command = tokio::process::Command::new(binary("roadstead")?);
-        command.args(["cluster", "join", name]).env("KUBECONFIG", hub.kubectl().kubeconfig());
+        command
+            .args(["cluster", "join", name, "--secret-only", "-o", "json"])
+            .env("KUBECONFIG", hub.kubectl().kubeconfig());
         let output = command.kill_on_drop(true).output().await.context("run roadstead cluster join")?;
         if !output.status.success() {
             bail!("roadstead cluster join {name}: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -108,8 +135,7 @@ impl AgentProcess {
         if self.process.ended()?.is_none() {
             bail!("the agent {} still runs", self.name);
         }
-        let Self { name, folder, join, cluster, namespace, level, .. } = self;
-        self.process = spawn(name, folder, join, cluster, namespace.name(), level.as_deref())?;
+        self.process = self.start.spawn(&self.name, &self.folder, self.namespace.name())?;
         Ok(())
     }
 
@@ -124,25 +150,28 @@ fn manifest(name: &str) -> String {
     format!("apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {{name: {name}}}\n")
 }
 
-fn spawn(
-    name: &str,
-    folder: &std::path::Path,
-    join: &std::path::Path,
-    cluster: &TestCluster,
-    namespace: &str,
-    level: Option<&str>,
-) -> Result<Process> {
-    let mut command = Command::new(binary("roadstead-agent")?);
-    command
-        .arg("--join")
-        .arg(join)
-        .arg("--kubeconfig")
-        .arg(cluster.kubectl().kubeconfig())
-        .args(["--namespace", namespace]);
-    if let Some(level) = level {
-        command.env("RUST_LOG", level);
+/// With what an agent is started.
+#[derive(Debug)]
+struct Start {
+    /// None where the join Secret is in its cluster.
+    join: Option<PathBuf>,
+    kubeconfig: PathBuf,
+    /// `RUST_LOG`, where the test wants another than the agent's own.
+    level: Option<String>,
+}
+
+impl Start {
+    fn spawn(&self, name: &str, folder: &std::path::Path, namespace: &str) -> Result<Process> {
+        let mut command = Command::new(binary("roadstead-agent")?);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", namespace]);
+        if let Some(join) = &self.join {
+            command.arg("--join").arg(join);
+        }
+        if let Some(level) = &self.level {
+            command.env("RUST_LOG", level);
+        }
+        Process::start(&format!("agent {name}"), &mut command, &folder.join(format!("{namespace}.log")))
     }
-    Process::start(&format!("agent {name}"), &mut command, &folder.join(format!("{namespace}.log")))
 }
 
 impl Deref for AgentProcess {

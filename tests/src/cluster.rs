@@ -89,6 +89,12 @@ impl TestCluster {
         Ok(namespace)
     }
 
+    /// A namespace that the test's subject makes under this very name: for one test alone.
+    #[must_use]
+    pub fn named_namespace(&self, name: &str) -> TestNamespace {
+        TestNamespace { name: name.to_owned(), kubectl: self.direct.clone() }
+    }
+
     /// A name for a namespace that the test's subject makes.
     #[must_use]
     pub fn later_namespace(&self, prefix: &str) -> TestNamespace {

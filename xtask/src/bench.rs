@@ -20,7 +20,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool) -> Result<()> {
     sweep(runner, &cluster)?;
     phases.time(runner, "build programs", || {
         let mut command = cache::cargo();
-        command.current_dir(root).args(["build", "--workspace", "--bins"]);
+        command.current_dir(root).args(["build", "--workspace", "--bin", "roadstead-hub", "--bin", "bench"]);
         if !quick {
             command.arg("--release");
         }

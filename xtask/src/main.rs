@@ -58,7 +58,11 @@ enum Chore {
         quick: bool,
     },
     /// Start the demo: two clusters, hub, agents, a Git server, a webapp; then push a change and show it arrive
-    Demo,
+    Demo {
+        /// Two contexts of your kubeconfig, whose clusters take the place of the demo's own: "staging production"
+        #[arg(long)]
+        contexts: Option<String>,
+    },
     /// End everything that the demo started and remove its state
     CleanDemo,
 }
@@ -83,7 +87,7 @@ fn run() -> Result<()> {
         Chore::Test { no_go, cargo_args } => test::run(root, &Runner::new()?, !no_go, &cargo_args),
         Chore::Measure => measure::run(root, &Runner::new()?),
         Chore::Bench { quick } => bench::run(root, &Runner::new()?, quick),
-        Chore::Demo => demo::up(root, &Runner::new()?),
+        Chore::Demo { contexts } => demo::up(root, &Runner::new()?, contexts.as_deref()),
         Chore::CleanDemo => demo::clean(root, &Runner::new()?),
     }
 }

@@ -1,7 +1,9 @@
 //! `roadstead cluster`: bring clusters on board.
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::json;
+use roadstead_deploy::{Agent, DEFAULT_IMAGE};
+use roadstead_kustomize::{value, yaml};
+use serde_json::{Value, json};
 
 use crate::hub::HubArgs;
 use crate::output;
@@ -18,10 +20,11 @@ enum ClusterCommand {
     Join(Join),
 }
 
-/// Print a join manifest for a Cluster: a Secret with a token that lets one agent in, once
+/// Print what brings a Cluster on board: the agent's manifests, and a Secret with a token that lets one agent in, once
 ///
-/// Start an agent with it (roadstead-agent --join FILE), or apply it in the cluster beside the agent's own manifests.
-/// The Cluster must exist on the hub. The manifest is a secret: write it to a file that only you can read.
+/// Apply it in the workload cluster: roadstead cluster join edge-1 | kubectl --context edge-1 apply -f -
+/// With --secret-only, it is what an agent that runs elsewhere is started with: roadstead-agent --join FILE.
+/// The Cluster must exist on the hub. The output is a secret: where it is written to a file, let only you read it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Join {
     /// The name of the Cluster on the hub
@@ -31,12 +34,32 @@ pub(crate) struct Join {
     #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     ttl: u64,
 
-    /// The namespace of the Secret in the workload cluster
+    /// Print the Secret alone
+    #[arg(long)]
+    secret_only: bool,
+
+    /// The agent's image
+    #[arg(long, value_name = "IMAGE", default_value = DEFAULT_IMAGE)]
+    image: String,
+
+    /// How the output is written
+    #[arg(short, long, value_enum, default_value_t = Form::Yaml)]
+    output: Form,
+
+    /// The namespace of the agent in the workload cluster
     #[arg(long, value_name = "NAMESPACE", default_value = "roadstead-system")]
     agent_namespace: String,
 
     #[command(flatten)]
     hub: HubArgs,
+}
+
+/// How objects are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    Yaml,
+    /// A List where there are several
+    Json,
 }
 
 impl Cluster {
@@ -58,9 +81,40 @@ impl Join {
         let path = format!("/apis/fleet.roadstead.dev/v1alpha1/clusters/{}/jointoken", self.name);
         let mut secret = self.hub.client()?.post(&path, &json!({ "ttlSeconds": self.ttl }))?;
         secret["metadata"]["namespace"] = json!(self.agent_namespace);
-        let mut text = serde_json::to_string_pretty(&secret).context("write the manifest")?;
-        text.push('\n');
-        output::print(text.as_bytes())?;
+        let mut objects = Vec::new();
+        if !self.secret_only {
+            let agent =
+                Agent { namespace: self.agent_namespace.clone(), image: self.image.clone(), hosted: false };
+            objects = agent.objects();
+        }
+        // Before the Deployment, whose agent looks for it at once.
+        objects.insert(objects.len().saturating_sub(1), secret);
+        output::print(self.output.write(&objects)?.as_bytes())?;
         Ok(())
     }
+}
+
+impl Form {
+    fn write(self, objects: &[Value]) -> Result<String> {
+        match (self, objects) {
+            (Self::Json, [one]) => pretty(one),
+            (Self::Json, several) => pretty(&json!({ "apiVersion": "v1", "kind": "List", "items": several })),
+            (Self::Yaml, objects) => {
+                let mut out = String::new();
+                for object in objects {
+                    if !out.is_empty() {
+                        out.push_str("---\n");
+                    }
+                    yaml::write_document(&mut out, &value::Value::from_json(object));
+                }
+                Ok(out)
+            }
+        }
+    }
+}
+
+fn pretty(value: &Value) -> Result<String> {
+    let mut text = serde_json::to_string_pretty(value).context("write the manifest")?;
+    text.push('\n');
+    Ok(text)
 }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::KindId;
-use crate::object::{Condition, Object, Typed};
+use crate::object::{Condition, Object, Time, Typed};
 
 /// A stored Cluster.
 pub type Cluster = Object<ClusterSpec, ClusterStatus>;
@@ -20,6 +20,50 @@ pub struct ClusterSpec {
     /// What happens to the objects on the cluster when the Cluster is deleted. Defaults to Abandon: they stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_policy: Option<ClusterDeletionPolicy>,
+    /// The kubeconfig by which the hub installs the cluster's agent. Set by the hub for clusters that came on board by a
+    /// Secret of Cluster API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_config: Option<ClusterKubeConfig>,
+    /// Where and how the cluster's agent runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<ClusterAgent>,
+}
+
+/// ClusterKubeConfig references the kubeconfig of a cluster.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterKubeConfig {
+    /// The Secret that holds the kubeconfig under the key `value`.
+    pub secret_ref: SecretReference,
+    /// Whether the Secret keeps the kubeconfig once the agent is connected. By default the hub takes it out: it is not
+    /// needed any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep: bool,
+}
+
+/// SecretReference names a Secret of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretReference {
+    /// Namespace of the Secret on the hub.
+    pub namespace: String,
+    /// Name of the Secret.
+    pub name: String,
+}
+
+/// ClusterAgent says where and how a cluster's agent runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAgent {
+    /// The agent's namespace in the cluster. Defaults to `roadstead-system`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Whether the agent runs outside of the cluster, with a kubeconfig of its own: the hub then installs all but its
+    /// Deployment.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hosted: bool,
+    /// The agent's image. Defaults to the hub's `--agent-image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
 }
 
 /// What a Cluster's deletion does to the objects there.
@@ -48,4 +92,18 @@ pub struct ClusterStatus {
     /// Version of the cluster's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_version: Option<String>,
+    /// The kubeconfig that was used last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_config: Option<ClusterKubeConfigStatus>,
+}
+
+/// ClusterKubeConfigStatus is what the hub keeps of a kubeconfig.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterKubeConfigStatus {
+    /// Digest of the kubeconfig that led to the cluster last.
+    pub digest: String,
+    /// When the agent was installed with it. Not set by a rotation, after which nothing is installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installed_at: Option<Time>,
 }

@@ -20,7 +20,10 @@ pub mod schema;
 pub mod source;
 pub mod validate;
 
-pub use cluster::{Cluster, ClusterSpec, ClusterStatus};
+pub use cluster::{
+    Cluster, ClusterAgent, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec, ClusterStatus,
+    SecretReference,
+};
 pub use columns::Column;
 pub use convert::{from_storage, to_storage};
 pub use core_v1::{ConfigMap, Namespace, NamespacePhase, Secret, ServiceAccount};

@@ -76,6 +76,14 @@ reasons! {
     AgentDisconnected,
     /// No agent has joined yet.
     AwaitingAgent,
+    /// The agent was installed.
+    AgentInstalled,
+    /// The agent could not be installed.
+    InstallationFailed,
+    /// The kubeconfig is missing, or nothing that may be used.
+    KubeConfigRefused,
+    /// The cluster, or its name, is another Cluster's.
+    AlreadyRegistered,
 }
 
 impl fmt::Display for Reason {

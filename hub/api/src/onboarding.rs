@@ -7,8 +7,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use roadstead_deploy::NAMESPACE;
 use roadstead_hub_core::{Address, Enrolment, HubError, Identity};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -34,7 +33,7 @@ pub(crate) async fn enrol(State(api): State<Api>, request: Request) -> Response 
 }
 
 async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, HubError> {
-    let body = request::json_object(headers, body).await?;
+    let body = request::sent(headers, body).await?.value;
     // The error names a field at most, never the token.
     let request: EnrolRequest = serde_json::from_value(body)
         .map_err(|error| HubError::BadRequest(format!("the enrolment request: {error}")))?;
@@ -59,7 +58,7 @@ pub(crate) async fn join_token(
     body: Body,
 ) -> Result<Response, HubError> {
     who.authorize("create", address.kind.get(), "jointoken", "", &address.name)?;
-    let body = request::json_object(headers, body).await?;
+    let body = request::sent(headers, body).await?.value;
     let ttl = match &body["ttlSeconds"] {
         Value::Null => None,
         seconds => Some(Duration::from_secs(
@@ -69,19 +68,5 @@ pub(crate) async fn join_token(
         )),
     };
     let invitation = api.hub.create_join_token(&address.name, ttl).await?;
-    Ok(Json(json!({
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": { "name": "roadstead-join", "annotations": {
-            "fleet.roadstead.dev/expires": invitation.expires.to_string() } },
-        "type": "fleet.roadstead.dev/join",
-        "data": {
-            "cluster": STANDARD.encode(&invitation.cluster),
-            "token": STANDARD.encode(invitation.token.as_bytes()),
-            "hub": STANDARD.encode(&invitation.hub),
-            "link": STANDARD.encode(&invitation.link),
-            "ca.crt": STANDARD.encode(&invitation.ca_pem),
-        },
-    }))
-    .into_response())
+    Ok(Json(invitation.secret(NAMESPACE)).into_response())
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,13 +10,10 @@ use bytes::Bytes;
 use http_body_util::LengthLimitError;
 use hyper::body::Body as _;
 use roadstead_api::{FieldError, KindId};
+use roadstead_body::{Body, BodyError, Patch, decode, decode_apply};
 use roadstead_hub_core::{
     AtVersion, FieldValidation, HubError, ListOptions, NextPage, Selector, WriteOptions,
 };
-use serde_json::Value;
-
-use crate::{json, protobuf, yaml};
-
 /// As kube-apiserver has it.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
@@ -224,7 +220,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-async fn bytes(body: Body) -> Result<Bytes, HubError> {
+async fn bytes(body: axum::body::Body) -> Result<Bytes, HubError> {
     let too_large = || HubError::TooLarge(format!("Request entity too large: limit is {MAX_BODY}"));
     // A body that says beforehand that it is too large is not even begun.
     if body.size_hint().lower() > MAX_BODY as u64 {
@@ -246,88 +242,42 @@ async fn bytes(body: Body) -> Result<Bytes, HubError> {
     })
 }
 
-/// A body that says an object.
-pub(crate) struct Sent {
-    /// The object.
-    pub(crate) value: Value,
-    /// Keys that stood twice in it: an error only where the request says so.
-    pub(crate) duplicates: Vec<String>,
-}
-
-impl Sent {
-    /// What is to be told of it under this `fieldValidation`, in Kubernetes' words.
-    pub(crate) fn warnings(&self, validation: FieldValidation) -> Result<Vec<String>, HubError> {
-        let found: Vec<String> =
-            self.duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
-        match validation {
-            FieldValidation::Strict if !found.is_empty() => {
-                Err(HubError::BadRequest(format!("strict decoding error: {}", found.join(", "))))
-            }
-            FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
-            FieldValidation::Warn => Ok(found),
+/// What is to be told of a body under this `fieldValidation`, in Kubernetes' words.
+pub(crate) fn warnings(body: &Body, validation: FieldValidation) -> Result<Vec<String>, HubError> {
+    let found: Vec<String> =
+        body.duplicates.iter().map(|path| format!("duplicate field \"{path}\"")).collect();
+    match validation {
+        FieldValidation::Strict if !found.is_empty() => {
+            Err(HubError::BadRequest(format!("strict decoding error: {}", found.join(", "))))
         }
+        FieldValidation::Strict | FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(found),
     }
 }
 
-/// The body of a patch, as JSON.
-pub(crate) async fn json(body: Body) -> Result<Option<Value>, HubError> {
-    let bytes = bytes(body).await?;
-    Ok(read_json(&bytes)?.map(|sent| sent.value))
+/// The configuration of a server-side apply.
+pub(crate) async fn configuration(body: axum::body::Body) -> Result<Body, HubError> {
+    Ok(decode_apply(&bytes(body).await?)?)
 }
 
-/// The body of a server-side apply: YAML, of which JSON is a part.
-pub(crate) async fn yaml(body: Body) -> Result<Sent, HubError> {
-    let bytes = bytes(body).await?;
-    if let Ok(Some(sent)) = read_json(&bytes) {
-        return Ok(sent);
-    }
-    Ok(Sent { value: yaml::parse(&bytes)?, duplicates: Vec::new() })
-}
-
-fn read_json(bytes: &[u8]) -> Result<Option<Sent>, HubError> {
-    if bytes.is_empty() {
-        return Ok(None);
-    }
-    let parsed = json::parse(bytes)
-        .map_err(|error| HubError::BadRequest(format!("the body is no JSON that can be read: {error}")))?;
-    Ok(Some(Sent { value: parsed.value, duplicates: parsed.duplicates }))
-}
-
-/// The body, of a type that says what it is; none where it is empty.
-pub(crate) async fn sent_or_nothing(headers: &HeaderMap, body: Body) -> Result<Option<Sent>, HubError> {
-    let plain = |value| Sent { value, duplicates: Vec::new() };
-    match media_type(headers).as_str() {
-        // kubectl sends the built-in kinds so when it creates them.
-        protobuf::MEDIA_TYPE => {
-            let bytes = bytes(body).await?;
-            if bytes.is_empty() { Ok(None) } else { protobuf::decode(&bytes).map(plain).map(Some) }
-        }
-        "application/yaml" => {
-            let bytes = bytes(body).await?;
-            if bytes.is_empty() { Ok(None) } else { yaml::parse(&bytes).map(plain).map(Some) }
-        }
-        // A missing type is taken for JSON.
-        "" | "application/json" => read_json(&bytes(body).await?),
-        other => Err(HubError::UnsupportedMediaType(format!(
-            "the body of the request is in a form that is not taken here: {other}; want application/json, \
-             application/yaml or {}",
-            protobuf::MEDIA_TYPE
-        ))),
-    }
+/// The body of a patch that is no apply.
+pub(crate) async fn patch(headers: &HeaderMap, body: axum::body::Body) -> Result<Patch, HubError> {
+    Ok(Patch::read(&media_type(headers), &bytes(body).await?)?)
 }
 
 /// The body, which must be there.
-pub(crate) async fn sent(headers: &HeaderMap, body: Body) -> Result<Sent, HubError> {
-    let sent = sent_or_nothing(headers, body).await?;
-    sent.ok_or_else(|| HubError::BadRequest("the request has no body".to_owned()))
+pub(crate) async fn sent(headers: &HeaderMap, body: axum::body::Body) -> Result<Body, HubError> {
+    Ok(decode(&media_type(headers), &bytes(body).await?)?)
 }
 
-/// The value of a body that is no stored object; none where it is empty.
-pub(crate) async fn json_or_nothing(headers: &HeaderMap, body: Body) -> Result<Option<Value>, HubError> {
-    Ok(sent_or_nothing(headers, body).await?.map(|sent| sent.value))
-}
-
-/// The value of a body that is no stored object, which must be there.
-pub(crate) async fn json_object(headers: &HeaderMap, body: Body) -> Result<Value, HubError> {
-    Ok(sent(headers, body).await?.value)
+/// The body; none where it is empty.
+pub(crate) async fn sent_or_nothing(
+    headers: &HeaderMap,
+    body: axum::body::Body,
+) -> Result<Option<Body>, HubError> {
+    match decode(&media_type(headers), &bytes(body).await?) {
+        Ok(body) => Ok(Some(body)),
+        Err(BodyError::Empty) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }

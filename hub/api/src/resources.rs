@@ -7,7 +7,8 @@ use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use roadstead_api::FieldError;
-use roadstead_hub_core::{DeleteOptions, Deleted, HubError, Identity, Part, Patch, Written};
+use roadstead_body::APPLY;
+use roadstead_hub_core::{DeleteOptions, Deleted, HubError, Identity, Part, Written};
 use serde_json::{Value, json};
 
 use crate::connection::Connection;
@@ -16,9 +17,6 @@ use crate::path::{Subresource, Target};
 use crate::render::{Form, with_warnings};
 use crate::request::{self, Query};
 use crate::{Api, onboarding, review, status, watch};
-
-/// Server-side apply. JSON is YAML too.
-const APPLY: &str = "application/apply-patch+yaml";
 
 fn invalid_options(cause: FieldError) -> HubError {
     HubError::Invalid { what: "PatchOptions.meta.k8s.io \"\"".to_owned(), causes: vec![cause] }
@@ -110,7 +108,7 @@ impl Call<'_> {
         let options = self.query.write_options(&self.parts.headers)?;
         self.in_a_namespace()?;
         let sent = request::sent(&self.parts.headers, body).await?;
-        let warnings = sent.warnings(options.field_validation)?;
+        let warnings = request::warnings(&sent, options.field_validation)?;
         let hub = &self.api.hub;
         let mut written = hub.create_object(self.who, &self.target.address, sent.value, options).await?;
         written.warnings.extend(warnings);
@@ -121,7 +119,7 @@ impl Call<'_> {
         let mut options = self.query.write_options(&self.parts.headers)?;
         options.part = self.part();
         let sent = request::sent(&self.parts.headers, body).await?;
-        let warnings = sent.warnings(options.field_validation)?;
+        let warnings = request::warnings(&sent, options.field_validation)?;
         let hub = &self.api.hub;
         let mut written = hub.update_object(self.who, &self.target.address, sent.value, options).await?;
         written.warnings.extend(warnings);
@@ -133,38 +131,26 @@ impl Call<'_> {
         options.part = self.part();
         let form = request::media_type(&self.parts.headers);
         let force = self.query.get("force");
-        let (patch, warnings) = if form == APPLY {
+        let (hub, address) = (&self.api.hub, &self.target.address);
+        let written = if form == APPLY {
             if self.query.get("fieldManager").is_empty() {
                 let cause = FieldError::required("fieldManager", "is required for apply patch");
                 return Err(invalid_options(cause));
             }
-            let sent = request::yaml(body).await?;
-            let warnings = sent.warnings(options.field_validation)?;
-            (Patch::Apply { config: sent.value, force: self.query.flag("force") }, warnings)
+            let sent = request::configuration(body).await?;
+            let warnings = request::warnings(&sent, options.field_validation)?;
+            let force = self.query.flag("force");
+            let mut written = hub.apply_object(self.who, address, sent.value, force, options).await?;
+            written.warnings.extend(warnings);
+            written
         } else {
-            let make: fn(Value) -> Patch = match form.as_str() {
-                "application/json-patch+json" => Patch::Json,
-                "application/merge-patch+json" => Patch::Merge,
-                "application/strategic-merge-patch+json" => Patch::Strategic,
-                other => {
-                    return Err(HubError::UnsupportedMediaType(format!(
-                        "the body of the request is in a form that is not taken here: {other}; want \
-                         application/json-patch+json, application/merge-patch+json, \
-                         application/strategic-merge-patch+json or {APPLY}"
-                    )));
-                }
-            };
             if !force.is_empty() {
                 let why = "may not be specified for non-apply patch";
                 return Err(invalid_options(FieldError::forbidden("force", why)));
             }
-            let body = request::json(body).await?;
-            let body = body.ok_or_else(|| HubError::BadRequest("the request has no body".to_owned()))?;
-            (make(body), Vec::new())
+            let patch = request::patch(&self.parts.headers, body).await?;
+            hub.patch_object(self.who, address, &patch, options).await?
         };
-        let hub = &self.api.hub;
-        let mut written = hub.patch_object(self.who, &self.target.address, &patch, options).await?;
-        written.warnings.extend(warnings);
         Ok(self.written(if written.created { StatusCode::CREATED } else { StatusCode::OK }, written))
     }
 
@@ -201,7 +187,10 @@ impl Call<'_> {
 
     /// Options come in the body or in the query.
     async fn delete_options(&self, body: Body) -> Result<DeleteOptions, HubError> {
-        let body = request::json_or_nothing(&self.parts.headers, body).await?.unwrap_or_default();
+        let body = request::sent_or_nothing(&self.parts.headers, body)
+            .await?
+            .map(|sent| sent.value)
+            .unwrap_or_default();
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let in_body = body["dryRun"].as_array().and_then(|list| list.first()).and_then(Value::as_str);
         Ok(DeleteOptions {

@@ -37,7 +37,7 @@ pub(crate) async fn token_request(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, HubError> {
-    let body = request::json_object(headers, body).await?;
+    let body = request::sent(headers, body).await?.value;
     expect_kind(&body, "TokenRequest")?;
     let spec = &body["spec"];
     for field in ["audiences", "boundObjectRef"] {
@@ -73,7 +73,7 @@ pub(crate) async fn self_subject(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, HubError> {
-    let body = request::json_or_nothing(headers, body).await?.unwrap_or_default();
+    let body = request::sent_or_nothing(headers, body).await?.map(|sent| sent.value).unwrap_or_default();
     expect_kind(&body, "SelfSubjectReview")?;
     let answer = json!({
         "kind": "SelfSubjectReview", "apiVersion": API_VERSION, "metadata": {},

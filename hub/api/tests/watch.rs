@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use roadstead_api::KindId;
+use roadstead_body::Patch;
 use roadstead_hub_core::{
-    Address, AtVersion, DeleteOptions, EventType, Hub, HubError, Identity, ListOptions, ObjectWatch, Patch,
+    Address, AtVersion, DeleteOptions, EventType, Hub, HubError, Identity, ListOptions, ObjectWatch,
     WatchFrom, WriteOptions,
 };
 use serde_json::{Value, json};

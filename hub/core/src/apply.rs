@@ -14,7 +14,7 @@ impl Hub {
     /// # Errors
     /// [`HubError::ApplyConflict`] where others manage what would change, unless `force` takes it from them; as
     /// [`Hub::update_object`] and [`Hub::create_object`].
-    pub(crate) async fn apply_object(
+    pub async fn apply_object(
         &self,
         who: &Identity,
         address: &Address,

@@ -5,11 +5,13 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use roadstead_api::{ClusterStatus, KindId};
+use roadstead_deploy::Join;
 use roadstead_model::{ClusterUid, KubeSystemUid};
+use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::pki::AgentIdentity;
-use crate::{Hub, HubError, managers, triggers};
+use crate::{Hub, HubError, managers};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -32,6 +34,22 @@ pub struct Invitation {
     pub link: String,
     /// The CA of both.
     pub ca_pem: String,
+}
+
+impl Invitation {
+    /// As the Secret from which the agent joins.
+    #[must_use]
+    pub fn secret(&self, namespace: &str) -> Value {
+        let join = Join {
+            cluster: &self.cluster,
+            token: &self.token,
+            expires: &self.expires.to_string(),
+            hub: &self.hub,
+            link: &self.link,
+            ca_pem: &self.ca_pem,
+        };
+        join.secret(namespace)
+    }
 }
 
 /// An agent's first request.
@@ -133,24 +151,7 @@ impl Hub {
             return Err(refuse("is for a Cluster that is gone"));
         };
         let name = stored.name.clone();
-        let known = tx.cluster_identity(token.cluster).await?;
-        if known.is_some_and(|known| known != kube_system) {
-            return Err(HubError::Conflict {
-                what: format!("Cluster '{name}'"),
-                why: "it was joined by another cluster (the uid of namespace kube-system differs); \
-                      to let another one take its place, delete the Cluster first"
-                    .to_owned(),
-            });
-        }
-        if let Some(other) = tx.identify_cluster(token.cluster, kube_system, now).await? {
-            let other = triggers::cluster(&self.store, other).await?;
-            let other =
-                other.map_or_else(|| "another name".to_owned(), |(other, _)| format!("'{}'", other.name));
-            return Err(HubError::Conflict {
-                what: format!("Cluster '{name}'"),
-                why: format!("this cluster is registered as {other} already"),
-            });
-        }
+        self.identify(&mut tx, token.cluster, &name, kube_system, now).await?;
         tx.use_join_token(token.id, &certificate.public_key, now).await?;
         tx.set_agent_key(token.cluster, &certificate.public_key, now).await?;
         let cluster: roadstead_api::Cluster = stored.decode()?;

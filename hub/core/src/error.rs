@@ -1,6 +1,7 @@
 //! The hub's one domain error. The API turns it into an HTTP status, the link into a gRPC status, each in one place.
 
 use roadstead_api::FieldError;
+use roadstead_body::BodyError;
 use roadstead_hub_store::StoreError;
 
 use crate::reads::NextPage;
@@ -92,6 +93,15 @@ pub enum HubError {
     /// Something that ought not to happen.
     #[error("{0}")]
     Internal(String),
+}
+
+impl From<BodyError> for HubError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::Unsupported(why) => Self::UnsupportedMediaType(why),
+            other => Self::BadRequest(other.to_string()),
+        }
+    }
 }
 
 impl HubError {

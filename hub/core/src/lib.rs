@@ -14,7 +14,7 @@ mod fleet;
 mod log;
 mod managers;
 mod objects;
-mod patch;
+mod onboard;
 pub mod pki;
 mod progress;
 mod reads;
@@ -24,18 +24,21 @@ mod selector;
 mod session;
 mod situation;
 mod source;
+mod tokens;
 pub mod triggers;
 mod upkeep;
 mod views;
 
 use std::sync::Arc;
 
+use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
 use tokio::sync::Semaphore;
 
 use build::{BuildsUnderWay, TreeCache};
 use pki::Pki;
 use progress::Followed;
+use tokens::Tokens;
 
 pub use account::{AccountToken, account_user};
 pub use auth::{Identity, MASTERS};
@@ -47,7 +50,7 @@ pub use fleet::{
     ReadyState,
 };
 pub use objects::{FieldValidation, Part};
-pub use patch::Patch;
+pub use onboard::{Failed, OnboardingJob, OnboardingPlan};
 pub use progress::Progress;
 pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
@@ -70,6 +73,10 @@ pub struct HubOptions {
     pub link_address: String,
     /// Whether sources may be `file://` URLs: for development only, since they read the hub's own disk.
     pub allow_file_sources: bool,
+    /// What kubeconfigs of clusters may do.
+    pub kubeconfigs: Allowed,
+    /// The agent's image; none for the one of this version's name.
+    pub agent_image: Option<String>,
     /// How many builds run side by side.
     pub concurrent_builds: usize,
 }
@@ -80,6 +87,8 @@ impl Default for HubOptions {
             api_url: String::new(),
             link_address: String::new(),
             allow_file_sources: false,
+            kubeconfigs: Allowed::default(),
+            agent_image: None,
             concurrent_builds: 2,
         }
     }
@@ -97,6 +106,7 @@ pub struct Hub {
     trees: Arc<TreeCache>,
     under_way: Arc<BuildsUnderWay>,
     followed: Arc<Followed>,
+    tokens: Arc<Tokens>,
 }
 
 impl Hub {
@@ -119,6 +129,7 @@ impl Hub {
             trees: Arc::default(),
             under_way: Arc::default(),
             followed: Arc::default(),
+            tokens: Arc::default(),
         })
     }
 

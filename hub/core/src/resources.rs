@@ -1,13 +1,13 @@
 //! The resource API's use cases: what every client of the hub reads and writes, with who may do it.
 
 use roadstead_api::{KindId, Version};
+use roadstead_body::Patch;
 use roadstead_hub_store::{Stored, Tx};
 use serde_json::Value;
 
 use crate::auth::Identity;
 use crate::managers::{self, Writer};
 use crate::objects::{self, FieldValidation, Part, named};
-use crate::patch::{self, Patch};
 use crate::reads::{ListOptions, ObjectList};
 use crate::{Hub, HubError, triggers};
 
@@ -198,7 +198,8 @@ impl Hub {
     /// Patches an object, or its status.
     ///
     /// # Errors
-    /// As [`Hub::update_object`]; [`HubError::BadRequest`] where the patch does not fit.
+    /// As [`Hub::update_object`]; [`HubError::BadRequest`] where the patch does not fit,
+    /// [`HubError::UnsupportedMediaType`] for a strategic merge of a kind that Kubernetes does not have built in.
     pub async fn patch_object(
         &self,
         who: &Identity,
@@ -206,11 +207,14 @@ impl Hub {
         patch: &Patch,
         options: WriteOptions,
     ) -> Result<Written, HubError> {
-        if let Patch::Apply { config, force } = patch {
-            return self.apply_object(who, address, config.clone(), *force, options).await;
+        let kind = address.kind.get();
+        if matches!(patch, Patch::Strategic(_)) && !kind.builtin {
+            return Err(HubError::UnsupportedMediaType(format!(
+                "{} is no built-in kind: want application/merge-patch+json or application/json-patch+json",
+                kind.kind
+            )));
         }
-        let kind = address.kind;
-        self.change(who, address, options, "patch", |shown| patch::apply(kind, shown, patch)).await
+        self.change(who, address, options, "patch", |shown| Ok(patch.apply_to(shown)?)).await
     }
 
     async fn change(

@@ -140,6 +140,7 @@ impl Hub {
         tx.put(stored.clone()).await?;
         events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
         triggers::wake_cluster(&mut tx, stored.uid, &name).await?;
+        tx.look_at(Look::Cluster, &[stored.uid]).await?;
         tx.commit().await?;
         tracing::info!(cluster = name, session = %session.session, agent = session.agent_version, "agent connected");
         let epoch = self.store.epoch().await?;

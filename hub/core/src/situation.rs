@@ -52,7 +52,7 @@ impl Hub {
             unsupported: unsupported(spec),
             dependencies: self.dependencies(stored, spec).await?,
             cycle: self.cycle(stored, spec).await?,
-            target: self.target(spec).await?,
+            target: self.target(stored, spec).await?,
             source: self.source(stored, spec).await?,
             last,
             held: is_held(kustomization),
@@ -60,25 +60,43 @@ impl Hub {
         })
     }
 
-    async fn target(&self, spec: &KustomizationSpec) -> Result<Target, StoreError> {
-        let Some(reference) = &spec.cluster_ref else {
+    async fn target(&self, stored: &Stored, spec: &KustomizationSpec) -> Result<Target, StoreError> {
+        let secret = spec.kube_config.as_ref().and_then(|config| config.secret_ref.as_ref());
+        let cluster = if let Some(secret) = secret {
+            let (namespace, name) = (&stored.namespace, &secret.name);
+            let clusters = self.store.clusters_of_secret(namespace, name).await?;
+            let Some(uid) = clusters.first() else {
+                return Ok(Target::NotFound(format!(
+                    "no cluster is on board by Secret {namespace}/{name}, which spec.kubeConfig.secretRef names: see \
+                     the Secret's events, and kubectl get clusters"
+                )));
+            };
+            self.store.get_by_uid(*uid).await?
+        } else if let Some(reference) = &spec.cluster_ref {
+            let cluster = self.store.get(KindId::Cluster, "", &reference.name).await?;
+            if cluster.is_none() {
+                return Ok(Target::NotFound(format!(
+                    "cluster '{}' not found: there is no such Cluster on the hub",
+                    reference.name
+                )));
+            }
+            cluster
+        } else {
+            None
+        };
+        let Some(cluster) = cluster else {
             return Ok(Target::NotFound(
-                "spec.clusterRef is not set, so no cluster is chosen; name one of: kubectl get clusters"
+                "neither spec.clusterRef nor spec.kubeConfig is set, so no cluster is chosen; name one of: \
+                 kubectl get clusters"
                     .to_owned(),
             ));
         };
-        let name = &reference.name;
-        let Some(stored) = self.store.get(KindId::Cluster, "", name).await? else {
-            return Ok(Target::NotFound(format!(
-                "cluster '{name}' not found: there is no such Cluster on the hub"
-            )));
-        };
-        let uid = stored.uid.into();
+        let uid = cluster.uid.into();
         let agent = match self.store.session(uid).await? {
             None => AgentLink::Never,
             Some(session) => session.disconnected.map_or(AgentLink::Connected, AgentLink::Lost),
         };
-        Ok(Target::Cluster { uid, name: name.clone(), agent })
+        Ok(Target::Cluster { uid, name: cluster.name, agent })
     }
 
     async fn source(&self, stored: &Stored, spec: &KustomizationSpec) -> Result<Source, HubError> {
@@ -219,7 +237,10 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
     let fields = [
         ("spec.decryption", spec.decryption.is_some()),
         ("spec.postBuild", spec.post_build.is_some()),
-        ("spec.kubeConfig", spec.kube_config.is_some()),
+        (
+            "spec.kubeConfig.configMapRef",
+            spec.kube_config.as_ref().is_some_and(|config| config.config_map_ref.is_some()),
+        ),
         ("spec.healthCheckExprs", !spec.health_check_exprs.is_empty()),
         (
             "spec.dependsOn[].readyExpr",

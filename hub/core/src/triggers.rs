@@ -6,7 +6,7 @@ use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId, ObjectMeta,
 use roadstead_hub_store::{Look, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Reason, ResourceUid};
 
-use crate::{conditions, managers};
+use crate::{conditions, managers, onboard};
 
 /// The finalizer by which a Kustomization waits until what it owns has been pruned.
 pub const FINALIZER: &str = "finalizers.fluxcd.io";
@@ -20,10 +20,16 @@ pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> 
         KindId::Kustomization => stored.add_finalizer(FINALIZER),
         KindId::Cluster => {
             let mut status = ClusterStatus::default();
-            let message = format!(
-                "no agent has joined yet; start one with the output of: roadstead cluster join {}",
-                stored.name
-            );
+            let message = match stored.decode::<Cluster>()?.spec.kube_config {
+                Some(config) => format!(
+                    "the agent is to be installed by the kubeconfig in Secret {}/{}",
+                    config.secret_ref.namespace, config.secret_ref.name
+                ),
+                None => format!(
+                    "no agent has joined yet; install one by the output of: roadstead cluster join {}",
+                    stored.name
+                ),
+            };
             conditions::set(
                 &mut status.conditions,
                 conditions::READY,
@@ -73,6 +79,11 @@ pub async fn on_change(
             }
         }
         KindId::Secret => {
+            if after.is_some_and(onboard::is_kubeconfig) {
+                tx.look_at(Look::KubeConfig, &[object.uid]).await?;
+            }
+            let clusters = tx.clusters_of_secret(&object.namespace, &object.name).await?;
+            tx.look_at(Look::Cluster, &clusters).await?;
             let users = tx.sources_of_secret(&object.namespace, &object.name).await?;
             tx.look_at(Look::Source, &users).await?;
         }
@@ -81,7 +92,12 @@ pub async fn on_change(
         {
             tx.look_at(Look::Namespace, &[object.uid]).await?;
         }
-        KindId::Cluster => on_cluster_change(tx, before, after, object).await?,
+        KindId::Cluster => {
+            if asks && after.is_some() {
+                tx.look_at(Look::Cluster, &[object.uid]).await?;
+            }
+            on_cluster_change(tx, before, after, object).await?;
+        }
         _ => {}
     }
     Ok(())

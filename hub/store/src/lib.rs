@@ -22,7 +22,9 @@ mod time;
 mod token;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use sqlx::Connection as _;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres, Transaction};
 use uuid::Uuid;
@@ -41,7 +43,10 @@ pub use schedule::{Claim, Look};
 pub use seal::{Key, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};
 pub use signal::{Signals, Topic};
-pub use token::{TokenText, TokenUser};
+pub use token::{TokenHash, TokenText, TokenUser};
+
+/// A connection that was used within this time is taken to be alive.
+const TRUSTED: Duration = Duration::from_secs(1);
 
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 
@@ -66,7 +71,17 @@ impl Store {
         let options = options.application_name("roadstead-hub");
         let pool = PgPoolOptions::new()
             .max_connections(max_connections)
-            .acquire_timeout(std::time::Duration::from_secs(10))
+            .acquire_timeout(Duration::from_secs(10))
+            // A ping before each use would be a second question for each that is asked.
+            .test_before_acquire(false)
+            .before_acquire(|connection, metadata| {
+                Box::pin(async move {
+                    if metadata.idle_for > TRUSTED {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
             .connect_with(options)
             .await
             .map_err(StoreError::query("connect to the database"))?;

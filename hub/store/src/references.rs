@@ -3,7 +3,7 @@
 use roadstead_model::ResourceUid;
 use uuid::Uuid;
 
-use crate::{StoreError, Tx};
+use crate::{Store, StoreError, Tx};
 
 impl Tx {
     /// The Kustomizations whose `spec.sourceRef` is this source.
@@ -26,7 +26,7 @@ impl Tx {
         uids(found, "look up a source's Kustomizations")
     }
 
-    /// The Kustomizations whose `spec.clusterRef` names this cluster, and those that own objects on it.
+    /// The Kustomizations whose `spec.clusterRef` or `spec.kubeConfig` names this cluster, and those that own objects on it.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -37,10 +37,29 @@ impl Tx {
     ) -> Result<Vec<ResourceUid>, StoreError> {
         let query = sqlx::query_scalar(
             "SELECT uid FROM resource WHERE kind = 'Kustomization' AND object #>> '{spec,clusterRef,name}' = $1
+             UNION SELECT used.uid FROM resource used JOIN resource cluster ON cluster.uid = $2
+             WHERE used.kind = 'Kustomization'
+               AND used.namespace = cluster.object #>> '{spec,kubeConfig,secretRef,namespace}'
+               AND used.object #>> '{spec,kubeConfig,secretRef,name}'
+                   = cluster.object #>> '{spec,kubeConfig,secretRef,name}'
              UNION SELECT DISTINCT kustomization FROM inventory WHERE cluster_uid = $2",
         );
         let found = query.bind(name).bind(uid.0).fetch_all(&mut *self.inner).await;
         uids(found, "look up a cluster's Kustomizations")
+    }
+
+    /// The Clusters whose `spec.kubeConfig.secretRef` names this Secret.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn clusters_of_secret(
+        &mut self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(CLUSTERS_OF_SECRET);
+        let found = query.bind(namespace).bind(name).fetch_all(&mut *self.inner).await;
+        uids(found, "look up a Secret's clusters")
     }
 
     /// The Kustomizations whose `spec.dependsOn` names this one.
@@ -76,6 +95,26 @@ impl Tx {
         );
         let found = query.bind(namespace).bind(name).fetch_all(&mut *self.inner).await;
         uids(found, "look up a Secret's sources")
+    }
+}
+
+const CLUSTERS_OF_SECRET: &str = "SELECT uid FROM resource
+    WHERE kind = 'Cluster' AND object #>> '{spec,kubeConfig,secretRef,namespace}' = $1
+      AND object #>> '{spec,kubeConfig,secretRef,name}' = $2
+    ORDER BY created_at, uid";
+
+impl Store {
+    /// The Clusters whose `spec.kubeConfig.secretRef` names this Secret, the oldest first.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn clusters_of_secret(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(CLUSTERS_OF_SECRET);
+        uids(query.bind(namespace).bind(name).fetch_all(&self.pool).await, "look up a Secret's clusters")
     }
 }
 

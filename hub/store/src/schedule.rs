@@ -18,8 +18,10 @@ pub enum Look {
     Kustomization,
     /// Empties namespaces that are being deleted.
     Namespace,
-    /// Keeps clusters' conditions, and retires clusters.
+    /// Brings clusters on board by their kubeconfigs.
     Cluster,
+    /// Makes Clusters of Secrets that are kubeconfigs.
+    KubeConfig,
 }
 
 impl Look {
@@ -29,6 +31,7 @@ impl Look {
             Self::Kustomization => "kustomization",
             Self::Namespace => "namespace",
             Self::Cluster => "cluster",
+            Self::KubeConfig => "kubeconfig",
         }
     }
 }

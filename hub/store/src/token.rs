@@ -4,23 +4,26 @@ use aws_lc_rs::digest::{SHA256, digest};
 use jiff::Timestamp;
 use roadstead_api::KindId;
 use roadstead_model::ResourceUid;
-use sqlx::Row;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use crate::time::to_sql;
+use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
 
 /// Whom a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenUser {
-    /// The token's id, by which it is revoked.
-    pub id: Uuid,
     /// The user's name.
     pub username: String,
     /// The user's groups.
     pub groups: Vec<String>,
+    /// When the token ends; none for one that does not.
+    pub expires_at: Option<Timestamp>,
 }
+
+/// What every token begins with; so many random bytes in hexadecimal follow.
+const PREFIX: &str = "rsdt_";
+const BYTES: usize = 32;
 
 /// A new token's text. Does not print.
 pub struct TokenText(Zeroizing<String>);
@@ -39,9 +42,19 @@ impl std::fmt::Debug for TokenText {
     }
 }
 
-/// 256 random bits have no need of a slow hash.
-fn hash(text: &str) -> Vec<u8> {
-    digest(&SHA256, text.as_bytes()).as_ref().to_vec()
+/// What is kept of a token. 256 random bits have no need of a slow hash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// Of a token's text; none for a text that no token has.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(PREFIX)?;
+        let made_here = digits.len() == 2 * BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let hash = digest(&SHA256, text.as_bytes());
+        made_here.then(|| hash.as_ref().try_into().ok().map(Self)).flatten()
+    }
 }
 
 impl Store {
@@ -57,21 +70,22 @@ impl Store {
         account: Option<ResourceUid>,
     ) -> Result<(Uuid, TokenText), StoreError> {
         use std::fmt::Write as _;
-        let mut bytes = Zeroizing::new([0_u8; 32]);
+        let mut bytes = Zeroizing::new([0_u8; BYTES]);
         aws_lc_rs::rand::fill(bytes.as_mut()).map_err(|_| StoreError::Seal { what: "make a token" })?;
-        let mut text = Zeroizing::new(String::with_capacity(69));
-        text.push_str("rsdt_");
+        let mut text = Zeroizing::new(String::with_capacity(PREFIX.len() + 2 * BYTES));
+        text.push_str(PREFIX);
         for byte in bytes.iter() {
             // Writing to a String cannot fail.
             let _ = write!(text, "{byte:02x}");
         }
+        let hash = TokenHash::of(&text).ok_or(StoreError::Seal { what: "make a token" })?;
         let id = Uuid::new_v4();
         sqlx::query(
             "INSERT INTO access_token (id, hash, username, groups, expires_at, account_uid) \
              VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .bind(id)
-        .bind(hash(&text))
+        .bind(&hash.0[..])
         .bind(username)
         .bind(groups)
         .bind(expires_at.map(to_sql))
@@ -82,29 +96,30 @@ impl Store {
         Ok((id, TokenText(text)))
     }
 
-    /// Whom a token stands for; none where it is not known, revoked or expired.
+    /// Whom a token stands for; none where it is not known, or has expired.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn token_user(&self, text: &str, now: Timestamp) -> Result<Option<TokenUser>, StoreError> {
+    pub async fn token_user(
+        &self,
+        hash: &TokenHash,
+        now: Timestamp,
+    ) -> Result<Option<TokenUser>, StoreError> {
         let what = "look a token up";
-        let row = sqlx::query(
-            "SELECT id, username, groups FROM access_token WHERE hash = $1 AND (expires_at IS NULL OR expires_at > $2)",
+        let row: Option<(String, Vec<String>, Option<time::OffsetDateTime>)> = sqlx::query_as(
+            "SELECT username, groups, expires_at FROM access_token \
+             WHERE hash = $1 AND (expires_at IS NULL OR expires_at > $2)",
         )
-        .bind(hash(text))
+        .bind(&hash.0[..])
         .bind(to_sql(now))
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        row.map(|row| {
-            Ok(TokenUser {
-                id: row.try_get("id")?,
-                username: row.try_get("username")?,
-                groups: row.try_get("groups")?,
-            })
+        row.map(|(username, groups, expires_at)| {
+            let expires_at = expires_at.map(|at| from_sql(what, at)).transpose()?;
+            Ok(TokenUser { username, groups, expires_at })
         })
         .transpose()
-        .map_err(StoreError::query(what))
     }
 
     /// Drops tokens that have expired. Returns how many.
@@ -118,19 +133,6 @@ impl Store {
             .await
             .map_err(StoreError::query("drop expired tokens"))?;
         Ok(gone.rows_affected())
-    }
-
-    /// Takes a token back. Returns whether there was one.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn revoke_token(&self, id: Uuid) -> Result<bool, StoreError> {
-        let gone = sqlx::query("DELETE FROM access_token WHERE id = $1")
-            .bind(id)
-            .execute(&self.pool)
-            .await
-            .map_err(StoreError::query("revoke a token"))?;
-        Ok(gone.rows_affected() > 0)
     }
 }
 

@@ -4,6 +4,7 @@
 mod fetch;
 mod housekeeping;
 mod looks;
+mod onboard;
 
 use roadstead_hub_core::Hub;
 use tokio::task::JoinSet;
@@ -15,6 +16,8 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     let mut loops = JoinSet::new();
     loops.spawn(looks::run(hub.clone(), stop.clone(), looks::Kustomizations));
     loops.spawn(looks::run(hub.clone(), stop.clone(), looks::Namespaces));
+    loops.spawn(looks::run(hub.clone(), stop.clone(), looks::KubeConfigs));
+    loops.spawn(looks::run(hub.clone(), stop.clone(), onboard::Clusters));
     loops.spawn(looks::run(hub.clone(), stop.clone(), fetch::Sources::new(stop.clone())));
     loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::tidy(hub.clone(), stop.clone()));

@@ -52,6 +52,18 @@ impl Looker for Namespaces {
     }
 }
 
+/// Makes Clusters of Secrets that are kubeconfigs.
+pub(crate) struct KubeConfigs;
+
+impl Looker for KubeConfigs {
+    const LOOK: Look = Look::KubeConfig;
+    const CONCURRENCY: usize = 2;
+
+    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.look_at_kubeconfig(uid).await
+    }
+}
+
 /// Runs until `stop`; then waits for the looks that are under way.
 pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L) {
     let looker = Arc::new(looker);

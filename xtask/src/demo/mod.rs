@@ -1,8 +1,11 @@
-//! `cargo xtask demo`: from nothing to a commit that becomes objects in two real clusters.
+//! `cargo xtask demo`: from nothing to a commit that becomes objects in two real clusters, one on board by a token, one by
+//! its kubeconfig.
 //!
 //! Each step finds out whether its work is done already, so the command can be stopped at any point and given again;
 //! what runs is used. `cargo xtask clean-demo` ends and removes all of it.
 
+mod board;
+mod contexts;
 mod daemon;
 mod git;
 mod kubectl;
@@ -37,8 +40,9 @@ struct Edge {
 
 const READY: Duration = Duration::from_secs(120);
 
-/// Starts everything, shows a change arrive, and leaves it running.
-pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
+/// Starts everything, shows a change arrive, and leaves it running. On clusters of its own, or on those of two contexts
+/// of the user's kubeconfig.
+pub(crate) fn up(root: &Path, runner: &Runner, contexts: Option<&str>) -> Result<()> {
     roadstead_devpostgres::check_installed()?;
     let place = Place::make()?;
     runner.say("building the development cluster (minutes the first time, then nothing)");
@@ -46,23 +50,22 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     runner.say("building hub, agent, command line and Git server");
     let bin = build(root, runner)?;
 
-    runner.say("starting two clusters");
-    let mut clusters = Vec::new();
-    for edge in &EDGES {
-        let kubeconfig = devcluster.up(runner, edge.devcluster, &[])?;
-        clusters.push(Kubectl::new(&devcluster, &place, kubeconfig));
-    }
+    let clusters = match contexts {
+        Some(contexts) => contexts::take(runner, &place, &devcluster, contexts)?,
+        None => own_clusters(runner, &place, &devcluster)?,
+    };
     let ports = place.ports()?;
-    start_hub(runner, &place, &bin, &ports)?;
+    start_hub(runner, &place, &bin, &ports, contexts.is_some())?;
     let hub = Kubectl::new(&devcluster, &place, place.admin_kubeconfig());
     wait_for_hub(runner, &place, &hub)?;
     start_git(root, runner, &place, &bin, &ports)?;
 
-    runner.say("creating two Clusters, and joining an agent to each");
     hub.run(runner, &["apply", "-f", &fleet(root, "clusters.yaml")])?;
-    for (edge, cluster) in EDGES.iter().zip(&clusters) {
-        start_agent(runner, &place, &bin, edge, cluster)?;
-    }
+    let [by_token, by_kubeconfig] = &EDGES;
+    runner.say(&format!("bringing {} on board by a token", by_token.name));
+    board::by_token(runner, &place, &bin, by_token, &clusters[0])?;
+    runner.say(&format!("bringing {} on board by its kubeconfig", by_kubeconfig.name));
+    board::by_kubeconfig(runner, &place, &bin, &hub, by_kubeconfig, &clusters[1])?;
     wait(runner, &hub, &["clusters.fleet.roadstead.dev", EDGES[0].name, EDGES[1].name])?;
 
     runner.say("applying the GitRepository, its Secret and one Kustomization for each cluster");
@@ -89,6 +92,9 @@ pub(crate) fn clean(root: &Path, runner: &Runner) -> Result<()> {
             failures.push(error);
         }
     };
+    if let Some(place) = Place::existing()? {
+        attempt(contexts::leave(root, runner, &place));
+    }
     let names: Vec<String> = EDGES.iter().map(|edge| edge.devcluster.to_owned()).collect();
     let clusters = cache::folder("clusters")?;
     if let Some(place) = Place::existing()? {
@@ -137,13 +143,25 @@ fn fleet(root: &Path, name: &str) -> String {
     root.join("tests/demo/fleet").join(name).to_string_lossy().into_owned()
 }
 
-fn start_hub(runner: &Runner, place: &Place, bin: &Path, ports: &Ports) -> Result<()> {
+fn own_clusters(runner: &Runner, place: &Place, devcluster: &Devcluster) -> Result<Vec<Kubectl>> {
+    runner.say("starting two clusters");
+    let up = |edge: &Edge| {
+        let kubeconfig = devcluster.up(runner, edge.devcluster, &[])?;
+        Ok(Kubectl::new(devcluster, place, kubeconfig))
+    };
+    EDGES.iter().map(up).collect()
+}
+
+/// `anywhere`: the user's clusters may be in any network.
+fn start_hub(runner: &Runner, place: &Place, bin: &Path, ports: &Ports, anywhere: bool) -> Result<()> {
     let daemon = Daemon::new(place.folder(), "hub");
     let mut command = Command::new(bin.join("roadstead-hub"));
     command.arg("--dev").arg("--state-dir").arg(place.hub_state());
     command.arg("--listen").arg(format!("127.0.0.1:{}", ports.api));
     command.arg("--link-listen").arg(format!("127.0.0.1:{}", ports.link));
     command.args(["--log-format", "text"]);
+    let networks: &[&str] = if anywhere { &["0.0.0.0/0", "::/0"] } else { &["127.0.0.0/8"] };
+    command.args(networks.iter().map(|network| format!("--allow-cluster-network={network}")));
     ports.check_free(daemon.running().is_some(), &[ports.api, ports.link])?;
     said(runner, "hub", daemon.start(&mut command)?);
     Ok(())
@@ -183,25 +201,6 @@ fn start_git(root: &Path, runner: &Runner, place: &Place, bin: &Path, ports: &Po
     })?;
     daemon.check()?;
     said(runner, "Git server", started);
-    Ok(())
-}
-
-/// Gets a join file and starts the agent with it. An agent that was here before knows itself by what it keeps in its
-/// cluster, and leaves the token unused.
-fn start_agent(runner: &Runner, place: &Place, bin: &Path, edge: &Edge, cluster: &Kubectl) -> Result<()> {
-    let daemon = Daemon::new(place.folder(), &format!("agent-{}", edge.name));
-    let join = place.join_file(edge.name);
-    if daemon.running().is_none() {
-        let mut command = Command::new(bin.join("roadstead"));
-        command.args(["cluster", "join", edge.name]).env("KUBECONFIG", place.admin_kubeconfig());
-        let manifest =
-            runner.capture(&mut command).with_context(|| format!("get a join token for {}", edge.name))?;
-        place::write_private(&join, &manifest)?;
-    }
-    let mut command = Command::new(bin.join("roadstead-agent"));
-    command.arg("--join").arg(&join).arg("--kubeconfig").arg(cluster.kubeconfig());
-    let started = daemon.start(&mut command)?;
-    said(runner, &format!("the agent of {}", edge.name), started);
     Ok(())
 }
 

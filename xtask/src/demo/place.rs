@@ -69,6 +69,16 @@ impl Place {
         self.folder.join(format!("join-{cluster}.yaml"))
     }
 
+    /// With the credentials that the hub has installed in the cluster.
+    pub(super) fn installed_kubeconfig(&self, cluster: &str) -> PathBuf {
+        self.folder.join(format!("installed-{cluster}.kubeconfig"))
+    }
+
+    /// Of a cluster of the user's own.
+    pub(super) fn context_kubeconfig(&self, cluster: &str) -> PathBuf {
+        self.folder.join(format!("context-{cluster}.kubeconfig"))
+    }
+
     /// The file with the Git server's password, which is chosen the first time.
     pub(super) fn git_password_file(&self) -> Result<PathBuf> {
         let path = self.folder.join("git-password");

@@ -40,8 +40,16 @@ const ROOMS: &[(&str, &[&str])] = &[
 const DEVELOPMENT: &[&str] = &["hub", "tests", "xtask"];
 
 /// Rooms that compute and do nothing else.
-const PURE: &[&str] =
-    &["crates/model", "crates/kustomize", "crates/kstatus", "crates/managed-fields", "hub/plan"];
+const PURE: &[&str] = &[
+    "crates/body",
+    "crates/deploy",
+    "crates/kubeconfig",
+    "crates/model",
+    "crates/kustomize",
+    "crates/kstatus",
+    "crates/managed-fields",
+    "hub/plan",
+];
 
 /// What a pure room's builds must not hold, at any depth: runtimes, and what speaks to a network or a database.
 const IMPURE_PACKAGES: &[&str] = &[
@@ -89,8 +97,8 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("axum", &["hub/api"]),
     ("tonic", &["proto", "hub/link", "agent"]),
     ("tonic-prost", &["proto", "hub/link", "agent"]),
-    ("kube", &["crates/apply", "agent"]),
-    ("kube-client", &["crates/apply", "agent"]),
+    ("kube", &["crates/apply", "crates/onboard", "agent"]),
+    ("kube-client", &["crates/apply", "crates/onboard", "agent"]),
 ];
 
 /// Within a room, paths that only some of its files may name: (room's sources, path, files that may).

@@ -1,11 +1,10 @@
 //! Bodies in YAML, read by the rules that an apiserver has (YAML 1.1's words, then as JSON), and bounded.
 
-use roadstead_hub_core::HubError;
 use roadstead_kustomize::Limits;
 use roadstead_kustomize::yaml::read_strict;
 use serde_json::Value;
 
-use crate::json;
+use crate::{BodyError, json};
 
 /// How deep lists and mappings may nest: as deep as JSON bodies may.
 const MAX_DEPTH: usize = 127;
@@ -19,9 +18,9 @@ const MAX_DOCUMENTS: usize = 8;
 /// The value of a text of one YAML document. JSON is YAML: it is read as JSON, whose escapes YAML does not all have.
 ///
 /// # Errors
-/// [`HubError::BadRequest`] for what is no YAML, is too large or too deep, has a key twice, or is not one document.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Value, HubError> {
-    let bad = |what: String| HubError::BadRequest(format!("the body is no YAML that can be read: {what}"));
+/// [`BodyError`] for what is no YAML, is too large or too deep, has a key twice, or is not one document.
+pub(crate) fn parse(bytes: &[u8]) -> Result<Value, BodyError> {
+    let bad = |why: String| BodyError::Malformed { form: "YAML", why };
     if bytes.len() > MAX_TEXT {
         return Err(bad(format!("more than {MAX_TEXT} bytes")));
     }
@@ -32,7 +31,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, HubError> {
                 None => return Ok(parsed.value),
                 Some(twice) => return Err(bad(format!("the key {twice} stands twice"))),
             },
-            Err(error) => not_json = Some(error),
+            Err(BodyError::Malformed { why, .. }) => not_json = Some(why),
+            Err(error) => return Err(error),
         }
     }
     let mut limits = Limits::default();
@@ -40,13 +40,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, HubError> {
     limits.nodes = MAX_VALUES;
     limits.total_bytes = MAX_TEXT;
     limits.documents = MAX_DOCUMENTS;
-    let (documents, _) = read_strict(bytes, &limits).map_err(|error| match &not_json {
-        Some(error) => bad(error.to_string()),
-        None => bad(format!("line {}: {}", error.line, error.message)),
+    let (documents, _) = read_strict(bytes, &limits).map_err(|error| {
+        bad(not_json.unwrap_or_else(|| format!("line {}: {}", error.line, error.message)))
     })?;
     match documents.as_slice() {
         [document] => Ok(document.value.to_json()),
-        [] => Err(HubError::BadRequest("the request has no body".to_owned())),
+        [] => Err(BodyError::Empty),
         more => Err(bad(format!("{} documents, want one", more.len()))),
     }
 }

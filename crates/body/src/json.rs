@@ -6,27 +6,23 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use crate::{Body, BodyError};
+
 /// More than this is not worth telling.
 const MOST: usize = 100;
-
-/// A value, and the paths of the keys that stood twice in it.
-#[derive(Debug)]
-pub(crate) struct Parsed {
-    pub(crate) value: Value,
-    pub(crate) duplicates: Vec<String>,
-}
 
 /// Reads a text of one JSON value. The parser's own limit bounds the depth.
 ///
 /// # Errors
 /// Where it is no JSON, or goes on after the value.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed, serde_json::Error> {
+pub(crate) fn parse(bytes: &[u8]) -> Result<Body, BodyError> {
+    let bad = |error: serde_json::Error| BodyError::Malformed { form: "JSON", why: error.to_string() };
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let reader = Reader { path: &mut String::new(), duplicates: &mut duplicates };
-    let value = reader.deserialize(&mut deserializer)?;
-    deserializer.end()?;
-    Ok(Parsed { value, duplicates })
+    let value = reader.deserialize(&mut deserializer).map_err(bad)?;
+    deserializer.end().map_err(bad)?;
+    Ok(Body { value, duplicates })
 }
 
 struct Reader<'a> {
@@ -126,6 +122,17 @@ mod tests {
         let parsed = parse(br#"{"a": 1, "b": [{"c": 1, "c": {"d": 2}}], "a": 3}"#).unwrap();
         assert_eq!(parsed.value, json!({ "a": 3, "b": [{ "c": { "d": 2 } }] }));
         assert_eq!(parsed.duplicates, ["b[0].c", "a"]);
+    }
+
+    #[test]
+    fn numbers_come_out_as_they_went_in() {
+        let long = format!("-{}11", "7".repeat(131));
+        for text in
+            [long.as_str(), "7.777777777777779e132", "18446744073709551615", "-9223372036854775808", "0.1"]
+        {
+            let value = parse(text.as_bytes()).unwrap().value;
+            assert_eq!(parse(value.to_string().as_bytes()).unwrap().value, value, "{text}");
+        }
     }
 
     #[test]

@@ -10,10 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use prost::Message;
-use roadstead_hub_core::HubError;
 use serde_json::{Map, Value, json};
 
-pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+use crate::BodyError;
 
 /// What such a body begins with.
 const MAGIC: &[u8] = b"k8s\0";
@@ -270,17 +269,17 @@ struct Preconditions {
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const AUTHENTICATION: &str = "authentication.k8s.io/v1";
 
-fn bad(why: &dyn std::fmt::Display) -> HubError {
-    HubError::BadRequest(format!("the body is no protobuf that can be read: {why}"))
+fn bad(why: &dyn std::fmt::Display) -> BodyError {
+    BodyError::Malformed { form: "protobuf", why: why.to_string() }
 }
 
 /// The error names a field at most, never what is in it.
-fn message<T: Message + Default>(bytes: &[u8]) -> Result<T, HubError> {
+fn message<T: Message + Default>(bytes: &[u8]) -> Result<T, BodyError> {
     T::decode(bytes).map_err(|error| bad(&error))
 }
 
 /// The JSON form of a body.
-pub(crate) fn decode(body: &[u8]) -> Result<Value, HubError> {
+pub(crate) fn decode(body: &[u8]) -> Result<Value, BodyError> {
     let rest = body.strip_prefix(MAGIC).ok_or_else(|| bad(&"it does not begin as Kubernetes' does"))?;
     let envelope: Envelope = message(rest)?;
     let type_meta = envelope.type_meta.unwrap_or_default();
@@ -311,7 +310,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, HubError> {
             })
         }
         (version, kind) => {
-            return Err(HubError::UnsupportedMediaType(format!(
+            return Err(BodyError::Unsupported(format!(
                 "{kind} of {version} is not taken as protobuf: want application/json"
             )));
         }

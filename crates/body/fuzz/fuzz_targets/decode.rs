@@ -1,0 +1,19 @@
+//! Fuzzes the decoders: the first byte says which, the rest is the body. Whatever it is, nothing may panic, and what was
+//! read as YAML or protobuf can be said as JSON and read again.
+#![no_main]
+
+use roadstead_body::{JSON, PROTOBUF, YAML, decode, decode_apply};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some((form, body)) = bytes.split_first() else { return };
+    let read = match form % 4 {
+        0 => decode(JSON, body),
+        1 => decode(YAML, body),
+        2 => decode(PROTOBUF, body),
+        _ => decode_apply(body),
+    };
+    if let Ok(read) = read {
+        let again = decode(JSON, read.value.to_string().as_bytes()).expect("what is shown can be read");
+        assert_eq!(again.value, read.value);
+    }
+});

@@ -1,0 +1,139 @@
+//! What a stranger's kubeconfig says of a cluster.
+//!
+//! A kubeconfig can name programs to run, files to read, and any address to talk to. Nothing of it is run or read here:
+//! only inline credentials are taken, everything else is refused by the field's name, and so is every field that is not
+//! known. What an operator may allow stands in [`Allowed`]; all of it is off by default.
+//!
+//! A host name says nothing yet of where it leads: whoever connects asks [`Allowed::check_address`] for each address
+//! that it resolves to.
+//!
+//! ```
+//! use roadstead_kubeconfig::{Access, Allowed, Refusal};
+//!
+//! let text = b"apiVersion: v1
+//! kind: Config
+//! current-context: c
+//! clusters: [{name: a, cluster: {server: 'https://edge-1.example:6443'}}]
+//! contexts: [{name: c, context: {cluster: a, user: b}}]
+//! users: [{name: b, user: {exec: {command: /bin/sh}}}]";
+//! let refusal = Access::read(text, &Allowed::default()).unwrap_err();
+//! assert_eq!(
+//!     refusal.to_string(),
+//!     "the kubeconfig's user \"b\" has `exec`, which would run a program on the hub: put a client certificate or a token into it"
+//! );
+//! ```
+
+mod address;
+mod read;
+
+use core::net::IpAddr;
+use std::fmt;
+
+use ipnet::IpNet;
+use url::Url;
+use zeroize::Zeroizing;
+
+/// The largest kubeconfig that is read, in bytes. Cluster API's have about 6 kB.
+pub const MAX_BYTES: usize = 128 * 1024;
+
+/// The most clusters, users or contexts in one.
+pub const MAX_ENTRIES: usize = 64;
+
+/// What an operator lets kubeconfigs do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Allowed {
+    /// `server: http://…`: whoever is on the way reads the credentials.
+    pub plain_http: bool,
+    /// `insecure-skip-tls-verify: true`: any server is believed to be the cluster.
+    pub skip_verification: bool,
+    /// `proxy-url`: the hub connects to it instead.
+    pub proxies: bool,
+    /// Addresses that are not of the public internet: the hub's own machine and network, and those beside it.
+    pub networks: Vec<IpNet>,
+}
+
+/// A credential. Does not print.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    pub(crate) fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+
+    /// The credential itself, for the connection that it is for.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// Who the hub is to the cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// A client certificate and its key, PEM.
+    Certificate {
+        /// The certificate.
+        certificate: String,
+        /// Its key.
+        key: Secret,
+    },
+    /// A bearer token.
+    Token(Secret),
+}
+
+/// How to reach a cluster, and as whom: a kubeconfig's current context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    /// The apiserver's address, without user, query or fragment.
+    pub server: Url,
+    /// The name that its certificate must be for, where that is not the address's.
+    pub tls_server_name: Option<String>,
+    /// The authority that its certificate must be of, PEM; none for the system's.
+    pub authority: Option<String>,
+    /// Whether its certificate is not looked at.
+    pub skip_verification: bool,
+    /// The proxy on the way.
+    pub proxy: Option<Url>,
+    /// As whom.
+    pub credentials: Credentials,
+}
+
+/// Why a kubeconfig is not used. Names fields and entries, never credentials.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// More than [`MAX_BYTES`].
+    #[error("the kubeconfig has {0} bytes, more than {MAX_BYTES}")]
+    TooLarge(usize),
+    /// No YAML, or not of a kubeconfig's shape.
+    #[error("the kubeconfig cannot be read: {0}")]
+    Malformed(String),
+    /// An entry's field that is not taken.
+    #[error("the kubeconfig's {entry} has `{field}`, {why}")]
+    Field {
+        /// `user "admin"`, `cluster "edge-1"`.
+        entry: String,
+        /// The field.
+        field: String,
+        /// What is wrong with it, and what to do.
+        why: &'static str,
+    },
+    /// An address that is not of the public internet, and not allowed.
+    #[error(
+        "{address} is not an address of the public internet: start the hub with --allow-cluster-network {address}/{} \
+         (or a wider network) where clusters are to be reached there", if address.is_ipv4() { 32 } else { 128 }
+    )]
+    Address {
+        /// Where it would connect to.
+        address: IpAddr,
+    },
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! Brings clusters on board by their kubeconfigs: reaches each, asks the hub's core whether it may, and installs the agent.
+
+use jiff::Timestamp;
+use roadstead_hub_core::{Failed, Hub, HubError, Look, OnboardingJob, OnboardingPlan};
+use roadstead_model::{Reason, ResourceUid, chain};
+use roadstead_onboard::{Cluster, OnboardError};
+
+use crate::looks::Looker;
+
+/// Brings clusters on board.
+pub(crate) struct Clusters;
+
+impl Looker for Clusters {
+    const LOOK: Look = Look::Cluster;
+    // One that does not answer holds its place for up to half a minute.
+    const CONCURRENCY: usize = 32;
+
+    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        match hub.plan_onboarding(uid).await? {
+            OnboardingPlan::Nothing(next) => Ok(next),
+            OnboardingPlan::Reach(job) => {
+                let outcome = reach(hub, &job).await;
+                hub.record_onboarding(&job, outcome).await
+            }
+        }
+    }
+}
+
+/// Says whether the agent was installed: not where it has joined already.
+async fn reach(hub: &Hub, job: &OnboardingJob) -> Result<bool, Failed> {
+    let cluster = Cluster::new(&job.access, hub.allowed()).map_err(|error| failed(&error))?;
+    let identity = cluster.identify().await.map_err(|error| failed(&error))?;
+    let objects = hub.admit(job, identity.kube_system).await?;
+    for object in &objects {
+        cluster.apply(object).await.map_err(|error| failed(&error))?;
+    }
+    Ok(!objects.is_empty())
+}
+
+fn failed(error: &OnboardError) -> Failed {
+    let reason = match error {
+        OnboardError::Refused(_) | OnboardError::Unusable(_) => Reason::KubeConfigRefused,
+        OnboardError::Unreachable { .. } => Reason::ClusterUnreachable,
+        OnboardError::Answer { .. } | OnboardError::Unplaced(_) => Reason::InstallationFailed,
+    };
+    Failed { reason, why: chain(error), passing: error.is_passing() }
+}

@@ -1,0 +1,305 @@
+//! Clusters come on board by their kubeconfigs: a Secret makes a Cluster, the hub installs the agent, and what is
+//! installed is what runs.
+
+use anyhow::{Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use roadstead_tests::gitserver::Commit;
+use roadstead_tests::{
+    AgentProcess, Fleet, HubProcess, HubSetup, Kubectl, PATIENCE, TestCluster, TestNamespace, config_map,
+    eventually, kustomization, unique,
+};
+use serde_json::{Value, json};
+
+/// A hub that may reach the development clusters, which are on this machine.
+async fn hub(name: &str) -> Result<(HubSetup, HubProcess)> {
+    let setup = HubSetup::new(name).await?.arg("--allow-cluster-network=127.0.0.0/8");
+    let hub = HubProcess::start(&setup).await?;
+    Ok((setup, hub))
+}
+
+/// The administrator's kubeconfig of a cluster, as Cluster API would write it: everything inline.
+async fn kubeconfig(cluster: &TestCluster) -> Result<String> {
+    cluster.kubectl().run(&["config", "view", "--raw", "--minify", "--flatten", "-o", "yaml"]).await
+}
+
+fn secret(namespace: &str, name: &str, kubeconfig: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+        "metadata": { "name": format!("{name}-kubeconfig"), "namespace": namespace,
+            "labels": { "cluster.x-k8s.io/cluster-name": name } },
+        "data": { "value": STANDARD.encode(kubeconfig) },
+    })
+    .to_string()
+}
+
+/// A Cluster whose agent gets a namespace of this test's own.
+fn cluster(name: &str, namespace: &TestNamespace, more: &Value) -> String {
+    let mut object = json!({
+        "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "Cluster", "metadata": { "name": name },
+        "spec": {
+            "kubeConfig": { "secretRef": { "namespace": "default", "name": format!("{name}-kubeconfig") } },
+            "agent": { "namespace": namespace.name() },
+        },
+    });
+    for (field, value) in more.as_object().into_iter().flatten() {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            object["spec"][field][key] = value.clone();
+        }
+    }
+    object.to_string()
+}
+
+/// Waits until a condition of a Cluster has this status and reason, and gives the message.
+async fn has(kubectl: &Kubectl, name: &str, condition: &str, status: &str, reason: &str) -> Result<String> {
+    eventually(&format!("Cluster {name} has {condition} {status} {reason}"), PATIENCE, || async {
+        let seen = kubectl.condition(&["cluster", name], condition).await?;
+        ensure!((seen.0.as_str(), seen.1.as_str()) == (status, reason), "it has {seen:?}");
+        Ok(seen.2)
+    })
+    .await
+}
+
+/// Removes what is installed for the whole cluster when a test is over.
+struct Installed<'a> {
+    cluster: &'a TestCluster,
+    suffix: String,
+}
+
+impl Installed<'_> {
+    async fn remove(self) -> Result<()> {
+        let names: Vec<String> = ["roadstead-agent", "roadstead-agent-cluster-admin"]
+            .iter()
+            .map(|name| format!("{name}{}", self.suffix))
+            .collect();
+        let [agent, admin] = names.as_slice() else { return Ok(()) };
+        self.cluster
+            .kubectl()
+            .run(&["delete", "--ignore-not-found", "clusterrole,clusterrolebinding", agent, admin])
+            .await
+            .map(drop)
+    }
+}
+
+#[tokio::test]
+async fn a_secret_of_cluster_api_makes_a_cluster_and_a_kustomization_goes_there() -> Result<()> {
+    // With a Cluster `edge` that came by a token, on the first cluster.
+    let setup = HubSetup::new("onboard").await?.arg("--allow-cluster-network=127.0.0.0/8");
+    let fleet = Fleet::start_on(setup).await?;
+    let kubectl = fleet.kubectl();
+    let target = TestCluster::second()?;
+    // The one test that is in the default namespace of agents on this cluster.
+    let home = target.named_namespace("roadstead-system");
+    let place = target.namespace("onboard").await?;
+    let commit = Commit::new().file("app/map.yaml", config_map(place.name(), "app", "one"));
+    fleet.repository("app", &commit).await?;
+    let by_secret = ["clusterRef: null", "kubeConfig: {secretRef: {name: edge-1-kubeconfig}}"];
+    fleet.apply(&kustomization("app", "app", "./app", &by_secret)).await?;
+    let no_cluster = "no cluster is on board by Secret apps/edge-1-kubeconfig";
+    fleet.fails("kustomization/app", "ClusterNotFound", &[no_cluster]).await?;
+
+    fleet.apply(&secret("apps", "edge-1", &kubeconfig(&target).await?)).await?;
+    has(kubectl, "edge-1", "Installed", "True", "AgentInstalled").await?;
+    let waits = has(kubectl, "edge-1", "Ready", "False", "AwaitingAgent").await?;
+    ensure!(waits.contains("waiting for Deployment roadstead-system/roadstead-agent"), "{waits}");
+    let made = kubectl.get(&["cluster", "edge-1"]).await?;
+    ensure!(made["metadata"]["labels"]["cluster.x-k8s.io/cluster-name"] == "edge-1", "{made}");
+    let reference = json!({ "namespace": "apps", "name": "edge-1-kubeconfig" });
+    ensure!(made["spec"]["kubeConfig"]["secretRef"] == reference, "{made}");
+    let deployment = target.kubectl().get(&["deployment", "roadstead-agent", "-n", home.name()]).await?;
+    ensure!(
+        deployment["spec"]["template"]["spec"]["serviceAccountName"] == "roadstead-agent",
+        "{deployment}"
+    );
+
+    let agent = AgentProcess::installed(&fleet.hub, "edge-1", &target, home).await?;
+    has(kubectl, "edge-1", "Ready", "True", "AgentConnected").await?;
+    fleet.ready("kustomization/app").await?;
+    target.has_word(place.name(), "app", Some("one")).await?;
+    // The content of the kubeconfig is not kept.
+    eventually("the kubeconfig is forgotten", PATIENCE, || async {
+        let secret = fleet.get("secret/edge-1-kubeconfig").await?;
+        ensure!(secret["data"]["value"].is_null(), "it still has it");
+        ensure!(!secret.to_string().contains("last-applied"), "kubectl's note of it is still there");
+        Ok(())
+    })
+    .await?;
+
+    // Deleting the Secret uninstalls nothing.
+    fleet.run(&["delete", "secret", "edge-1-kubeconfig"]).await?;
+    fleet.run(&["annotate", "kustomization", "app", "reconcile.fluxcd.io/requestedAt=again"]).await?;
+    eventually("it is reconciled again", PATIENCE, || async {
+        let status = fleet.get("kustomization/app").await?["status"].clone();
+        ensure!(status["lastHandledReconcileAt"] == "again", "{status}");
+        Ok(())
+    })
+    .await?;
+    fleet.ready("kustomization/app").await?;
+    has(kubectl, "edge-1", "Ready", "True", "AgentConnected").await?;
+    target.kubectl().run(&["get", "serviceaccount", "roadstead-agent", "-n", agent.namespace()]).await?;
+    Installed { cluster: &target, suffix: String::new() }.remove().await
+}
+
+#[tokio::test]
+async fn a_rotated_kubeconfig_is_the_same_cluster_and_another_clusters_is_refused() -> Result<()> {
+    let (_setup, hub) = hub("rotate").await?;
+    let kubectl = hub.kubectl();
+    let (target, other) = (TestCluster::first()?, TestCluster::second()?);
+    let home = target.later_namespace("agent");
+    let installed = Installed { cluster: &target, suffix: format!("-{}", home.name()) };
+    kubectl.apply(&cluster("edge-2", &home, &json!({ "kubeConfig": { "keep": true } }))).await?;
+    let missing = has(kubectl, "edge-2", "Ready", "False", "KubeConfigRefused").await?;
+    ensure!(missing.contains("Secret default/edge-2-kubeconfig is not on the hub"), "{missing}");
+
+    let own = kubeconfig(&target).await?;
+    kubectl.apply(&secret("default", "edge-2", &own)).await?;
+    has(kubectl, "edge-2", "Installed", "True", "AgentInstalled").await?;
+    let _agent = AgentProcess::installed(&hub, "edge-2", &target, home).await?;
+    has(kubectl, "edge-2", "Ready", "True", "AgentConnected").await?;
+    let before = kubectl.get(&["cluster", "edge-2"]).await?;
+
+    // The same cluster in other words.
+    kubectl.apply(&secret("default", "edge-2", &format!("{own}\n# rotated\n"))).await?;
+    eventually("the new digest is noted", PATIENCE, || async {
+        let after = kubectl.get(&["cluster", "edge-2"]).await?;
+        ensure!(
+            after["status"]["kubeConfig"]["digest"] != before["status"]["kubeConfig"]["digest"],
+            "not yet"
+        );
+        ensure!(after["metadata"]["uid"] == before["metadata"]["uid"]);
+        Ok(())
+    })
+    .await?;
+    has(kubectl, "edge-2", "Ready", "True", "AgentConnected").await?;
+    let kept = kubectl.get(&["secret", "edge-2-kubeconfig"]).await?;
+    ensure!(kept["data"]["value"].is_string(), "it was to be kept");
+
+    // Another cluster cannot slip in by rotation, and nothing is installed there.
+    kubectl.apply(&secret("default", "edge-2", &kubeconfig(&other).await?)).await?;
+    let refused = has(kubectl, "edge-2", "Installed", "False", "AlreadyRegistered").await?;
+    ensure!(refused.contains("kube-system differs"), "{refused}");
+    has(kubectl, "edge-2", "Ready", "True", "AgentConnected").await?;
+
+    // Nor does one cluster come on board under two names.
+    let twice = target.later_namespace("agent");
+    kubectl.apply(&cluster("edge-3", &twice, &json!({}))).await?;
+    kubectl.apply(&secret("default", "edge-3", &own)).await?;
+    let refused = has(kubectl, "edge-3", "Ready", "False", "AlreadyRegistered").await?;
+    ensure!(refused.contains("registered as 'edge-2' already"), "{refused}");
+    let nothing = target.kubectl().run(&["get", "namespace", twice.name()]).await;
+    ensure!(nothing.is_err(), "something was installed");
+    installed.remove().await
+}
+
+#[tokio::test]
+async fn a_second_secret_of_a_name_is_refused_with_a_warning() -> Result<()> {
+    let (_setup, hub) = hub("twice").await?;
+    let kubectl = hub.kubectl();
+    // Addresses that nobody answers at: nothing but the names is at stake.
+    let nobody = "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n\
+                  contexts: [{name: c, context: {cluster: c, user: c}}]\nusers: [{name: c, user: {token: hunter2}}]\n";
+    kubectl.run(&["create", "namespace", "other"]).await?;
+    kubectl.apply(&secret("default", "edge-4", nobody)).await?;
+    let unreachable = has(kubectl, "edge-4", "Ready", "False", "ClusterUnreachable").await?;
+    ensure!(unreachable.contains("127.0.0.1:1") && unreachable.contains("refused"), "{unreachable}");
+    ensure!(!unreachable.contains("hunter2"), "{unreachable}");
+    kubectl.apply(&secret("other", "edge-4", nobody)).await?;
+    eventually("the second one has a warning", PATIENCE, || async {
+        let events = kubectl.run(&["get", "events", "-n", "other", "-o", "json"]).await?;
+        let events: Value = serde_json::from_str(&events)?;
+        let warned = events["items"].as_array().into_iter().flatten().any(|event| {
+            event["type"] == "Warning"
+                && event["reason"] == "AlreadyRegistered"
+                && event["involvedObject"]["name"] == "edge-4-kubeconfig"
+                && event["message"]
+                    .as_str()
+                    .is_some_and(|text| text.contains("Secret default/edge-4-kubeconfig"))
+        });
+        ensure!(warned, "{events}");
+        Ok(())
+    })
+    .await?;
+    let made = kubectl.get(&["cluster", "edge-4"]).await?;
+    ensure!(made["spec"]["kubeConfig"]["secretRef"]["namespace"] == "default", "{made}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_away_is_waited_for_and_a_hosted_agent_gets_no_deployment() -> Result<()> {
+    let (_setup, hub) = hub("away").await?;
+    let kubectl = hub.kubectl();
+    let target = TestCluster::second()?;
+    let (away, proxy) = target.through_proxy().await?;
+    let home = target.later_namespace("agent");
+    let installed = Installed { cluster: &target, suffix: format!("-{}", home.name()) };
+    proxy.cut();
+    kubectl.apply(&cluster("edge-5", &home, &json!({ "agent": { "hosted": true } }))).await?;
+    kubectl.apply(&secret("default", "edge-5", &kubeconfig(&away).await?)).await?;
+    has(kubectl, "edge-5", "Ready", "False", "ClusterUnreachable").await?;
+    proxy.open();
+    has(kubectl, "edge-5", "Installed", "True", "AgentInstalled").await?;
+    let waits = has(kubectl, "edge-5", "Ready", "False", "AwaitingAgent").await?;
+    ensure!(waits.contains("roadstead-agent --kubeconfig"), "{waits}");
+    let deployments = target.kubectl().run(&["get", "deployments", "-n", home.name(), "-o", "name"]).await?;
+    ensure!(deployments.trim().is_empty(), "{deployments}");
+    let _agent = AgentProcess::installed(&hub, "edge-5", &target, home).await?;
+    has(kubectl, "edge-5", "Ready", "True", "AgentConnected").await?;
+    installed.remove().await
+}
+
+#[tokio::test]
+async fn hostile_kubeconfigs_are_refused_by_the_field() -> Result<()> {
+    let setup = HubSetup::new("hostile").await?;
+    let hub = HubProcess::start(&setup).await?;
+    let kubectl = hub.kubectl();
+    let marker = setup.folder().join(unique("ran"));
+    let config = |server: &str, more: &str, user: &str| {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{server}'{more}}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: c, user: c}}}}]\nusers: [{{name: c, user: {{{user}}}}}]\n"
+        )
+    };
+    let exec = format!(
+        "exec: {{apiVersion: client.authentication.k8s.io/v1, command: touch, args: ['{}']}}",
+        marker.display()
+    );
+    for (name, text, part) in [
+        ("exec", config("https://edge.example", "", &exec), "`exec`"),
+        ("provider", config("https://edge.example", "", "auth-provider: {name: gcp}"), "`auth-provider`"),
+        ("file", config("https://edge.example", "", "tokenFile: /etc/hostname"), "`tokenFile`"),
+        ("http", config("http://edge.example", "", "token: a"), "--allow-plain-http-clusters"),
+        (
+            "skip",
+            config("https://edge.example", ", insecure-skip-tls-verify: true", "token: a"),
+            "--allow-unverified-clusters",
+        ),
+        (
+            "proxied",
+            config("https://edge.example", ", proxy-url: 'http://p.example'", "token: a"),
+            "--allow-cluster-proxies",
+        ),
+        (
+            "own",
+            config(&format!("https://127.0.0.1:{}", hub.api_port()), "", "token: a"),
+            "--allow-cluster-network",
+        ),
+        // A name that leads to this machine is found out when it is looked up.
+        (
+            "named",
+            config(&format!("https://localhost:{}", hub.api_port()), "", "token: a"),
+            "--allow-cluster-network",
+        ),
+        (
+            "large",
+            format!("{}# {}\n", config("https://edge.example", "", "token: a"), "x".repeat(150_000)),
+            "bytes",
+        ),
+        ("nothing", "hunter2".to_owned(), "no mapping"),
+    ] {
+        kubectl.apply(&secret("default", name, &text)).await?;
+        let message = has(kubectl, name, "Ready", "False", "KubeConfigRefused").await?;
+        ensure!(message.contains(part) && !message.contains("hunter2"), "{name}: {message}");
+    }
+    ensure!(!marker.exists(), "a kubeconfig has run a program");
+    Ok(())
+}
