@@ -17,6 +17,7 @@ use crate::join::{Join, JoinError};
 use crate::lease::{Lease, RENEW_EVERY, Standing};
 use crate::link::{Facts, Keeper, Link};
 use crate::outbox::Outbox;
+use crate::proxy::{Proxy, UnusableProxy};
 use crate::runner::Runner;
 
 /// How long an agent that goes down waits for what is under way.
@@ -53,6 +54,9 @@ pub enum AgentError {
     /// Not in a pod, and no kubeconfig.
     #[error("this is no pod with a service account ({0}): name a kubeconfig with --kubeconfig")]
     NotInCluster(Box<kube::config::InClusterError>),
+    /// The way to the apiserver leads through a proxy that is not spoken to.
+    #[error(transparent)]
+    Proxy(#[from] UnusableProxy),
     /// No client can be made.
     #[error("make a client for the cluster: {0}")]
     Client(Box<kube::Error>),
@@ -129,7 +133,15 @@ async fn cluster_config(settings: &Settings) -> Result<kube::Config, AgentError>
     };
     let bad = |source| AgentError::Kubeconfig { path: path.clone(), source: Box::new(source) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(bad)?;
-    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(bad)
+    let proxied = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
+    let proxied = proxied.filter_map(|cluster| cluster.proxy_url.as_ref()).any(|url| !url.is_empty());
+    let options = KubeConfigOptions::default();
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(bad)?;
+    // The library takes HTTPS_PROXY for any apiserver, also for one that NO_PROXY names.
+    if !proxied && Proxy::to(&config.cluster_url)?.is_none() {
+        config.proxy_url = None;
+    }
+    Ok(config)
 }
 
 /// Tries again while the apiserver is away.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::{Identity, IdentityError, PrivateKey, check_certificate};
 use crate::join::Join;
+use crate::proxy::{Proxy, UnusableProxy};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -39,6 +40,9 @@ pub enum EnrolError {
     /// The join Secret's CA is not usable.
     #[error("the join Secret's `ca.crt` is no PEM certificate: {0}")]
     Ca(String),
+    /// The way to the hub leads through a proxy that is not spoken to.
+    #[error(transparent)]
+    Proxy(#[from] UnusableProxy),
     /// What the hub gave is not for this agent.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -124,16 +128,21 @@ async fn ask(
         |error: reqwest::Error| EnrolError::Unavailable { hub: join.hub.clone(), why: chain(&error) };
     let roots = reqwest::Certificate::from_pem_bundle(join.ca.as_bytes())
         .map_err(|error| EnrolError::Ca(chain(&error)))?;
-    let client = reqwest::Client::builder()
-        .tls_certs_only(roots)
-        .https_only(true)
-        .no_proxy()
+    let url = format!("{}/fleet/v1/enrol", join.hub.trim_end_matches('/'));
+    let mut builder = reqwest::Client::builder().tls_certs_only(roots).https_only(true).no_proxy();
+    let server = url.parse().map_err(|_| EnrolError::Unavailable {
+        hub: join.hub.clone(),
+        why: "its address is no URL".to_owned(),
+    })?;
+    if let Some(proxy) = Proxy::to(&server)? {
+        builder = builder.proxy(proxy.for_requests().map_err(unavailable)?);
+    }
+    let client = builder
         .redirect(reqwest::redirect::Policy::none())
         .timeout(TIMEOUT)
         .pool_max_idle_per_host(0)
         .build()
         .map_err(unavailable)?;
-    let url = format!("{}/fleet/v1/enrol", join.hub.trim_end_matches('/'));
     let request = Request { token: join.token.expose(), csr, kube_system_uid };
     let mut answer = client.post(url).json(&request).send().await.map_err(unavailable)?;
     let mut body = Vec::new();

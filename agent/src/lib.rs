@@ -15,6 +15,7 @@ pub mod join;
 pub mod lease;
 pub mod link;
 pub mod outbox;
+pub mod proxy;
 pub mod runner;
 
 /// This agent's version, as it tells the hub.

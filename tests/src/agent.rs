@@ -78,7 +78,8 @@ impl AgentProcess {
         level: Option<&str>,
     ) -> Result<Self> {
         let kubeconfig = cluster.kubectl().kubeconfig().to_owned();
-        let start = Start { join: Some(join), kubeconfig, level: level.map(str::to_owned) };
+        let start =
+            Start { join: Some(join), kubeconfig, level: level.map(str::to_owned), ..Start::default() };
         Self::run(hub, name, start, cluster.later_namespace("agent"))
     }
 
@@ -102,13 +103,32 @@ impl AgentProcess {
         config["users"][0]["user"] = serde_json::json!({ "token": token.trim() });
         let kubeconfig = hub.folder().join(format!("{}.kubeconfig", unique("installed")));
         std::fs::write(&kubeconfig, config.to_string()).context("write a kubeconfig")?;
-        Self::run(hub, name, Start { join: None, kubeconfig, level: None }, namespace)
+        Self::run(hub, name, Start { kubeconfig, ..Start::default() }, namespace)
     }
 
     fn run(hub: &HubProcess, name: &str, start: Start, namespace: TestNamespace) -> Result<Self> {
         let (name, folder) = (name.to_owned(), hub.folder().to_owned());
         let process = start.spawn(&name, &folder, namespace.name())?;
         Ok(Self { process, name, folder, start, namespace })
+    }
+
+    /// As [`Self::join`], with variables in the agent's environment.
+    ///
+    /// # Errors
+    /// When the hub refuses.
+    pub async fn join_with_env(
+        hub: &HubProcess,
+        name: &str,
+        cluster: &TestCluster,
+        env: &[(&str, &str)],
+    ) -> Result<Self> {
+        hub.kubectl().apply(&manifest(name)).await?;
+        let join = hub.folder().join(format!("{}.json", unique("join")));
+        std::fs::write(&join, Self::token(hub, name).await?).context("write the join manifest")?;
+        let kubeconfig = cluster.kubectl().kubeconfig().to_owned();
+        let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let start = Start { join: Some(join), kubeconfig, env, ..Start::default() };
+        Self::run(hub, name, start, cluster.later_namespace("agent"))
     }
 
     /// The join manifest for a Cluster, by `roadstead cluster join`.
@@ -151,13 +171,14 @@ fn manifest(name: &str) -> String {
 }
 
 /// With what an agent is started.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Start {
     /// None where the join Secret is in its cluster.
     join: Option<PathBuf>,
     kubeconfig: PathBuf,
     /// `RUST_LOG`, where the test wants another than the agent's own.
     level: Option<String>,
+    env: Vec<(String, String)>,
 }
 
 impl Start {
@@ -167,6 +188,7 @@ impl Start {
         if let Some(join) = &self.join {
             command.arg("--join").arg(join);
         }
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
         if let Some(level) = &self.level {
             command.env("RUST_LOG", level);
         }

@@ -24,6 +24,7 @@
 
 mod agent;
 mod cluster;
+mod connect;
 mod database;
 mod fleet;
 mod given;
@@ -36,6 +37,7 @@ mod wait;
 
 pub use agent::AgentProcess;
 pub use cluster::{TestCluster, TestNamespace};
+pub use connect::ConnectProxy;
 pub use database::TestDatabase;
 pub use fleet::{Fleet, PATIENCE, config_map, git_repository, kustomization, lasting_git};
 pub use given::{binary, folder};

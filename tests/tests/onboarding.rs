@@ -1,13 +1,15 @@
 //! Clusters come on board by their kubeconfigs: a Secret makes a Cluster, the hub installs the agent, and what is
 //! installed is what runs.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{
-    AgentProcess, Fleet, HubProcess, HubSetup, Kubectl, PATIENCE, TestCluster, TestNamespace, config_map,
-    eventually, kustomization, unique,
+    AgentProcess, ConnectProxy, Fleet, HubProcess, HubSetup, Kubectl, PATIENCE, TestCluster, TestNamespace,
+    config_map, eventually, kustomization, unique,
 };
 use serde_json::{Value, json};
 
@@ -302,4 +304,136 @@ async fn hostile_kubeconfigs_are_refused_by_the_field() -> Result<()> {
     }
     ensure!(!marker.exists(), "a kubeconfig has run a program");
     Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_reaches_its_hub_through_a_proxy() -> Result<()> {
+    let setup = HubSetup::new("proxied").await?;
+    let hub = HubProcess::start(&setup).await?;
+    let proxy = ConnectProxy::start().await?;
+    let target = TestCluster::first()?;
+    let url = proxy.url();
+    let agent = AgentProcess::join_with_env(&hub, "edge-6", &target, &[("HTTPS_PROXY", &url)]).await?;
+    has(hub.kubectl(), "edge-6", "Ready", "True", "AgentConnected").await?;
+    let asked = proxy.asked();
+    for port in [hub.api_port(), hub.link_port()] {
+        ensure!(asked.contains(&format!("127.0.0.1:{port}")), "nobody went to port {port}: {asked:?}");
+    }
+    ensure!(!agent.logs().contains("hunter2"), "the proxy's password is in the log");
+    // What goes through the proxy is cut with it, and noticed.
+    drop(proxy);
+    has(hub.kubectl(), "edge-6", "Ready", "False", "AgentDisconnected").await?;
+
+    // A server that NO_PROXY names is gone to straight.
+    let proxy = ConnectProxy::start().await?;
+    let url = proxy.url();
+    let env = [("HTTPS_PROXY", url.as_str()), ("NO_PROXY", "127.0.0.0/8")];
+    let second = TestCluster::second()?;
+    let _agent = AgentProcess::join_with_env(&hub, "edge-7", &second, &env).await?;
+    has(hub.kubectl(), "edge-7", "Ready", "True", "AgentConnected").await?;
+    ensure!(proxy.asked().is_empty(), "{:?}", proxy.asked());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_that_is_killed_while_it_enrols_comes_on_board_all_the_same() -> Result<()> {
+    let (_setup, hub) = hub("killed").await?;
+    let kubectl = hub.kubectl();
+    let target = TestCluster::second()?;
+    let home = target.later_namespace("agent");
+    let installed = Installed { cluster: &target, suffix: format!("-{}", home.name()) };
+    kubectl.apply(&cluster("edge-8", &home, &json!({}))).await?;
+    kubectl.apply(&secret("default", "edge-8", &kubeconfig(&target).await?)).await?;
+    has(kubectl, "edge-8", "Installed", "True", "AgentInstalled").await?;
+    let mut agent = AgentProcess::installed(&hub, "edge-8", &target, home).await?;
+    // At any moment: before, during and after its enrolment.
+    for delay in [5, 20, 40, 60, 80, 120, 200] {
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        agent.kill9().await?;
+        agent.restart()?;
+    }
+    has(kubectl, "edge-8", "Ready", "True", "AgentConnected").await?;
+    installed.remove().await
+}
+
+#[tokio::test]
+async fn a_kubeconfig_is_rotated_while_its_cluster_is_away() -> Result<()> {
+    let (_setup, hub) = hub("middle").await?;
+    let kubectl = hub.kubectl();
+    let target = TestCluster::first()?;
+    let (away, proxy) = target.through_proxy().await?;
+    let home = target.later_namespace("agent");
+    let installed = Installed { cluster: &target, suffix: format!("-{}", home.name()) };
+    // Taken, and not answered: the hub is in the middle of it when the kubeconfig changes.
+    proxy.freeze();
+    kubectl.apply(&cluster("edge-9", &home, &json!({}))).await?;
+    kubectl.apply(&secret("default", "edge-9", &kubeconfig(&away).await?)).await?;
+    kubectl.apply(&secret("default", "edge-9", &kubeconfig(&target).await?)).await?;
+    has(kubectl, "edge-9", "Installed", "True", "AgentInstalled").await?;
+    let _agent = AgentProcess::installed(&hub, "edge-9", &target, home).await?;
+    has(kubectl, "edge-9", "Ready", "True", "AgentConnected").await?;
+    installed.remove().await
+}
+
+#[tokio::test]
+async fn a_cluster_is_deleted_while_a_kustomization_targets_it() -> Result<()> {
+    let fleet = Fleet::start("deleted").await?;
+    let place = fleet.cluster.namespace("deleted").await?;
+    let commit = Commit::new().file("app/map.yaml", config_map(place.name(), "app", "one"));
+    fleet.repository("app", &commit).await?;
+    fleet.apply(&kustomization("app", "app", "./app", &[])).await?;
+    fleet.ready("kustomization/app").await?;
+    fleet.run(&["delete", "cluster", "edge"]).await?;
+    fleet.fails("kustomization/app", "ClusterNotFound", &["cluster 'edge' not found"]).await?;
+    // Abandoned: what was applied stays, and nothing holds the Kustomization back.
+    fleet.cluster.has_word(place.name(), "app", Some("one")).await?;
+    fleet.run(&["delete", "kustomization", "app", "--timeout=30s"]).await?;
+    fleet.cluster.has_word(place.name(), "app", Some("one")).await
+}
+
+#[tokio::test]
+async fn a_cluster_is_deleted_with_what_is_on_it() -> Result<()> {
+    let mut fleet = Fleet::start("pruned").await?;
+    let place = fleet.cluster.namespace("pruned").await?;
+    let commit = Commit::new()
+        .file("app/map.yaml", config_map(place.name(), "app", "one"))
+        .file("kept/map.yaml", config_map(place.name(), "kept", "two"));
+    fleet.repository("repo", &commit).await?;
+    fleet.apply(&kustomization("app", "repo", "./app", &[])).await?;
+    fleet.apply(&kustomization("kept", "repo", "./kept", &["prune: false"])).await?;
+    fleet.ready("kustomization/app").await?;
+    fleet.ready("kustomization/kept").await?;
+    let patch = r#"{"spec":{"deletionPolicy":"Prune"}}"#;
+    fleet.run(&["patch", "cluster", "edge", "--type=merge", "-p", patch]).await?;
+
+    // While the agent is away, the deletion waits and says for what.
+    fleet.agent.kill9().await?;
+    has(fleet.kubectl(), "edge", "Ready", "False", "AgentDisconnected").await?;
+    fleet.run(&["delete", "cluster", "edge", "--wait=false"]).await?;
+    let waits = has(fleet.kubectl(), "edge", "Retired", "False", "Progressing").await?;
+    ensure!(waits.contains("apps/app.") && !waits.contains("apps/kept"), "{waits}");
+    fleet.cluster.has_word(place.name(), "app", Some("one")).await?;
+    fleet.agent.restart()?;
+    fleet.run(&["wait", "cluster/edge", "--for=delete", "--timeout=60s"]).await?;
+    fleet.cluster.has_word(place.name(), "app", None).await?;
+    fleet.cluster.has_word(place.name(), "kept", Some("two")).await?;
+    fleet.fails("kustomization/app", "ClusterNotFound", &["cluster 'edge' not found"]).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_gone_for_good_is_abandoned() -> Result<()> {
+    let mut fleet = Fleet::start("abandoned").await?;
+    let place = fleet.cluster.namespace("abandoned").await?;
+    let commit = Commit::new().file("app/map.yaml", config_map(place.name(), "app", "one"));
+    fleet.repository("repo", &commit).await?;
+    fleet.apply(&kustomization("app", "repo", "./app", &[])).await?;
+    fleet.ready("kustomization/app").await?;
+    let policy = |policy: &str| format!(r#"{{"spec":{{"deletionPolicy":"{policy}"}}}}"#);
+    fleet.run(&["patch", "cluster", "edge", "--type=merge", "-p", &policy("Prune")]).await?;
+    fleet.agent.kill9().await?;
+    fleet.run(&["delete", "cluster", "edge", "--wait=false"]).await?;
+    has(fleet.kubectl(), "edge", "Retired", "False", "Progressing").await?;
+    fleet.run(&["patch", "cluster", "edge", "--type=merge", "-p", &policy("Abandon")]).await?;
+    fleet.run(&["wait", "cluster/edge", "--for=delete", "--timeout=60s"]).await?;
+    fleet.cluster.has_word(place.name(), "app", Some("one")).await
 }

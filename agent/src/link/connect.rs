@@ -16,6 +16,7 @@ use tonic::{Code, Status, Streaming};
 use super::End;
 use super::frame::Counts;
 use crate::identity::Identity;
+use crate::proxy::Proxy;
 
 /// How long the TCP and TLS handshakes may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -87,8 +88,15 @@ async fn dial(identity: &Identity) -> Result<Channel, End> {
         .http2_keep_alive_interval(Duration::from_secs(10))
         .keep_alive_timeout(Duration::from_secs(5))
         .keep_alive_while_idle(true);
+    let proxy = Proxy::to(endpoint.uri()).map_err(|error| unreachable(&error))?;
+    let connecting = async {
+        match proxy {
+            None => endpoint.connect().await,
+            Some(proxy) => endpoint.connect_with_connector(proxy.tunnel(CONNECT)).await,
+        }
+    };
     // `connect_timeout` bounds the TCP handshake only.
-    match tokio::time::timeout(CONNECT, endpoint.connect()).await {
+    match tokio::time::timeout(CONNECT, connecting).await {
         Ok(Ok(channel)) => Ok(channel),
         Ok(Err(error)) if is_refusal(&error) => Err(End::Refused(chain(&error))),
         Ok(Err(error)) => Err(unreachable(&error)),

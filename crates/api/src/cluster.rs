@@ -71,6 +71,8 @@ pub struct ClusterAgent {
 pub enum ClusterDeletionPolicy {
     /// They stay.
     Abandon,
+    /// What Kustomizations own there is deleted first, unless they are suspended or do not prune.
+    Prune,
 }
 
 /// ClusterStatus is what the cluster's agent told.

@@ -21,8 +21,8 @@ pub mod source;
 pub mod validate;
 
 pub use cluster::{
-    Cluster, ClusterAgent, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec, ClusterStatus,
-    SecretReference,
+    Cluster, ClusterAgent, ClusterDeletionPolicy, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec,
+    ClusterStatus, SecretReference,
 };
 pub use columns::Column;
 pub use convert::{from_storage, to_storage};

@@ -20,6 +20,7 @@ mod progress;
 mod reads;
 mod reconcile;
 mod resources;
+mod retire;
 mod selector;
 mod session;
 mod situation;

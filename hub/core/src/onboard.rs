@@ -158,10 +158,10 @@ impl Hub {
         let Some((stored, cluster)) = triggers::cluster(&self.store, uid.into()).await? else {
             return Ok(rest);
         };
-        let Some(kube_config) = cluster.spec.kube_config else { return Ok(rest) };
         if stored.deletion_timestamp.is_some() {
-            return Ok(rest);
+            return Ok(OnboardingPlan::Nothing(self.retire(&stored, &cluster).await?));
         }
+        let Some(kube_config) = cluster.spec.kube_config else { return Ok(rest) };
         let status = cluster.status.unwrap_or_default();
         let joined = self.store.agent_key(uid.into()).await?.is_some();
         let text = match self.kubeconfig(&kube_config.secret_ref).await? {

@@ -274,7 +274,8 @@ impl Hub {
             return Err(HubError::Forbidden(why));
         }
         let mut after = before.clone();
-        let waits = before.finalizers().next().is_some() || before.kind == KindId::Namespace;
+        triggers::on_delete(&mut after)?;
+        let waits = after.finalizers().next().is_some() || before.kind == KindId::Namespace;
         let fate = if waits {
             mark_deleted(&mut after, self.now());
             Fate::Stays(after)

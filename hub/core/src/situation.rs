@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use roadstead_api::kustomization::{DeletionPolicy, SourceKind};
-use roadstead_api::{GitRepository, KindId, Kustomization, KustomizationSpec};
+use roadstead_api::{
+    Cluster, ClusterDeletionPolicy, GitRepository, KindId, Kustomization, KustomizationSpec,
+};
 use roadstead_hub_plan::{
     AgentLink, AttemptState, Attempted, Dependency, DependencyState, Owned, Situation, Source, Target,
 };
@@ -92,6 +94,16 @@ impl Hub {
             ));
         };
         let uid = cluster.uid.into();
+        if cluster.deletion_timestamp.is_some() {
+            let policy = cluster.decode::<Cluster>()?.spec.deletion_policy;
+            return Ok(match policy {
+                Some(ClusterDeletionPolicy::Prune) => Target::Leaving { uid, name: cluster.name },
+                Some(ClusterDeletionPolicy::Abandon) | None => Target::NotFound(format!(
+                    "cluster '{}' is being deleted: choose another one",
+                    cluster.name
+                )),
+            });
+        }
         let agent = match self.store.session(uid).await? {
             None => AgentLink::Never,
             Some(session) => session.disconnected.map_or(AgentLink::Connected, AgentLink::Lost),

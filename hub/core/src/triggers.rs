@@ -2,13 +2,16 @@
 //! look can neither be forgotten nor come too early.
 
 use jiff::Timestamp;
-use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId, ObjectMeta, reconcile_requested};
+use roadstead_api::{
+    Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId, ObjectMeta, reconcile_requested,
+};
 use roadstead_hub_store::{Look, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Reason, ResourceUid};
 
 use crate::{conditions, managers, onboard};
 
-/// The finalizer by which a Kustomization waits until what it owns has been pruned.
+/// The finalizer by which a Kustomization, or a Cluster with `deletionPolicy: Prune`, waits until what is owned has been
+/// pruned.
 pub const FINALIZER: &str = "finalizers.fluxcd.io";
 
 /// Completes a new object before it is written.
@@ -42,6 +45,20 @@ pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> 
             managers::set_status(stored, &status, now)?;
         }
         _ => {}
+    }
+    Ok(())
+}
+
+/// Puts on what an object that is to be deleted waits for.
+///
+/// # Errors
+/// Where it was stored by something that this version does not know.
+pub fn on_delete(stored: &mut Stored) -> Result<(), StoreError> {
+    if stored.kind == KindId::Cluster && stored.deletion_timestamp.is_none() {
+        let policy = stored.decode::<Cluster>()?.spec.deletion_policy;
+        if policy == Some(ClusterDeletionPolicy::Prune) {
+            stored.add_finalizer(FINALIZER);
+        }
     }
     Ok(())
 }
@@ -109,7 +126,9 @@ async fn on_cluster_change(
     after: Option<&Stored>,
     object: &Stored,
 ) -> Result<(), StoreError> {
-    if before.is_some() && after.is_some() {
+    if let (Some(before), Some(after)) = (before, after)
+        && before.deletion_timestamp == after.deletion_timestamp
+    {
         return Ok(());
     }
     wake_cluster(tx, object.uid, &object.name).await?;

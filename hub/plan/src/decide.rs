@@ -28,6 +28,11 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
         return Decision::Suspend;
     }
     let hold = |reason, message| Decision::Hold { reason, message, until: now + RECHECK };
+    if let Target::Leaving { uid, .. } = &situation.target
+        && let Some(decision) = leave(situation, *uid, now)
+    {
+        return decision;
+    }
     if let Some(message) = &situation.unsupported {
         return hold(Reason::BuildFailed, message.clone());
     }
@@ -39,6 +44,10 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
     }
     let (cluster, name, agent) = match &situation.target {
         Target::NotFound(why) => return hold(Reason::ClusterNotFound, why.clone()),
+        Target::Leaving { name, .. } => {
+            let message = format!("cluster '{name}' is being deleted: choose another one");
+            return hold(Reason::ClusterNotFound, message);
+        }
         Target::Cluster { uid, name, agent } => (*uid, name, *agent),
     };
     let (revision, artifact) = match &situation.source {
@@ -134,6 +143,15 @@ fn leave_other_clusters(situation: &Situation, stays: ClusterUid, now: Timestamp
     }
     let left = situation.owns_on.iter().find(|owned| owned.exists && owned.cluster != stays)?;
     Some(delete_from(situation, left.cluster, now))
+}
+
+/// Prunes what is on a cluster that is being deleted; nothing where all is done that is to be done.
+fn leave(situation: &Situation, cluster: ClusterUid, now: Timestamp) -> Option<Decision> {
+    if let Some(Attempted { deletes: true, state: AttemptState::Open { deadline }, .. }) = situation.last {
+        return Some(wait_for(deadline, now));
+    }
+    let owns = situation.owns_on.iter().any(|owned| owned.exists && owned.cluster == cluster);
+    (situation.prune && owns).then(|| delete_from(situation, cluster, now))
 }
 
 fn decide_deletion(situation: &Situation, now: Timestamp) -> Decision {

@@ -79,6 +79,13 @@ pub enum DependencyState {
 pub enum Target {
     /// None can be chosen; why.
     NotFound(String),
+    /// This one, which is being deleted and is to be left empty.
+    Leaving {
+        /// Its uid.
+        uid: ClusterUid,
+        /// Its name.
+        name: String,
+    },
     /// This one.
     Cluster {
         /// Its uid.

@@ -215,6 +215,27 @@ fn a_moved_one_leaves_the_old_cluster_first() {
 }
 
 #[test]
+fn a_cluster_that_leaves_is_left_empty() {
+    let target = Target::Leaving { uid: EDGE, name: "edge-1".to_owned() };
+    let leaving = Situation { target, ..applied(true) };
+    assert_eq!(decide(&leaving, at(1)), Decision::Delete { cluster: EDGE });
+    assert_eq!(decide(&open(leaving.clone(), true), at(1)), Decision::Idle { until: at(100) });
+    // An apply that was under way is superseded, and a source or a dependency that fails holds nothing up.
+    assert_eq!(decide(&open(leaving.clone(), false), at(1)), Decision::Delete { cluster: EDGE });
+    let broken = Situation { source: Source::NoArtifact("none".to_owned()), ..leaving.clone() };
+    assert_eq!(decide(&broken, at(1)), Decision::Delete { cluster: EDGE });
+    for done in [
+        Situation { owns_on: Vec::new(), ..leaving.clone() },
+        Situation { prune: false, ..leaving.clone() },
+        Situation { owns_on: vec![Owned { cluster: EDGE, exists: false }], ..leaving.clone() },
+    ] {
+        assert_eq!(held(decide(&done, at(1))).0, Reason::ClusterNotFound);
+    }
+    let suspended = Situation { suspended: true, ..leaving };
+    assert_eq!(decide(&suspended, at(1)), Decision::Suspend, "what is suspended stays");
+}
+
+#[test]
 fn deletion_prunes_then_lets_go() {
     let deleting = Situation { deleting: true, ..applied(true) };
     assert_eq!(decide(&deleting, at(1)), Decision::Delete { cluster: EDGE });

@@ -174,6 +174,24 @@ impl Tx {
 }
 
 impl Store {
+    /// The Kustomizations that own something on `cluster`, intended or applied.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn kustomizations_with_inventory(
+        &self,
+        cluster: ClusterUid,
+    ) -> Result<Vec<KustomizationUid>, StoreError> {
+        let owners: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT DISTINCT kustomization FROM inventory WHERE cluster_uid = $1 ORDER BY kustomization",
+        )
+        .bind(cluster.0)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("look up who owns something on a cluster"))?;
+        Ok(owners.into_iter().map(KustomizationUid).collect())
+    }
+
     /// What `kustomization` owns on `cluster`, intended or applied.
     ///
     /// # Errors
