@@ -77,9 +77,8 @@ impl AgentProcess {
         join: PathBuf,
         level: Option<&str>,
     ) -> Result<Self> {
-        let kubeconfig = cluster.kubectl().kubeconfig().to_owned();
-        let start =
-            Start { join: Some(join), kubeconfig, level: level.map(str::to_owned), ..Start::default() };
+        let access = Access::Administrator(cluster.clone());
+        let start = Start { join: Some(join), access, level: level.map(str::to_owned), env: Vec::new() };
         Self::run(hub, name, start, cluster.later_namespace("agent"))
     }
 
@@ -103,7 +102,8 @@ impl AgentProcess {
         config["users"][0]["user"] = serde_json::json!({ "token": token.trim() });
         let kubeconfig = hub.folder().join(format!("{}.kubeconfig", unique("installed")));
         std::fs::write(&kubeconfig, config.to_string()).context("write a kubeconfig")?;
-        Self::run(hub, name, Start { kubeconfig, ..Start::default() }, namespace)
+        let start = Start { join: None, access: Access::File(kubeconfig), level: None, env: Vec::new() };
+        Self::run(hub, name, start, namespace)
     }
 
     fn run(hub: &HubProcess, name: &str, start: Start, namespace: TestNamespace) -> Result<Self> {
@@ -125,9 +125,9 @@ impl AgentProcess {
         hub.kubectl().apply(&manifest(name)).await?;
         let join = hub.folder().join(format!("{}.json", unique("join")));
         std::fs::write(&join, Self::token(hub, name).await?).context("write the join manifest")?;
-        let kubeconfig = cluster.kubectl().kubeconfig().to_owned();
+        let access = Access::Administrator(cluster.clone());
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let start = Start { join: Some(join), kubeconfig, env, ..Start::default() };
+        let start = Start { join: Some(join), access, level: None, env };
         Self::run(hub, name, start, cluster.later_namespace("agent"))
     }
 
@@ -171,20 +171,38 @@ fn manifest(name: &str) -> String {
 }
 
 /// With what an agent is started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Start {
     /// None where the join Secret is in its cluster.
     join: Option<PathBuf>,
-    kubeconfig: PathBuf,
+    access: Access,
     /// `RUST_LOG`, where the test wants another than the agent's own.
     level: Option<String>,
     env: Vec<(String, String)>,
 }
 
+/// By which kubeconfig an agent reaches its cluster.
+#[derive(Debug)]
+enum Access {
+    /// The administrator's. Where the test made the file, it goes with the value.
+    Administrator(TestCluster),
+    /// A file in the hub's folder.
+    File(PathBuf),
+}
+
+impl Access {
+    fn kubeconfig(&self) -> &std::path::Path {
+        match self {
+            Self::Administrator(cluster) => cluster.kubectl().kubeconfig(),
+            Self::File(path) => path,
+        }
+    }
+}
+
 impl Start {
     fn spawn(&self, name: &str, folder: &std::path::Path, namespace: &str) -> Result<Process> {
         let mut command = Command::new(binary("roadstead-agent")?);
-        command.arg("--kubeconfig").arg(&self.kubeconfig).args(["--namespace", namespace]);
+        command.arg("--kubeconfig").arg(self.access.kubeconfig()).args(["--namespace", namespace]);
         if let Some(join) = &self.join {
             command.arg("--join").arg(join);
         }

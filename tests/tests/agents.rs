@@ -141,7 +141,7 @@ async fn a_cluster_joins_by_a_secret_that_is_applied_in_it() -> Result<()> {
     })
     .await?;
     let mut joins = tokio::process::Command::new(binary("roadstead")?);
-    joins.args(["cluster", "join", "edge", "--agent-namespace", namespace.name()]);
+    joins.args(["cluster", "join", "edge", "--secret-only", "--agent-namespace", namespace.name()]);
     let output = joins.env("KUBECONFIG", hub.kubectl().kubeconfig()).output().await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     target.kubectl().apply(&String::from_utf8(output.stdout)?).await?;
@@ -187,7 +187,9 @@ async fn a_token_that_is_wrong_expired_or_used_lets_nobody_in() -> Result<()> {
     ensure!(!agent.logs().contains("kq3v-not-a-token"), "the token is in the log:\n{}", agent.logs());
 
     let mut command = tokio::process::Command::new(binary("roadstead")?);
-    command.args(["cluster", "join", "edge", "--ttl", "1"]).env("KUBECONFIG", hub.kubectl().kubeconfig());
+    command
+        .args(["cluster", "join", "edge", "--secret-only", "-o", "json", "--ttl", "1"])
+        .env("KUBECONFIG", hub.kubectl().kubeconfig());
     let output = command.output().await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expiring: Value = serde_json::from_slice(&output.stdout)?;

@@ -13,7 +13,7 @@ use crate::stand::{Purpose, sweep, with_servers};
 
 /// Builds hub and bench optimised (`quick`: as they are for tests, and with little load, to try the bench itself), and
 /// measures both servers (`tests/src/bin/bench`). The figures lie in `target/bench.json` afterwards.
-pub(crate) fn run(root: &Path, runner: &Runner, quick: bool) -> Result<()> {
+pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>) -> Result<()> {
     roadstead_devpostgres::check_installed()?;
     let mut phases = Phases::default();
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
@@ -37,6 +37,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool) -> Result<()> {
         if quick {
             command.env("ROADSTEAD_BENCH_QUICK", "1");
         }
+        command.env("ROADSTEAD_BENCH_ONLY", only.unwrap_or_default());
         if !phases.time(runner, "measure", || runner.status(&mut command))?.success() {
             bail!("the measurement failed");
         }

@@ -56,6 +56,9 @@ enum Chore {
         /// Debug builds and little load: to try the bench itself
         #[arg(long)]
         quick: bool,
+        /// One part of it
+        #[arg(long, value_parser = ["api", "fleet"])]
+        only: Option<String>,
     },
     /// Start the demo: two clusters, hub, agents, a Git server, a webapp; then push a change and show it arrive
     Demo {
@@ -86,7 +89,7 @@ fn run() -> Result<()> {
         Chore::Deny => deny::run(root, &Runner::new()?),
         Chore::Test { no_go, cargo_args } => test::run(root, &Runner::new()?, !no_go, &cargo_args),
         Chore::Measure => measure::run(root, &Runner::new()?),
-        Chore::Bench { quick } => bench::run(root, &Runner::new()?, quick),
+        Chore::Bench { quick, only } => bench::run(root, &Runner::new()?, quick, only.as_deref()),
         Chore::Demo { contexts } => demo::up(root, &Runner::new()?, contexts.as_deref()),
         Chore::CleanDemo => demo::clean(root, &Runner::new()?),
     }

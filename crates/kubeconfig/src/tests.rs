@@ -63,7 +63,7 @@ fn what_would_run_or_read_something_is_refused() {
         ("    client-certificate: /etc/passwd\n    client-key-data: x\n", "client-certificate"),
         ("    client-key: /etc/passwd\n", "client-key"),
         ("    tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token\n", "tokenFile"),
-        ("    username: a\n    password: hunter2\n", "username"),
+        ("    username: a\n    password: hunter2\n", "password"),
         ("    token: abc\n    as: root\n", "as"),
         ("    token: abc\n    as-groups: ['system:masters']\n", "as-groups"),
         ("    token: abc\n    newer: {x: y}\n", "newer"),

@@ -193,6 +193,22 @@ impl Hub {
         Ok(self.store.is_newest_session(session.cluster, session.id).await?)
     }
 
+    /// This replica's sessions that have not been sent all that is open for their clusters.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn sessions_with_dispatches(&self) -> Result<Vec<SessionId>, HubError> {
+        Ok(self.store.sessions_with_dispatches(self.replica).await?)
+    }
+
+    /// This replica's sessions that are their clusters' newest.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn current_sessions(&self) -> Result<Vec<SessionId>, HubError> {
+        Ok(self.store.newest_sessions(self.replica).await?)
+    }
+
     /// The dispatches that this session has not been sent yet.
     ///
     /// # Errors

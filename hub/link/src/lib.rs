@@ -7,7 +7,9 @@
 mod convert;
 mod numbers;
 mod session;
+mod switchboard;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_hub_core::pki::ServingIdentity;
@@ -21,6 +23,8 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
+
+use switchboard::Switchboard;
 
 /// How the link behaves.
 #[derive(Debug, Clone, Copy)]
@@ -54,10 +58,12 @@ pub async fn serve(
     let tls = ServerTlsConfig::new()
         .identity(Identity::from_pem(&identity.chain_pem, identity.key_pem.as_bytes()))
         .client_ca_root(Certificate::from_pem(hub.pki().agent_ca_pem()));
-    let service = LinkServer::new(Service { hub, options, stop: stop.clone() })
+    let board = Arc::new(Switchboard::default());
+    let looking = Arc::clone(&board).run(hub.clone(), stop.clone());
+    let service = LinkServer::new(Service { hub, options, board, stop: stop.clone() })
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
-    Server::builder()
+    let serving = Server::builder()
         .tls_config(tls)?
         .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
@@ -65,14 +71,16 @@ pub async fn serve(
         // One stream is all that an agent needs.
         .concurrency_limit_per_connection(4)
         .add_service(service)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned())
-        .await?;
-    Ok(())
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned());
+    // Both end with `stop`.
+    let ((), served) = tokio::join!(looking, serving);
+    Ok(served?)
 }
 
 struct Service {
     hub: Hub,
     options: LinkOptions,
+    board: Arc<Switchboard>,
     stop: CancellationToken,
 }
 
@@ -90,9 +98,14 @@ impl Link for Service {
             .ok_or_else(|| Status::unauthenticated("the link takes agents with a certificate only"))?;
         let identity =
             roadstead_hub_core::pki::read_agent_certificate(leaf).map_err(|error| status(&error))?;
-        let stream =
-            session::start(self.hub.clone(), identity, request.into_inner(), self.options, self.stop.clone());
-        Ok(Response::new(stream))
+        let opening = session::Opening {
+            hub: self.hub.clone(),
+            board: Arc::clone(&self.board),
+            identity,
+            incoming: request.into_inner(),
+            options: self.options,
+        };
+        Ok(Response::new(session::start(opening, self.stop.clone())))
     }
 }
 

@@ -1,10 +1,11 @@
 //! One session: a loop that reads, hands what it reads to tasks, sends what they answer and what the database holds for
 //! the cluster, and notices silence.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_hub_core::pki::AgentIdentity;
-use roadstead_hub_core::{Greeting, Hub, HubError, Session, Topic};
+use roadstead_hub_core::{Greeting, Hub, HubError, Session};
 use roadstead_model::{Digest, DispatchKey, chain};
 use roadstead_proto::limits::{BUILD_CHUNK_BYTES, MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use crate::numbers::Numbers;
+use crate::switchboard::{Place, Switchboard};
 use crate::{LinkOptions, convert, status};
 
 /// Messages that wait for the transport.
@@ -28,8 +30,6 @@ const BUFFERED: usize = 64;
 const IN_HAND: usize = 16;
 /// An agent that connects and says nothing.
 const HELLO: Duration = Duration::from_secs(10);
-/// The timer under the signals: dispatches that another replica planned, a newer session elsewhere, a Cluster gone.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// What is refused because something newer has taken its place.
 const STALE: &str = "stale";
@@ -47,34 +47,29 @@ enum Answer {
 }
 
 /// Starts a session's task and gives the stream of what it sends.
-pub(crate) fn start(
-    hub: Hub,
-    identity: AgentIdentity,
-    incoming: Streaming<AgentMessage>,
-    options: LinkOptions,
-    stop: CancellationToken,
-) -> ReceiverStream<Result<HubMessage, Status>> {
+pub(crate) fn start(opening: Opening, stop: CancellationToken) -> ReceiverStream<Result<HubMessage, Status>> {
     let (outgoing, stream) = mpsc::channel(BUFFERED);
     tokio::spawn(async move {
-        let opening = Opening { hub, identity, incoming, outgoing: outgoing.clone(), options };
-        if let Err(refusal) = opening.run(stop).await {
+        let heartbeat = opening.options.heartbeat;
+        if let Err(refusal) = opening.run(outgoing.clone(), stop).await {
             // Where the agent is gone already, nobody is to be told.
-            let _ = timeout(options.heartbeat, outgoing.send(Err(refusal))).await;
+            let _ = timeout(heartbeat, outgoing.send(Err(refusal))).await;
         }
     });
     ReceiverStream::new(stream)
 }
 
-struct Opening {
-    hub: Hub,
-    identity: AgentIdentity,
-    incoming: Streaming<AgentMessage>,
-    outgoing: Outgoing,
-    options: LinkOptions,
+/// A stream that an agent has opened.
+pub(crate) struct Opening {
+    pub(crate) hub: Hub,
+    pub(crate) board: Arc<Switchboard>,
+    pub(crate) identity: AgentIdentity,
+    pub(crate) incoming: Streaming<AgentMessage>,
+    pub(crate) options: LinkOptions,
 }
 
 impl Opening {
-    async fn run(mut self, stop: CancellationToken) -> Result<(), Status> {
+    async fn run(mut self, outgoing: Outgoing, stop: CancellationToken) -> Result<(), Status> {
         let mut numbers = Numbers::default();
         let hello = self.hello(&mut numbers).await?;
         let greeting = Greeting {
@@ -82,10 +77,10 @@ impl Opening {
             kube_system_uid: bounded(&hello.kube_system_uid),
             kubernetes_version: bounded(&hello.kubernetes_version),
         };
-        // Subscribed before the session exists, so that nothing which is planned for it goes unheard.
-        let dispatches = self.hub.signals().subscribe(Topic::Dispatch);
         let session =
             self.hub.begin_session(&self.identity, &greeting).await.map_err(|error| status(&error))?;
+        // It looks at once, for what was planned before it had a place.
+        let place = self.board.place(session.id);
         let welcome = hub_message::Body::Welcome(Welcome {
             hub_version: env!("CARGO_PKG_VERSION").to_owned(),
             epoch: u64::try_from(session.epoch.0).unwrap_or_default(),
@@ -98,7 +93,7 @@ impl Opening {
             hub: self.hub,
             identity: self.identity,
             session,
-            outgoing: self.outgoing,
+            outgoing,
             numbers,
             silence: self.options.heartbeat * 3,
             heartbeat: self.options.heartbeat,
@@ -107,7 +102,7 @@ impl Opening {
             in_hand: JoinSet::new(),
         };
         let ended = match running.say(welcome).await {
-            Ok(()) => running.converse(self.incoming, dispatches, stop).await,
+            Ok(()) => running.converse(self.incoming, &place, stop).await,
             Err(end) => end,
         };
         let Running { hub, session, .. } = running;
@@ -168,19 +163,16 @@ impl Running {
     async fn converse(
         &mut self,
         mut incoming: Streaming<AgentMessage>,
-        mut dispatches: tokio::sync::watch::Receiver<u64>,
+        place: &Place,
         stop: CancellationToken,
     ) -> Ended {
-        let mut look = tokio::time::interval(LOOK_AGAIN);
-        look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let has_room = self.in_hand.len() < IN_HAND;
             let step = tokio::select! {
                 () = stop.cancelled() => Err(Ended::with(Status::unavailable("this hub replica is going down"))),
                 message = incoming.message(), if has_room => self.receive(message),
                 Some(handled) = self.in_hand.join_next() => self.handled(handled).await,
-                Ok(()) = dispatches.changed() => self.send_dispatches().await,
-                _ = look.tick() => self.look().await,
+                () = place.woken.notified() => self.look().await,
                 () = sleep_until(self.said + self.heartbeat) => {
                     self.say(hub_message::Body::Heartbeat(Heartbeat {})).await
                 }

@@ -291,6 +291,35 @@ impl Store {
         Ok(newest == Some(session.0))
     }
 
+    /// The sessions at `replica` that are their clusters' newest.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn newest_sessions(&self, replica: ReplicaId) -> Result<Vec<SessionId>, StoreError> {
+        let sessions: Vec<Uuid> = sqlx::query_scalar("SELECT session FROM agent_session WHERE replica = $1")
+            .bind(replica.0)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::query("list a replica's sessions"))?;
+        Ok(sessions.into_iter().map(SessionId).collect())
+    }
+
+    /// Those of them that have not been sent all that is open for their clusters.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn sessions_with_dispatches(&self, replica: ReplicaId) -> Result<Vec<SessionId>, StoreError> {
+        let sessions: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT DISTINCT s.session FROM reconciliation r JOIN agent_session s ON s.cluster_uid = r.cluster_uid
+             WHERE r.finished_at IS NULL AND s.replica = $1 AND r.sent_in IS DISTINCT FROM s.session",
+        )
+        .bind(replica.0)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("look for sessions with dispatches to send"))?;
+        Ok(sessions.into_iter().map(SessionId).collect())
+    }
+
     /// The public key that a cluster's agent enrolled with last.
     ///
     /// # Errors

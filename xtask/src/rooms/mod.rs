@@ -31,8 +31,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("agent", &["crates/*", "proto"]),
     ("cli", &["crates/*"]),
     ("tests/gitserver", &[]),
-    // The kit runs programs and knows none of their code, so that every room's tests may use it.
-    ("tests", &["crates/*", "tests/gitserver"]),
+    // The kit runs programs and knows none of their code, so that every room's tests may use it; the bench's simulated
+    // agents speak the protocol.
+    ("tests", &["crates/*", "tests/gitserver", "proto"]),
     ("xtask", &["crates/devpostgres"]),
 ];
 
@@ -95,7 +96,7 @@ const IMPURE_PATHS: &[&str] = &[
 const RESERVED: &[(&str, &[&str])] = &[
     ("sqlx", &["hub/store", "tests"]),
     ("axum", &["hub/api"]),
-    ("tonic", &["proto", "hub/link", "agent"]),
+    ("tonic", &["proto", "hub/link", "agent", "tests"]),
     ("tonic-prost", &["proto", "hub/link", "agent"]),
     ("kube", &["crates/apply", "crates/onboard", "agent"]),
     ("kube-client", &["crates/apply", "crates/onboard", "agent"]),

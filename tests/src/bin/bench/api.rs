@@ -80,6 +80,10 @@ impl Api {
         Ok(bytes.len())
     }
 
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        Ok(self.request(Method::POST, path).json(body).send().await?.error_for_status()?.json().await?)
+    }
+
     pub(crate) async fn get(&self, path: &str) -> Result<Value> {
         Ok(self.request(Method::GET, path).send().await?.error_for_status()?.json().await?)
     }

@@ -3,10 +3,11 @@
 //!
 //! It wants what `cargo xtask bench` sets up: a Postgres that waits for the disk (`ROADSTEAD_TEST_DATABASE_URL`), a
 //! cluster whose etcd does (`ROADSTEAD_TEST_KUBECONFIG_1`, its folder in `ROADSTEAD_BENCH_CLUSTER`), release builds
-//! (`ROADSTEAD_TEST_BIN_DIR`). The table goes to stdout, the same as JSON to `ROADSTEAD_BENCH_OUT`.
+//! (`ROADSTEAD_TEST_BIN_DIR`). Then the hub alone, with fleets of simulated agents. The table goes to stdout, the same as JSON to `ROADSTEAD_BENCH_OUT`.
 
 mod api;
 mod figures;
+mod fleet;
 mod load;
 mod memory;
 mod watchers;
@@ -31,16 +32,18 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     pub(crate) watchers: usize,
     pub(crate) latencies: usize,
+    /// Simulated agents.
+    pub(crate) fleets: &'static [usize],
 }
 
 impl Plan {
     fn chosen() -> Self {
         if std::env::var_os("ROADSTEAD_BENCH_QUICK").is_some() {
             let time = Duration::from_secs(1);
-            return Self { objects: 200, clients: 8, time, watchers: 50, latencies: 20 };
+            return Self { objects: 200, clients: 8, time, watchers: 50, latencies: 20, fleets: &[5, 20] };
         }
         let time = Duration::from_secs(15);
-        Self { objects: 10_000, clients: 8, time, watchers: 1000, latencies: 300 }
+        Self { objects: 10_000, clients: 8, time, watchers: 1000, latencies: 300, fleets: &[10, 100, 1000] }
     }
 }
 
@@ -48,6 +51,23 @@ impl Plan {
 async fn main() -> Result<()> {
     roadstead_tests::gitserver::install_crypto();
     let plan = Plan::chosen();
+    let mut report = Report::new(machine());
+    let only = std::env::var("ROADSTEAD_BENCH_ONLY").unwrap_or_default();
+    if matches!(only.as_str(), "" | "api") {
+        beside_an_apiserver(&mut report, &plan).await?;
+    }
+    if matches!(only.as_str(), "" | "fleet") {
+        eprintln!("fleets of {:?} simulated agents", plan.fleets);
+        fleet::measure(&mut report, plan.fleets, plan.time).await?;
+    }
+    report.print();
+    if let Some(path) = std::env::var_os("ROADSTEAD_BENCH_OUT") {
+        std::fs::write(&path, report.json()).context("write the figures")?;
+    }
+    Ok(())
+}
+
+async fn beside_an_apiserver(report: &mut Report, plan: &Plan) -> Result<()> {
     let setup = HubSetup::new("bench").await?;
     let hub = HubProcess::start(&setup).await?;
     let ours = Api::of(hub.kubectl()).await?;
@@ -57,7 +77,6 @@ async fn main() -> Result<()> {
     };
     theirs.install(&definition(&ours).await?).await?;
 
-    let mut report = Report::new(machine());
     let subjects = [
         ("roadstead-hub", ours, Processes::hub(hub.id(), setup.database().url())?),
         ("kube-apiserver", theirs, Processes::cluster()?),
@@ -65,14 +84,10 @@ async fn main() -> Result<()> {
     for (name, api, processes) in &subjects {
         eprintln!("{name}: {} objects", plan.objects);
         let pause = Paused::others(&subjects, name)?;
-        for figure in measure(api, processes, &plan).await.with_context(|| (*name).to_owned())? {
+        for figure in measure(api, processes, plan).await.with_context(|| (*name).to_owned())? {
             report.add(name, figure);
         }
         drop(pause);
-    }
-    report.print();
-    if let Some(path) = std::env::var_os("ROADSTEAD_BENCH_OUT") {
-        std::fs::write(&path, report.json()).context("write the figures")?;
     }
     Ok(())
 }

@@ -65,6 +65,15 @@ impl Processes {
         Ok(all)
     }
 
+    /// Seconds of processor time of front and back; of the back's processes also what those had that have ended.
+    pub(crate) fn seconds(&self) -> Result<(f64, f64)> {
+        let mut back = 0.0;
+        for pid in self.back()? {
+            back += seconds(pid).unwrap_or(0.0);
+        }
+        Ok((seconds(self.front)?, back))
+    }
+
     /// MiB of the front.
     pub(crate) fn front_rss(&self) -> Result<f64> {
         field(self.front, "status", "VmRSS:")
@@ -84,6 +93,14 @@ impl Processes {
         ];
         Ok(Figure { name: name.to_owned(), values })
     }
+}
+
+/// utime, stime, and those of children that were waited for.
+fn seconds(pid: u32) -> Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("read a process's times")?;
+    let fields: Vec<&str> = stat.rsplit_once(") ").context("a process's name")?.1.split(' ').collect();
+    let ticks: f64 = fields.iter().skip(11).take(4).filter_map(|field| field.parse::<f64>().ok()).sum();
+    Ok(ticks / rustix::param::clock_ticks_per_second() as f64)
 }
 
 fn children(parent: u32) -> Result<Vec<u32>> {

@@ -1,0 +1,190 @@
+//! A hub with many agents: at rest, while each reports, and after a restart of the hub.
+
+mod agent;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt as _, TryStreamExt as _};
+use reqwest::Method;
+use roadstead_tests::gitserver::{Commit, GitServer, Options};
+use roadstead_tests::{HubProcess, HubSetup, eventually};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::figures::{Figure, Report};
+use crate::memory::Processes;
+use agent::{Counts, SimulatedAgent};
+
+const SERVER: &str = "roadstead-hub";
+const PATIENCE: Duration = Duration::from_secs(300);
+const REPOSITORY: &str = "fleet";
+/// Requests under way at once while a fleet is set up.
+const AT_ONCE: usize = 16;
+
+/// Measures fleets of these sizes, each growing out of the one before.
+pub(crate) async fn measure(report: &mut Report, sizes: &[usize], rest: Duration) -> Result<()> {
+    let setup = HubSetup::new("bench-fleet").await?;
+    let mut hub = HubProcess::start(&setup).await?;
+    let api = Api::of(hub.kubectl()).await?;
+    let server = GitServer::start(Options::default()).await?;
+    let repository = server.add_repository(REPOSITORY)?;
+    let commit = |value: &str| {
+        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "settings", "namespace": "bench" }, "data": { "value": value } });
+        repository
+            .commit("main", value, &Commit::new().file("app/settings.yaml", object.to_string()))
+            .map(drop)
+    };
+    commit("first")?;
+    source(&api, &server).await?;
+
+    let counts = Arc::new(Counts::default());
+    let mut agents = tokio::task::JoinSet::new();
+    let mut size = 0;
+    for wanted in sizes {
+        let new: Vec<SimulatedAgent> = futures::stream::iter(size..*wanted)
+            .map(|index| on_board(&api, index))
+            .buffer_unordered(AT_ONCE)
+            .try_collect()
+            .await?;
+        for agent in new {
+            agents.spawn(agent.keep(Arc::clone(&counts)));
+        }
+        size = *wanted;
+        applied(&api, &counts, size).await?;
+        let processes = Processes::hub(hub.id(), setup.database().url())?;
+
+        let load = Load::begin(&processes)?;
+        tokio::time::sleep(rest).await;
+        let mut figure = load.end(&processes, &format!("{size} agents at rest"))?;
+        figure.values.insert(0, ("MiB VmRSS of the hub", processes.front_rss()?));
+        report.add(SERVER, figure);
+
+        commit(&format!("for {size}"))?;
+        let (load, before) = (Load::begin(&processes)?, counts.finished.load(Ordering::Relaxed));
+        fetch(&api, &size.to_string()).await?;
+        applied(&api, &counts, size).await?;
+        let took = load.began.elapsed().as_secs_f64();
+        let mut figure = load.end(&processes, &format!("{size} agents, each reports once"))?;
+        figure.values.insert(0, ("s until all are Ready", took));
+        figure.values.push(("MiB VmRSS of the hub", processes.front_rss()?));
+        ensure!(counts.finished.load(Ordering::Relaxed) - before >= size, "some did not report");
+        report.add(SERVER, figure);
+    }
+
+    hub.kill9().await?;
+    eventually("all sessions have ended", PATIENCE, || async {
+        ensure!(counts.connected.load(Ordering::Relaxed) == 0);
+        Ok(())
+    })
+    .await?;
+    let hub = HubProcess::start(&setup).await?;
+    let (began, processes) = (Instant::now(), Processes::hub(hub.id(), setup.database().url())?);
+    let load = Load::begin(&processes)?;
+    connected(&counts, size).await?;
+    let mut figure = load.end(&processes, &format!("{size} agents after a restart of the hub"))?;
+    figure.values.insert(0, ("s until all are connected", began.elapsed().as_secs_f64()));
+    figure.values.push(("MiB VmRSS of the hub", processes.front_rss()?));
+    report.add(SERVER, figure);
+    Ok(())
+}
+
+fn name(index: usize) -> String {
+    format!("edge-{index}")
+}
+
+/// A Cluster with its agent, and a Kustomization for it.
+async fn on_board(api: &Api, index: usize) -> Result<SimulatedAgent> {
+    let name = name(index);
+    let agent = SimulatedAgent::enrol(api, &name).await?;
+    let kustomization = json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": { "name": name },
+        "spec": { "interval": "1h", "path": "./app", "prune": true, "clusterRef": { "name": name },
+            "sourceRef": { "kind": "GitRepository", "name": REPOSITORY } } });
+    let path = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/default/kustomizations";
+    api.ask(Method::POST, path, "application/json", kustomization.to_string()).await?;
+    Ok(agent)
+}
+
+async fn source(api: &Api, server: &GitServer) -> Result<()> {
+    let ca = STANDARD.encode(server.ca_pem().context("a server over HTTPS")?);
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": REPOSITORY }, "data": { "ca.crt": ca } });
+    api.ask(Method::POST, "/api/v1/namespaces/default/secrets", "application/json", secret.to_string())
+        .await?;
+    let source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "GitRepository",
+        "metadata": { "name": REPOSITORY },
+        "spec": { "url": server.url(REPOSITORY), "interval": "1h", "ref": { "branch": "main" },
+            "secretRef": { "name": REPOSITORY } } });
+    api.ask(Method::POST, SOURCES, "application/json", source.to_string()).await.map(drop)
+}
+
+const SOURCES: &str = "/apis/source.toolkit.fluxcd.io/v1/namespaces/default/gitrepositories";
+
+/// Asks for a look at the source, and waits for it.
+async fn fetch(api: &Api, stamp: &str) -> Result<()> {
+    let path = format!("{SOURCES}/{REPOSITORY}");
+    let patch = json!({ "metadata": { "annotations": { "reconcile.fluxcd.io/requestedAt": stamp } } });
+    api.ask(Method::PATCH, &path, "application/merge-patch+json", patch.to_string()).await?;
+    eventually("the source is fetched", PATIENCE, || async {
+        ensure!(api.get(&path).await?["status"]["lastHandledReconcileAt"] == stamp);
+        Ok(())
+    })
+    .await
+}
+
+async fn connected(counts: &Counts, size: usize) -> Result<()> {
+    eventually("all agents are connected", PATIENCE, || async {
+        let connected = counts.connected.load(Ordering::Relaxed);
+        ensure!(connected == size, "{connected} of {size}");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until every Kustomization has applied the source's revision.
+async fn applied(api: &Api, counts: &Counts, size: usize) -> Result<()> {
+    connected(counts, size).await?;
+    let path = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/default/kustomizations";
+    eventually("all have applied the revision", PATIENCE, || async {
+        let source = api.get(&format!("{SOURCES}/{REPOSITORY}")).await?;
+        let revision = &source["status"]["artifact"]["revision"];
+        let list = api.get(path).await?;
+        let has = |item: &&Value| revision.is_string() && &item["status"]["lastAppliedRevision"] == revision;
+        let applied = list["items"].as_array().into_iter().flatten().filter(has).count();
+        // Asking costs the hub, too.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        ensure!(applied == size, "{applied} of {size}");
+        Ok(())
+    })
+    .await
+}
+
+/// What the processor has done for the server since then.
+struct Load {
+    began: Instant,
+    front: f64,
+    back: f64,
+}
+
+impl Load {
+    fn begin(processes: &Processes) -> Result<Self> {
+        let (front, back) = processes.seconds()?;
+        Ok(Self { began: Instant::now(), front, back })
+    }
+
+    fn end(self, processes: &Processes, name: &str) -> Result<Figure> {
+        let (front, back) = processes.seconds()?;
+        let (front, back, took) = (front - self.front, back - self.back, self.began.elapsed().as_secs_f64());
+        let values = vec![
+            ("CPU s of the hub", front),
+            ("CPU s of Postgres", back),
+            ("% of a core, both", (front + back) / took * 100.0),
+        ];
+        Ok(Figure { name: name.to_owned(), values })
+    }
+}
