@@ -103,8 +103,14 @@ const RESERVED: &[(&str, &[&str])] = &[
 ];
 
 /// Within a room, paths that only some of its files may name: (room's sources, path, files that may).
-const CONFINED: &[(&str, &str, &[&str])] =
-    &[("agent/src/", "tonic", &["agent/src/link.rs", "agent/src/link/*"])];
+const CONFINED: &[(&str, &str, &[&str])] = &[
+    ("agent/src/", "tonic", &["agent/src/link.rs", "agent/src/link/*"]),
+    ("tests/src/", "roadstead_proto", SIMULATED),
+    ("tests/src/", "tonic", SIMULATED),
+];
+
+/// The bench's simulated agents.
+const SIMULATED: &[&str] = &["tests/src/bin/bench/fleet/*"];
 
 /// Checks the workspace at `root` and lists every violation.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -291,9 +297,17 @@ mod tests {
 
     #[test]
     fn the_kit_of_the_tests_knows_programs_only() {
-        for other in ["hub", "hub/core", "agent", "cli", "proto"] {
+        for other in ["hub", "hub/core", "agent", "cli"] {
             refused(&package("tests", &[(other, false)], &[]), &format!("tests depends on {other}"));
         }
+        // Only the bench's simulated agents speak the protocol.
+        allowed(&package("tests", &[("proto", false)], &[]));
+        let text = "use roadstead_proto::v1::Hello;";
+        allowed(&file("tests/src/bin/bench/fleet/agent.rs", text));
+        refused(
+            &file("tests/src/agent.rs", text),
+            "tests/src/agent.rs:1: roadstead_proto::v1::Hello belongs to",
+        );
         allowed(&package("tests", &[("tests/gitserver", false), ("sqlx", false)], &[]));
         allowed(&package("hub/api", &[("tests", true)], &[]));
         refused(&package("hub/api", &[("tests", false)], &[]), "hub/api depends on tests");
