@@ -21,7 +21,7 @@ use crate::memory::Processes;
 use agent::{Counts, SimulatedAgent};
 
 const SERVER: &str = "roadstead-hub";
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(120);
 const REPOSITORY: &str = "fleet";
 /// Requests under way at once while a fleet is set up.
 const AT_ONCE: usize = 16;
@@ -155,10 +155,17 @@ async fn applied(api: &Api, counts: &Counts, size: usize) -> Result<()> {
         let revision = &source["status"]["artifact"]["revision"];
         let list = api.get(path).await?;
         let has = |item: &&Value| revision.is_string() && &item["status"]["lastAppliedRevision"] == revision;
-        let applied = list["items"].as_array().into_iter().flatten().filter(has).count();
+        let items = || list["items"].as_array().into_iter().flatten();
+        let applied = items().filter(has).count();
+        let late = items().find(|item| !has(item)).cloned().unwrap_or_default();
         // Asking costs the hub, too.
         tokio::time::sleep(Duration::from_millis(200)).await;
-        ensure!(applied == size, "{applied} of {size}");
+        ensure!(
+            applied == size,
+            "{applied} of {size} at {revision}; {} has {}",
+            late["metadata"]["name"],
+            late["status"]
+        );
         Ok(())
     })
     .await
