@@ -94,6 +94,8 @@ impl Hub {
     ) -> Result<Session, HubError> {
         let now = self.now();
         let refuse = |why: String| HubError::Unauthenticated(why);
+        // Before the unit of work: one that holds a connection and waits for a second one stands in all others' way.
+        let key = self.store.agent_key(identity.cluster).await?;
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(identity.cluster.into()).await? else {
             return Err(refuse("the certificate is of a Cluster that is gone from the hub".to_owned()));
@@ -102,7 +104,7 @@ impl Hub {
             return Err(refuse("the certificate's subject is no Cluster".to_owned()));
         }
         let name = stored.name.clone();
-        if self.store.agent_key(identity.cluster).await?.as_ref() != Some(&identity.public_key) {
+        if key.as_ref() != Some(&identity.public_key) {
             return Err(refuse(format!("another agent has joined as Cluster '{name}' since this one did")));
         }
         let known = tx.cluster_identity(identity.cluster).await?;
