@@ -11,7 +11,7 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::pki::AgentIdentity;
-use crate::{Hub, HubError, managers};
+use crate::{Hub, HubError, managers, onboard};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -151,7 +151,7 @@ impl Hub {
             return Err(refuse("is for a Cluster that is gone"));
         };
         let name = stored.name.clone();
-        self.identify(&mut tx, token.cluster, &name, kube_system, now).await?;
+        onboard::identify(&mut tx, token.cluster, &name, kube_system, now).await?;
         tx.use_join_token(token.id, &certificate.public_key, now).await?;
         tx.set_agent_key(token.cluster, &certificate.public_key, now).await?;
         let cluster: roadstead_api::Cluster = stored.decode()?;

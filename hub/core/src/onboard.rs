@@ -255,15 +255,14 @@ impl Hub {
         job: &OnboardingJob,
         kube_system: KubeSystemUid,
     ) -> Result<Vec<Value>, HubError> {
-        let now = self.now();
+        let joined = self.store.agent_key(job.cluster).await?.is_some();
         let mut tx = self.store.begin().await?;
         let Some(stored) = tx.get_by_uid(job.cluster.into()).await? else { return Ok(Vec::new()) };
-        self.identify(&mut tx, job.cluster, &job.name, kube_system, now).await?;
-        if self.store.agent_key(job.cluster).await?.is_some() {
-            tx.commit().await?;
+        identify(&mut tx, job.cluster, &job.name, kube_system, self.now()).await?;
+        tx.commit().await?;
+        if joined {
             return Ok(Vec::new());
         }
-        tx.commit().await?;
         let cluster: Cluster = stored.decode()?;
         let agent = cluster.spec.agent.unwrap_or_default();
         let image = agent.image.or_else(|| self.options.agent_image.clone());
@@ -278,39 +277,6 @@ impl Hub {
         let at = objects.iter().position(|object| object["kind"] == "Deployment").unwrap_or(objects.len());
         objects.insert(at, invitation.secret(&agent.namespace));
         Ok(objects)
-    }
-
-    /// Records which cluster this is.
-    ///
-    /// # Errors
-    /// [`HubError::Conflict`] where it is another cluster than before, or another Cluster of this hub.
-    pub(crate) async fn identify(
-        &self,
-        tx: &mut Tx,
-        cluster: ClusterUid,
-        name: &str,
-        kube_system: KubeSystemUid,
-        now: Timestamp,
-    ) -> Result<(), HubError> {
-        let known = tx.cluster_identity(cluster).await?;
-        if known.is_some_and(|known| known != kube_system) {
-            return Err(HubError::Conflict {
-                what: format!("Cluster '{name}'"),
-                why: "it was joined by another cluster (the uid of namespace kube-system differs); \
-                      to let another one take its place, delete the Cluster first"
-                    .to_owned(),
-            });
-        }
-        if let Some(other) = tx.identify_cluster(cluster, kube_system, now).await? {
-            let other = triggers::cluster(&self.store, other).await?;
-            let other =
-                other.map_or_else(|| "another name".to_owned(), |(other, _)| format!("'{}'", other.name));
-            return Err(HubError::Conflict {
-                what: format!("Cluster '{name}'"),
-                why: format!("this cluster is registered as {other} already"),
-            });
-        }
-        Ok(())
     }
 
     /// Takes down what came of reaching a cluster. Says when to look again.
@@ -425,6 +391,32 @@ impl Hub {
         events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
         tx.commit().await?;
         Ok(())
+    }
+}
+
+/// Records which cluster this is.
+///
+/// # Errors
+/// [`HubError::Conflict`] where it is another cluster than before, or another Cluster of this hub.
+pub(crate) async fn identify(
+    tx: &mut Tx,
+    cluster: ClusterUid,
+    name: &str,
+    kube_system: KubeSystemUid,
+    now: Timestamp,
+) -> Result<(), HubError> {
+    let conflict = |why| Err(HubError::Conflict { what: format!("Cluster '{name}'"), why });
+    let known = tx.cluster_identity(cluster).await?;
+    if known.is_some_and(|known| known != kube_system) {
+        return conflict(
+            "it was joined by another cluster (the uid of namespace kube-system differs); \
+             to let another one take its place, delete the Cluster first"
+                .to_owned(),
+        );
+    }
+    match tx.identify_cluster(cluster, kube_system, now).await? {
+        Some(other) => conflict(format!("this cluster is registered as '{other}' already")),
+        None => Ok(()),
     }
 }
 

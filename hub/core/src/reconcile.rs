@@ -214,20 +214,12 @@ impl Hub {
     async fn release(&self, look: &SeenKustomization, orphaned: Option<&str>) -> Result<Timestamp, HubError> {
         let now = self.now();
         let mut tx = self.store.begin().await?;
-        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
+        let Some(stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
         tx.orphan(look.situation.uid).await?;
         tx.forget_reconciliations(look.situation.uid).await?;
-        let before = stored.clone();
-        stored.remove_finalizer(triggers::FINALIZER);
-        managers::note_hub(&before, &mut stored, now);
-        if stored.finalizers().next().is_none() {
-            triggers::on_change(&mut tx, Some(&before), None).await?;
-            tx.remove(stored.uid).await?;
-        } else {
-            tx.put(stored).await?;
-        }
+        triggers::let_go(&mut tx, &stored, now).await?;
         if let Some(orphaned) = orphaned {
-            events::note(&mut tx, &before, "Warning", Reason::PruneFailed.as_str(), orphaned, now).await?;
+            events::note(&mut tx, &stored, "Warning", Reason::PruneFailed.as_str(), orphaned, now).await?;
         }
         tx.commit().await?;
         log::kustomization_released(&look.stored, orphaned);

@@ -36,16 +36,8 @@ impl Hub {
         if present.generation != stored.generation {
             return Ok(now);
         }
-        let before = present.clone();
         if waits.is_empty() {
-            present.remove_finalizer(triggers::FINALIZER);
-            managers::note_hub(&before, &mut present, now);
-            if present.finalizers().next().is_none() {
-                triggers::on_change(&mut tx, Some(&before), None).await?;
-                tx.remove(present.uid).await?;
-            } else {
-                tx.put(present).await?;
-            }
+            triggers::let_go(&mut tx, &present, now).await?;
             tx.commit().await?;
             tracing::info!(cluster = stored.name, "cluster retired");
             return Ok(now + REST);

@@ -94,7 +94,6 @@ impl Hub {
     ) -> Result<Session, HubError> {
         let now = self.now();
         let refuse = |why: String| HubError::Unauthenticated(why);
-        // Before the unit of work: one that holds a connection and waits for a second one stands in all others' way.
         let key = self.store.agent_key(identity.cluster).await?;
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(identity.cluster.into()).await? else {
@@ -273,6 +272,7 @@ impl Hub {
             tx.commit().await?;
             return Ok(Vec::new());
         }
+        drop(tx);
         let mut named = Vec::with_capacity(contested.len());
         for contested in contested {
             let owner = self.store.get_by_uid(contested.owner.into()).await?;

@@ -63,6 +63,21 @@ pub fn on_delete(stored: &mut Stored) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// Lets an object go that waited with [`FINALIZER`]: it is no more, unless it waits for others too.
+///
+/// # Errors
+/// Where the database refuses.
+pub(crate) async fn let_go(tx: &mut Tx, before: &Stored, now: Timestamp) -> Result<(), StoreError> {
+    let mut stored = before.clone();
+    stored.remove_finalizer(FINALIZER);
+    if stored.finalizers().next().is_none() {
+        on_change(tx, Some(before), None).await?;
+        return tx.remove(before.uid).await;
+    }
+    managers::note_hub(before, &mut stored, now);
+    tx.put(stored).await
+}
+
 /// Schedules what the change from `before` to `after` (either may be absent) makes worth a look.
 ///
 /// # Errors

@@ -102,7 +102,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Records which cluster this is. Returns the uid of the Cluster that is registered for the same `kube-system`
+    /// Records which cluster this is. Returns the name of the Cluster that is registered for the same `kube-system`
     /// already, if that is another one; then nothing is recorded.
     ///
     /// # Errors
@@ -112,7 +112,7 @@ impl Tx {
         cluster: ClusterUid,
         kube_system: KubeSystemUid,
         at: Timestamp,
-    ) -> Result<Option<ClusterUid>, StoreError> {
+    ) -> Result<Option<String>, StoreError> {
         let what = "record a cluster's identity";
         sqlx::query(
             "INSERT INTO cluster_identity (cluster_uid, kube_system_uid, joined_at) VALUES ($1, $2, $3)
@@ -124,15 +124,15 @@ impl Tx {
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
-        let other: Option<Uuid> = sqlx::query_scalar(
-            "SELECT cluster_uid FROM cluster_identity WHERE kube_system_uid = $1 AND cluster_uid <> $2",
+        sqlx::query_scalar(
+            "SELECT resource.name FROM cluster_identity JOIN resource ON resource.uid = cluster_uid
+             WHERE kube_system_uid = $1 AND cluster_uid <> $2",
         )
         .bind(kube_system.0)
         .bind(cluster.0)
         .fetch_optional(&mut *self.inner)
         .await
-        .map_err(StoreError::query(what))?;
-        Ok(other.map(ClusterUid))
+        .map_err(StoreError::query(what))
     }
 
     /// The `kube-system` uid that was recorded for a cluster.

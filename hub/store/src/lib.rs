@@ -53,14 +53,19 @@ static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 /// The hub's database.
 #[derive(Clone)]
 pub struct Store {
+    /// For single questions: they wait for nothing else while they hold a connection.
     pool: PgPool,
+    /// For units of work, which may ask such a question in between. Out of one pool, as many of them as it has connections
+    /// would each hold one and wait for another.
+    units: PgPool,
     sealer: Arc<Sealer>,
     signals: Signals,
     feed: feed::Feed,
 }
 
 impl Store {
-    /// Connects, brings the schema up to date, and starts to listen for other replicas' signals.
+    /// Connects by at most `max_connections` (4 or more), brings the schema up to date, and starts to listen for other
+    /// replicas' signals.
     ///
     /// Several replicas may do so at once: the migrator takes an advisory lock.
     ///
@@ -69,25 +74,27 @@ impl Store {
     pub async fn open(url: &str, sealer: Sealer, max_connections: u32) -> Result<Self, StoreError> {
         let options: PgConnectOptions = url.parse().map_err(StoreError::Url)?;
         let options = options.application_name("roadstead-hub");
-        let pool = PgPoolOptions::new()
-            .max_connections(max_connections)
-            .acquire_timeout(Duration::from_secs(10))
-            // A ping before each use would be a second question for each that is asked.
-            .test_before_acquire(false)
-            .before_acquire(|connection, metadata| {
-                Box::pin(async move {
-                    if metadata.idle_for > TRUSTED {
-                        connection.ping().await?;
-                    }
-                    Ok(true)
+        let pool = |connections| {
+            PgPoolOptions::new()
+                .max_connections(connections)
+                .acquire_timeout(Duration::from_secs(10))
+                // A ping before each use would be a second question for each that is asked.
+                .test_before_acquire(false)
+                .before_acquire(|connection, metadata| {
+                    Box::pin(async move {
+                        if metadata.idle_for > TRUSTED {
+                            connection.ping().await?;
+                        }
+                        Ok(true)
+                    })
                 })
-            })
-            .connect_with(options)
-            .await
-            .map_err(StoreError::query("connect to the database"))?;
+                .connect_lazy_with(options.clone())
+        };
+        // One of the first is the listener's for good.
+        let (units, pool) = (pool(max_connections / 2), pool(max_connections - max_connections / 2));
         MIGRATOR.run(&pool).await.map_err(StoreError::Migrate)?;
         let signals = Signals::start(pool.clone());
-        Ok(Self { pool, sealer: Arc::new(sealer), signals, feed: feed::Feed::new() })
+        Ok(Self { pool, units, sealer: Arc::new(sealer), signals, feed: feed::Feed::new() })
     }
 
     /// The signals that this database's replicas send each other.
@@ -101,7 +108,7 @@ impl Store {
     /// # Errors
     /// Where the database cannot be reached.
     pub async fn begin(&self) -> Result<Tx, StoreError> {
-        let inner = self.pool.begin().await.map_err(StoreError::query("begin a transaction"))?;
+        let inner = self.units.begin().await.map_err(StoreError::query("begin a transaction"))?;
         Ok(Tx {
             inner,
             sealer: Arc::clone(&self.sealer),
@@ -114,6 +121,7 @@ impl Store {
 
     /// Closes the pool; waits for connections that are in use.
     pub async fn close(&self) {
+        self.units.close().await;
         self.pool.close().await;
     }
 }
