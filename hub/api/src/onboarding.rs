@@ -1,7 +1,5 @@
 //! How agents come on board: join tokens for administrators, enrolment for agents.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -59,14 +57,7 @@ pub(crate) async fn join_token(
 ) -> Result<Response, HubError> {
     who.authorize("create", address.kind.get(), "jointoken", "", &address.name)?;
     let body = request::sent(headers, body).await?.value;
-    let ttl = match &body["ttlSeconds"] {
-        Value::Null => None,
-        seconds => Some(Duration::from_secs(
-            seconds
-                .as_u64()
-                .ok_or_else(|| HubError::BadRequest("ttlSeconds: want a number of seconds".to_owned()))?,
-        )),
-    };
+    let ttl = request::seconds(&body["ttlSeconds"], "ttlSeconds")?;
     let invitation = api.hub.create_join_token(&address.name, ttl).await?;
     Ok(Json(invitation.secret(NAMESPACE)).into_response())
 }

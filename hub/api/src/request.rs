@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
@@ -14,6 +15,8 @@ use roadstead_body::{Body, BodyError, Patch, decode, decode_apply};
 use roadstead_hub_core::{
     AtVersion, FieldValidation, HubError, ListOptions, NextPage, Selector, WriteOptions,
 };
+use serde_json::Value;
+
 /// As kube-apiserver has it.
 const MAX_BODY: usize = 3 * 1024 * 1024;
 
@@ -181,6 +184,17 @@ fn field_manager(said: &str, headers: &HeaderMap) -> Result<String, HubError> {
         name.push(c);
     }
     Ok(name)
+}
+
+/// A number of seconds of a body, where it is given.
+pub(crate) fn seconds(value: &Value, field: &str) -> Result<Option<Duration>, HubError> {
+    match value {
+        Value::Null => Ok(None),
+        seconds => seconds
+            .as_u64()
+            .map(|seconds| Some(Duration::from_secs(seconds)))
+            .ok_or_else(|| HubError::BadRequest(format!("{field}: want a number of seconds"))),
+    }
 }
 
 /// `dryRun`'s only value.

@@ -1,7 +1,5 @@
 //! What Kubernetes' authentication API answers without storing anything: tokens of service accounts, and who asks.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
@@ -48,12 +46,7 @@ pub(crate) async fn token_request(
             )));
         }
     }
-    let lasts = match &spec["expirationSeconds"] {
-        Value::Null => None,
-        seconds => Some(Duration::from_secs(seconds.as_u64().ok_or_else(|| {
-            HubError::BadRequest("spec.expirationSeconds: want a number of seconds".to_owned())
-        })?)),
-    };
+    let lasts = request::seconds(&spec["expirationSeconds"], "spec.expirationSeconds")?;
     let made = api.hub.create_account_token(who, address, lasts).await?;
     let answer = json!({
         "kind": "TokenRequest", "apiVersion": API_VERSION,

@@ -79,9 +79,9 @@ pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L)
                 let full = free == 0 || claims.len() == free;
                 for claim in claims {
                     let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-                    let (hub, looker) = (hub.clone(), Arc::clone(&looker));
+                    let (hub, looker, stop) = (hub.clone(), Arc::clone(&looker), stop.clone());
                     under_way.spawn(async move {
-                        look(&hub, looker.as_ref(), claim).await;
+                        look(&hub, looker.as_ref(), claim, &stop).await;
                         drop(slot);
                     });
                 }
@@ -122,7 +122,7 @@ async fn until_due(hub: &Hub, look: Look) -> Duration {
     }
 }
 
-async fn look<L: Looker>(hub: &Hub, looker: &L, claim: Claim) {
+async fn look<L: Looker>(hub: &Hub, looker: &L, claim: Claim, stop: &CancellationToken) {
     let next = match looker.look(hub, claim.uid).await {
         Ok(next) => next,
         Err(error) => {
@@ -130,8 +130,12 @@ async fn look<L: Looker>(hub: &Hub, looker: &L, claim: Claim) {
             hub.now() + RETRY
         }
     };
-    if let Err(error) = hub.release_claim(claim, next).await {
-        // It is free again when its lease is over.
+    // A claim that is kept by mistake keeps its object from being looked at until the lease is over, which is long.
+    while let Err(error) = hub.release_claim(claim, next).await {
         tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a claim was not given back");
+        tokio::select! {
+            () = tokio::time::sleep(AFTER_ERROR) => {}
+            () = stop.cancelled() => return,
+        }
     }
 }
