@@ -1,12 +1,14 @@
 #!/bin/sh
-# Installs the foreign clients that tests drive against the hub's API, once for each of their versions, and prints the
-# folder that holds them: bin/flux (built from its Go module) and python/bin/python with the package `kubernetes`.
+# Installs the foreign parts that tests use with the hub, once for each of their versions, and prints the folder that holds
+# them: bin/flux (built from its Go module), python/bin/python with the package `kubernetes`, and Cluster API's definition
+# of its kind Cluster (cluster-api/clusters.yaml).
 #
 # The folder is the only line on stdout; progress goes to stderr. The first time takes minutes.
 set -eu
 
 flux=v2.9.5
 kubernetes=37.0.2
+cluster_api=v1.14.2
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${ROADSTEAD_CACHE:-$HOME/.cache/roadstead}/clients
@@ -52,6 +54,10 @@ chmod -R u+w "$tmp/flux"
 mkdir -p "$tmp/flux/cmd/flux/manifests"
 echo "# none" >"$tmp/flux/cmd/flux/manifests/none.yaml"
 (cd "$tmp/flux" && go build -ldflags "-s -w -X main.VERSION=${flux#v}" -o "$tmp/flux-command" ./cmd/flux) >&2 9>&-
+module=$(cd "$tmp" && go mod download -json "sigs.k8s.io/cluster-api@$cluster_api" 9>&- | sed -n 's/^.*"Dir": "\(.*\)".*$/\1/p')
+mkdir -p "$out/cluster-api"
+cp "$module/core/config/crd/bases/cluster.x-k8s.io_clusters.yaml" "$out/cluster-api/clusters.yaml"
+chmod u+w "$out/cluster-api/clusters.yaml"
 # Moved last: a folder with it is whole.
 mv "$tmp/flux-command" "$out/bin/flux"
 echo "clients: installed in $(($(date +%s) - begin)) s" >&2

@@ -69,6 +69,14 @@ impl TestCluster {
         &self.kubectl
     }
 
+    /// The administrator's kubeconfig in this form (`yaml`, `json`), as Cluster API would write it: everything inline.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn inline_kubeconfig(&self, form: &str) -> Result<String> {
+        self.kubectl.run(&["config", "view", "--raw", "--minify", "--flatten", "-o", form]).await
+    }
+
     /// Makes a namespace for one test.
     ///
     /// # Errors

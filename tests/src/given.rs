@@ -25,6 +25,14 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The folder with foreign parts: `bin/flux`, `python/bin/python`, `cluster-api/clusters.yaml`.
+///
+/// # Errors
+/// When the run says none.
+pub fn clients() -> Result<PathBuf> {
+    Ok(PathBuf::from(variable("ROADSTEAD_TEST_CLIENTS")?))
+}
+
 /// A temporary folder that the user of a private Postgres can pass through, also when root runs the tests.
 ///
 /// # Errors

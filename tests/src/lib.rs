@@ -40,7 +40,7 @@ pub use cluster::{TestCluster, TestNamespace};
 pub use connect::ConnectProxy;
 pub use database::TestDatabase;
 pub use fleet::{Fleet, PATIENCE, config_map, git_repository, kustomization, lasting_git};
-pub use given::{binary, folder};
+pub use given::{binary, clients, folder};
 pub use hub::{HubProcess, HubSetup};
 pub use kubectl::Kubectl;
 pub use process::Process;

@@ -27,6 +27,37 @@ pub struct ClusterSpec {
     /// Where and how the cluster's agent runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<ClusterAgent>,
+    /// Where it comes from, of a cluster that a management cluster of Cluster API shows. Set by the hub, which goes by it
+    /// when it follows and retires the Cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_api: Option<ClusterApiOrigin>,
+}
+
+/// ClusterApiOrigin names a Cluster of Cluster API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterApiOrigin {
+    /// The ManagementCluster that shows it.
+    pub management_cluster_ref: ManagementClusterReference,
+    /// Its namespace in the management cluster.
+    pub namespace: String,
+    /// Its UID: another one of the same name is another cluster.
+    pub uid: String,
+    /// Whether it is paused. One that goes while it is paused was moved to another management cluster, and is not retired.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// The keys of the labels that were carried over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+}
+
+/// ManagementClusterReference names a ManagementCluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ManagementClusterReference {
+    /// Namespace of the ManagementCluster.
+    pub namespace: String,
+    /// Name of the ManagementCluster.
+    pub name: String,
 }
 
 /// ClusterKubeConfig references the kubeconfig of a cluster.

@@ -95,6 +95,13 @@ pub(crate) static CLUSTER: [Column; 6] = [
     AGE,
     column("Status", "The Ready condition's message.", 1, Cell::Condition("Ready", "message")),
 ];
+pub(crate) static MANAGEMENT_CLUSTER: [Column; 5] = [
+    NAME,
+    READY,
+    column("Clusters", "How many Clusters it shows.", 0, Cell::Pointer("/status/clusters")),
+    STATUS,
+    AGE,
+];
 pub(crate) static SECRET: [Column; 4] =
     [NAME, column("Type", "What the data is for.", 0, Cell::Pointer("/type")), DATA, AGE];
 pub(crate) static NAMESPACE: [Column; 3] =

@@ -49,6 +49,8 @@ pub enum KindId {
     Receiver,
     /// `fleet.roadstead.dev Cluster`
     Cluster,
+    /// `fleet.roadstead.dev ManagementCluster`
+    ManagementCluster,
 }
 
 impl KindId {

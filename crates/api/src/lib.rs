@@ -11,6 +11,7 @@ pub mod event;
 pub mod git_repository;
 pub mod kind;
 pub mod kustomization;
+pub mod management_cluster;
 pub mod notification;
 pub mod object;
 pub mod rbac;
@@ -21,8 +22,8 @@ pub mod source;
 pub mod validate;
 
 pub use cluster::{
-    Cluster, ClusterAgent, ClusterDeletionPolicy, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec,
-    ClusterStatus, SecretReference,
+    Cluster, ClusterAgent, ClusterApiOrigin, ClusterDeletionPolicy, ClusterKubeConfig,
+    ClusterKubeConfigStatus, ClusterSpec, ClusterStatus, ManagementClusterReference, SecretReference,
 };
 pub use columns::Column;
 pub use convert::{from_storage, to_storage};
@@ -31,6 +32,7 @@ pub use event::*;
 pub use git_repository::*;
 pub use kind::{Kind, KindId, NameRule, Scope, Version};
 pub use kustomization::*;
+pub use management_cluster::*;
 pub use notification::*;
 pub use object::{Condition, ConditionStatus, ObjectMeta, Time, Typed, set_condition};
 pub use rbac::*;

@@ -4,8 +4,8 @@ use crate::kind::{Kind, KindId, NameRule, Scope, Version};
 use crate::schema::generate;
 use crate::{
     Alert, Bucket, Cluster, ClusterRole, ConfigMap, Event, EventV1, GitRepository, HelmChart, HelmRepository,
-    Kustomization, Namespace, OciRepository, Provider, Receiver, Role, RoleBinding, Secret, ServiceAccount,
-    columns, rbac,
+    Kustomization, ManagementCluster, Namespace, OciRepository, Provider, Receiver, Role, RoleBinding,
+    Secret, ServiceAccount, columns, rbac,
 };
 
 const CORE: &str = "";
@@ -16,7 +16,7 @@ const NOTIFICATION: &str = "notification.toolkit.fluxcd.io";
 const FLEET: &str = "fleet.roadstead.dev";
 
 /// All kinds, in the order of [`KindId`], in which they are listed.
-pub static KINDS: [&Kind; 19] = [
+pub static KINDS: [&Kind; 20] = [
     &NAMESPACE,
     &SECRET,
     &CONFIG_MAP,
@@ -36,6 +36,7 @@ pub static KINDS: [&Kind; 19] = [
     &ALERT,
     &RECEIVER,
     &CLUSTER,
+    &MANAGEMENT_CLUSTER,
 ];
 
 static NAMESPACE: Kind = Kind {
@@ -373,6 +374,21 @@ static CLUSTER: Kind = Kind {
     builtin: false,
     columns: &columns::CLUSTER,
     versions: &[Version::only(FLEET, "v1alpha1", generate::<Cluster>)],
+};
+
+static MANAGEMENT_CLUSTER: Kind = Kind {
+    id: KindId::ManagementCluster,
+    kind: "ManagementCluster",
+    plural: "managementclusters",
+    singular: "managementcluster",
+    short_names: &["mc"],
+    categories: &["all"],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    columns: &columns::MANAGEMENT_CLUSTER,
+    versions: &[Version::only(FLEET, "v1alpha1", generate::<ManagementCluster>)],
 };
 
 #[cfg(test)]

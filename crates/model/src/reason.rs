@@ -80,6 +80,8 @@ reasons! {
     AgentInstalled,
     /// The agent could not be installed.
     InstallationFailed,
+    /// A management cluster does not show its Clusters.
+    ClusterApiFailed,
     /// The kubeconfig is missing, or nothing that may be used.
     KubeConfigRefused,
     /// The cluster, or its name, is another Cluster's.

@@ -4,6 +4,7 @@
 //! connects to it, answers are bounded in size and time, redirects are not followed.
 
 mod connect;
+mod management;
 mod objects;
 
 use std::time::Duration;
@@ -14,6 +15,7 @@ use roadstead_kubeconfig::{Access, Allowed, Refusal};
 use roadstead_model::{KubeSystemUid, chain};
 use serde_json::Value;
 
+pub use management::{ManagedCluster, Shown};
 pub use objects::Unplaced;
 
 /// Who writes what is installed.
@@ -115,6 +117,11 @@ impl Cluster {
         self.ask(&what, Method::PATCH, &path, object.to_string().into_bytes()).await.map(drop)
     }
 
+    async fn ask_for(&self, what: &str, path: &str, accept: &str) -> Result<Value, OnboardError> {
+        let request = Request::get(path).header(http::header::ACCEPT, accept).body(Vec::new());
+        self.answer(what, request.map_err(|error| OnboardError::Unusable(error.to_string()))?).await
+    }
+
     async fn ask(
         &self,
         what: &str,
@@ -122,17 +129,21 @@ impl Cluster {
         path: &str,
         body: Vec<u8>,
     ) -> Result<Value, OnboardError> {
-        let unreachable = |why: String| OnboardError::Unreachable {
-            what: what.to_owned(),
-            server: self.server.clone(),
-            why,
-        };
         let mut request = Request::builder().method(&method).uri(path);
         // An apiserver refuses a type of what is not there.
         if method == Method::PATCH {
             request = request.header(http::header::CONTENT_TYPE, "application/apply-patch+yaml");
         }
         let request = request.body(body).map_err(|error| OnboardError::Unusable(error.to_string()))?;
+        self.answer(what, request).await
+    }
+
+    async fn answer(&self, what: &str, request: Request<Vec<u8>>) -> Result<Value, OnboardError> {
+        let unreachable = |why: String| OnboardError::Unreachable {
+            what: what.to_owned(),
+            server: self.server.clone(),
+            why,
+        };
         match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
             Err(_) => Err(unreachable(format!("no answer within {} s", PATIENCE.as_secs()))),
             Ok(Ok(value)) => Ok(value),

@@ -31,6 +31,12 @@ pub(crate) fn shown(object: &Value) -> String {
     }
 }
 
+/// Whether it can stand in a path as it is.
+pub(crate) fn is_plain(name: &str) -> bool {
+    let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b':');
+    !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain)
+}
+
 /// The path of the object.
 pub(crate) fn place(object: &Value) -> Result<String, Unplaced> {
     let unplaced = || Unplaced(shown(object));
@@ -38,10 +44,7 @@ pub(crate) fn place(object: &Value) -> Result<String, Unplaced> {
         .iter()
         .find(|(version, kind, ..)| object["apiVersion"] == *version && object["kind"] == *kind)
         .ok_or_else(unplaced)?;
-    let name = |value: &Value| {
-        let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b':');
-        value.as_str().filter(|name| !name.is_empty() && name.bytes().all(plain)).map(str::to_owned)
-    };
+    let name = |value: &Value| value.as_str().filter(|name| is_plain(name)).map(str::to_owned);
     let metadata = &object["metadata"];
     let own = name(&metadata["name"]).ok_or_else(unplaced)?;
     if metadata["namespace"].is_null() {

@@ -12,6 +12,7 @@ mod events;
 mod fields;
 mod fleet;
 mod log;
+mod management;
 mod managers;
 mod objects;
 mod onboard;
@@ -50,11 +51,13 @@ pub use fleet::{
     AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, InventoryItem, MAX_ITEMS, NamespacedName,
     ReadyState,
 };
+pub use management::{MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch};
 pub use objects::{FieldValidation, Part};
 pub use onboard::{Failed, OnboardingJob, OnboardingPlan};
 pub use progress::Progress;
 pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
+pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, ShownCluster};
 pub use roadstead_hub_store::{
     AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventType, HealthCount, InventoryFilter,
     InventoryKey, Key, Look, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Tx,

@@ -26,18 +26,18 @@ use crate::conditions::{self, READY};
 use crate::{Address, Hub, HubError, Identity, WriteOptions, events, managers, triggers};
 
 /// The `type` of the Secrets that Cluster API writes.
-const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
-const SUFFIX: &str = "-kubeconfig";
-const KEY: &str = "value";
+pub(crate) const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
+pub(crate) const SUFFIX: &str = "-kubeconfig";
+pub(crate) const KEY: &str = "value";
 
 /// The type of the condition that says whether the agent was installed.
 const INSTALLED: &str = "Installed";
 
 /// A cluster that does not answer, or a Secret that is not there, is looked at again after this. Changes of either
 /// object are looked at when they come.
-const RETRY: Duration = Duration::from_secs(10);
+pub(crate) const RETRY: Duration = Duration::from_secs(10);
 /// Nothing is to be done; the timer is under the signals.
-const REST: Duration = Duration::from_secs(3600);
+pub(crate) const REST: Duration = Duration::from_secs(3600);
 /// How long an installed agent has to join. After that its token is worth nothing, and another one is installed.
 const JOIN_TTL: Duration = Duration::from_secs(3600);
 
@@ -161,10 +161,13 @@ impl Hub {
         if stored.deletion_timestamp.is_some() {
             return Ok(OnboardingPlan::Nothing(self.retire(&stored, &cluster).await?));
         }
+        if cluster.status.as_ref().and_then(|status| status.observed_generation) != Some(stored.generation) {
+            self.note_generation(uid, stored.generation).await?;
+        }
         let Some(kube_config) = cluster.spec.kube_config else { return Ok(rest) };
         let status = cluster.status.unwrap_or_default();
         let joined = self.store.agent_key(uid.into()).await?.is_some();
-        let text = match self.kubeconfig(&kube_config.secret_ref).await? {
+        let text = match self.kubeconfig(&kube_config.secret_ref, KEY).await? {
             Ok(text) => text,
             // It has done its work, and may be gone.
             Err(_) if joined => return Ok(rest),
@@ -176,7 +179,12 @@ impl Hub {
         let digest = Digest::of(&text);
         let known = status.kube_config.as_ref().filter(|known| known.digest == digest.to_string());
         if joined && known.is_some() {
-            if !kube_config.keep && conditions::is_true(&status.conditions, READY, stored.generation) {
+            if !kube_config.keep
+                && status
+                    .conditions
+                    .iter()
+                    .any(|one| one.type_ == READY && one.status == ConditionStatus::True)
+            {
                 self.forget_kubeconfig(&kube_config.secret_ref, digest).await?;
             }
             return Ok(rest);
@@ -198,21 +206,38 @@ impl Hub {
         }
     }
 
+    /// Notes that a new spec was seen. Whether the agent is connected does not depend on it.
+    async fn note_generation(&self, uid: ResourceUid, generation: i64) -> Result<(), HubError> {
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = tx.get_by_uid(uid).await? else { return Ok(()) };
+        let mut status = stored.decode::<Cluster>()?.status.unwrap_or_default();
+        status.observed_generation = Some(generation);
+        for condition in &mut status.conditions {
+            condition.observed_generation = Some(generation);
+        }
+        managers::set_status(&mut stored, &status, self.now())?;
+        tx.put(stored).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
     /// The kubeconfig in a Secret, or why there is none.
-    async fn kubeconfig(
+    pub(crate) async fn kubeconfig(
         &self,
         from: &SecretReference,
+        key: &str,
     ) -> Result<Result<Zeroizing<Vec<u8>>, String>, HubError> {
         let SecretReference { namespace, name } = from;
         let secret = self.store.get(KindId::Secret, namespace, name).await?;
-        let value = secret.as_ref().and_then(|secret| secret.secret.as_ref()?.expose(KEY));
+        let value = secret.as_ref().and_then(|secret| secret.secret.as_ref()?.expose(key));
         // What the API stores under a key is base64.
         if let Some(bytes) = value.and_then(|value| STANDARD.decode(value).ok()) {
             return Ok(Ok(Zeroizing::new(bytes)));
         }
-        let what = if secret.is_some() { "has no key `value`" } else { "is not on the hub" };
+        let what =
+            if secret.is_some() { format!("has no key `{key}`") } else { "is not on the hub".to_owned() };
         Ok(Err(format!(
-            "Secret {namespace}/{name} {what}: it is to hold the cluster's kubeconfig under `{KEY}`"
+            "Secret {namespace}/{name} {what}: it is to hold the cluster's kubeconfig under `{key}`"
         )))
     }
 

@@ -116,6 +116,8 @@ pub async fn on_change(
             }
             let clusters = tx.clusters_of_secret(&object.namespace, &object.name).await?;
             tx.look_at(Look::Cluster, &clusters).await?;
+            let managing = tx.management_clusters_of_secret(&object.namespace, &object.name).await?;
+            tx.look_at(Look::ManagementCluster, &managing).await?;
             let users = tx.sources_of_secret(&object.namespace, &object.name).await?;
             tx.look_at(Look::Source, &users).await?;
         }
@@ -129,6 +131,9 @@ pub async fn on_change(
                 tx.look_at(Look::Cluster, &[object.uid]).await?;
             }
             on_cluster_change(tx, before, after, object).await?;
+        }
+        KindId::ManagementCluster if asks && after.is_some() => {
+            tx.look_at(Look::ManagementCluster, &[object.uid]).await?;
         }
         _ => {}
     }

@@ -4,6 +4,7 @@
 //! [`decide`], carries the [`Decision`] out, and comes back at the time that it names or when something changed.
 
 mod decide;
+mod management;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,9 @@ use roadstead_model::{ClusterUid, Digest, Generation, KustomizationUid, Reason, 
 use std::time::Duration;
 
 pub use decide::decide;
+pub use management::{
+    ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, ShownCluster, follow,
+};
 pub use schedule::jittered;
 
 /// Everything that a decision about one Kustomization depends on.

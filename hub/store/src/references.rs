@@ -62,6 +62,24 @@ impl Tx {
         uids(found, "look up a Secret's clusters")
     }
 
+    /// The ManagementClusters whose `spec.kubeConfig.secretRef` names this Secret.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn management_clusters_of_secret(
+        &mut self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT uid FROM resource
+             WHERE kind = 'ManagementCluster' AND namespace = $1
+               AND object #>> '{spec,kubeConfig,secretRef,name}' = $2",
+        );
+        let found = query.bind(namespace).bind(name).fetch_all(&mut *self.inner).await;
+        uids(found, "look up a Secret's management clusters")
+    }
+
     /// The Kustomizations whose `spec.dependsOn` names this one.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ pub enum Look {
     Cluster,
     /// Makes Clusters of Secrets that are kubeconfigs.
     KubeConfig,
+    /// Follows management clusters of Cluster API.
+    ManagementCluster,
 }
 
 impl Look {
@@ -32,6 +34,7 @@ impl Look {
             Self::Namespace => "namespace",
             Self::Cluster => "cluster",
             Self::KubeConfig => "kubeconfig",
+            Self::ManagementCluster => "managementcluster",
         }
     }
 }

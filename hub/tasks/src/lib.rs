@@ -4,6 +4,7 @@
 mod fetch;
 mod housekeeping;
 mod looks;
+mod management;
 mod onboard;
 
 use roadstead_hub_core::Hub;
@@ -18,6 +19,8 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.spawn(looks::run(hub.clone(), stop.clone(), looks::Namespaces));
     loops.spawn(looks::run(hub.clone(), stop.clone(), looks::KubeConfigs));
     loops.spawn(looks::run(hub.clone(), stop.clone(), onboard::Clusters));
+    let management = management::ManagementClusters::new(stop.clone());
+    loops.spawn(looks::run(hub.clone(), stop.clone(), management));
     loops.spawn(looks::run(hub.clone(), stop.clone(), fetch::Sources::new(stop.clone())));
     loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::tidy(hub.clone(), stop.clone()));

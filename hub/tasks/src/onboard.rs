@@ -37,7 +37,7 @@ async fn reach(hub: &Hub, job: &OnboardingJob) -> Result<bool, Failed> {
     Ok(!objects.is_empty())
 }
 
-fn failed(error: &OnboardError) -> Failed {
+pub(crate) fn failed(error: &OnboardError) -> Failed {
     let reason = match error {
         OnboardError::Refused(_) | OnboardError::Unusable(_) => Reason::KubeConfigRefused,
         OnboardError::Unreachable { .. } => Reason::ClusterUnreachable,

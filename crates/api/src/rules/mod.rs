@@ -53,7 +53,7 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         KindId::RoleBinding | KindId::ClusterRoleBinding => {
             rbac::binding(kind, object, old, &mut verdict.errors);
         }
-        KindId::Namespace | KindId::ServiceAccount | KindId::Cluster => {}
+        KindId::Namespace | KindId::ServiceAccount | KindId::Cluster | KindId::ManagementCluster => {}
     }
     verdict
 }

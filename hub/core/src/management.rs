@@ -1,0 +1,365 @@
+//! How the Clusters of a management cluster of Cluster API become Clusters here: what is read there is told to
+//! [`Hub::plan_management`]'s job, planned by `roadstead-hub-plan`, and carried out step by step.
+//!
+//! From the Secret that a step makes, a cluster comes on board as it does by every kubeconfig.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use roadstead_api::{
+    Cluster, ClusterApiOrigin, ConditionStatus, KindId, ManagementCluster, ManagementClusterReference,
+    SecretReference,
+};
+use roadstead_hub_plan::{
+    ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, ShownCluster, follow,
+};
+use roadstead_hub_store::{Filter, Stored};
+use roadstead_kubeconfig::Access;
+use roadstead_model::{Digest, KubeSystemUid, Reason, ResourceUid};
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use crate::conditions::{self, READY};
+use crate::onboard::{KEY, KUBECONFIG_TYPE, REST, RETRY, SUFFIX};
+use crate::{Address, DeleteOptions, Failed, Hub, HubError, Identity, WriteOptions, events, managers};
+
+/// Who writes the fields that a management cluster decides: what it shows no longer goes with them.
+const MANAGER: &str = "roadstead-cluster-api";
+/// Of which ManagementCluster a Cluster and its Secret are.
+const LABEL: &str = "fleet.roadstead.dev/management-cluster";
+/// Names that a condition's message tells of each sort.
+const NAMED: usize = 5;
+
+/// What is to be done for a ManagementCluster.
+#[derive(Debug)]
+pub enum ManagementWatch {
+    /// Nothing until then.
+    Nothing(Timestamp),
+    /// It is to be read.
+    Read(Box<ManagementJob>),
+}
+
+/// A management cluster to be read.
+#[derive(Debug)]
+pub struct ManagementJob {
+    /// The ManagementCluster.
+    pub uid: ResourceUid,
+    /// How to reach it.
+    pub access: Access,
+    /// The namespaces to be looked at; none: all.
+    pub namespaces: Vec<String>,
+    reference: ManagementClusterReference,
+    object: Box<ManagementCluster>,
+}
+
+/// What was seen of a management cluster, and what came of it.
+#[derive(Debug, Default)]
+pub struct ManagementOutcome {
+    /// How many Clusters it shows.
+    pub clusters: usize,
+    /// What was planned.
+    pub plan: ManagementPlan,
+    /// Steps that were refused, with the reason.
+    pub refused: Vec<String>,
+}
+
+impl Hub {
+    /// What is to be done for a ManagementCluster.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn plan_management(&self, uid: ResourceUid) -> Result<ManagementWatch, HubError> {
+        let rest = ManagementWatch::Nothing(self.now() + REST);
+        let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(rest) };
+        let object: ManagementCluster = stored.decode()?;
+        // Nothing is done to its Clusters when it goes: they stay as they are.
+        if stored.deletion_timestamp.is_some() || object.spec.suspend {
+            return Ok(rest);
+        }
+        let secret = &object.spec.kube_config.secret_ref;
+        let from = SecretReference { namespace: stored.namespace.clone(), name: secret.name.clone() };
+        let key = secret.key.as_deref().unwrap_or(KEY);
+        let access = match self.kubeconfig(&from, key).await? {
+            Ok(text) => Access::read(&text, self.allowed()).map_err(|refusal| refusal.to_string()),
+            Err(why) => Err(why),
+        };
+        match access {
+            Ok(access) => Ok(ManagementWatch::Read(Box::new(ManagementJob {
+                uid,
+                access,
+                namespaces: object.spec.namespaces.clone(),
+                reference: ManagementClusterReference { namespace: stored.namespace, name: stored.name },
+                object: Box::new(object),
+            }))),
+            Err(why) => {
+                self.set_management(uid, ConditionStatus::False, Reason::KubeConfigRefused, &why, |_| ())
+                    .await?;
+                Ok(rest)
+            }
+        }
+    }
+
+    /// What is to be done about the Clusters that a management cluster shows.
+    ///
+    /// # Errors
+    /// [`HubError::Conflict`] where it is another cluster than before.
+    pub async fn follow_management(
+        &self,
+        job: &ManagementJob,
+        kube_system: KubeSystemUid,
+        shown: Vec<ShownCluster>,
+    ) -> Result<ManagementPlan, HubError> {
+        let ManagementClusterReference { namespace, name } = &job.reference;
+        let known = job.object.status.as_ref().and_then(|status| status.kube_system_uid.as_deref());
+        match known {
+            Some(known) if known != kube_system.to_string() => {
+                return Err(HubError::Conflict {
+                    what: format!("ManagementCluster '{namespace}/{name}'"),
+                    why: "its kubeconfig leads to another cluster than before (the uid of namespace kube-system \
+                          differs), where its Clusters are not; make another ManagementCluster for that one"
+                        .to_owned(),
+                });
+            }
+            Some(_) => {}
+            // Before anything is made of it.
+            None => {
+                let why = "its Clusters are read";
+                self.set_management(job.uid, ConditionStatus::Unknown, Reason::Progressing, why, |status| {
+                    status.kube_system_uid = Some(kube_system.to_string());
+                })
+                .await?;
+            }
+        }
+        let present = self.present_clusters(&job.reference).await?;
+        Ok(follow(&ManagementSituation { shown, present, namespaces: job.namespaces.clone() }))
+    }
+
+    /// The Clusters of this hub, as a ManagementCluster sees them.
+    async fn present_clusters(
+        &self,
+        own: &ManagementClusterReference,
+    ) -> Result<BTreeMap<String, PresentCluster>, HubError> {
+        let all = self.stored(KindId::ManagementCluster, Filter::default()).await?;
+        let managing: BTreeSet<(String, String)> =
+            all.into_iter().map(|one| (one.namespace, one.name)).collect();
+        let labels = BTreeMap::from([(LABEL.to_owned(), own.name.clone())]);
+        let filter = Filter { namespace: own.namespace.clone(), labels, ..Filter::default() };
+        let mut offered: BTreeMap<String, Digest> = BTreeMap::new();
+        for secret in self.stored(KindId::Secret, filter).await? {
+            let value = secret.secret.as_ref().and_then(|secret| secret.expose(KEY));
+            let Some(bytes) = value.and_then(|value| STANDARD.decode(value).ok().map(Zeroizing::new)) else {
+                continue;
+            };
+            offered.insert(secret.name, Digest::of(&bytes));
+        }
+        let mut present = BTreeMap::new();
+        for stored in self.stored(KindId::Cluster, Filter::default()).await? {
+            let cluster: Cluster = stored.decode()?;
+            let used = cluster.status.and_then(|status| status.kube_config);
+            let origin = cluster.spec.cluster_api.map(|from| {
+                let whose =
+                    (from.management_cluster_ref.namespace.clone(), from.management_cluster_ref.name.clone());
+                let owner = match from.management_cluster_ref == *own {
+                    true => Owner::This,
+                    false if managing.contains(&whose) => Owner::Other,
+                    false => Owner::Gone,
+                };
+                let ClusterApiOrigin { namespace, uid, paused, labels, .. } = from;
+                Origin { owner, namespace, uid, paused, labels }
+            });
+            let seen = PresentCluster {
+                origin,
+                labels: stored.labels(),
+                deleting: stored.deletion_timestamp.is_some(),
+                used: used.and_then(|used| used.digest.parse().ok()),
+                offered: offered.get(&format!("{}{SUFFIX}", stored.name)).copied(),
+            };
+            present.insert(stored.name, seen);
+        }
+        Ok(present)
+    }
+
+    async fn stored(&self, kind: KindId, filter: Filter) -> Result<Vec<Stored>, HubError> {
+        let mut found = Vec::new();
+        self.store.list_each(kind, &filter, None, i64::MAX, |stored| found.push(stored)).await?;
+        Ok(found)
+    }
+
+    /// Carries a step out; `kubeconfig` is what [`ManagementStep::Offer`] puts into the Secret.
+    ///
+    /// # Errors
+    /// As [`Hub::apply_object`] and [`Hub::delete_object`].
+    pub async fn carry_out(
+        &self,
+        job: &ManagementJob,
+        step: &ManagementStep,
+        kubeconfig: Option<Zeroizing<Vec<u8>>>,
+    ) -> Result<(), HubError> {
+        let ManagementClusterReference { namespace, name: whose } = &job.reference;
+        match step {
+            ManagementStep::Apply(shown) => {
+                let config = self.managed_cluster(job, shown).await?;
+                self.apply_managed(&address(KindId::Cluster, "", &shown.name), config).await?;
+                tracing::info!(
+                    cluster = shown.name,
+                    management = whose,
+                    "a management cluster shows a Cluster"
+                );
+            }
+            ManagementStep::Offer { name, .. } => {
+                let Some(kubeconfig) = kubeconfig else { return Ok(()) };
+                let secret = address(KindId::Secret, namespace, &format!("{name}{SUFFIX}"));
+                let config = json!({
+                    "apiVersion": "v1", "kind": "Secret", "type": KUBECONFIG_TYPE,
+                    "metadata": { "name": secret.name, "namespace": namespace,
+                        "labels": { LABEL: whose, "cluster.x-k8s.io/cluster-name": name } },
+                    "data": { KEY: STANDARD.encode(&kubeconfig) },
+                });
+                self.apply_managed(&secret, config).await?;
+            }
+            ManagementStep::Retire { name, why } => {
+                // The Secret first: the Cluster says that there is still something to do.
+                for address in [
+                    address(KindId::Secret, namespace, &format!("{name}{SUFFIX}")),
+                    address(KindId::Cluster, "", name),
+                ] {
+                    match self.delete_object(&Identity::hub(), &address, &DeleteOptions::default()).await {
+                        Ok(_) | Err(HubError::NotFound { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                tracing::info!(cluster = name, management = whose, why, "a Cluster is retired");
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wanted of a Cluster. What its spec says besides stays as it is, once it is there.
+    async fn managed_cluster(&self, job: &ManagementJob, shown: &ShownCluster) -> Result<Value, HubError> {
+        let ManagementClusterReference { namespace, name: whose } = &job.reference;
+        let present = self.store.get(KindId::Cluster, "", &shown.name).await?;
+        let (policy, agent) = match present.map(|stored| stored.decode::<Cluster>()).transpose()? {
+            Some(Cluster { spec, .. }) => (spec.deletion_policy, spec.agent),
+            None => {
+                job.object.spec.template.clone().map(|of| (of.deletion_policy, of.agent)).unwrap_or_default()
+            }
+        };
+        let mut labels: BTreeMap<&str, &str> =
+            shown.carried().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let origin = ClusterApiOrigin {
+            management_cluster_ref: job.reference.clone(),
+            namespace: shown.namespace.clone(),
+            uid: shown.uid.clone(),
+            paused: shown.paused,
+            labels: labels.keys().map(|&key| key.to_owned()).collect(),
+        };
+        labels.insert(LABEL, whose);
+        let mut config = json!({
+            "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "Cluster",
+            "metadata": { "name": shown.name, "labels": labels },
+            "spec": {
+                "kubeConfig": { "secretRef": { "namespace": namespace, "name": format!("{}{SUFFIX}", shown.name) } },
+                "clusterApi": origin,
+            },
+        });
+        if let Some(policy) = policy {
+            config["spec"]["deletionPolicy"] = json!(policy);
+        }
+        if let Some(agent) = agent {
+            config["spec"]["agent"] = json!(agent);
+        }
+        Ok(config)
+    }
+
+    async fn apply_managed(&self, address: &Address, config: Value) -> Result<(), HubError> {
+        let options = WriteOptions { manager: MANAGER.to_owned(), ..WriteOptions::default() };
+        self.apply_object(&Identity::hub(), address, config, true, options).await.map(drop)
+    }
+
+    /// Takes down what came of reading a management cluster. Says when to look again where that is not to be soon.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn record_management(
+        &self,
+        job: &ManagementJob,
+        outcome: Result<ManagementOutcome, Failed>,
+    ) -> Result<Option<Timestamp>, HubError> {
+        let now = self.now();
+        match outcome {
+            Ok(outcome) => {
+                let message = told(&outcome);
+                let clusters = u32::try_from(outcome.clusters).ok();
+                self.set_management(job.uid, ConditionStatus::True, Reason::Succeeded, &message, |status| {
+                    status.clusters = clusters;
+                })
+                .await?;
+                Ok(None)
+            }
+            Err(Failed { reason, why, passing }) => {
+                self.set_management(job.uid, ConditionStatus::False, reason, &why, |_| ()).await?;
+                Ok(Some(now + if passing { RETRY } else { REST }))
+            }
+        }
+    }
+
+    async fn set_management(
+        &self,
+        uid: ResourceUid,
+        is: ConditionStatus,
+        reason: Reason,
+        message: &str,
+        change: impl FnOnce(&mut roadstead_api::ManagementClusterStatus) + Send,
+    ) -> Result<(), HubError> {
+        let now = self.now();
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = tx.get_by_uid(uid).await? else { return Ok(()) };
+        let before = stored.decode::<ManagementCluster>()?.status.unwrap_or_default();
+        let mut status = before.clone();
+        change(&mut status);
+        status.observed_generation = Some(stored.generation);
+        conditions::set(&mut status.conditions, READY, is, reason, message, stored.generation, now);
+        if status == before {
+            return Ok(());
+        }
+        managers::set_status(&mut stored, &status, now)?;
+        tx.put(stored.clone()).await?;
+        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
+fn address(kind: KindId, namespace: &str, name: &str) -> Address {
+    let version = kind.get().storage_version();
+    Address { kind, version, namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+/// What a condition says of the Clusters that a management cluster shows.
+fn told(outcome: &ManagementOutcome) -> String {
+    let mut said = vec![format!("it shows {} Clusters", outcome.clusters)];
+    let plan = &outcome.plan;
+    if let Some(names) = some_of(&plan.waiting, ", ") {
+        let count = plan.waiting.len();
+        said.push(format!(
+            "{count} are waited for, until they have a control plane and a kubeconfig: {names}"
+        ));
+    }
+    let refused: Vec<String> = plan.refused.iter().chain(&outcome.refused).cloned().collect();
+    if let Some(whys) = some_of(&refused, "; ") {
+        said.push(format!("{} are left alone: {whys}", refused.len()));
+    }
+    said.join("; ")
+}
+
+fn some_of(all: &[String], between: &str) -> Option<String> {
+    let named = all.get(..all.len().min(NAMED)).filter(|named| !named.is_empty())?.join(between);
+    let more = all.len().saturating_sub(NAMED);
+    Some(if more > 0 { format!("{named} and {more} more") } else { named })
+}
+
+/// How long a management cluster is waited on for news before it is read again anyway.
+pub const MANAGEMENT_READ: Duration = Duration::from_secs(30);

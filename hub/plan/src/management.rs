@@ -1,0 +1,389 @@
+//! What becomes of the Clusters that a management cluster of Cluster API shows: which come on board, are followed, go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use roadstead_model::Digest;
+
+/// Labels of these domains say something to this hub: a management cluster does not set them.
+const OWN_LABELS: &str = "fleet.roadstead.dev/";
+
+/// Everything that a decision about one management cluster depends on.
+#[derive(Debug, Clone, Default)]
+pub struct ManagementSituation {
+    /// Its Clusters, of those namespaces that are looked at.
+    pub shown: Vec<ShownCluster>,
+    /// The Clusters of this hub.
+    pub present: BTreeMap<String, PresentCluster>,
+    /// The namespaces that are looked at; none: all.
+    pub namespaces: Vec<String>,
+}
+
+/// A Cluster of Cluster API.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShownCluster {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name, which is also the name on this hub.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether its control plane has been reached once.
+    pub initialized: bool,
+    /// `spec.paused`.
+    pub paused: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// The kubeconfig in its Secret, if that is there.
+    pub kubeconfig: Option<Digest>,
+}
+
+/// A Cluster of this hub.
+#[derive(Debug, Clone, Default)]
+pub struct PresentCluster {
+    /// Where it comes from; none where no management cluster has shown it.
+    pub origin: Option<Origin>,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// The kubeconfig that was used last.
+    pub used: Option<Digest>,
+    /// The kubeconfig that is in its Secret now.
+    pub offered: Option<Digest>,
+}
+
+/// Where a Cluster of this hub comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// Whose it is.
+    pub owner: Owner,
+    /// Its namespace in the management cluster.
+    pub namespace: String,
+    /// Its UID.
+    pub uid: String,
+    /// It was paused when it was last seen.
+    pub paused: bool,
+    /// The keys of the labels that were carried over.
+    pub labels: Vec<String>,
+}
+
+/// The management cluster that a Cluster of this hub comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// The one that is looked at.
+    This,
+    /// Another one.
+    Other,
+    /// One that this hub does not look after any more.
+    Gone,
+}
+
+/// What is to be done, in this order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ManagementStep {
+    /// The Cluster is made, or made as it is shown.
+    Apply(ShownCluster),
+    /// The kubeconfig is put into the Cluster's Secret.
+    Offer {
+        /// Of the Cluster and of its kubeconfig's Secret in the management cluster.
+        namespace: String,
+        /// The Cluster.
+        name: String,
+    },
+    /// The Cluster is deleted, by its own deletionPolicy, and its Secret.
+    Retire {
+        /// The Cluster.
+        name: String,
+        /// What happened to it.
+        why: String,
+    },
+}
+
+/// What is to be done for one management cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ManagementPlan {
+    /// The steps.
+    pub steps: Vec<ManagementStep>,
+    /// `namespace/name` of those that have no control plane or no kubeconfig yet.
+    pub waiting: Vec<String>,
+    /// Those that do not come on board, or are not retired, with the reason.
+    pub refused: Vec<String>,
+}
+
+/// Decides.
+#[must_use]
+pub fn follow(situation: &ManagementSituation) -> ManagementPlan {
+    let mut plan = ManagementPlan::default();
+    let mut shown: Vec<&ShownCluster> = situation.shown.iter().collect();
+    // Of two with one name, the one that is on board goes first, and else the first by namespace.
+    shown.sort_by_key(|shown| (!situation.is_of(shown), &shown.namespace, &shown.name));
+    let mut names = BTreeSet::new();
+    for shown in shown {
+        if names.insert(shown.name.as_str()) {
+            plan.one(shown, situation.present.get(&shown.name));
+        } else {
+            plan.refused.push(format!(
+                "{}/{}: another namespace has a Cluster of that name, and that one is on board",
+                shown.namespace, shown.name
+            ));
+        }
+    }
+    for (name, present) in &situation.present {
+        let Some(origin) = &present.origin else { continue };
+        let looked_at = situation.namespaces.is_empty() || situation.namespaces.contains(&origin.namespace);
+        if origin.owner != Owner::This || !looked_at || present.deleting || names.contains(name.as_str()) {
+            continue;
+        }
+        if origin.paused {
+            plan.refused.push(format!(
+                "{}/{name}: it went while it was paused, as one does that is moved to another management cluster; delete \
+                 Cluster '{name}' if it was not moved",
+                origin.namespace
+            ));
+        } else {
+            plan.retire(name, "it is not in its management cluster any more");
+        }
+    }
+    plan
+}
+
+impl ManagementSituation {
+    fn is_of(&self, shown: &ShownCluster) -> bool {
+        let origin = self.present.get(&shown.name).and_then(|present| present.origin.as_ref());
+        origin.is_some_and(|origin| origin.owner == Owner::This && origin.namespace == shown.namespace)
+    }
+}
+
+impl ShownCluster {
+    /// The labels that are carried over.
+    pub fn carried(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.labels.iter().filter(|(key, _)| !key.starts_with(OWN_LABELS))
+    }
+}
+
+impl ManagementPlan {
+    fn one(&mut self, shown: &ShownCluster, present: Option<&PresentCluster>) {
+        let Some(present) = present else {
+            if !shown.deleting {
+                self.adopt(shown);
+            }
+            return;
+        };
+        if present.deleting {
+            self.waiting.push(format!("{}/{}", shown.namespace, shown.name));
+            return;
+        }
+        let Some(origin) = &present.origin else {
+            self.refused.push(format!(
+                "{}/{}: Cluster '{}' is on board already, and not by a management cluster; delete it to have it followed",
+                shown.namespace, shown.name, shown.name
+            ));
+            return;
+        };
+        let same = origin.uid == shown.uid && origin.namespace == shown.namespace;
+        // Moved: to here, or put back from a backup.
+        let moved = origin.paused && !shown.paused && !shown.deleting;
+        match origin.owner {
+            Owner::This if same && shown.deleting && !shown.paused => {
+                self.retire(&shown.name, "it is being deleted from its management cluster");
+            }
+            Owner::This if same => self.keep_up(shown, present, origin),
+            Owner::This if origin.namespace == shown.namespace && !moved => {
+                self.retire(&shown.name, "another Cluster has taken its name in its management cluster");
+            }
+            Owner::Gone if same && !shown.deleting => self.adopt(shown),
+            Owner::This | Owner::Other | Owner::Gone if moved => self.adopt(shown),
+            Owner::This | Owner::Other | Owner::Gone => self.refused.push(format!(
+                "{}/{}: Cluster '{}' comes from another management cluster or namespace",
+                shown.namespace, shown.name, shown.name
+            )),
+        }
+    }
+
+    fn adopt(&mut self, shown: &ShownCluster) {
+        if !shown.initialized || shown.kubeconfig.is_none() {
+            self.waiting.push(format!("{}/{}", shown.namespace, shown.name));
+            return;
+        }
+        self.steps.push(ManagementStep::Apply(shown.clone()));
+        self.offer(shown);
+    }
+
+    fn keep_up(&mut self, shown: &ShownCluster, present: &PresentCluster, origin: &Origin) {
+        let labelled = shown.carried().all(|(key, value)| present.labels.get(key) == Some(value))
+            && shown.carried().map(|(key, _)| key).eq(origin.labels.iter());
+        if !labelled || origin.paused != shown.paused {
+            self.steps.push(ManagementStep::Apply(shown.clone()));
+        }
+        let known = [present.used, present.offered];
+        if shown.kubeconfig.is_some() && !known.contains(&shown.kubeconfig) {
+            self.offer(shown);
+        }
+    }
+
+    fn offer(&mut self, shown: &ShownCluster) {
+        let (namespace, name) = (shown.namespace.clone(), shown.name.clone());
+        self.steps.push(ManagementStep::Offer { namespace, name });
+    }
+
+    fn retire(&mut self, name: &str, why: &str) {
+        self.steps.push(ManagementStep::Retire { name: name.to_owned(), why: why.to_owned() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(name: &str) -> ShownCluster {
+        ShownCluster {
+            namespace: "fleet".to_owned(),
+            name: name.to_owned(),
+            uid: "1".to_owned(),
+            labels: [("region", "north"), ("fleet.roadstead.dev/x", "forged")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            initialized: true,
+            kubeconfig: Some(Digest::of(b"first")),
+            ..ShownCluster::default()
+        }
+    }
+
+    fn origin() -> Origin {
+        Origin {
+            owner: Owner::This,
+            namespace: "fleet".to_owned(),
+            uid: "1".to_owned(),
+            paused: false,
+            labels: vec!["region".to_owned()],
+        }
+    }
+
+    fn present(origin: Option<Origin>) -> PresentCluster {
+        PresentCluster {
+            origin,
+            labels: [("region".to_owned(), "north".to_owned()), ("mine".to_owned(), "yes".to_owned())].into(),
+            used: Some(Digest::of(b"first")),
+            ..PresentCluster::default()
+        }
+    }
+
+    fn situation(shown: Vec<ShownCluster>, present: Option<PresentCluster>) -> ManagementSituation {
+        let present = present.map(|present| ("edge".to_owned(), present)).into_iter().collect();
+        ManagementSituation { shown, present, namespaces: Vec::new() }
+    }
+
+    /// The plan as a line: what a reader wants to compare.
+    fn told(shown: Vec<ShownCluster>, present: Option<PresentCluster>) -> String {
+        let plan = follow(&situation(shown, present));
+        let mut words: Vec<String> = plan
+            .steps
+            .iter()
+            .map(|step| match step {
+                ManagementStep::Apply(shown) => format!("apply {}/{}", shown.namespace, shown.name),
+                ManagementStep::Offer { name, .. } => format!("offer {name}"),
+                ManagementStep::Retire { name, .. } => format!("retire {name}"),
+            })
+            .collect();
+        words.extend(plan.waiting.iter().map(|name| format!("wait {name}")));
+        words.extend(
+            plan.refused.iter().map(|why| format!("refuse {}", why.split(':').next().unwrap_or(why))),
+        );
+        words.join(", ")
+    }
+
+    #[test]
+    fn a_new_one_waits_until_it_can_be_reached() {
+        let edge = shown("edge");
+        assert_eq!(told(vec![edge.clone()], None), "apply fleet/edge, offer edge");
+        assert_eq!(told(vec![ShownCluster { initialized: false, ..edge.clone() }], None), "wait fleet/edge");
+        assert_eq!(told(vec![ShownCluster { kubeconfig: None, ..edge.clone() }], None), "wait fleet/edge");
+        assert_eq!(told(vec![ShownCluster { deleting: true, ..edge }], None), "");
+    }
+
+    #[test]
+    fn one_that_is_on_board_is_followed_and_else_left_alone() {
+        let (edge, there) = (shown("edge"), present(Some(origin())));
+        assert_eq!(told(vec![edge.clone()], Some(there.clone())), "");
+        let rotated = ShownCluster { kubeconfig: Some(Digest::of(b"second")), ..edge.clone() };
+        assert_eq!(told(vec![rotated.clone()], Some(there.clone())), "offer edge");
+        let offered = PresentCluster { offered: rotated.kubeconfig, ..there.clone() };
+        assert_eq!(told(vec![rotated], Some(offered)), "", "it is being used, or was refused");
+        let labelled =
+            ShownCluster { labels: [("region".to_owned(), "south".to_owned())].into(), ..edge.clone() };
+        assert_eq!(told(vec![labelled], Some(there.clone())), "apply fleet/edge");
+        let bare = ShownCluster { labels: BTreeMap::new(), ..edge.clone() };
+        assert_eq!(told(vec![bare], Some(there.clone())), "apply fleet/edge", "a label is gone");
+        // A control plane that is away for a moment changes nothing.
+        assert_eq!(told(vec![ShownCluster { initialized: false, ..edge }], Some(there)), "");
+    }
+
+    #[test]
+    fn what_is_deleted_is_retired() {
+        let (edge, there) = (shown("edge"), present(Some(origin())));
+        assert_eq!(told(vec![], Some(there.clone())), "retire edge");
+        assert_eq!(
+            told(vec![ShownCluster { deleting: true, ..edge.clone() }], Some(there.clone())),
+            "retire edge"
+        );
+        let again = ShownCluster { uid: "2".to_owned(), ..edge.clone() };
+        assert_eq!(told(vec![again.clone()], Some(there.clone())), "retire edge");
+        let going = PresentCluster { deleting: true, ..there };
+        assert_eq!(told(vec![again], Some(going.clone())), "wait fleet/edge");
+        assert_eq!(told(vec![], Some(going)), "");
+    }
+
+    #[test]
+    fn what_is_not_looked_at_is_not_missed() {
+        let there = present(Some(origin()));
+        let mut elsewhere = situation(vec![], Some(there.clone()));
+        elsewhere.namespaces = vec!["other".to_owned()];
+        assert_eq!(follow(&elsewhere), ManagementPlan::default());
+        for owner in [Owner::Other, Owner::Gone] {
+            assert_eq!(told(vec![], Some(present(Some(Origin { owner, ..origin() })))), "");
+        }
+        assert_eq!(told(vec![], Some(present(None))), "");
+    }
+
+    #[test]
+    fn one_that_moves_is_not_retired_and_is_followed_where_it_comes_to() {
+        let edge = shown("edge");
+        let paused = ShownCluster { paused: true, ..edge.clone() };
+        assert_eq!(told(vec![paused.clone()], Some(present(Some(origin())))), "apply fleet/edge");
+        let marked = present(Some(Origin { paused: true, ..origin() }));
+        assert_eq!(told(vec![ShownCluster { deleting: true, ..paused }], Some(marked.clone())), "");
+        assert_eq!(told(vec![], Some(marked.clone())), "refuse fleet/edge");
+        // Put back from a backup: another uid, in the same management cluster.
+        let again = ShownCluster { uid: "2".to_owned(), ..edge.clone() };
+        assert_eq!(told(vec![again.clone()], Some(marked.clone())), "apply fleet/edge, offer edge");
+        let elsewhere = present(Some(Origin { owner: Owner::Other, paused: true, ..origin() }));
+        assert_eq!(told(vec![again.clone()], Some(elsewhere.clone())), "apply fleet/edge, offer edge");
+        assert_eq!(
+            told(vec![ShownCluster { paused: true, ..again.clone() }], Some(elsewhere)),
+            "refuse fleet/edge",
+            "the move is under way"
+        );
+        let others = present(Some(Origin { owner: Owner::Other, ..origin() }));
+        assert_eq!(told(vec![again], Some(others)), "refuse fleet/edge");
+        let orphan = present(Some(Origin { owner: Owner::Gone, ..origin() }));
+        assert_eq!(told(vec![edge], Some(orphan)), "apply fleet/edge, offer edge");
+    }
+
+    #[test]
+    fn one_name_is_one_cluster() {
+        let (edge, other) = (shown("edge"), ShownCluster { namespace: "a".to_owned(), ..shown("edge") });
+        let both = vec![edge.clone(), other.clone()];
+        assert_eq!(told(both.clone(), None), "apply a/edge, offer edge, refuse fleet/edge");
+        assert_eq!(told(both, Some(present(Some(origin())))), "refuse a/edge");
+        assert_eq!(told(vec![edge], Some(present(None))), "refuse fleet/edge");
+        assert_eq!(told(vec![other], Some(present(Some(origin())))), "refuse a/edge");
+    }
+
+    #[test]
+    fn labels_that_mean_something_to_this_hub_are_not_carried_over() {
+        let carried: Vec<_> = shown("edge").carried().map(|(key, _)| key.clone()).collect();
+        assert_eq!(carried, ["region"]);
+    }
+}

@@ -1,0 +1,159 @@
+//! Follows management clusters of Cluster API: reads what each shows, has the hub's core do what follows from that, and
+//! waits for news.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_hub_core::{
+    Failed, Hub, HubError, Look, MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementStep,
+    ManagementWatch, ShownCluster,
+};
+use roadstead_model::{Digest, Reason, ResourceUid};
+use roadstead_onboard::{Cluster, OnboardError, Shown};
+use tokio_util::sync::CancellationToken;
+
+use crate::looks::Looker;
+use crate::onboard::failed;
+
+/// Changes come in bursts: what comes within so long is read at once.
+const BURST: Duration = Duration::from_secs(1);
+
+/// A Secret's version, and the digest of the kubeconfig in it. A kubeconfig is read once for each version.
+type Digests = BTreeMap<(String, String), (String, Digest)>;
+
+/// Follows management clusters.
+pub(crate) struct ManagementClusters {
+    stop: CancellationToken,
+    known: Mutex<BTreeMap<ResourceUid, Digests>>,
+}
+
+impl ManagementClusters {
+    pub(crate) fn new(stop: CancellationToken) -> Self {
+        Self { stop, known: Mutex::default() }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeMap<ResourceUid, Digests>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Looker for ManagementClusters {
+    const LOOK: Look = Look::ManagementCluster;
+    // Each is looked at all the time: it mostly waits for news.
+    const CONCURRENCY: usize = 64;
+
+    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        let job = match hub.plan_management(uid).await? {
+            ManagementWatch::Nothing(next) => {
+                self.known().remove(&uid);
+                return Ok(next);
+            }
+            ManagementWatch::Read(job) => job,
+        };
+        let cluster = match Cluster::new(&job.access, hub.allowed()) {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                let later = hub.record_management(&job, Err(failed(&error))).await?;
+                return Ok(later.unwrap_or_else(|| hub.now()));
+            }
+        };
+        let (outcome, shown) = match self.follow(hub, &job, &cluster).await {
+            Ok((outcome, shown)) => (Ok(outcome), shown),
+            Err(why) => (Err(why), Shown::default()),
+        };
+        // What was done may be the first of several steps: one that makes room for another.
+        let done = outcome.as_ref().is_ok_and(|outcome| outcome.plan.steps.len() > outcome.refused.len());
+        if let Some(later) = hub.record_management(&job, outcome).await? {
+            return Ok(later);
+        }
+        if !done {
+            tokio::select! {
+                () = cluster.changed(&shown, MANAGEMENT_READ) => {}
+                () = self.stop.cancelled() => {}
+            }
+        }
+        Ok(hub.now() + BURST)
+    }
+}
+
+impl ManagementClusters {
+    async fn follow(
+        &self,
+        hub: &Hub,
+        job: &ManagementJob,
+        cluster: &Cluster,
+    ) -> Result<(ManagementOutcome, Shown), Failed> {
+        let unread = |error: OnboardError| match failed(&error) {
+            failed if failed.reason == Reason::InstallationFailed => {
+                Failed { reason: Reason::ClusterApiFailed, ..failed }
+            }
+            failed => failed,
+        };
+        let identity = cluster.identify().await.map_err(unread)?;
+        let shown = cluster.managed(&job.namespaces).await.map_err(unread)?;
+        let digests = self.digests(job.uid, cluster, &shown).await.map_err(unread)?;
+        let clusters: Vec<ShownCluster> = shown
+            .clusters
+            .iter()
+            .cloned()
+            .map(|one| ShownCluster {
+                kubeconfig: digests
+                    .get(&(one.namespace.clone(), one.name.clone()))
+                    .map(|(_, digest)| *digest),
+                namespace: one.namespace,
+                name: one.name,
+                uid: one.uid,
+                labels: one.labels,
+                initialized: one.initialized,
+                paused: one.paused,
+                deleting: one.deleting,
+            })
+            .collect();
+        let mut outcome = ManagementOutcome { clusters: clusters.len(), ..ManagementOutcome::default() };
+        outcome.plan = hub.follow_management(job, identity.kube_system, clusters).await?;
+        for step in &outcome.plan.steps {
+            let kubeconfig = match step {
+                ManagementStep::Offer { namespace, name } => {
+                    Some(cluster.managed_kubeconfig(namespace, name).await.map_err(unread)?)
+                }
+                ManagementStep::Apply(_) | ManagementStep::Retire { .. } => None,
+            };
+            match hub.carry_out(job, step, kubeconfig).await {
+                Ok(()) => {}
+                // One that cannot be here keeps no other one away.
+                Err(error @ (HubError::Invalid { .. } | HubError::Conflict { .. })) => {
+                    outcome.refused.push(error.to_string());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok((outcome, shown))
+    }
+
+    /// The digests of the kubeconfigs that are shown; reads those that are new.
+    async fn digests(
+        &self,
+        uid: ResourceUid,
+        cluster: &Cluster,
+        shown: &Shown,
+    ) -> Result<Digests, OnboardError> {
+        let known = self.known().get(&uid).cloned().unwrap_or_default();
+        let mut digests = Digests::new();
+        for (whose, version) in &shown.kubeconfigs {
+            let digest = match known.get(whose) {
+                Some((same, digest)) if same == version => *digest,
+                _ => match cluster.managed_kubeconfig(&whose.0, &whose.1).await {
+                    Ok(text) => Digest::of(&text),
+                    // Gone meanwhile, or without a kubeconfig yet: as if it were not there.
+                    Err(OnboardError::Answer { .. }) => continue,
+                    Err(error) => return Err(error),
+                },
+            };
+            digests.insert(whose.clone(), (version.clone(), digest));
+        }
+        self.known().insert(uid, digests.clone());
+        Ok(digests)
+    }
+}
