@@ -57,7 +57,7 @@ enum Chore {
         #[arg(long)]
         quick: bool,
         /// One part of it
-        #[arg(long, value_parser = ["api", "fleet"])]
+        #[arg(long, value_parser = ["api", "fleet", "onboarding"])]
         only: Option<String>,
     },
     /// Start the demo: two clusters, hub, agents, a Git server, a webapp; then push a change and show it arrive

@@ -3,7 +3,8 @@
 //!
 //! It wants what `cargo xtask bench` sets up: a Postgres that waits for the disk (`ROADSTEAD_TEST_DATABASE_URL`), a
 //! cluster whose etcd does (`ROADSTEAD_TEST_KUBECONFIG_1`, its folder in `ROADSTEAD_BENCH_CLUSTER`), release builds
-//! (`ROADSTEAD_TEST_BIN_DIR`). Then the hub alone, with fleets of simulated agents. The table goes to stdout, the same as JSON to `ROADSTEAD_BENCH_OUT`.
+//! (`ROADSTEAD_TEST_BIN_DIR`). Then the hub alone, with fleets of simulated agents, and with simulated clusters that come on
+//! board. The table goes to stdout, the same as JSON to `ROADSTEAD_BENCH_OUT`.
 
 mod api;
 mod figures;
@@ -34,16 +35,28 @@ pub(crate) struct Plan {
     pub(crate) latencies: usize,
     /// Simulated agents.
     pub(crate) fleets: &'static [usize],
+    /// Simulated clusters that come on board at once.
+    pub(crate) clusters: usize,
 }
 
 impl Plan {
     fn chosen() -> Self {
         if std::env::var_os("ROADSTEAD_BENCH_QUICK").is_some() {
             let time = Duration::from_secs(1);
-            return Self { objects: 200, clients: 8, time, watchers: 50, latencies: 20, fleets: &[5, 20] };
+            let fleets = &[5, 100];
+            return Self {
+                objects: 200,
+                clients: 8,
+                time,
+                watchers: 50,
+                latencies: 20,
+                fleets,
+                clusters: 10,
+            };
         }
         let time = Duration::from_secs(15);
-        Self { objects: 10_000, clients: 8, time, watchers: 1000, latencies: 300, fleets: &[10, 100, 1000] }
+        let fleets = &[10, 100, 1000];
+        Self { objects: 10_000, clients: 8, time, watchers: 1000, latencies: 300, fleets, clusters: 50 }
     }
 }
 
@@ -59,6 +72,10 @@ async fn main() -> Result<()> {
     if matches!(only.as_str(), "" | "fleet") {
         eprintln!("fleets of {:?} simulated agents", plan.fleets);
         fleet::measure(&mut report, plan.fleets, plan.time).await?;
+    }
+    if matches!(only.as_str(), "" | "onboarding") {
+        eprintln!("{} simulated clusters", plan.clusters);
+        fleet::onboarding::measure(&mut report, plan.clusters).await?;
     }
     report.print();
     if let Some(path) = std::env::var_os("ROADSTEAD_BENCH_OUT") {

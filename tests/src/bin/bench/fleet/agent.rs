@@ -12,7 +12,7 @@ use roadstead_proto::v1::{
     Action, AgentMessage, BuildRequest, Finished, Heartbeat, Hello, HubMessage, InventoryIntent, ObjectRef,
     ObjectResult, agent_message, hub_message, link_client::LinkClient,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
@@ -63,6 +63,11 @@ impl SimulatedAgent {
         let cluster = json!({ "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "Cluster", "metadata": { "name": name } });
         hub.ask(Method::POST, clusters, "application/json", cluster.to_string()).await?;
         let join = hub.post(&format!("{clusters}/{name}/jointoken"), &json!({})).await?;
+        Self::join(hub, &join, &uuid::Uuid::new_v4().to_string()).await
+    }
+
+    /// Enrols with a join Secret, as the agent of the cluster whose `kube-system` has this uid.
+    pub(crate) async fn join(hub: &Api, join: &Value, kube_system: &str) -> Result<Self> {
         let text = |key: &str| -> Result<String> {
             let value = join["data"][key].as_str().context("a join Secret")?;
             Ok(String::from_utf8(base64::Engine::decode(&base64::engine::general_purpose::STANDARD, value)?)?)
@@ -71,7 +76,6 @@ impl SimulatedAgent {
         let mut params = CertificateParams::default();
         params.distinguished_name = DistinguishedName::new();
         let csr = params.serialize_request(&key)?.pem()?;
-        let kube_system = uuid::Uuid::new_v4().to_string();
         let request = json!({ "token": text("token")?, "csr": csr, "kubeSystemUid": kube_system });
         let enrolled = hub.post("/fleet/v1/enrol", &request).await?;
         let certificate = enrolled["certificate"].as_str().context("a certificate")?;
@@ -89,7 +93,7 @@ impl SimulatedAgent {
             name: "settings".to_owned(),
             ..ObjectRef::default()
         };
-        Ok(Self { endpoint, kube_system, object })
+        Ok(Self { endpoint, kube_system: kube_system.to_owned(), object })
     }
 
     /// Keeps sessions, one after the other, for ever.

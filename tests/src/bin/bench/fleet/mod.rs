@@ -1,6 +1,7 @@
 //! A hub with many agents: at rest, while each reports, and after a restart of the hub.
 
 mod agent;
+pub(crate) mod onboarding;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
