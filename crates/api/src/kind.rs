@@ -61,6 +61,18 @@ impl KindId {
         KINDS[self as usize]
     }
 
+    /// Whether objects of the kind that a build holds go to the hub: Flux' own.
+    #[must_use]
+    pub fn is_child(self) -> bool {
+        self.get().group().ends_with(".toolkit.fluxcd.io")
+    }
+
+    /// The kind of that name among those that go to the hub.
+    #[must_use]
+    pub fn child(kind: &str) -> Option<Self> {
+        KINDS.iter().find(|known| known.kind == kind && known.id.is_child()).map(|known| known.id)
+    }
+
     /// The kind of that group and name.
     #[must_use]
     pub fn parse(group: &str, kind: &str) -> Option<Self> {

@@ -14,6 +14,7 @@ pub mod kustomization;
 pub mod management_cluster;
 pub mod notification;
 pub mod object;
+pub mod older;
 pub mod rbac;
 pub mod registry;
 pub mod rules;

@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use flate2::{Compression, write::GzEncoder};
 use roadstead_api::KustomizationSpec;
-use roadstead_hub_store::AtRest;
+use roadstead_hub_store::{AtRest, CachedBuild};
 use roadstead_kustomize::{Image, MemoryTree, Options, Overlay, Patch, Selector, TreePath};
 use roadstead_model::{Digest, chain};
 use roadstead_sources::{Entry, TreeLimits, unpack};
 use serde_json::Value;
 
-use crate::{Hub, HubError};
+use crate::{Hub, HubError, children};
 
 /// Part of every build's inputs: a change of the engine that changes results changes this.
-const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/2");
+const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/3");
 /// Steps of one build, so that a repository made to be slow does not hold a place for long: looking at 2 × 10⁸ pairs of
 /// patch and object took 24 s in a release build. All of kustomize's public cases stay below half of it.
 const MAX_WORK: u64 = 200_000_000;
@@ -89,19 +89,19 @@ impl Inputs {
 
 /// A build, packed.
 struct Built {
-    digest: Digest,
+    build: CachedBuild,
     packed: Vec<u8>,
     objects: usize,
     at_rest: AtRest,
 }
 
 impl Hub {
-    /// The digest of the build of `artifact` for `spec`; the inner error is for the Kustomization's condition.
+    /// The build of `artifact` for `spec`; the inner error is for the Kustomization's condition.
     pub(crate) async fn build(
         &self,
         spec: &KustomizationSpec,
         artifact: Digest,
-    ) -> Result<Result<Digest, String>, HubError> {
+    ) -> Result<Result<CachedBuild, String>, HubError> {
         let inputs = Inputs::of(spec, artifact);
         let inputs_digest = inputs.digest();
         if let Some(build) = self.store.cached_build(inputs_digest, self.now()).await? {
@@ -134,9 +134,9 @@ impl Hub {
             Err(why) => return Ok(Err(why)),
         };
         let now = self.now();
-        self.store.put_blob(built.digest, &built.packed, built.at_rest, now).await?;
-        self.store.remember_build(inputs_digest, built.digest, built.objects, now).await?;
-        Ok(Ok(built.digest))
+        self.store.put_blob(built.build.digest, &built.packed, built.at_rest, now).await?;
+        self.store.remember_build(inputs_digest, &built.build, built.objects, now).await?;
+        Ok(Ok(built.build))
     }
 
     async fn tree(&self, artifact: Digest) -> Result<Result<Arc<MemoryTree>, String>, HubError> {
@@ -189,7 +189,12 @@ fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
     let mut options = Options { overlay: inputs.overlay.clone(), ..Options::default() };
     options.limits.work = MAX_WORK;
     let build = roadstead_kustomize::build(tree, &path, &options).map_err(|error| chain(&error))?;
-    let objects: Vec<Value> = build.objects.iter().map(roadstead_kustomize::Object::to_json).collect();
+    let (children, objects): (Vec<Value>, Vec<Value>) = build
+        .objects
+        .iter()
+        .map(roadstead_kustomize::Object::to_json)
+        .partition(|object| children::kind(object).is_some());
+    let children = (!children.is_empty()).then(|| serde_json::to_vec(&children));
     // Secret objects in a stored build are encrypted like the hub's own.
     let secret = build.objects.iter().any(|object| object.kind() == "Secret");
     let json = serde_json::to_vec(&objects).map_err(|error| error.to_string())?;
@@ -199,7 +204,10 @@ fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
     let mut packed = GzEncoder::new(Vec::with_capacity(json.len() / 4), Compression::fast());
     let packed = packed.write_all(&json).and_then(|()| packed.finish()).map_err(|error| error.to_string())?;
     Ok(Built {
-        digest: Digest::of(&json),
+        build: CachedBuild {
+            digest: Digest::of(&json),
+            children: children.transpose().map_err(|error| error.to_string())?,
+        },
         packed,
         objects: objects.len(),
         at_rest: if secret { AtRest::Sealed } else { AtRest::Plain },

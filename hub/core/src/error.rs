@@ -105,6 +105,31 @@ impl From<BodyError> for HubError {
 }
 
 impl HubError {
+    /// Whether it is a fault of what was asked for, which whoever asked is to mend.
+    #[must_use]
+    pub fn is_of_request(&self) -> bool {
+        match self {
+            Self::NotFound { .. }
+            | Self::AlreadyExists { .. }
+            | Self::Conflict { .. }
+            | Self::ApplyConflict { .. }
+            | Self::Invalid { .. }
+            | Self::BadRequest(_)
+            | Self::Forbidden(_)
+            | Self::TooLarge(_) => true,
+            Self::Unauthenticated(_)
+            | Self::UnsupportedMediaType(_)
+            | Self::Gone(_)
+            | Self::Unavailable(_)
+            | Self::TooMany(_)
+            | Self::TooLargeVersion { .. }
+            | Self::PageGone(_)
+            | Self::Timeout(_)
+            | Self::Store(_)
+            | Self::Internal(_) => false,
+        }
+    }
+
     /// The name of the object that the error is about, where it tells: it stands in quotes.
     #[must_use]
     pub fn object_name(&self) -> Option<&str> {

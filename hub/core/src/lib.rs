@@ -4,6 +4,7 @@ mod account;
 mod apply;
 mod auth;
 mod build;
+mod children;
 mod clock;
 mod conditions;
 mod enrol;

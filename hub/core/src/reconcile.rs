@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
-use roadstead_hub_plan::{Decision, Situation, decide};
-use roadstead_hub_store::{Aim, DispatchPlan, DispatchStep, Look, Outcome, Stored, Topic, Tx};
+use roadstead_hub_plan::{Decision, Situation, Target, decide};
+use roadstead_hub_store::{Aim, Child, DispatchPlan, DispatchStep, Look, Outcome, Stored, Topic, Tx};
 use roadstead_model::{ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
 
 use crate::conditions::{self, READY, SUSPENDED};
-use crate::{Hub, HubError, events, log, managers, triggers};
+use crate::{Hub, HubError, children, events, log, managers, triggers};
 
 /// How long past its own timeout an agent's result is waited for.
 const GRACE: Duration = Duration::from_secs(30);
@@ -30,11 +30,13 @@ impl Hub {
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(now + LONG) };
         let kustomization: Kustomization = stored.decode()?;
         let situation = self.situation(&stored, &kustomization).await?;
-        let look = SeenKustomization { stored, kustomization, situation };
+        let children = self.store.children(situation.uid).await?;
+        let look = SeenKustomization { stored, kustomization, situation, children };
+        self.prune_children(&look).await?;
         match decide(&look.situation, now) {
             Decision::Idle { until } => {
                 self.resume(&look, now).await?;
-                Ok(until)
+                self.await_children(&look, until, now).await
             }
             Decision::Suspend => self.suspend(&look, now).await,
             Decision::Hold { reason, message, until } => {
@@ -98,18 +100,25 @@ impl Hub {
     ) -> Result<Timestamp, HubError> {
         let spec = &look.kustomization.spec;
         let built = match self.build(spec, target.artifact).await? {
-            Ok(digest) => digest,
-            Err(message) => return self.build_failed(look, &target, &message, now).await,
+            Ok(build) => build,
+            Err(message) => return self.failed(look, &target, Reason::BuildFailed, &message, now).await,
         };
         let steps = match steps(spec, &look.stored.namespace) {
             Ok(steps) => steps,
-            Err(message) => return self.build_failed(look, &target, &message, now).await,
+            Err(message) => return self.failed(look, &target, Reason::BuildFailed, &message, now).await,
         };
+        let children = match built.children.as_deref().map(serde_json::from_slice).transpose() {
+            Ok(children) => children.unwrap_or_default(),
+            Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
+        };
+        if let Err(message) = self.apply_children(look, look.cluster(), children).await? {
+            return self.failed(look, &target, Reason::ReconciliationFailed, &message, now).await;
+        }
         let plan = look.plan(steps);
         let deadline = now + spec.timeout().0 + GRACE;
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
-        let new = look.attempt(Some(&target), Some(built), false, now);
+        let new = look.attempt(Some(&target), Some(built.digest), false, now);
         tx.open_reconciliation(&new, &plan, deadline).await?;
         let revision = target.revision.to_string();
         look.write_status(&mut tx, &mut stored, now, |status, generation| {
@@ -125,17 +134,19 @@ impl Hub {
         Ok(deadline)
     }
 
-    async fn build_failed(
+    /// Records an attempt that came to nothing before anything was dispatched.
+    async fn failed(
         &self,
         look: &SeenKustomization,
         target: &ReconcileTarget,
+        reason: Reason,
         message: &str,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
         let outcome = Outcome {
-            reason: Reason::BuildFailed,
+            reason,
             message: conditions::shortened(message),
             change_set: Vec::new(),
             timings: Vec::new(),
@@ -146,7 +157,7 @@ impl Hub {
         look.write_status(&mut tx, &mut stored, now, |status, generation| {
             status.last_attempted_revision = Some(revision);
             status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
-            set_ready(status, ConditionStatus::False, Reason::BuildFailed, message, generation, now);
+            set_ready(status, ConditionStatus::False, reason, message, generation, now);
         })
         .await?;
         tx.commit().await?;
@@ -227,7 +238,7 @@ impl Hub {
     }
 
     /// Writes a changed status; false where it is as it was, and nothing was written.
-    async fn update_status(
+    pub(crate) async fn update_status(
         &self,
         look: &SeenKustomization,
         now: Timestamp,
@@ -252,19 +263,29 @@ struct ReconcileTarget {
 }
 
 /// A Kustomization as a look has seen it.
-struct SeenKustomization {
-    stored: Stored,
-    kustomization: Kustomization,
-    situation: Situation,
+pub(crate) struct SeenKustomization {
+    pub(crate) stored: Stored,
+    pub(crate) kustomization: Kustomization,
+    pub(crate) situation: Situation,
+    /// What it owns on the hub.
+    pub(crate) children: Vec<Child>,
 }
 
 impl SeenKustomization {
-    fn status(&self) -> KustomizationStatus {
+    /// The name of the chosen cluster.
+    fn cluster(&self) -> &str {
+        match &self.situation.target {
+            Target::Cluster { name, .. } | Target::Leaving { name, .. } => name,
+            Target::NotFound(_) => "",
+        }
+    }
+
+    pub(crate) fn status(&self) -> KustomizationStatus {
         self.kustomization.status.clone().unwrap_or_default()
     }
 
     /// The object, locked; none where what is wanted has changed since it was seen. Then another look is due anyway.
-    async fn unchanged(&self, tx: &mut Tx) -> Result<Option<Stored>, HubError> {
+    pub(crate) async fn unchanged(&self, tx: &mut Tx) -> Result<Option<Stored>, HubError> {
         let Some(stored) = tx.get_by_uid(self.stored.uid).await? else { return Ok(None) };
         let same = stored.generation == self.stored.generation
             && stored.deletion_timestamp == self.stored.deletion_timestamp;
@@ -341,8 +362,9 @@ pub(crate) async fn write_status(
         )
     };
     if ready(&status) != ready(&before) {
-        let dependents = tx.dependents(&stored.namespace, &stored.name).await?;
-        tx.look_at(Look::Kustomization, &dependents).await?;
+        let mut waiting = tx.dependents(&stored.namespace, &stored.name).await?;
+        waiting.extend(tx.parent_of(stored.kind, &stored.namespace, &stored.name).await?);
+        tx.look_at(Look::Kustomization, &waiting).await?;
     }
     managers::set_status(stored, &status, now)?;
     tx.put(stored.clone()).await?;
@@ -377,6 +399,9 @@ fn steps(spec: &roadstead_api::KustomizationSpec, namespace: &str) -> Result<Vec
             ));
         };
         let (group, version) = ObjectRef::split_api_version(api_version);
+        if children::is_checked_here(group, &check.kind) {
+            continue;
+        }
         objects.push(ObjectRef {
             group: group.to_owned(),
             version: version.to_owned(),

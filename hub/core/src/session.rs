@@ -11,10 +11,11 @@ use roadstead_model::{
     StageTiming,
 };
 
+use crate::children::Awaited;
 use crate::conditions::{self, READY};
 use crate::pki::AgentIdentity;
 use crate::reconcile::{set_ready, write_status};
-use crate::{Hub, HubError, events, log, managers, triggers};
+use crate::{Hub, HubError, children, events, log, managers, triggers};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
@@ -305,6 +306,10 @@ impl Hub {
             return Ok(());
         };
         let aim = begun.aim;
+        let Awaited { children, mut late } = self.awaited(key.kustomization).await?;
+        if result.failure.is_some() || aim.deletes {
+            late.clear();
+        }
         let mut tx = self.store.begin().await?;
         // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
         let Some(mut stored) = tx.get_by_uid(key.kustomization.into()).await? else { return Ok(()) };
@@ -320,18 +325,20 @@ impl Hub {
         write_status(&mut tx, &mut stored, kustomization.spec.suspend, now, |status, _| {
             status.last_handled_reconcile_at =
                 aim.request.clone().or(status.last_handled_reconcile_at.take());
-            status.inventory = Some(inventory(&result.inventory));
+            status.inventory = Some(inventory(result.inventory.iter().chain(&children)));
             let revision = aim.revision.as_ref().map(ToString::to_string);
-            if succeeded && !aim.deletes {
+            if succeeded && !aim.deletes && late.is_empty() {
                 status.last_applied_revision.clone_from(&revision);
             }
             status.last_attempted_revision = revision.or(status.last_attempted_revision.take());
-            let (ready, reason) = match (succeeded, aim.deletes) {
+            let waits = children::waits_for(&late);
+            let (ready, reason, message) = match (succeeded, aim.deletes) {
                 // What follows is another attempt, or the end of the object.
-                (true, true) => (ConditionStatus::Unknown, Reason::Progressing),
-                (ready, _) => (ConditionStatus::from(ready), outcome.reason),
+                (true, true) => (ConditionStatus::Unknown, Reason::Progressing, &outcome.message),
+                (true, false) if !late.is_empty() => (ConditionStatus::Unknown, Reason::Progressing, &waits),
+                (ready, _) => (ConditionStatus::from(ready), outcome.reason, &outcome.message),
             };
-            set_ready(status, ready, reason, &outcome.message, aim.generation.0, now);
+            set_ready(status, ready, reason, message, aim.generation.0, now);
         })
         .await?;
         tx.look_at(Look::Kustomization, &[stored.uid]).await?;
@@ -422,8 +429,8 @@ fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>
 }
 
 /// As v1 lists it: `<namespace>_<name>_<group>_<kind>`, a `:` in a name written `__`.
-fn inventory(objects: &[ObjectRef]) -> ResourceInventory {
-    let mut objects: Vec<&ObjectRef> = objects.iter().collect();
+fn inventory<'a>(objects: impl Iterator<Item = &'a ObjectRef>) -> ResourceInventory {
+    let mut objects: Vec<&ObjectRef> = objects.collect();
     objects.sort_unstable();
     let entries = objects
         .into_iter()

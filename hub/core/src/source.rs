@@ -286,6 +286,9 @@ impl Hub {
             let users = tx.kustomizations_of_source("GitRepository", &stored.namespace, &stored.name).await?;
             tx.look_at(Look::Kustomization, &users).await?;
         }
+        if let Some(parent) = tx.parent_of(stored.kind, &stored.namespace, &stored.name).await? {
+            tx.look_at(Look::Kustomization, &[parent]).await?;
+        }
         managers::set_status(&mut stored, &status, self.now())?;
         tx.put(stored.clone()).await?;
         events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, self.now()).await?;

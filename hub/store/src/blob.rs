@@ -9,6 +9,15 @@ use crate::{Store, StoreError};
 /// Small enough that a row is quick to read and to vacuum, large enough that a whole artifact is few rows.
 const CHUNK: usize = 512 * 1024;
 
+/// A build that was made before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachedBuild {
+    /// What goes to the cluster.
+    pub digest: Digest,
+    /// What goes to the hub, as a JSON list; none where nothing does.
+    pub children: Option<Vec<u8>>,
+}
+
 /// Whether a blob is encrypted at rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtRest {
@@ -120,18 +129,22 @@ impl Store {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn cached_build(&self, inputs: Digest, now: Timestamp) -> Result<Option<Digest>, StoreError> {
+    pub async fn cached_build(
+        &self,
+        inputs: Digest,
+        now: Timestamp,
+    ) -> Result<Option<CachedBuild>, StoreError> {
         let what = "look up a build";
-        let found: Option<Vec<u8>> = sqlx::query_scalar(
-            "WITH hit AS (UPDATE build_cache SET used_at = $2 WHERE inputs = $1 RETURNING build_digest)
-             UPDATE blob SET used_at = $2 FROM hit WHERE blob.digest = hit.build_digest RETURNING blob.digest",
+        let found: Option<(Vec<u8>, Option<Vec<u8>>)> = sqlx::query_as(
+            "WITH hit AS (UPDATE build_cache SET used_at = $2 WHERE inputs = $1 RETURNING build_digest, children)
+             UPDATE blob SET used_at = $2 FROM hit WHERE blob.digest = hit.build_digest RETURNING blob.digest, children",
         )
         .bind(inputs.as_bytes().as_slice())
         .bind(to_sql(now))
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        found.map(|bytes| digest(what, &bytes)).transpose()
+        found.map(|(bytes, children)| Ok(CachedBuild { digest: digest(what, &bytes)?, children })).transpose()
     }
 
     /// Records which build came out of which inputs.
@@ -141,18 +154,19 @@ impl Store {
     pub async fn remember_build(
         &self,
         inputs: Digest,
-        build: Digest,
+        build: &CachedBuild,
         objects: usize,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO build_cache (inputs, build_digest, objects, used_at) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (inputs) DO UPDATE SET build_digest = $2, objects = $3, used_at = $4",
+            "INSERT INTO build_cache (inputs, build_digest, objects, used_at, children) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (inputs) DO UPDATE SET build_digest = $2, objects = $3, used_at = $4, children = $5",
         )
         .bind(inputs.as_bytes().as_slice())
-        .bind(build.as_bytes().as_slice())
+        .bind(build.digest.as_bytes().as_slice())
         .bind(i32::try_from(objects).unwrap_or(i32::MAX))
         .bind(to_sql(now))
+        .bind(&build.children)
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("remember a build"))?;

@@ -6,6 +6,7 @@
 mod authority;
 mod blob;
 mod changes;
+mod child;
 mod cluster;
 mod error;
 mod feed;
@@ -30,8 +31,9 @@ use sqlx::{PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 pub use authority::KeyPair;
-pub use blob::AtRest;
+pub use blob::{AtRest, CachedBuild};
 pub use changes::Committed;
+pub use child::Child;
 pub use cluster::{AgentSession, JoinToken};
 pub use error::StoreError;
 pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
