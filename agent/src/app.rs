@@ -7,6 +7,7 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use roadstead_apply::{Engine, Options};
 use roadstead_model::KubeSystemUid;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
@@ -18,7 +19,10 @@ use crate::lease::{Lease, RENEW_EVERY, Standing};
 use crate::link::{Facts, Keeper, Link};
 use crate::outbox::Outbox;
 use crate::proxy::{Proxy, UnusableProxy};
+use crate::ready::Readiness;
+use crate::removal;
 use crate::runner::Runner;
+use crate::upgrade::{Report, Upgrades};
 
 /// How long an agent that goes down waits for what is under way.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -38,6 +42,8 @@ pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
     /// The agent's namespace.
     pub namespace: String,
+    /// The file that says that the agent is ready.
+    pub ready_file: Option<PathBuf>,
 }
 
 /// Why the agent cannot go on.
@@ -91,20 +97,27 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let kubernetes_version = patiently(|| home.kubernetes_version()).await?;
         let facts = Facts { kube_system, kubernetes_version };
         let identity = first_identity(&home, &settings, kube_system).await?;
-        Ok::<_, AgentError>((facts, identity))
+        Ok::<_, AgentError>((facts, identity, Upgrades::find(&home).await))
     };
-    let (facts, identity) = tokio::select! {
+    let (facts, identity, upgrades) = tokio::select! {
         () = stop.cancelled() => return Ok(()),
         started = start => started?,
     };
     let lease = Arc::new(Lease::new(&home));
+    if upgrades.in_custody() {
+        // The one that takes this one's place may be there already.
+        lease.respect().await;
+    }
+    tokio::spawn(Arc::clone(&upgrades).watch(Arc::clone(&lease), stop.child_token()));
+    let readiness = Arc::new(Readiness::default());
+    let telling = settings.ready_file.clone().map(|file| tokio::spawn(Arc::clone(&readiness).keep(file)));
     let identity = Arc::new(Mutex::new(Arc::new(identity)));
     while !stop.is_cancelled() {
-        if !hold(&lease, &stop).await {
+        if !hold(&lease, &upgrades, &stop).await {
             break;
         }
         let term = stop.child_token();
-        let renewing = tokio::spawn(renew(lease.clone(), term.clone()));
+        let renewing = tokio::spawn(renew(lease.clone(), Arc::clone(&upgrades), term.clone()));
         let runner = Runner::new(engine.clone(), Arc::new(Outbox::default()));
         let keeper = Arc::new(Holder {
             home: home.clone(),
@@ -112,12 +125,17 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
             settings: settings.clone(),
             kube_system: facts.kube_system,
             identity: identity.clone(),
+            upgrades: Arc::clone(&upgrades),
+            readiness: Arc::clone(&readiness),
             term: term.clone(),
         });
         let link = Link { runner, facts: facts.clone() };
         link.keep(&keeper, &term).await;
         link.runner.stop(PATIENCE).await;
         renewing.abort();
+    }
+    if let Some(telling) = telling {
+        telling.abort();
     }
     let released = tokio::time::timeout(PATIENCE, lease.release()).await;
     if !matches!(released, Ok(Ok(()))) {
@@ -145,7 +163,7 @@ async fn cluster_config(settings: &Settings) -> Result<kube::Config, AgentError>
 }
 
 /// Tries again while the apiserver is away.
-async fn patiently<T, F: Future<Output = Result<T, HomeError>>>(
+pub(crate) async fn patiently<T, F: Future<Output = Result<T, HomeError>>>(
     mut ask: impl FnMut() -> F,
 ) -> Result<T, HomeError> {
     let mut backoff = Backoff::default();
@@ -231,11 +249,15 @@ async fn enrol_patiently(
 }
 
 /// Waits until this process holds the Lease; false where the agent is to end before.
-async fn hold(lease: &Lease, stop: &CancellationToken) -> bool {
+async fn hold(lease: &Lease, upgrades: &Upgrades, stop: &CancellationToken) -> bool {
     let mut is_told = false;
     loop {
         match lease.look().await {
             Ok(Standing::Holding) => return true,
+            Ok(Standing::StandingBy { holder }) if upgrades.is_deserted() => {
+                tracing::warn!(holder, "the new agent has no session: going on without the Lease");
+                return true;
+            }
             Ok(Standing::StandingBy { holder }) => {
                 if !is_told {
                     tracing::info!(holder, "another agent works for this cluster: standing by");
@@ -258,12 +280,14 @@ async fn hold(lease: &Lease, stop: &CancellationToken) -> bool {
     }
 }
 
-/// Renews the Lease, and ends the term when another process took it.
-async fn renew(lease: Arc<Lease>, term: CancellationToken) {
+/// Renews the Lease, and ends the term when another process took it; but for the one that an upgrade brought: that is to
+/// show first that it has a session, and then the hub ends this one's.
+async fn renew(lease: Arc<Lease>, upgrades: Arc<Upgrades>, term: CancellationToken) {
     loop {
         tokio::time::sleep(RENEW_EVERY).await;
         match lease.look().await {
             Ok(Standing::Holding) => {}
+            Ok(Standing::StandingBy { .. }) if upgrades.in_custody() => {}
             Ok(Standing::StandingBy { holder }) => {
                 tracing::warn!(holder, "another agent took over");
                 term.cancel();
@@ -281,6 +305,8 @@ struct Holder {
     settings: Settings,
     kube_system: KubeSystemUid,
     identity: Arc<Mutex<Arc<Identity>>>,
+    upgrades: Arc<Upgrades>,
+    readiness: Arc<Readiness>,
     term: CancellationToken,
 }
 
@@ -298,6 +324,7 @@ impl Keeper for Holder {
     async fn may_connect(&self) -> bool {
         match self.lease.look().await {
             Ok(Standing::Holding) => true,
+            Ok(Standing::StandingBy { .. }) if self.upgrades.is_deserted() => true,
             Ok(Standing::StandingBy { holder }) => {
                 tracing::warn!(holder, "another agent took over");
                 self.term.cancel();
@@ -328,6 +355,31 @@ impl Keeper for Holder {
             }
             tokio::time::sleep(backoff.draw()).await;
         }
+    }
+
+    fn connected(&self, is_connected: bool) {
+        self.readiness.set(is_connected);
+    }
+
+    fn image(&self) -> String {
+        self.upgrades.image().unwrap_or_default().to_owned()
+    }
+
+    fn upgrade_reports(&self) -> watch::Receiver<Option<Report>> {
+        self.upgrades.reports()
+    }
+
+    async fn upgrade(&self, image: String, timeout: Duration) {
+        self.upgrades.begin(&image, timeout).await;
+    }
+
+    async fn remove(&self) -> Result<(), String> {
+        tracing::info!("the hub wants this agent to remove itself");
+        let removed = removal::remove(&self.home).await.map_err(|error| roadstead_model::chain(&error));
+        if let Err(why) = &removed {
+            tracing::error!(why, "this agent cannot remove itself");
+        }
+        removed
     }
 
     async fn refused(&self) {

@@ -33,6 +33,18 @@ pub enum HomeError {
     /// `kube-system` has no uid that is one.
     #[error("the namespace kube-system of this cluster has no uid")]
     NoUid,
+    /// There is no Deployment that runs the agent.
+    #[error("there is no Deployment {0}")]
+    NoDeployment(String),
+    /// Somebody changes the Deployment all the time.
+    #[error("Deployment {0} is changed by somebody else at the same time, again and again")]
+    Contended(String),
+    /// The namespace is not the agent's own.
+    #[error(
+        "namespace {0} has no label app.kubernetes.io/part-of=roadstead, so it may hold what is not the agent's: nothing \
+         was removed"
+    )]
+    NotOwn(String),
     /// The join Secret is not usable.
     #[error("Secret {JOIN_SECRET}: {0}")]
     Join(#[from] JoinError),
@@ -46,7 +58,8 @@ impl HomeError {
             Self::Kube { source, .. } => {
                 matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code))
             }
-            Self::NoUid | Self::Join(_) => true,
+            Self::NoUid | Self::Join(_) | Self::NoDeployment(_) | Self::NotOwn(_) => true,
+            Self::Contended(_) => false,
         }
     }
 }
@@ -69,7 +82,7 @@ pub enum Kept {
     Identity(Box<Identity>),
 }
 
-fn failed(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> HomeError {
+pub(crate) fn failed(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> HomeError {
     move |source| HomeError::Kube { doing: doing.into(), source: Box::new(source) }
 }
 

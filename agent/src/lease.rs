@@ -139,6 +139,16 @@ impl Lease {
         lease
     }
 
+    /// From now on another holder is respected, as by a process that took it once.
+    pub async fn respect(&self) {
+        self.state.lock().await.taken = true;
+    }
+
+    /// The next look takes it, whoever holds it.
+    pub async fn claim(&self) {
+        self.state.lock().await.taken = false;
+    }
+
     /// Lets go of it, if this process holds it.
     ///
     /// # Errors

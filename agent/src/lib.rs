@@ -2,12 +2,14 @@
 //!
 //! It dials out to the hub over mTLS ([`link`]), takes dispatches ([`runner`]), carries them out with the apply engine
 //! ([`cluster`]), and tells what happened through an [`outbox`] that outlives every connection. What it must keep lies
-//! in Secrets of its own namespace ([`home`]), never on a disk. [`app`] puts the parts together.
+//! in Secrets of its own namespace ([`home`]), never on a disk. It puts another version in its place ([`upgrade`]), and
+//! removes itself ([`removal`]), when told. [`app`] puts the parts together.
 
 pub mod app;
 pub mod backoff;
 pub mod builds;
 pub mod cluster;
+pub mod deployment;
 pub mod enrol;
 pub mod home;
 pub mod identity;
@@ -16,7 +18,10 @@ pub mod lease;
 pub mod link;
 pub mod outbox;
 pub mod proxy;
+pub mod ready;
+pub mod removal;
 pub mod runner;
+pub mod upgrade;
 
 /// This agent's version, as it tells the hub.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

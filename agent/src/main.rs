@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::{Parser, ValueEnum};
 use roadstead_agent::app::{AgentError, Settings, run};
 use roadstead_agent::enrol::EnrolError;
+use roadstead_agent::ready;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -20,6 +21,8 @@ const REFUSED: u8 = 3;
     after_help = "Exit codes: 0 ended by a signal, 1 failed, 2 wrong usage, 3 the hub refused to enrol this agent."
 )]
 struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The join manifest that the hub gave (a Secret, YAML or JSON); without it, the Secret `roadstead-join` in the
     /// agent's namespace. Needed only for the first start
     #[arg(long, value_name = "FILE")]
@@ -30,9 +33,18 @@ struct Args {
     /// The namespace for the agent's own Secrets and Lease; made if it is not there
     #[arg(long, default_value = "roadstead-system")]
     namespace: String,
+    /// A file that is there, and fresh, while the agent has a session with the hub; for `roadstead-agent ready`
+    #[arg(long, value_name = "PATH", global = true)]
+    ready_file: Option<PathBuf>,
     /// How log lines look; what is logged is said by RUST_LOG
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Tell by the exit code whether the agent with the same --ready-file has a session with the hub: for a probe
+    Ready,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -43,6 +55,9 @@ enum LogFormat {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(Command::Ready) = args.command {
+        return is_ready(args.ready_file.as_deref());
+    }
     start_logging(args.log_format);
     match start(args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -88,7 +103,23 @@ fn start(args: Args) -> anyhow::Result<()> {
             tracing::info!("going down");
             token.cancel();
         });
-        let settings = Settings { join: args.join, kubeconfig: args.kubeconfig, namespace: args.namespace };
+        let settings = Settings {
+            join: args.join,
+            kubeconfig: args.kubeconfig,
+            namespace: args.namespace,
+            ready_file: args.ready_file,
+        };
         Ok(run(settings, stop).await?)
     })
+}
+
+fn is_ready(file: Option<&std::path::Path>) -> ExitCode {
+    let ready = file.map_or(Err("name the agent's file with --ready-file".to_owned()), ready::check);
+    match ready {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("roadstead-agent: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }

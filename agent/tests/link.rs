@@ -15,6 +15,7 @@ use roadstead_agent::identity::Identity;
 use roadstead_agent::link::{Facts, Keeper, Link};
 use roadstead_agent::outbox::Outbox;
 use roadstead_agent::runner::Runner;
+use roadstead_agent::upgrade::Report;
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
     Action, Attempt, ClusterUid, Digest, DispatchKey, Generation, HubEpoch, KubeSystemUid, KustomizationUid,
@@ -24,6 +25,7 @@ use roadstead_proto::limits::MAX_MESSAGE_BYTES;
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
 use roadstead_proto::{Dispatch, ServiceAccount, Step};
 use support::{Between, HEARTBEAT, Hub, HubSession, PATIENCE, Pki, Policy, Wire, welcome};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -91,6 +93,8 @@ struct TestKeeper {
     identity: Mutex<Arc<Identity>>,
     refused: Mutex<usize>,
     renewed: Mutex<Vec<String>>,
+    upgrades: watch::Sender<Option<Report>>,
+    told: Mutex<Vec<String>>,
 }
 
 impl Keeper for TestKeeper {
@@ -104,6 +108,25 @@ impl Keeper for TestKeeper {
 
     async fn renewed(&self, identity: Identity) {
         self.renewed.lock().expect("no panic").push(identity.certificate);
+    }
+
+    fn connected(&self, _is_connected: bool) {}
+
+    fn image(&self) -> String {
+        "registry.example/agent:1".to_owned()
+    }
+
+    fn upgrade_reports(&self) -> watch::Receiver<Option<Report>> {
+        self.upgrades.subscribe()
+    }
+
+    async fn upgrade(&self, image: String, timeout: Duration) {
+        self.told.lock().expect("no panic").push(format!("{image} within {timeout:?}"));
+        self.upgrades.send_replace(Some(Report { image, failed: None }));
+    }
+
+    async fn remove(&self) -> Result<(), String> {
+        Err("not in this test".to_owned())
     }
 
     async fn refused(&self) {
@@ -124,6 +147,8 @@ impl Agent {
             identity: Mutex::new(Arc::new(identity)),
             refused: Mutex::default(),
             renewed: Mutex::default(),
+            upgrades: watch::Sender::new(None),
+            told: Mutex::default(),
         });
         let (cluster, stop) = (Fake::default(), CancellationToken::new());
         let runner = Runner::new(cluster.clone(), Arc::new(Outbox::default()));
@@ -452,5 +477,33 @@ async fn a_certificate_is_renewed_before_its_end_and_one_for_another_cluster_is_
         assert_eq!(refusal(&mut session).await.what, "body");
         until("it is kept", || agent.keeper.renewed.lock().expect("no panic").len() == kept).await;
     }
+    agent.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_hub_wants_of_the_agent_itself_is_answered_and_told_again_in_the_next_session() {
+    let pki = Pki::new();
+    let mut hub = Hub::start(&pki).await;
+    let agent = Agent::start(pki.identity(ClusterUid::random(), hub.address));
+    let (mut session, hello) = hub.session().await;
+    assert_eq!((hello.image.as_str(), hello.upgrade), ("registry.example/agent:1", None));
+    assert!(hello.unix_millis > 1_700_000_000_000, "{}", hello.unix_millis);
+    let image = "registry.example/agent:2".to_owned();
+    session.send(Say::Upgrade(v1::Upgrade { image: image.clone(), timeout_millis: 60_000 })).await;
+    let Said::UpgradeReport(report) = session.next().await else { panic!("no report of the upgrade") };
+    assert_eq!((&report.image, report.state()), (&image, v1::UpgradeState::UnderWay));
+    assert_eq!(*agent.keeper.told.lock().expect("no panic"), [format!("{image} within 60s")]);
+    session.send(Say::Remove(v1::Remove {})).await;
+    let Said::RemovalReport(report) = session.next().await else { panic!("no report of the removal") };
+    assert_eq!(report.error, "not in this test");
+
+    // It fails while no session is there: the next Hello says so.
+    let failed = Some("it ended with exit code 1".to_owned());
+    drop(session);
+    agent.keeper.upgrades.send_replace(Some(Report { image: image.clone(), failed }));
+    let (_session, hello) = hub.session().await;
+    let told = hello.upgrade.expect("what became of the upgrade");
+    assert_eq!((told.image.as_str(), told.state()), (image.as_str(), v1::UpgradeState::Failed));
+    assert_eq!(told.message, "it ended with exit code 1");
     agent.stop().await;
 }

@@ -69,6 +69,7 @@ async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = 
         allow_file_sources: args.dev,
         kubeconfigs: args.clusters.allowed(),
         agent_image: args.clusters.agent_image.clone(),
+        pace: args.clusters.pace(),
         ..HubOptions::default()
     };
     let api_url = options.api_url.clone();

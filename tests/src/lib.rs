@@ -30,6 +30,8 @@ mod fleet;
 mod given;
 mod hub;
 mod kubectl;
+mod kubelet;
+pub mod onboarding;
 mod process;
 mod proxy;
 mod unique;
@@ -43,6 +45,7 @@ pub use fleet::{Fleet, PATIENCE, config_map, git_repository, kustomization, last
 pub use given::{binary, clients, folder};
 pub use hub::{HubProcess, HubSetup};
 pub use kubectl::Kubectl;
+pub use kubelet::{Kubelet, Program};
 pub use process::Process;
 pub use proxy::Proxy;
 pub use roadstead_test_gitserver as gitserver;

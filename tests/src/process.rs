@@ -42,6 +42,12 @@ impl Process {
         self.child.id()
     }
 
+    /// The same, to send signals to.
+    #[must_use]
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
     /// All that it has printed, and what earlier programs have to the same file.
     #[must_use]
     pub fn logs(&self) -> String {

@@ -4,84 +4,13 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use roadstead_tests::gitserver::Commit;
+use roadstead_tests::onboarding::{Installed, cluster, has, hub, kubeconfig, secret};
 use roadstead_tests::{
-    AgentProcess, ConnectProxy, Fleet, HubProcess, HubSetup, Kubectl, PATIENCE, TestCluster, TestNamespace,
-    config_map, eventually, kustomization, unique,
+    AgentProcess, ConnectProxy, Fleet, HubProcess, HubSetup, PATIENCE, TestCluster, config_map, eventually,
+    kustomization, unique,
 };
 use serde_json::{Value, json};
-
-/// A hub that may reach the development clusters, which are on this machine.
-async fn hub(name: &str) -> Result<(HubSetup, HubProcess)> {
-    let setup = HubSetup::new(name).await?.arg("--allow-cluster-network=127.0.0.0/8");
-    let hub = HubProcess::start(&setup).await?;
-    Ok((setup, hub))
-}
-
-/// The administrator's kubeconfig of a cluster, as Cluster API would write it: everything inline.
-async fn kubeconfig(cluster: &TestCluster) -> Result<String> {
-    cluster.kubectl().run(&["config", "view", "--raw", "--minify", "--flatten", "-o", "yaml"]).await
-}
-
-fn secret(namespace: &str, name: &str, kubeconfig: &str) -> String {
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
-        "metadata": { "name": format!("{name}-kubeconfig"), "namespace": namespace,
-            "labels": { "cluster.x-k8s.io/cluster-name": name } },
-        "data": { "value": STANDARD.encode(kubeconfig) },
-    })
-    .to_string()
-}
-
-/// A Cluster whose agent gets a namespace of this test's own.
-fn cluster(name: &str, namespace: &TestNamespace, more: &Value) -> String {
-    let mut object = json!({
-        "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "Cluster", "metadata": { "name": name },
-        "spec": {
-            "kubeConfig": { "secretRef": { "namespace": "default", "name": format!("{name}-kubeconfig") } },
-            "agent": { "namespace": namespace.name() },
-        },
-    });
-    for (field, value) in more.as_object().into_iter().flatten() {
-        for (key, value) in value.as_object().into_iter().flatten() {
-            object["spec"][field][key] = value.clone();
-        }
-    }
-    object.to_string()
-}
-
-/// Waits until a condition of a Cluster has this status and reason, and gives the message.
-async fn has(kubectl: &Kubectl, name: &str, condition: &str, status: &str, reason: &str) -> Result<String> {
-    eventually(&format!("Cluster {name} has {condition} {status} {reason}"), PATIENCE, || async {
-        let seen = kubectl.condition(&["cluster", name], condition).await?;
-        ensure!((seen.0.as_str(), seen.1.as_str()) == (status, reason), "it has {seen:?}");
-        Ok(seen.2)
-    })
-    .await
-}
-
-/// Removes what is installed for the whole cluster when a test is over.
-struct Installed<'a> {
-    cluster: &'a TestCluster,
-    suffix: String,
-}
-
-impl Installed<'_> {
-    async fn remove(self) -> Result<()> {
-        let names: Vec<String> = ["roadstead-agent", "roadstead-agent-cluster-admin"]
-            .iter()
-            .map(|name| format!("{name}{}", self.suffix))
-            .collect();
-        let [agent, admin] = names.as_slice() else { return Ok(()) };
-        self.cluster
-            .kubectl()
-            .run(&["delete", "--ignore-not-found", "clusterrole,clusterrolebinding", agent, admin])
-            .await
-            .map(drop)
-    }
-}
 
 #[tokio::test]
 async fn a_secret_of_cluster_api_makes_a_cluster_and_a_kustomization_goes_there() -> Result<()> {
@@ -139,7 +68,7 @@ async fn a_secret_of_cluster_api_makes_a_cluster_and_a_kustomization_goes_there(
     fleet.ready("kustomization/app").await?;
     has(kubectl, "edge-1", "Ready", "True", "AgentConnected").await?;
     target.kubectl().run(&["get", "serviceaccount", "roadstead-agent", "-n", agent.namespace()]).await?;
-    Installed { cluster: &target, suffix: String::new() }.remove().await
+    Installed::in_the_usual(&target).remove().await
 }
 
 #[tokio::test]
@@ -148,7 +77,7 @@ async fn a_rotated_kubeconfig_is_the_same_cluster_and_another_clusters_is_refuse
     let kubectl = hub.kubectl();
     let (target, other) = (TestCluster::first()?, TestCluster::second()?);
     let home = target.later_namespace("agent");
-    let installed = Installed { cluster: &target, suffix: format!("-{}", home.name()) };
+    let installed = Installed::in_namespace(&target, &home);
     kubectl.apply(&cluster("edge-2", &home, &json!({ "kubeConfig": { "keep": true } }))).await?;
     let missing = has(kubectl, "edge-2", "Ready", "False", "KubeConfigRefused").await?;
     ensure!(missing.contains("Secret default/edge-2-kubeconfig is not on the hub"), "{missing}");
@@ -233,7 +162,7 @@ async fn a_cluster_that_is_away_is_waited_for_and_a_hosted_agent_gets_no_deploym
     let target = TestCluster::second()?;
     let (away, proxy) = target.through_proxy().await?;
     let home = target.later_namespace("agent");
-    let installed = Installed { cluster: &target, suffix: format!("-{}", home.name()) };
+    let installed = Installed::in_namespace(&target, &home);
     proxy.cut();
     kubectl.apply(&cluster("edge-5", &home, &json!({ "agent": { "hosted": true } }))).await?;
     kubectl.apply(&secret("default", "edge-5", &kubeconfig(&away).await?)).await?;
@@ -341,7 +270,7 @@ async fn an_agent_that_is_killed_while_it_enrols_comes_on_board_all_the_same() -
     let kubectl = hub.kubectl();
     let target = TestCluster::second()?;
     let home = target.later_namespace("agent");
-    let installed = Installed { cluster: &target, suffix: format!("-{}", home.name()) };
+    let installed = Installed::in_namespace(&target, &home);
     kubectl.apply(&cluster("edge-8", &home, &json!({}))).await?;
     kubectl.apply(&secret("default", "edge-8", &kubeconfig(&target).await?)).await?;
     has(kubectl, "edge-8", "Installed", "True", "AgentInstalled").await?;
@@ -363,7 +292,7 @@ async fn a_kubeconfig_is_rotated_while_its_cluster_is_away() -> Result<()> {
     let target = TestCluster::first()?;
     let (away, proxy) = target.through_proxy().await?;
     let home = target.later_namespace("agent");
-    let installed = Installed { cluster: &target, suffix: format!("-{}", home.name()) };
+    let installed = Installed::in_namespace(&target, &home);
     // Taken, and not answered: the hub is in the middle of it when the kubeconfig changes.
     proxy.freeze();
     kubectl.apply(&cluster("edge-9", &home, &json!({}))).await?;

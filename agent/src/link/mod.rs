@@ -8,7 +8,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use roadstead_model::KubeSystemUid;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -18,6 +20,7 @@ use crate::backoff::Backoff;
 use crate::cluster::Cluster;
 use crate::identity::Identity;
 use crate::runner::Runner;
+use crate::upgrade::Report;
 
 /// A session that lived this long was a good one: the next try comes soon.
 const GOOD_SESSION: Duration = Duration::from_secs(2);
@@ -41,6 +44,21 @@ pub trait Keeper: Send + Sync + 'static {
 
     /// The hub gave a new certificate: keep it.
     fn renewed(&self, identity: Identity) -> impl Future<Output = ()> + Send;
+
+    /// A session has begun, or is over.
+    fn connected(&self, is_connected: bool);
+
+    /// The image that runs here; empty where it is not known.
+    fn image(&self) -> String;
+
+    /// What the hub is to be told of upgrades.
+    fn upgrade_reports(&self) -> watch::Receiver<Option<Report>>;
+
+    /// The hub wants another image to run here. What comes of it is told by [`Self::upgrade_reports`].
+    fn upgrade(&self, image: String, timeout: Duration) -> impl Future<Output = ()> + Send;
+
+    /// The hub wants this agent to remove itself. The error is for the hub.
+    fn remove(&self) -> impl Future<Output = Result<(), String>> + Send;
 
     /// The hub does not take this identity: get another one, if there is a way.
     fn refused(&self) -> impl Future<Output = ()> + Send;
@@ -116,9 +134,11 @@ impl<C: Cluster> Link<C> {
     /// One session; also how long it lived since the hub's welcome.
     async fn session<K: Keeper>(&self, keeper: &Arc<K>, stop: &CancellationToken) -> (End, Duration) {
         let identity = keeper.identity();
+        let mut upgrades = keeper.upgrade_reports();
+        let hello = self.hello(keeper.image(), upgrades.borrow_and_update().clone());
         let opened = tokio::select! {
             () = stop.cancelled() => return (End::Stopped, Duration::ZERO),
-            opened = connect::open(&identity, self.hello()) => opened,
+            opened = connect::open(&identity, hello) => opened,
         };
         let (opened, welcome) = match opened {
             Ok(opened) => opened,
@@ -133,17 +153,34 @@ impl<C: Cluster> Link<C> {
             cluster = welcome.cluster_name,
             "connected to the hub"
         );
-        let end =
-            session::Session::new(&self.runner, keeper.clone(), identity, opened, &welcome).run(stop).await;
+        warn_of_the_clock(welcome.unix_millis);
+        keeper.connected(true);
+        let end = session::Session::new(&self.runner, keeper.clone(), identity, opened, &welcome, upgrades)
+            .run(stop)
+            .await;
+        keeper.connected(false);
         (end, began.elapsed())
     }
 
-    fn hello(&self) -> roadstead_proto::v1::Hello {
+    fn hello(&self, image: String, upgrade: Option<Report>) -> roadstead_proto::v1::Hello {
         roadstead_proto::v1::Hello {
             agent_version: crate::VERSION.to_owned(),
             kube_system_uid: self.facts.kube_system.to_string(),
             kubernetes_version: self.facts.kubernetes_version.clone(),
             running: self.runner.unfinished().into_iter().map(Into::into).collect(),
+            image,
+            upgrade: upgrade.map(Into::into),
+            unix_millis: Timestamp::now().as_millisecond(),
         }
+    }
+}
+
+/// Says so where the hub's clock and this node's differ by more than a minute.
+fn warn_of_the_clock(hub_millis: i64) {
+    const TOLERATED: u64 = 60;
+    let ahead = Timestamp::now().as_millisecond().saturating_sub(hub_millis) / 1000;
+    if hub_millis != 0 && ahead.unsigned_abs() > TOLERATED {
+        let (apart, which) = (ahead.unsigned_abs(), if ahead < 0 { "behind" } else { "ahead of" });
+        tracing::warn!("the clock of this node is {apart} s {which} the hub's: set both by NTP");
     }
 }

@@ -11,6 +11,7 @@ use roadstead_proto::v1::{
     agent_message, hub_message,
 };
 use roadstead_proto::{ConvertError, Dispatch, Finished, InventoryAck, convert};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,7 @@ use crate::cluster::Cluster;
 use crate::identity::Identity;
 use crate::outbox::{Next, Outgoing};
 use crate::runner::Runner;
+use crate::upgrade::Report;
 
 /// What a hub may ask for as the span between heartbeats.
 const HEARTBEAT: std::ops::RangeInclusive<u64> = 50..=60_000;
@@ -50,6 +52,9 @@ pub(super) struct Session<'a, C, K> {
     renew_at: Instant,
     /// In the order of their numbers.
     awaited: Vec<(u64, Awaited)>,
+    upgrades: watch::Receiver<Option<Report>>,
+    /// What came of the agent's own removal.
+    removed: (mpsc::Sender<Result<(), String>>, mpsc::Receiver<Result<(), String>>),
 }
 
 impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
@@ -59,11 +64,14 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
         identity: Arc<Identity>,
         opened: Opened,
         welcome: &Welcome,
+        upgrades: watch::Receiver<Option<Report>>,
     ) -> Self {
         let now = Instant::now();
         let heartbeat = u64::from(welcome.heartbeat_millis).clamp(*HEARTBEAT.start(), *HEARTBEAT.end());
         Self {
             runner,
+            upgrades,
+            removed: mpsc::channel(1),
             keeper,
             renew_at: now + identity.validity.renew_in(Timestamp::now()),
             identity,
@@ -114,6 +122,16 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 }
                 () = sleep_until(self.heard + silence) => return Err(End::Silent(silence)),
                 () = sleep_until(self.renew_at), if has_room => self.ask_for_a_certificate(),
+                Ok(()) = self.upgrades.changed(), if has_room => {
+                    let report = self.upgrades.borrow_and_update().clone();
+                    if let Some(report) = report {
+                        self.send(agent_message::Body::UpgradeReport(report.into()));
+                    }
+                }
+                Some(removed) = self.removed.1.recv(), if has_room => {
+                    let error = removed.err().map(|why| bounded(&why)).unwrap_or_default();
+                    self.send(agent_message::Body::RemovalReport(v1::RemovalReport { error }));
+                }
             }
         }
     }
@@ -227,6 +245,17 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             }
             Some(hub_message::Body::Certificate(certificate)) => {
                 self.take_certificate(certificate);
+                None
+            }
+            Some(hub_message::Body::Upgrade(upgrade)) => {
+                let (keeper, timeout) = (self.keeper.clone(), Duration::from_millis(upgrade.timeout_millis));
+                tokio::spawn(async move { keeper.upgrade(upgrade.image, timeout).await });
+                None
+            }
+            Some(hub_message::Body::Remove(_)) => {
+                let (keeper, removed) = (self.keeper.clone(), self.removed.0.clone());
+                // Whoever listens is gone with the session; the hub asks again in the next.
+                tokio::spawn(async move { removed.send(keeper.remove().await).await });
                 None
             }
         };

@@ -253,6 +253,7 @@ pub fn welcome(cluster: &str) -> Welcome {
         cluster_name: cluster.to_owned(),
         session_id: uuid::Uuid::new_v4().to_string(),
         heartbeat_millis: u32::try_from(HEARTBEAT.as_millis()).expect("small"),
+        ..Welcome::default()
     }
 }
 

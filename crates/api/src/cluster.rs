@@ -92,9 +92,34 @@ pub struct ClusterAgent {
     /// Deployment.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hosted: bool,
-    /// The agent's image. Defaults to the hub's `--agent-image`.
+    /// The agent's image. Defaults to the hub's `--agent-image`. An agent that runs another one puts this in its place,
+    /// when its turn comes in the roll-out over the fleet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Whether the agent takes part in roll-outs. Defaults to Auto.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<AgentUpgrade>,
+    /// What becomes of the agent when the Cluster is deleted. Defaults to Leave: it stays installed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<AgentRemoval>,
+}
+
+/// Whether an agent takes part in roll-outs of another image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AgentUpgrade {
+    /// It does.
+    Auto,
+    /// It is upgraded when the Cluster is annotated with `reconcile.fluxcd.io/requestedAt`.
+    Manual,
+}
+
+/// What becomes of an agent whose Cluster is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AgentRemoval {
+    /// It stays installed, and is not let in any more.
+    Leave,
+    /// It removes itself: its namespace with all that is in it, its ClusterRole and bindings.
+    Remove,
 }
 
 /// What a Cluster's deletion does to the objects there.
@@ -122,6 +147,9 @@ pub struct ClusterStatus {
     /// Version of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
+    /// Image of the agent, where it knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent_image: Option<String>,
     /// Version of the cluster's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_version: Option<String>,

@@ -23,8 +23,9 @@ pub mod source;
 pub mod validate;
 
 pub use cluster::{
-    Cluster, ClusterAgent, ClusterApiOrigin, ClusterDeletionPolicy, ClusterKubeConfig,
-    ClusterKubeConfigStatus, ClusterSpec, ClusterStatus, ManagementClusterReference, SecretReference,
+    AgentRemoval, AgentUpgrade, Cluster, ClusterAgent, ClusterApiOrigin, ClusterDeletionPolicy,
+    ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec, ClusterStatus, ManagementClusterReference,
+    SecretReference,
 };
 pub use columns::Column;
 pub use convert::{from_storage, to_storage};

@@ -57,14 +57,15 @@ impl Agent {
     fn adapted(&self, mut object: Value) -> Value {
         if object["kind"] == "Deployment" {
             object["spec"]["template"]["spec"]["containers"][0]["image"] = self.image.as_str().into();
-            object["spec"]["template"]["spec"]["containers"][0]["args"] =
-                json!(["--log-format=json", format!("--namespace={}", self.namespace)]);
         }
         if self.namespace == NAMESPACE {
             return object;
         }
         let everywhere = object["metadata"]["namespace"].is_null() && object["kind"] != "Namespace";
         rename(&mut object, NAMESPACE, &self.namespace);
+        if object["kind"] == "ClusterRole" {
+            self.rename_cluster_scoped(&mut object);
+        }
         if everywhere {
             for place in ["/metadata/name", "/roleRef/name"] {
                 if let Some(name) = object.pointer_mut(place)
@@ -76,11 +77,25 @@ impl Agent {
         }
         object
     }
+
+    /// In the rules that are about the agent's own cluster-scoped objects.
+    fn rename_cluster_scoped(&self, role: &mut Value) {
+        let rules = role["rules"].as_array_mut().into_iter().flatten();
+        let own = rules.filter(|rule| rule["apiGroups"][0] == "rbac.authorization.k8s.io");
+        for name in own.filter_map(|rule| rule["resourceNames"].as_array_mut()).flatten() {
+            if let Some(text) = name.as_str() {
+                *name = format!("{text}-{}", self.namespace).into();
+            }
+        }
+    }
 }
 
 fn rename(value: &mut Value, from: &str, to: &str) {
     match value {
         Value::String(text) if text == from => to.clone_into(text),
+        Value::String(text) if text.strip_prefix("--namespace=") == Some(from) => {
+            *text = format!("--namespace={to}");
+        }
         Value::Array(items) => items.iter_mut().for_each(|item| rename(item, from, to)),
         Value::Object(fields) => fields.values_mut().for_each(|value| rename(value, from, to)),
         _ => {}
@@ -195,6 +210,12 @@ mod tests {
         assert_eq!(objects[5]["roleRef"]["name"], "roadstead-agent-fleet-a");
         assert_eq!(objects[6]["roleRef"]["name"], "cluster-admin");
         assert!(objects.iter().all(|object| !object.to_string().contains(NAMESPACE)));
+        let own = objects[4]["rules"].as_array().into_iter().flatten();
+        let own: Vec<&Value> = own.filter(|rule| rule["resources"][0] == "clusterroles").collect();
+        assert_eq!(own[0]["resourceNames"][1], "roadstead-agent-cluster-admin-fleet-a");
+        let agent = Agent { namespace: "fleet-a".to_owned(), ..Agent::default() };
+        let args = agent.objects()[7]["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+        assert!(args.contains("\"--namespace=fleet-a\""), "{args}");
         assert!(AGENT.contains(NAMESPACE));
     }
 

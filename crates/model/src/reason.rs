@@ -86,6 +86,20 @@ reasons! {
     KubeConfigRefused,
     /// The cluster, or its name, is another Cluster's.
     AlreadyRegistered,
+    /// The agent runs the image that it is to run.
+    UpToDate,
+    /// The agent's turn to run another image comes.
+    UpgradePending,
+    /// The agent was told to put another image in its place.
+    Upgrading,
+    /// The agent stays with the image that it had.
+    UpgradeFailed,
+    /// The agent's image is changed by hand, or on request.
+    UpgradeByHand,
+    /// The agent's clock and the hub's tell different times.
+    ClockSkewed,
+    /// The agent cannot remove itself.
+    RemovalFailed,
 }
 
 impl fmt::Display for Reason {

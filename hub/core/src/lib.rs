@@ -23,6 +23,7 @@ mod reads;
 mod reconcile;
 mod resources;
 mod retire;
+mod rollout;
 mod selector;
 mod session;
 mod situation;
@@ -33,6 +34,7 @@ mod upkeep;
 mod views;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
@@ -58,11 +60,13 @@ pub use onboard::{Failed, OnboardingJob, OnboardingPlan};
 pub use progress::Progress;
 pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
-pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, ShownCluster};
+pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace, ShownCluster};
 pub use roadstead_hub_store::{
-    AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventType, HealthCount, InventoryFilter,
-    InventoryKey, Key, Look, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Tx,
+    AgentOrder, AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventType, HealthCount,
+    InventoryFilter, InventoryKey, Key, Look, OrderKind, OrderState, Sealer, SecretData, Signals, Store,
+    StoreError, Stored, TokenText, Topic, Tx,
 };
+pub use rollout::UpgradeReport;
 pub use selector::Selector;
 pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, Session};
 pub use source::{FetchJob, FetchPlan};
@@ -80,8 +84,10 @@ pub struct HubOptions {
     pub allow_file_sources: bool,
     /// What kubeconfigs of clusters may do.
     pub kubeconfigs: Allowed,
-    /// The agent's image; none for the one of this version's name.
+    /// The agent's image; without it the one of this version's name is installed, and no agent is told to run another.
     pub agent_image: Option<String>,
+    /// How agents come to run another image.
+    pub pace: Pace,
     /// How many builds run side by side.
     pub concurrent_builds: usize,
 }
@@ -94,6 +100,7 @@ impl Default for HubOptions {
             allow_file_sources: false,
             kubeconfigs: Allowed::default(),
             agent_image: None,
+            pace: Pace { soak: Duration::from_secs(60), timeout: Duration::from_secs(300) },
             concurrent_builds: 2,
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
-use roadstead_api::{Cluster, ConditionStatus, KindId, Kustomization};
+use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId, Kustomization};
 use roadstead_hub_store::{AgentSession, DispatchPlan, Look, Outcome};
 use roadstead_model::{
     ChangeSet, ClusterUid, Digest, DispatchKey, HubEpoch, ObjectRef, Reason, ReplicaId, SessionId, Stage,
@@ -15,7 +15,11 @@ use crate::children::Awaited;
 use crate::conditions::{self, READY};
 use crate::pki::AgentIdentity;
 use crate::reconcile::{set_ready, write_status};
+use crate::rollout::{self, UpgradeReport, clock_skew};
 use crate::{Hub, HubError, children, events, log, managers, triggers};
+
+/// The type of the condition that is there, and False, while an agent's clock and the hub's differ.
+const CLOCK: &str = "ClockInSync";
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
@@ -31,6 +35,12 @@ pub struct Greeting {
     pub kube_system_uid: String,
     /// Its cluster's version.
     pub kubernetes_version: String,
+    /// The image that it runs, where it knows.
+    pub image: Option<String>,
+    /// The upgrade that it is at, or that failed.
+    pub upgrade: Option<UpgradeReport>,
+    /// What its clock says.
+    pub clock: Option<Timestamp>,
 }
 
 /// A session that has begun.
@@ -118,15 +128,21 @@ impl Hub {
             session: SessionId::random(),
             replica: self.replica,
             agent_version: greeting.agent_version.clone(),
+            image: greeting.image.clone(),
             kubernetes_version: greeting.kubernetes_version.clone(),
             connected: now,
             disconnected: None,
         };
         tx.begin_session(identity.cluster, &session).await?;
+        if let Some(report) = &greeting.upgrade {
+            rollout::note_report(&mut tx, identity.cluster, report).await?;
+        }
         let cluster: Cluster = stored.decode()?;
         let before = cluster.status.unwrap_or_default();
         let mut status = before.clone();
         status.agent_version = Some(greeting.agent_version.clone());
+        status.agent_image.clone_from(&greeting.image);
+        note_clock(&mut status, greeting.clock, &name, stored.generation, now);
         status.kubernetes_version = Some(greeting.kubernetes_version.clone());
         status.observed_generation = Some(stored.generation);
         conditions::set(
@@ -425,6 +441,25 @@ fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>
         message: conditions::shortened(&message),
         change_set: result.change_set.clone(),
         timings: result.timings.clone(),
+    }
+}
+
+/// Says whether the agent's clock is right, where that is or was not so.
+fn note_clock(
+    status: &mut ClusterStatus,
+    clock: Option<Timestamp>,
+    name: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    match clock.and_then(|clock| clock_skew(now, clock)) {
+        None => status.conditions.retain(|condition| condition.type_ != CLOCK),
+        Some(message) => {
+            tracing::warn!(cluster = name, message, "the agent's clock and the hub's differ");
+            let reason = Reason::ClockSkewed;
+            let is = ConditionStatus::False;
+            conditions::set(&mut status.conditions, CLOCK, is, reason, &message, generation, now);
+        }
     }
 }
 

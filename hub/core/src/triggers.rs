@@ -3,7 +3,8 @@
 
 use jiff::Timestamp;
 use roadstead_api::{
-    Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId, ObjectMeta, reconcile_requested,
+    AgentRemoval, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId, ObjectMeta,
+    reconcile_requested,
 };
 use roadstead_hub_store::{Look, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Reason, ResourceUid};
@@ -11,7 +12,7 @@ use roadstead_model::{ClusterUid, Reason, ResourceUid};
 use crate::{conditions, managers, onboard};
 
 /// The finalizer by which a Kustomization, or a Cluster with `deletionPolicy: Prune`, waits until what is owned has been
-/// pruned.
+/// pruned; and a Cluster with `agent.removal: Remove` until its agent has begun to remove itself.
 pub const FINALIZER: &str = "finalizers.fluxcd.io";
 
 /// Completes a new object before it is written.
@@ -55,8 +56,10 @@ pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> 
 /// Where it was stored by something that this version does not know.
 pub fn on_delete(stored: &mut Stored) -> Result<(), StoreError> {
     if stored.kind == KindId::Cluster && stored.deletion_timestamp.is_none() {
-        let policy = stored.decode::<Cluster>()?.spec.deletion_policy;
-        if policy == Some(ClusterDeletionPolicy::Prune) {
+        let spec = stored.decode::<Cluster>()?.spec;
+        let removal = spec.agent.and_then(|agent| agent.removal);
+        if spec.deletion_policy == Some(ClusterDeletionPolicy::Prune) || removal == Some(AgentRemoval::Remove)
+        {
             stored.add_finalizer(FINALIZER);
         }
     }

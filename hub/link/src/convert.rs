@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use roadstead_hub_core::{AgentDispatch, DispatchFailure, DispatchResult, DispatchStep};
-use roadstead_proto::{Dispatch, Finished, ServiceAccount, Step};
+use roadstead_hub_core::{AgentDispatch, DispatchFailure, DispatchResult, DispatchStep, UpgradeReport};
+use roadstead_proto::limits::bounded;
+use roadstead_proto::{Dispatch, Finished, ServiceAccount, Step, v1};
 
 /// Where a namespaced object names no namespace, the cluster's `default` is meant, as with kubectl.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -45,4 +46,14 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
         inventory: finished.inventory,
         timings: finished.timings,
     }
+}
+
+/// What an agent says of an upgrade; none where it is in a state that this version does not know.
+pub(crate) fn upgrade_report(report: &v1::UpgradeReport) -> Option<UpgradeReport> {
+    let failed = match report.state() {
+        v1::UpgradeState::UnderWay => None,
+        v1::UpgradeState::Failed => Some(bounded(&report.message)),
+        v1::UpgradeState::Unspecified => return None,
+    };
+    Some(UpgradeReport { image: bounded(&report.image), failed })
 }

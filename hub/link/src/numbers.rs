@@ -21,6 +21,11 @@ impl Numbers {
         (self.sent, self.done)
     }
 
+    /// `seq` of the message that was sent last.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Takes in the numbers of a message; the error says how they break the protocol.
     pub(crate) fn receive(&mut self, seq: u64, ack: u64) -> Result<(), String> {
         if ack > self.sent {

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use roadstead_hub_core::pki::AgentIdentity;
-use roadstead_hub_core::{Greeting, Hub, HubError, Session};
+use roadstead_hub_core::{Greeting, Hub, HubError, OrderKind, Session};
 use roadstead_model::{Digest, DispatchKey, chain};
 use roadstead_proto::limits::{BUILD_CHUNK_BYTES, MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{
@@ -76,6 +77,11 @@ impl Opening {
             agent_version: bounded(&hello.agent_version),
             kube_system_uid: bounded(&hello.kube_system_uid),
             kubernetes_version: bounded(&hello.kubernetes_version),
+            image: (!hello.image.is_empty()).then(|| bounded(&hello.image)),
+            upgrade: hello.upgrade.as_ref().and_then(convert::upgrade_report),
+            clock: (hello.unix_millis != 0)
+                .then(|| Timestamp::from_millisecond(hello.unix_millis).ok())
+                .flatten(),
         };
         let session =
             self.hub.begin_session(&self.identity, &greeting).await.map_err(|error| status(&error))?;
@@ -87,6 +93,7 @@ impl Opening {
             cluster_name: session.name.clone(),
             session_id: session.id.to_string(),
             heartbeat_millis: u32::try_from(self.options.heartbeat.as_millis()).unwrap_or(u32::MAX),
+            unix_millis: self.hub.now().as_millisecond(),
         });
         let now = Instant::now();
         let mut running = Running {
@@ -100,6 +107,7 @@ impl Opening {
             heard: now,
             said: now,
             in_hand: JoinSet::new(),
+            order: None,
         };
         let ended = match running.say(welcome).await {
             Ok(()) => running.converse(self.incoming, &place, stop).await,
@@ -157,6 +165,8 @@ struct Running {
     heard: Instant,
     said: Instant,
     in_hand: JoinSet<(u64, Answer)>,
+    /// What the agent was told to do with itself, and in which message.
+    order: Option<(u64, OrderKind)>,
 }
 
 impl Running {
@@ -205,8 +215,9 @@ impl Running {
             body => {
                 let (hub, session, identity) =
                     (self.hub.clone(), self.session.clone(), self.identity.clone());
+                let order = self.order.clone();
                 self.in_hand.spawn(async move {
-                    let handler = Handler { hub, session, identity, seq };
+                    let handler = Handler { hub, session, identity, seq, order };
                     (seq, handler.handle(body).await)
                 });
             }
@@ -240,7 +251,10 @@ impl Running {
 
     async fn look(&mut self) -> Result<(), Ended> {
         match self.hub.is_current_session(&self.session).await {
-            Ok(true) => self.send_dispatches().await,
+            Ok(true) => {
+                self.send_order().await?;
+                self.send_dispatches().await
+            }
             Ok(false) => {
                 let why = "a newer session of this cluster has begun, or its Cluster was deleted";
                 Err(Ended::with(Status::aborted(why)))
@@ -255,6 +269,21 @@ impl Running {
                 Ok(())
             }
         }
+    }
+
+    async fn send_order(&mut self) -> Result<(), Ended> {
+        let order = self.hub.take_order(&self.session).await.map_err(|error| Ended::with(status(&error)))?;
+        let Some(order) = order else { return Ok(()) };
+        let timeout_millis = u64::try_from(self.hub.pace().timeout.as_millis()).unwrap_or(u64::MAX);
+        self.say(match &order.kind {
+            OrderKind::Run(image) => {
+                hub_message::Body::Upgrade(v1::Upgrade { image: image.clone(), timeout_millis })
+            }
+            OrderKind::Remove => hub_message::Body::Remove(v1::Remove {}),
+        })
+        .await?;
+        self.order = Some((self.numbers.sent(), order.kind));
+        Ok(())
     }
 
     async fn send_dispatches(&mut self) -> Result<(), Ended> {
@@ -282,12 +311,20 @@ impl Running {
     }
 }
 
+fn silence(done: Result<(), HubError>) -> Answer {
+    match done {
+        Ok(()) => Answer::Silence,
+        Err(error) => Answer::Cut(status(&error)),
+    }
+}
+
 /// Handles one message.
 struct Handler {
     hub: Hub,
     session: Session,
     identity: AgentIdentity,
     seq: u64,
+    order: Option<(u64, OrderKind)>,
 }
 
 impl Handler {
@@ -318,6 +355,18 @@ impl Handler {
             }
             Some(Body::Refused(refused)) => self.refused(refused).await,
             Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),
+            Some(Body::UpgradeReport(report)) => match convert::upgrade_report(&report) {
+                Some(report) => silence(self.hub.upgrade_reported(&self.session, &report).await),
+                None => self.refuse(
+                    None,
+                    "upgrade_report.state",
+                    "a state that this hub does not know".to_owned(),
+                ),
+            },
+            Some(Body::RemovalReport(report)) => {
+                let failed = (!report.error.is_empty()).then(|| bounded(&report.error));
+                silence(self.hub.removal_reported(&self.session, failed.as_deref()).await)
+            }
         }
     }
 
@@ -419,6 +468,9 @@ impl Handler {
             message,
             "the agent refused a message"
         );
+        if let Some((_, order)) = self.order.as_ref().filter(|(seq, _)| *seq == refused.seq) {
+            return silence(self.hub.order_refused(&self.session, order, &message).await);
+        }
         // A stale dispatch has been superseded; anything else would be waited for in vain.
         let key = refused.key.and_then(|key| DispatchKey::try_from(key).ok()).filter(|_| what != STALE);
         let Some(key) = key else { return Answer::Silence };

@@ -5,6 +5,7 @@
 
 mod decide;
 mod management;
+mod rollout;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ pub use decide::decide;
 pub use management::{
     ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, ShownCluster, follow,
 };
+pub use rollout::{AgentState, Pace, Upgrade, UpgradeOrder, roll_out};
 pub use schedule::jittered;
 
 /// Everything that a decision about one Kustomization depends on.

@@ -29,6 +29,8 @@ pub struct AgentSession {
     pub replica: ReplicaId,
     /// The agent's version.
     pub agent_version: String,
+    /// The image that the agent runs, where it knows.
+    pub image: Option<String>,
     /// The cluster's version.
     pub kubernetes_version: String,
     /// When it began.
@@ -186,10 +188,10 @@ impl Tx {
     ) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO agent_session (cluster_uid, session, replica, agent_version, kubernetes_version, connected_at,
-                                        last_seen)
-             VALUES ($1, $2, $3, $4, $5, $6, $6)
+                                        last_seen, image)
+             VALUES ($1, $2, $3, $4, $5, $6, $6, $7)
              ON CONFLICT (cluster_uid) DO UPDATE SET session = $2, replica = $3, agent_version = $4,
-                 kubernetes_version = $5, connected_at = $6, last_seen = $6, disconnected_at = NULL",
+                 kubernetes_version = $5, connected_at = $6, last_seen = $6, disconnected_at = NULL, image = $7",
         )
         .bind(cluster.0)
         .bind(session.session.0)
@@ -197,6 +199,7 @@ impl Tx {
         .bind(&session.agent_version)
         .bind(&session.kubernetes_version)
         .bind(to_sql(session.connected))
+        .bind(&session.image)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("begin an agent's session"))?;
@@ -236,7 +239,8 @@ impl Tx {
     }
 }
 
-type SessionRow = (Uuid, Uuid, String, String, ::time::OffsetDateTime, Option<::time::OffsetDateTime>);
+type SessionRow =
+    (Uuid, Uuid, String, String, ::time::OffsetDateTime, Option<::time::OffsetDateTime>, Option<String>);
 
 async fn session<'c, E>(executor: E, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError>
 where
@@ -244,18 +248,19 @@ where
 {
     let what = "read an agent's session";
     let row: Option<SessionRow> = sqlx::query_as(
-        "SELECT session, replica, agent_version, kubernetes_version, connected_at, disconnected_at
+        "SELECT session, replica, agent_version, kubernetes_version, connected_at, disconnected_at, image
          FROM agent_session WHERE cluster_uid = $1",
     )
     .bind(cluster.0)
     .fetch_optional(executor)
     .await
     .map_err(StoreError::query(what))?;
-    row.map(|(session, replica, agent_version, kubernetes_version, connected, disconnected)| {
+    row.map(|(session, replica, agent_version, kubernetes_version, connected, disconnected, image)| {
         Ok(AgentSession {
             session: SessionId(session),
             replica: ReplicaId(replica),
             agent_version,
+            image,
             kubernetes_version,
             connected: from_sql(what, connected)?,
             disconnected: disconnected.map(|at| from_sql(what, at)).transpose()?,
@@ -304,14 +309,17 @@ impl Store {
         Ok(sessions.into_iter().map(SessionId).collect())
     }
 
-    /// Those of them that have not been sent all that is open for their clusters.
+    /// Those of them that have not been sent all that is open for their clusters, or what their agents are told.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn sessions_with_dispatches(&self, replica: ReplicaId) -> Result<Vec<SessionId>, StoreError> {
         let sessions: Vec<Uuid> = sqlx::query_scalar(
             "SELECT DISTINCT s.session FROM reconciliation r JOIN agent_session s ON s.cluster_uid = r.cluster_uid
-             WHERE r.finished_at IS NULL AND s.replica = $1 AND r.sent_in IS DISTINCT FROM s.session",
+             WHERE r.finished_at IS NULL AND s.replica = $1 AND r.sent_in IS DISTINCT FROM s.session
+             UNION
+             SELECT s.session FROM agent_order o JOIN agent_session s ON s.cluster_uid = o.cluster_uid
+             WHERE o.state = 'told' AND s.replica = $1 AND o.sent_in IS DISTINCT FROM s.session",
         )
         .bind(replica.0)
         .fetch_all(&self.pool)

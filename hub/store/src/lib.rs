@@ -3,6 +3,7 @@
 //! [`Store`] reads; [`Tx`] changes. A [`Tx`] takes the resource-version counter last, when it commits, so that versions
 //! become visible in their own order and no watcher can step over one.
 
+mod agent;
 mod authority;
 mod blob;
 mod changes;
@@ -30,6 +31,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
+pub use agent::{AgentOrder, FleetAgent, OrderKind, OrderState};
 pub use authority::KeyPair;
 pub use blob::{AtRest, CachedBuild};
 pub use changes::Committed;

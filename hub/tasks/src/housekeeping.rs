@@ -1,4 +1,4 @@
-//! This replica's heartbeat, and what is to be tidied up now and then.
+//! This replica's heartbeat, the roll-out of agents, and what is to be tidied up now and then.
 
 use std::time::Duration;
 
@@ -8,6 +8,8 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How often it is looked whose turn it is to run another image. One question, whatever the size of the fleet.
+const ROLL_OUT: Duration = Duration::from_secs(5);
 /// Four missed heartbeats: others take over what it held.
 const DEAD_AFTER: Duration = Duration::from_secs(8);
 
@@ -17,6 +19,16 @@ pub(crate) async fn heartbeat(hub: Hub, stop: CancellationToken) {
     while next(&mut timer, &stop).await {
         if let Err(error) = hub.bury_dead_replicas(DEAD_AFTER).await {
             tracing::error!(error = chain(&error), "the hub's heartbeat could not be recorded");
+        }
+    }
+}
+
+/// Has agents put another image in their place, a stage after the other.
+pub(crate) async fn roll_out(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(ROLL_OUT);
+    while next(&mut timer, &stop).await {
+        if let Err(error) = hub.roll_out_agents().await {
+            tracing::error!(error = chain(&error), "the roll-out of agents was not looked at");
         }
     }
 }

@@ -5,7 +5,10 @@ pub struct AgentMessage {
     pub seq: u64,
     #[prost(uint64, tag = "2")]
     pub ack: u64,
-    #[prost(oneof = "agent_message::Body", tags = "10, 11, 12, 13, 14, 15, 16, 17")]
+    #[prost(
+        oneof = "agent_message::Body",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+    )]
     pub body: ::core::option::Option<agent_message::Body>,
 }
 /// Nested message and enum types in `AgentMessage`.
@@ -33,6 +36,10 @@ pub mod agent_message {
         Refused(super::Refused),
         #[prost(message, tag = "17")]
         CertificateRequest(super::CertificateRequest),
+        #[prost(message, tag = "18")]
+        UpgradeReport(super::UpgradeReport),
+        #[prost(message, tag = "19")]
+        RemovalReport(super::RemovalReport),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -41,7 +48,10 @@ pub struct HubMessage {
     pub seq: u64,
     #[prost(uint64, tag = "2")]
     pub ack: u64,
-    #[prost(oneof = "hub_message::Body", tags = "10, 11, 12, 13, 14, 15, 16, 17")]
+    #[prost(
+        oneof = "hub_message::Body",
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+    )]
     pub body: ::core::option::Option<hub_message::Body>,
 }
 /// Nested message and enum types in `HubMessage`.
@@ -65,6 +75,10 @@ pub mod hub_message {
         Refused(super::Refused),
         #[prost(message, tag = "17")]
         Certificate(super::Certificate),
+        #[prost(message, tag = "18")]
+        Upgrade(super::Upgrade),
+        #[prost(message, tag = "19")]
+        Remove(super::Remove),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -78,6 +92,15 @@ pub struct Hello {
     /// What the agent is at work on, or has finished and not yet seen acknowledged.
     #[prost(message, repeated, tag = "4")]
     pub running: ::prost::alloc::vec::Vec<DispatchKey>,
+    /// The image that the agent runs; empty where it does not know (it is not run by its Deployment).
+    #[prost(string, tag = "5")]
+    pub image: ::prost::alloc::string::String,
+    /// The upgrade that is under way, or failed last.
+    #[prost(message, optional, tag = "6")]
+    pub upgrade: ::core::option::Option<UpgradeReport>,
+    /// The agent's clock, in milliseconds since 1970; 0 where it is not told.
+    #[prost(int64, tag = "7")]
+    pub unix_millis: i64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
@@ -92,6 +115,9 @@ pub struct Welcome {
     /// Either side sends a heartbeat this often, and takes the link for cut after three such spans without any message.
     #[prost(uint32, tag = "5")]
     pub heartbeat_millis: u32,
+    /// The hub's clock, in milliseconds since 1970; 0 where it is not told.
+    #[prost(int64, tag = "6")]
+    pub unix_millis: i64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Heartbeat {}
@@ -343,6 +369,36 @@ pub struct Certificate {
     #[prost(string, tag = "2")]
     pub error: ::prost::alloc::string::String,
 }
+/// Put this image in your place. The agent stays until the new one is connected, and goes back to its own image where that
+/// does not happen in time. Asked again in each session until the agent runs it or says that it failed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Upgrade {
+    #[prost(string, tag = "1")]
+    pub image: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub timeout_millis: u64,
+}
+/// How it stands with an upgrade. That it succeeded is said by the new agent's Hello.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpgradeReport {
+    /// that was asked for
+    #[prost(string, tag = "1")]
+    pub image: ::prost::alloc::string::String,
+    #[prost(enumeration = "UpgradeState", tag = "2")]
+    pub state: i32,
+    /// why it failed; fit for a condition
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+}
+/// Remove yourself from your cluster: the agent's own objects, and nothing that was applied.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Remove {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemovalReport {
+    /// why it cannot; empty where the cluster has begun to remove it
+    #[prost(string, tag = "1")]
+    pub error: ::prost::alloc::string::String,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum Stage {
@@ -415,6 +471,35 @@ impl Action {
             "ACTION_UNCHANGED" => Some(Self::Unchanged),
             "ACTION_DELETED" => Some(Self::Deleted),
             "ACTION_SKIPPED" => Some(Self::Skipped),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum UpgradeState {
+    Unspecified = 0,
+    UnderWay = 1,
+    Failed = 2,
+}
+impl UpgradeState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "UPGRADE_STATE_UNSPECIFIED",
+            Self::UnderWay => "UPGRADE_STATE_UNDER_WAY",
+            Self::Failed => "UPGRADE_STATE_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "UPGRADE_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "UPGRADE_STATE_UNDER_WAY" => Some(Self::UnderWay),
+            "UPGRADE_STATE_FAILED" => Some(Self::Failed),
             _ => None,
         }
     }

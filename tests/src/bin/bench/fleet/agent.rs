@@ -113,7 +113,7 @@ impl SimulatedAgent {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             kube_system_uid: self.kube_system.clone(),
             kubernetes_version: "v1.35.0".to_owned(),
-            running: Vec::new(),
+            ..Hello::default()
         };
         outgoing.say(agent_message::Body::Hello(hello)).await?;
         let mut client = LinkClient::new(channel);

@@ -1,0 +1,363 @@
+//! The roll-out of agents: which clusters' agents are to put another image in their place now, and which wait for what.
+//!
+//! Stages: one agent first, then a tenth of the fleet, then half, then all. A stage begins when all agents of the one before
+//! have been connected with the new image for a while; the first that fails, or does not come back, stops all that follow.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_model::ClusterUid;
+
+/// An order that no answer came to is given up after so many times the time that the agent has for it.
+const PATIENCE: u32 = 2;
+
+/// What a roll-out knows of one cluster's agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentState {
+    /// The cluster.
+    pub cluster: ClusterUid,
+    /// Its name: agents go in the order of their names.
+    pub name: String,
+    /// The image that its agent said it runs; none where it knows none.
+    pub running: Option<String>,
+    /// The image that it is to run; none where nobody said.
+    pub wanted: Option<String>,
+    /// It is upgraded on request only.
+    pub by_hand: bool,
+    /// Since when it is connected, if it is.
+    pub connected: Option<Timestamp>,
+    /// The value of the annotation that asks for another try.
+    pub request: Option<String>,
+    /// What it was told last.
+    pub order: Option<UpgradeOrder>,
+}
+
+/// What an agent was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpgradeOrder {
+    /// To run this.
+    pub image: String,
+    /// By this request, if there was one.
+    pub request: Option<String>,
+    /// When.
+    pub at: Timestamp,
+    /// Why that came to nothing, if it did.
+    pub failed: Option<String>,
+}
+
+/// How a roll-out goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// So long are the agents of a stage watched before the next begins.
+    pub soak: Duration,
+    /// So long has an agent to put another in its place.
+    pub timeout: Duration,
+}
+
+/// What is so of one cluster's agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Upgrade {
+    /// No image is wanted of it.
+    NotWanted,
+    /// It does not know its image, so it cannot change it.
+    NotPossible,
+    /// It runs what is wanted.
+    UpToDate,
+    /// It is to be told now.
+    Tell,
+    /// It was told and is at it.
+    UnderWay,
+    /// It was told, and nothing came of it in time: that is to be recorded.
+    GiveUp(String),
+    /// It failed, and is not told again.
+    Failed(String),
+    /// It runs another image until someone asks.
+    ByHand,
+    /// Its turn comes; for people: after what.
+    Waits(String),
+}
+
+impl AgentState {
+    /// The order, where it is for what is wanted now and nobody has asked for another try since.
+    fn order(&self) -> Option<&UpgradeOrder> {
+        let current = |order: &&UpgradeOrder| {
+            Some(&order.image) == self.wanted.as_ref() && order.request == self.request
+        };
+        self.order.as_ref().filter(current)
+    }
+
+    fn is_up_to_date(&self) -> bool {
+        self.wanted.is_some() && self.running == self.wanted
+    }
+
+    /// What is so of it whatever is so of the others; none where that decides.
+    fn alone(&self, pace: &Pace, now: Timestamp) -> Option<Upgrade> {
+        if self.wanted.is_none() {
+            return Some(Upgrade::NotWanted);
+        }
+        if self.is_up_to_date() {
+            return Some(Upgrade::UpToDate);
+        }
+        if self.running.is_none() {
+            return Some(Upgrade::NotPossible);
+        }
+        if let Some(order) = self.order() {
+            if let Some(why) = &order.failed {
+                return Some(Upgrade::Failed(why.clone()));
+            }
+            if now >= order.at + pace.timeout * PATIENCE {
+                return Some(Upgrade::GiveUp(match self.connected {
+                    Some(_) => "the agent said nothing of it".to_owned(),
+                    None => "the agent has not come back since it was told".to_owned(),
+                }));
+            }
+            return Some(Upgrade::UnderWay);
+        }
+        if self.by_hand {
+            let asked = self.request.is_some() && self.connected.is_some();
+            // An order for another image has answered the request already.
+            let answered = self.order.as_ref().is_some_and(|order| order.request == self.request);
+            return Some(if asked && !answered { Upgrade::Tell } else { Upgrade::ByHand });
+        }
+        None
+    }
+}
+
+/// What is so of each agent, in the order given.
+#[must_use]
+pub fn roll_out(agents: &[AgentState], pace: &Pace, now: Timestamp) -> Vec<Upgrade> {
+    let mut rollouts: BTreeMap<&str, Vec<(usize, Option<Upgrade>)>> = BTreeMap::new();
+    let mut upgrades = vec![Upgrade::NotWanted; agents.len()];
+    for (index, agent) in agents.iter().enumerate() {
+        let alone = agent.alone(pace, now);
+        if let Some(upgrade) = &alone {
+            upgrades[index] = upgrade.clone();
+        }
+        // Those that are upgraded by hand are nobody's stage, and no reason to stop.
+        if let Some(wanted) = agent.wanted.as_deref().filter(|_| !agent.by_hand && agent.running.is_some()) {
+            rollouts.entry(wanted).or_default().push((index, alone));
+        }
+    }
+    for mut rollout in rollouts.into_values() {
+        rollout.sort_by_key(|(index, _)| (&agents[*index].name, agents[*index].cluster));
+        roll_out_one(agents, &rollout, pace, now, &mut upgrades);
+    }
+    upgrades
+}
+
+/// The roll-out of one image.
+fn roll_out_one(
+    agents: &[AgentState],
+    rollout: &[(usize, Option<Upgrade>)],
+    pace: &Pace,
+    now: Timestamp,
+    upgrades: &mut [Upgrade],
+) {
+    let (mut done, mut begun) = (0, 0);
+    let mut stopped = None;
+    for (index, alone) in rollout {
+        let agent = &agents[*index];
+        match alone {
+            Some(Upgrade::UpToDate) => {
+                if let Some(since) = agent.connected {
+                    begun += 1;
+                    done += usize::from(now >= since + pace.soak);
+                } else if agent.order().is_some() {
+                    // It came by this roll-out, and is away with what that brought. Others say nothing of it.
+                    let name = &agent.name;
+                    stopped = Some(format!("the agent of cluster '{name}' runs it and is not connected"));
+                }
+            }
+            Some(Upgrade::UnderWay) => begun += 1,
+            Some(Upgrade::Failed(_) | Upgrade::GiveUp(_)) => {
+                stopped = Some(format!("it failed at cluster '{}'", agent.name));
+            }
+            _ => {}
+        }
+    }
+    let total = rollout.len();
+    let stage = [1, total.div_ceil(10), total.div_ceil(2), total].into_iter().find(|stage| *stage > done);
+    let mut room = stage.unwrap_or(total).saturating_sub(begun);
+    for (index, alone) in rollout {
+        if alone.is_some() {
+            continue;
+        }
+        upgrades[*index] = if let Some(why) = &stopped {
+            Upgrade::Waits(why.clone())
+        } else if agents[*index].connected.is_none() {
+            Upgrade::Waits("its agent is not connected".to_owned())
+        } else if room == 0 {
+            Upgrade::Waits("those before it are watched first".to_owned())
+        } else {
+            room -= 1;
+            Upgrade::Tell
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+    use roadstead_model::ClusterUid;
+
+    use super::{AgentState, Pace, Upgrade, UpgradeOrder, roll_out};
+
+    const PACE: Pace = Pace { soak: Duration::from_secs(60), timeout: Duration::from_secs(300) };
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_800_000_000).expect("a time")
+    }
+
+    fn agent(number: usize) -> AgentState {
+        AgentState {
+            cluster: ClusterUid::random(),
+            name: format!("edge-{number:04}"),
+            running: Some("agent:1".to_owned()),
+            wanted: Some("agent:2".to_owned()),
+            by_hand: false,
+            connected: Some(now() - Duration::from_secs(3600)),
+            request: None,
+            order: None,
+        }
+    }
+
+    fn fleet(count: usize) -> Vec<AgentState> {
+        (0..count).map(agent).collect()
+    }
+
+    /// Tells those whose turn it is; gives how many these are.
+    fn tell(agents: &mut [AgentState], at: Timestamp) -> usize {
+        let upgrades = roll_out(agents, &PACE, at);
+        let told = agents.iter_mut().zip(upgrades).filter(|(_, upgrade)| *upgrade == Upgrade::Tell);
+        told.map(|(agent, _)| {
+            agent.order = Some(UpgradeOrder {
+                image: "agent:2".to_owned(),
+                request: agent.request.clone(),
+                at,
+                failed: None,
+            });
+        })
+        .count()
+    }
+
+    /// Those that were told run it, from then on.
+    fn succeed(agents: &mut [AgentState], at: Timestamp) {
+        for agent in agents.iter_mut().filter(|agent| agent.order.is_some() && !agent.is_up_to_date()) {
+            agent.running.clone_from(&agent.wanted);
+            agent.connected = Some(at);
+        }
+    }
+
+    #[test]
+    fn one_then_a_tenth_then_half_then_all() {
+        let mut agents = fleet(100);
+        let mut at = now();
+        for stage in [1, 9, 40, 50, 0] {
+            assert_eq!(tell(&mut agents, at), stage);
+            assert_eq!(tell(&mut agents, at), 0, "while these are at it");
+            succeed(&mut agents, at);
+            assert_eq!(tell(&mut agents, at + PACE.soak / 2), 0, "while these are watched");
+            at += PACE.soak;
+        }
+        assert!(agents.iter().all(AgentState::is_up_to_date));
+    }
+
+    #[test]
+    fn the_first_that_fails_stops_all_that_follow_until_someone_asks_or_wants_another() {
+        let mut agents = fleet(3);
+        assert_eq!(tell(&mut agents, now()), 1);
+        agents[0].order.as_mut().expect("told").failed = Some("no such image".to_owned());
+        let upgrades = roll_out(&agents, &PACE, now() + PACE.soak * 100);
+        assert_eq!(upgrades[0], Upgrade::Failed("no such image".to_owned()));
+        assert_eq!(upgrades[1], Upgrade::Waits("it failed at cluster 'edge-0000'".to_owned()));
+        assert_eq!(tell(&mut agents, now() + PACE.soak * 100), 0);
+
+        let mut asked = agents.clone();
+        asked[0].request = Some("again".to_owned());
+        assert_eq!(tell(&mut asked, now()), 1, "the same one again");
+        assert_eq!(asked[0].order.as_ref().and_then(|order| order.failed.clone()), None);
+
+        agents.iter_mut().for_each(|agent| agent.wanted = Some("agent:3".to_owned()));
+        assert_eq!(tell(&mut agents, now()), 1, "another image begins anew");
+    }
+
+    #[test]
+    fn one_that_does_not_come_back_or_says_nothing_stops_them_too() {
+        let mut agents = fleet(2);
+        tell(&mut agents, now());
+        let late = now() + PACE.timeout * 2;
+        assert!(matches!(&roll_out(&agents, &PACE, late)[..], [Upgrade::GiveUp(_), Upgrade::Waits(_)]));
+        agents[0].connected = None;
+        assert_eq!(roll_out(&agents, &PACE, now())[0], Upgrade::UnderWay);
+        // It runs it, and went away afterwards.
+        agents[0].running = agents[0].wanted.clone();
+        let away = roll_out(&agents, &PACE, late);
+        assert_eq!(away[0], Upgrade::UpToDate);
+        assert!(
+            matches!(&away[1], Upgrade::Waits(why) if why.contains("'edge-0000' runs it and is not connected"))
+        );
+    }
+
+    #[test]
+    fn who_is_away_or_unknown_or_upgraded_by_hand_holds_nobody_up() {
+        let mut agents = fleet(6);
+        agents[0].connected = None;
+        agents[1].running = None;
+        agents[2].by_hand = true;
+        agents[3].wanted = None;
+        let upgrades = roll_out(&agents, &PACE, now());
+        assert_eq!(
+            upgrades[1..5],
+            [Upgrade::NotPossible, Upgrade::ByHand, Upgrade::NotWanted, Upgrade::Tell]
+        );
+        assert!(matches!(&upgrades[0], Upgrade::Waits(why) if why.contains("not connected")));
+        agents[2].request = Some("now".to_owned());
+        assert_eq!(roll_out(&agents, &PACE, now())[2], Upgrade::Tell);
+        tell(&mut agents, now());
+        assert_eq!(roll_out(&agents, &PACE, now())[2], Upgrade::UnderWay);
+        agents[2].wanted = Some("agent:3".to_owned());
+        assert_eq!(
+            roll_out(&agents, &PACE, now())[2],
+            Upgrade::ByHand,
+            "the request was for what was wanted then"
+        );
+    }
+
+    proptest! {
+        /// Whatever fails and whenever: never more than a stage's agents are at risk, and without a failure all arrive.
+        #[test]
+        fn never_more_than_a_stage_at_once(
+            count in 1_usize..60,
+            away in proptest::collection::vec(any::<bool>(), 60),
+            fails in proptest::option::of(0_usize..60),
+        ) {
+            let mut agents = fleet(count);
+            for (agent, away) in agents.iter_mut().zip(&away) {
+                agent.connected = agent.connected.filter(|_| !away);
+            }
+            let (mut at, mut done) = (now(), 0);
+            loop {
+                let told = tell(&mut agents, at);
+                let stages = [1, count.div_ceil(10), count.div_ceil(2), count];
+                prop_assert!(told == 0 || stages.iter().any(|stage| done < *stage && done + told <= *stage));
+                if told == 0 {
+                    break;
+                }
+                if let Some(broken) = fails.filter(|index| *index < count && agents[*index].order.is_some()) {
+                    agents[broken].order.as_mut().expect("told").failed = Some("broken".to_owned());
+                    succeed(&mut agents[..broken], at);
+                    prop_assert_eq!(tell(&mut agents, at + PACE.soak), 0);
+                    return Ok(());
+                }
+                succeed(&mut agents, at);
+                done += told;
+                at += PACE.soak;
+            }
+            prop_assert!(agents.iter().all(|agent| agent.is_up_to_date() || agent.connected.is_none()));
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What agents are told to do with themselves: to run another image, or to remove themselves.
+
+use jiff::Timestamp;
+use roadstead_model::{ClusterUid, SessionId};
+use serde_json::Value;
+use sqlx::FromRow;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use crate::time::{from_sql, to_sql};
+use crate::{Store, StoreError, Topic, Tx};
+
+/// One replica at a time decides whose turn it is.
+const ROLLOUT_LOCK: i64 = 0x726f_6164_7374_6561;
+
+/// What an agent is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OrderKind {
+    /// To put this image in its place.
+    Run(String),
+    /// To remove itself.
+    Remove,
+}
+
+/// Where an order stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OrderState {
+    /// The agent is to be told, or was and has not answered.
+    Told,
+    /// The agent is at it.
+    UnderWay,
+    /// It came to nothing; why.
+    Failed(String),
+}
+
+/// An order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentOrder {
+    /// What it is to do.
+    pub kind: OrderKind,
+    /// The value of the annotation that asked for it, if one did.
+    pub request: Option<String>,
+    /// When it was given.
+    pub given: Timestamp,
+    /// Whether an agent was sent it.
+    pub sent: bool,
+    /// Where it stands.
+    pub state: OrderState,
+}
+
+/// A Cluster as the roll-out of agents sees it.
+#[derive(Debug, Clone)]
+pub struct FleetAgent {
+    /// The cluster.
+    pub cluster: ClusterUid,
+    /// Its name.
+    pub name: String,
+    /// The Cluster's `spec.agent`, as it is stored.
+    pub spec: Value,
+    /// The Cluster's annotations.
+    pub annotations: Value,
+    /// The Cluster's condition of the type that was asked for; null where there is none.
+    pub condition: Value,
+    /// The image of its agent, where that is known.
+    pub image: Option<String>,
+    /// Whether an agent was ever connected.
+    pub joined: bool,
+    /// Since when its agent is connected, if it is.
+    pub connected: Option<Timestamp>,
+    /// What its agent was told last.
+    pub order: Option<AgentOrder>,
+}
+
+#[derive(FromRow)]
+struct OrderRow {
+    image: Option<String>,
+    request: Option<String>,
+    given_at: OffsetDateTime,
+    sent: bool,
+    state: String,
+    message: String,
+}
+
+impl OrderRow {
+    fn order(self) -> Result<AgentOrder, StoreError> {
+        Ok(AgentOrder {
+            kind: self.image.map_or(OrderKind::Remove, OrderKind::Run),
+            request: self.request,
+            given: from_sql("read an agent's order", self.given_at)?,
+            sent: self.sent,
+            state: match self.state.as_str() {
+                "told" => OrderState::Told,
+                "under_way" => OrderState::UnderWay,
+                _ => OrderState::Failed(self.message),
+            },
+        })
+    }
+}
+
+#[derive(FromRow)]
+struct AgentRow {
+    uid: Uuid,
+    name: String,
+    spec: Value,
+    annotations: Value,
+    condition: Value,
+    running: Option<String>,
+    joined: bool,
+    connected_at: Option<OffsetDateTime>,
+    ordered: bool,
+    image: Option<String>,
+    request: Option<String>,
+    given_at: Option<OffsetDateTime>,
+    sent: bool,
+    state: Option<String>,
+    message: Option<String>,
+}
+
+impl Tx {
+    /// Whether this unit of work is the one that decides about the roll-out, until its end.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn hold_rollout(&mut self) -> Result<bool, StoreError> {
+        sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)")
+            .bind(ROLLOUT_LOCK)
+            .fetch_one(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("take the roll-out's lock"))
+    }
+
+    /// All Clusters that stay, with their agents; with their conditions of the type `condition`.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn fleet_agents(&mut self, condition: &str) -> Result<Vec<FleetAgent>, StoreError> {
+        let rows: Vec<AgentRow> = sqlx::query_as(
+            "SELECT r.uid, r.name, coalesce(r.object #> '{spec,agent}', 'null') AS spec,
+                    coalesce(r.object #> '{metadata,annotations}', 'null') AS annotations,
+                    coalesce(jsonb_path_query_first(r.object, '$.status.conditions[*] ? (@.type == $type)',
+                                                    jsonb_build_object('type', $1::text)), 'null') AS condition,
+                    s.image AS running, s.session IS NOT NULL AS joined,
+                    CASE WHEN s.disconnected_at IS NULL THEN s.connected_at END AS connected_at,
+                    o.cluster_uid IS NOT NULL AS ordered, o.image, o.request, o.given_at,
+                    o.sent_in IS NOT NULL AS sent, o.state, o.message
+             FROM resource r LEFT JOIN agent_session s ON s.cluster_uid = r.uid
+                  LEFT JOIN agent_order o ON o.cluster_uid = r.uid
+             WHERE r.kind = 'Cluster' AND r.api_group = 'fleet.roadstead.dev' AND r.deletion_timestamp IS NULL",
+        )
+        .bind(condition)
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("list agents"))?;
+        rows.into_iter()
+            .map(|row| {
+                let order = match (row.ordered, row.given_at, row.state) {
+                    (true, Some(given_at), Some(state)) => {
+                        let (image, request, sent) = (row.image, row.request, row.sent);
+                        let message = row.message.unwrap_or_default();
+                        Some(OrderRow { image, request, given_at, sent, state, message }.order()?)
+                    }
+                    _ => None,
+                };
+                Ok(FleetAgent {
+                    cluster: ClusterUid(row.uid),
+                    name: row.name,
+                    spec: row.spec,
+                    annotations: row.annotations,
+                    condition: row.condition,
+                    image: row.running,
+                    joined: row.joined,
+                    connected: row.connected_at.map(|at| from_sql("list agents", at)).transpose()?,
+                    order,
+                })
+            })
+            .collect()
+    }
+
+    /// Gives a cluster's agent an order, in place of any that it had.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn give_order(
+        &mut self,
+        cluster: ClusterUid,
+        kind: &OrderKind,
+        request: Option<&str>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
+        let image = match kind {
+            OrderKind::Run(image) => Some(image),
+            OrderKind::Remove => None,
+        };
+        sqlx::query(
+            "INSERT INTO agent_order (cluster_uid, image, request, given_at, state) VALUES ($1, $2, $3, $4, 'told')
+             ON CONFLICT (cluster_uid) DO UPDATE SET image = $2, request = $3, given_at = $4, sent_in = NULL,
+                 state = 'told', message = ''",
+        )
+        .bind(cluster.0)
+        .bind(image)
+        .bind(request)
+        .bind(to_sql(at))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("give an agent an order"))?;
+        self.wake(Topic::Dispatch);
+        Ok(())
+    }
+
+    /// Records where an order stands; false where the agent has another one, or that order is over.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn note_order(
+        &mut self,
+        cluster: ClusterUid,
+        kind: &OrderKind,
+        state: &OrderState,
+    ) -> Result<bool, StoreError> {
+        let image = match kind {
+            OrderKind::Run(image) => Some(image),
+            OrderKind::Remove => None,
+        };
+        let (state, message) = match state {
+            OrderState::Told => ("told", ""),
+            OrderState::UnderWay => ("under_way", ""),
+            OrderState::Failed(why) => ("failed", why.as_str()),
+        };
+        let noted = sqlx::query(
+            "UPDATE agent_order SET state = $3, message = $4
+             WHERE cluster_uid = $1 AND image IS NOT DISTINCT FROM $2 AND sent_in IS NOT NULL AND state <> 'failed'",
+        )
+        .bind(cluster.0)
+        .bind(image)
+        .bind(state)
+        .bind(message)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("note what came of an agent's order"))?;
+        Ok(noted.rows_affected() == 1)
+    }
+}
+
+const ORDER: &str = "image, request, given_at, sent_in IS NOT NULL AS sent, state, message";
+
+impl Store {
+    /// What a cluster's agent was told last.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn order(&self, cluster: ClusterUid) -> Result<Option<AgentOrder>, StoreError> {
+        let sql = format!("SELECT {ORDER} FROM agent_order WHERE cluster_uid = $1");
+        let row: Option<OrderRow> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+            .bind(cluster.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query("look up an agent's order"))?;
+        row.map(OrderRow::order).transpose()
+    }
+
+    /// The order that `session` has not been sent yet, if there is one; from now on it has.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn take_order(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+    ) -> Result<Option<AgentOrder>, StoreError> {
+        let sql = format!(
+            "UPDATE agent_order SET sent_in = $2
+             WHERE cluster_uid = $1 AND state = 'told' AND sent_in IS DISTINCT FROM $2 RETURNING {ORDER}"
+        );
+        let row: Option<OrderRow> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+            .bind(cluster.0)
+            .bind(session.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query("take an agent's order"))?;
+        row.map(OrderRow::order).transpose()
+    }
+}

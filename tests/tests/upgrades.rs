@@ -1,0 +1,248 @@
+//! Agents put other versions of themselves in their place, a stage of the fleet after the other, and go back where a new one
+//! does not connect. The Deployments, their ReplicaSets and pods are real; the kit's kubelet runs the agents.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use roadstead_tests::onboarding::{Installed, cluster, has, kubeconfig, secret};
+use roadstead_tests::{
+    HubProcess, HubSetup, Kubectl, Kubelet, PATIENCE, Program, TestCluster, TestNamespace, eventually, unique,
+};
+use serde_json::{Value, json};
+
+/// Time for a roll-out: a Deployment waits ten seconds alone before it ends the old pod.
+const LONG: Duration = Duration::from_secs(120);
+
+const V1: &str = "registry.test:5000/roadstead-agent:1";
+const V2: &str = "registry.test:5000/roadstead-agent:2";
+const V3: &str = "registry.test:5000/roadstead-agent:3";
+
+/// A hub that wants `image`, with short times.
+async fn setup(name: &str, image: &str) -> Result<HubSetup> {
+    let setup = HubSetup::new(name).await?;
+    let setup = setup.arg("--allow-cluster-network=127.0.0.0/8");
+    Ok(setup
+        .arg("--agent-upgrade-soak=2")
+        .arg("--agent-upgrade-timeout=20")
+        .env("ROADSTEAD_AGENT_IMAGE", image))
+}
+
+/// The same hub, started again with another wish.
+async fn want(mut hub: HubProcess, setup: HubSetup, image: &str) -> Result<(HubProcess, HubSetup)> {
+    hub.sigterm(PATIENCE).await?;
+    let setup = setup.env("ROADSTEAD_AGENT_IMAGE", image);
+    Ok((HubProcess::start(&setup).await?, setup))
+}
+
+/// A cluster on board, with its agent's pods.
+struct Edge {
+    name: &'static str,
+    cluster: TestCluster,
+    kubelet: Kubelet,
+    home: TestNamespace,
+}
+
+impl Edge {
+    async fn board(
+        hub: &HubProcess,
+        setup: &HubSetup,
+        name: &'static str,
+        target: TestCluster,
+        more: &Value,
+        images: &[(&str, Program)],
+    ) -> Result<Self> {
+        let home = target.later_namespace("agent");
+        hub.kubectl().apply(&cluster(name, &home, more)).await?;
+        hub.kubectl().apply(&secret("default", name, &kubeconfig(&target).await?)).await?;
+        has(hub.kubectl(), name, "Installed", "True", "AgentInstalled").await?;
+        let kubelet = Kubelet::run(&target, &home, setup.folder(), images).await?;
+        has(hub.kubectl(), name, "Ready", "True", "AgentConnected").await?;
+        let edge = Self { name, cluster: target, kubelet, home };
+        edge.settles(hub.kubectl(), V1).await?;
+        Ok(edge)
+    }
+
+    /// Waits until the agent of `image`, and no other, runs, is connected, and nothing is under way.
+    async fn settles(&self, hub: &Kubectl, image: &str) -> Result<()> {
+        eventually(&format!("{} runs {image}", self.name), LONG, || async {
+            let seen = hub.get(&["cluster", self.name]).await?;
+            ensure!(seen["status"]["agentImage"] == image, "{}", seen["status"]);
+            let ready = hub.condition(&["cluster", self.name], "Ready").await?;
+            ensure!(ready.0 == "True", "{ready:?}");
+            ensure!(self.kubelet.running() == [image], "there run {:?}", self.kubelet.running());
+            let deployment = self.deployment().await?;
+            let annotation = &deployment["metadata"]["annotations"]["fleet.roadstead.dev/upgrade"];
+            let is_over = annotation.as_str().is_none_or(|text| text.contains("failed"));
+            ensure!(is_over, "under way: {annotation}");
+            ensure!(self.image().await? == image, "{deployment}");
+            Ok(())
+        })
+        .await
+        .with_context(|| self.kubelet.logs())
+    }
+
+    async fn deployment(&self) -> Result<Value> {
+        self.cluster.kubectl().get(&["deployment", "roadstead-agent", "-n", self.home.name()]).await
+    }
+
+    /// What the Deployment says.
+    async fn image(&self) -> Result<String> {
+        let deployment = self.deployment().await?;
+        let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str();
+        Ok(image.context("an image")?.to_owned())
+    }
+
+    /// Waits until the Deployment says `image`: the agent has begun.
+    async fn begins(&self, image: &str) -> Result<()> {
+        eventually(&format!("{} begins with {image}", self.name), PATIENCE, || async {
+            let seen = self.image().await?;
+            ensure!(seen == image, "it says {seen}");
+            Ok(())
+        })
+        .await
+        .with_context(|| self.kubelet.logs())
+    }
+
+    /// Waits until the condition `Upgraded` has this reason, and gives its message.
+    async fn is(&self, hub: &Kubectl, status: &str, reason: &str) -> Result<String> {
+        has(hub, self.name, "Upgraded", status, reason).await.with_context(|| self.kubelet.logs())
+    }
+
+    async fn remove(self) -> Result<()> {
+        drop(self.kubelet);
+        Installed::in_namespace(&self.cluster, &self.home).remove().await
+    }
+}
+
+/// How often the hub has seen an agent leave.
+fn absences(hub: &HubProcess, name: &str) -> usize {
+    let named = format!("\"cluster\":\"{name}\"");
+    hub.logs().lines().filter(|line| line.contains("agent disconnected") && line.contains(&named)).count()
+}
+
+async fn ask(hub: &Kubectl, name: &str) -> Result<()> {
+    let annotation = format!("reconcile.fluxcd.io/requestedAt={}", unique("again"));
+    hub.run(&["annotate", "--overwrite", "cluster", name, &annotation]).await.map(drop)
+}
+
+#[tokio::test]
+async fn an_agent_puts_the_hubs_version_in_its_place_and_is_never_away() -> Result<()> {
+    let setup = setup("upgrade", V1).await?;
+    let hub = HubProcess::start(&setup).await?;
+    let images = [(V1, Program::Agent), (V2, Program::Agent)];
+    let edge = Edge::board(&hub, &setup, "edge-1", TestCluster::first()?, &json!({}), &images).await?;
+    let message = edge.is(hub.kubectl(), "True", "UpToDate").await?;
+    ensure!(message.contains(V1), "{message}");
+
+    let (hub, _setup) = want(hub, setup, V2).await?;
+    has(hub.kubectl(), "edge-1", "Ready", "True", "AgentConnected").await?;
+    let before = absences(&hub, "edge-1");
+    edge.begins(V2).await?;
+    edge.settles(hub.kubectl(), V2).await?;
+    let message = edge.is(hub.kubectl(), "True", "UpToDate").await?;
+    ensure!(message.contains(V2), "{message}");
+    ensure!(absences(&hub, "edge-1") == before, "it was away:\n{}", hub.logs());
+    edge.remove().await
+}
+
+#[tokio::test]
+async fn a_version_that_does_not_connect_is_taken_back_and_stops_the_roll_out() -> Result<()> {
+    let setup = setup("stages", V1).await?;
+    let hub = HubProcess::start(&setup).await?;
+    let images = [(V1, Program::Agent), (V2, Program::CutOff), (V3, Program::Agent)];
+    let first = Edge::board(&hub, &setup, "edge-1", TestCluster::first()?, &json!({}), &images).await?;
+    let second = Edge::board(&hub, &setup, "edge-2", TestCluster::second()?, &json!({}), &images).await?;
+
+    // It starts, takes the Lease, and never has a session: the old one keeps its own.
+    let (hub, setup) = want(hub, setup, V2).await?;
+    has(hub.kubectl(), "edge-1", "Ready", "True", "AgentConnected").await?;
+    let before = absences(&hub, "edge-1");
+    first.begins(V2).await?;
+    let message = first.is(hub.kubectl(), "False", "UpgradeFailed").await?;
+    for part in [V1, V2, "has not connected to the hub", "kubectl annotate cluster edge-1"] {
+        ensure!(message.contains(part), "no `{part}` in: {message}");
+    }
+    first.settles(hub.kubectl(), V1).await?;
+    let waits = second.is(hub.kubectl(), "False", "UpgradePending").await?;
+    ensure!(waits.contains("it failed at cluster 'edge-1'"), "{waits}");
+    ensure!(second.image().await? == V1, "the second was told");
+    ensure!(absences(&hub, "edge-1") == before, "it was away:\n{}", hub.logs());
+
+    // Tried again on request, and it is said what the kubelet says.
+    first.kubelet.set(V2, Program::Missing);
+    ask(hub.kubectl(), "edge-1").await?;
+    first.begins(V2).await?;
+    eventually("the kubelet's words are passed on", LONG, || async {
+        let (_, reason, message) = hub.kubectl().condition(&["cluster", "edge-1"], "Upgraded").await?;
+        ensure!(reason == "UpgradeFailed" && message.contains("ImagePullBackOff"), "{reason}: {message}");
+        Ok(())
+    })
+    .await?;
+    first.settles(hub.kubectl(), V1).await?;
+    ensure!(second.image().await? == V1, "the second was told");
+
+    // Another version begins anew: one, and the other once that one has been well for a while.
+    let (hub, _setup) = want(hub, setup, V3).await?;
+    first.begins(V3).await?;
+    ensure!(second.image().await? == V1, "both at once");
+    first.settles(hub.kubectl(), V3).await?;
+    second.settles(hub.kubectl(), V3).await?;
+    second.is(hub.kubectl(), "True", "UpToDate").await?;
+    first.remove().await?;
+    second.remove().await
+}
+
+#[tokio::test]
+async fn whoever_is_killed_in_the_middle_of_an_upgrade_the_end_is_the_same() -> Result<()> {
+    let setup = setup("killed", V1).await?;
+    let hub = HubProcess::start(&setup).await?;
+    let images = [(V1, Program::Agent), (V2, Program::Agent), (V3, Program::CutOff)];
+    let edge = Edge::board(&hub, &setup, "edge-1", TestCluster::second()?, &json!({}), &images).await?;
+
+    let (mut hub, setup) = want(hub, setup, V2).await?;
+    edge.begins(V2).await?;
+    // The old one just after it has begun, the hub, and the new one as soon as it runs.
+    edge.kubelet.kill9(V1)?;
+    hub.kill9().await?;
+    let hub = HubProcess::start(&setup).await?;
+    eventually("the new one is killed", PATIENCE, || async { edge.kubelet.kill9(V2) }).await?;
+    edge.settles(hub.kubectl(), V2).await?;
+
+    // The old one is killed while the new one, which never connects, holds the Lease: it comes back, connects, goes back.
+    let (hub, _setup) = want(hub, setup, V3).await?;
+    edge.begins(V3).await?;
+    eventually("the new one runs", PATIENCE, || async {
+        ensure!(edge.kubelet.running().iter().any(|image| image == V3), "{:?}", edge.kubelet.running());
+        Ok(())
+    })
+    .await?;
+    edge.kubelet.kill9(V2)?;
+    edge.is(hub.kubectl(), "False", "UpgradeFailed").await?;
+    edge.settles(hub.kubectl(), V2).await?;
+    edge.remove().await
+}
+
+#[tokio::test]
+async fn an_agent_is_upgraded_on_request_and_takes_no_other_program() -> Result<()> {
+    let setup = setup("by-hand", V1).await?;
+    let hub = HubProcess::start(&setup).await?;
+    let images = [(V1, Program::Agent), (V2, Program::Agent)];
+    let manual = json!({ "agent": { "upgrade": "Manual" } });
+    let edge = Edge::board(&hub, &setup, "edge-1", TestCluster::first()?, &manual, &images).await?;
+
+    let (hub, _setup) = want(hub, setup, V2).await?;
+    let message = edge.is(hub.kubectl(), "False", "UpgradeByHand").await?;
+    ensure!(message.contains(V2) && message.contains("spec.agent.upgrade is Manual"), "{message}");
+    ensure!(edge.image().await? == V1, "it was told");
+    ask(hub.kubectl(), "edge-1").await?;
+    edge.settles(hub.kubectl(), V2).await?;
+
+    // The hub chooses the version, the cluster the program.
+    let other = r#"{"spec":{"agent":{"image":"evil.example/roadstead-agent:2","upgrade":"Auto"}}}"#;
+    hub.kubectl().run(&["patch", "cluster", "edge-1", "--type=merge", "-p", other]).await?;
+    let message = edge.is(hub.kubectl(), "False", "UpgradeFailed").await?;
+    ensure!(message.contains("another repository"), "{message}");
+    ensure!(edge.image().await? == V2, "it took another program");
+    has(hub.kubectl(), "edge-1", "Ready", "True", "AgentConnected").await?;
+    edge.remove().await
+}
