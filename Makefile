@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help demo clean-demo test measure bench check fmt rooms generated deny clippy tools
+.PHONY: help demo clean-demo test measure bench images check fmt rooms generated deny clippy tools
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ measure: tools ## Build for release and measure: push to applied beside a bare l
 
 bench: tools ## Build for release and measure the API beside kube-apiserver: rates, latencies, memory
 	$(CARGO) xtask bench
+
+images: tools ## Build the images' static programs, and run them in roots that hold nothing else (as root)
+	$(CARGO) xtask images
 
 check: fmt rooms generated deny clippy ## All that CI wants besides tests (make -k check: go on after a failure)
 

@@ -29,6 +29,8 @@ have flock || need util-linux
 python3 -c "import venv, ensurepip" >/dev/null 2>&1 || need python3-venv
 have_postgres || need postgresql
 have psql || need postgresql-client
+# For tests of programs whose clock is off.
+ls /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || need libfaketime
 
 if [ -n "$packages" ]; then
 	if [ "$(id -u)" -eq 0 ] && have apt-get; then
@@ -44,7 +46,7 @@ if [ -n "$packages" ]; then
 	else
 		echo "Missing programs. On Debian and Ubuntu these packages bring them:" >&2
 		echo "    sudo apt-get update && sudo apt-get install$packages" >&2
-		echo "On Fedora: gcc glibc-devel git gnupg2 util-linux python3 postgresql-server postgresql" >&2
+		echo "On Fedora: gcc glibc-devel git gnupg2 util-linux python3 postgresql-server postgresql libfaketime" >&2
 		exit 1
 	fi
 fi

@@ -316,6 +316,27 @@ impl Holder {
     }
 }
 
+impl Holder {
+    /// The join manifest, where it is another than the one that this identity came by.
+    async fn another_join(&self) -> Result<Option<Join>, AgentError> {
+        let join = find_join(&self.home, &self.settings).await?;
+        let known = self.identity().token;
+        Ok(join.filter(|join| join.token.digest() != known))
+    }
+
+    /// One try: the loop that calls comes back, with its own waits.
+    async fn enrol_anew(&self, join: &Join) {
+        let key = self.identity().key.clone();
+        match enrol(join, key, self.kube_system).await {
+            Ok(identity) => {
+                tracing::info!(cluster = identity.cluster_name, hub = join.hub, "enrolled anew");
+                self.renewed(identity).await;
+            }
+            Err(error) => tracing::error!(%error, "could not enrol anew"),
+        }
+    }
+}
+
 impl Keeper for Holder {
     fn identity(&self) -> Arc<Identity> {
         self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -383,28 +404,20 @@ impl Keeper for Holder {
     }
 
     async fn refused(&self) {
-        let identity = self.identity();
-        let join = match find_join(&self.home, &self.settings).await {
-            Ok(Some(join)) if join.token.digest() != identity.token => join,
-            Ok(_) => {
-                tracing::error!(
-                    cluster = identity.cluster_name,
-                    "the hub does not take this agent's certificate: apply a new join manifest from the hub"
-                );
-                return;
-            }
-            Err(error) => {
-                tracing::warn!(%error, "no join manifest to enrol with anew");
-                return;
-            }
-        };
-        // One try: the loop that calls comes back, with its own waits.
-        match enrol(&join, identity.key.clone(), self.kube_system).await {
-            Ok(identity) => {
-                tracing::info!(cluster = identity.cluster_name, "enrolled anew");
-                self.renewed(identity).await;
-            }
-            Err(error) => tracing::error!(%error, "could not enrol anew"),
+        match self.another_join().await {
+            Ok(Some(join)) => self.enrol_anew(&join).await,
+            Ok(None) => tracing::error!(
+                cluster = self.identity().cluster_name,
+                "the hub does not take this agent's certificate: apply a new join manifest from the hub"
+            ),
+            Err(error) => tracing::warn!(%error, "no join manifest to enrol with anew"),
+        }
+    }
+
+    async fn unreachable(&self) {
+        // The hub may have another address, or be another hub. Where nobody has said so, it is waited for.
+        if let Ok(Some(join)) = self.another_join().await {
+            self.enrol_anew(&join).await;
         }
     }
 }

@@ -124,8 +124,10 @@ async fn ask(
     csr: &str,
     kube_system_uid: KubeSystemUid,
 ) -> Result<(reqwest::StatusCode, Vec<u8>), EnrolError> {
-    let unavailable =
-        |error: reqwest::Error| EnrolError::Unavailable { hub: join.hub.clone(), why: chain(&error) };
+    let unavailable = |error: reqwest::Error| EnrolError::Unavailable {
+        hub: join.hub.clone(),
+        why: with_the_time(chain(&error)),
+    };
     let roots = reqwest::Certificate::from_pem_bundle(join.ca.as_bytes())
         .map_err(|error| EnrolError::Ca(chain(&error)))?;
     let url = format!("{}/fleet/v1/enrol", join.hub.trim_end_matches('/'));
@@ -154,4 +156,16 @@ async fn ask(
         body.extend_from_slice(&bytes);
     }
     Ok((answer.status(), body))
+}
+
+/// By which rustls says that a certificate is not good yet, or not any more.
+pub(crate) const UNTIMELY: &str = "invalid peer certificate: certificate";
+
+/// `why`, with what this node takes for the time where the hub's certificate is not good at that.
+pub(crate) fn with_the_time(why: String) -> String {
+    if why.contains(UNTIMELY) {
+        format!("{why}; is this node's clock right? It says {}", jiff::Timestamp::now())
+    } else {
+        why
+    }
 }

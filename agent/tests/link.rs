@@ -129,6 +129,8 @@ impl Keeper for TestKeeper {
         Err("not in this test".to_owned())
     }
 
+    async fn unreachable(&self) {}
+
     async fn refused(&self) {
         *self.refused.lock().expect("no panic") += 1;
     }

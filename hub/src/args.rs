@@ -32,15 +32,15 @@ pub(crate) struct Args {
     pub(crate) key_file: Option<PathBuf>,
 
     /// Where the API listens (HTTPS); port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7443")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7443", env = "ROADSTEAD_LISTEN")]
     pub(crate) listen: SocketAddr,
 
     /// Where agents' links are taken (mTLS); port 0 picks a free one
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7444")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7444", env = "ROADSTEAD_LINK_LISTEN")]
     pub(crate) link_listen: SocketAddr,
 
     /// The name or address by which kubectl and agents reach the hub [default: the address that it listens on]
-    #[arg(long, value_name = "HOST")]
+    #[arg(long, value_name = "HOST", env = "ROADSTEAD_PUBLIC_HOST")]
     pub(crate) public_host: Option<String>,
 
     #[command(flatten)]
@@ -50,6 +50,11 @@ pub(crate) struct Args {
     /// [default with --dev: admin.kubeconfig in the state folder]
     #[arg(long, value_name = "FILE")]
     pub(crate) admin_kubeconfig: Option<PathBuf>,
+
+    /// Print a kubeconfig with a new administrator's token, and end: for a container that has no shell and no disk. Beside a
+    /// running hub, with the same environment
+    #[arg(long, conflicts_with_all = ["dev", "restored", "admin_kubeconfig"])]
+    pub(crate) print_admin_kubeconfig: bool,
 
     /// Connections to the database
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=1000))]

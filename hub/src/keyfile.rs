@@ -1,7 +1,7 @@
 //! The key that secrets are encrypted with lies in a file, never in the database.
 
 use std::io::Read as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -20,8 +20,11 @@ pub(crate) fn read(path: &Path) -> Result<Key> {
             path.display()
         )
     })?;
-    let mode = file.metadata().with_context(|| format!("look at {}", path.display()))?.permissions().mode();
-    if mode & 0o077 != 0 {
+    let metadata = file.metadata().with_context(|| format!("look at {}", path.display()))?;
+    let mode = metadata.permissions().mode();
+    // What Kubernetes mounts of a Secret is root's, and its fsGroup, which is this process's alone, may read it.
+    let is_mounted = metadata.uid() == 0 && !rustix::process::geteuid().is_root() && mode & 0o037 == 0;
+    if mode & 0o077 != 0 && !is_mounted {
         bail!(
             "the key file {} can be read by others (mode {:o}): chmod 600 it",
             path.display(),

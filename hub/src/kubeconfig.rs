@@ -4,11 +4,17 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
+use zeroize::Zeroizing;
 
 use crate::private_file;
 
-/// Writes a kubeconfig that only its owner can read. JSON is YAML, and kubectl takes it.
+/// Writes a kubeconfig that only its owner can read.
 pub(crate) fn write(path: &Path, server: &str, ca_pem: &str, token: &str) -> Result<()> {
+    private_file::write(path, &text(server, ca_pem, token)?)
+}
+
+/// A kubeconfig. JSON is YAML, and kubectl takes it.
+pub(crate) fn text(server: &str, ca_pem: &str, token: &str) -> Result<Zeroizing<Vec<u8>>> {
     let config = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -26,8 +32,7 @@ pub(crate) fn write(path: &Path, server: &str, ca_pem: &str, token: &str) -> Res
         }],
         "current-context": "roadstead",
     });
-    let text = serde_json::to_vec_pretty(&config).context("write a kubeconfig")?;
-    private_file::write(path, &text)
+    Ok(Zeroizing::new(serde_json::to_vec_pretty(&config).context("write a kubeconfig")?))
 }
 
 /// The token in a kubeconfig that [`write`] wrote.

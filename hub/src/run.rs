@@ -1,5 +1,6 @@
 //! The hub's life: database, listeners, tasks, drain.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,9 @@ const DRAIN: Duration = Duration::from_secs(20);
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    if args.print_admin_kubeconfig {
+        return print_admin_kubeconfig(&args).await;
+    }
     let dev = match (args.dev, &args.database_url) {
         (true, Some(_)) => {
             bail!("--dev brings its own database: leave --database-url away, or leave --dev away")
@@ -62,10 +66,9 @@ async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = 
     }
     let (api_address, link_address) = (api.local_addr()?, link.local_addr()?);
     let host = args.public_host.clone().unwrap_or_else(|| api_address.ip().to_string());
-    let shown = if host.contains(':') { format!("[{host}]") } else { host.clone() };
     let options = HubOptions {
-        api_url: format!("https://{shown}:{}", api_address.port()),
-        link_address: format!("{shown}:{}", link_address.port()),
+        api_url: format!("https://{}", address(&host, api_address.port())),
+        link_address: address(&host, link_address.port()),
         allow_file_sources: args.dev,
         kubeconfigs: args.clusters.allowed(),
         agent_image: args.clusters.agent_image.clone(),
@@ -117,6 +120,29 @@ async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = 
     stop.cancel();
     drain(&hub, servers, tasks).await;
     outcome
+}
+
+/// `host:port`, also for an IPv6 address.
+fn address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Makes an administrator's token and prints a kubeconfig with it; beside a hub that serves.
+async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
+    let url = args.database_url.as_deref().context("no database: give --database-url postgres://…")?;
+    let sealer = Sealer::new(&key(args, None)?).context("take the key file's key")?;
+    let store = Store::open(url, sealer, args.database_connections).await.context("open the database")?;
+    let host = args.public_host.clone().unwrap_or_else(|| args.listen.ip().to_string());
+    let server = format!("https://{}", address(&host, args.listen.port()));
+    let hub = Hub::open(store, Arc::new(SystemClock), HubOptions::default()).await.context("open the hub")?;
+    let token = hub.create_admin_token().await.context("make an administrator's token")?;
+    let text = kubeconfig::text(&server, hub.pki().server_ca_pem(), &token)?;
+    let mut out = std::io::stdout().lock();
+    out.write_all(&text).and_then(|()| out.write_all(b"\n")).context("print the kubeconfig")?;
+    drop(out);
+    hub.leave().await.context("say that this process is gone")?;
+    hub.close().await;
+    Ok(())
 }
 
 async fn drain(hub: &Hub, mut servers: JoinSet<Result<()>>, mut tasks: JoinSet<()>) {

@@ -159,6 +159,33 @@ impl AgentProcess {
         Ok(())
     }
 
+    /// The same with another environment of its own.
+    ///
+    /// # Errors
+    /// When it still runs, or cannot be started.
+    pub fn restart_with_env(&mut self, env: &[(&str, &str)]) -> Result<()> {
+        self.start.env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        self.restart()
+    }
+
+    /// The same with another join manifest.
+    ///
+    /// # Errors
+    /// When it still runs, or cannot be started.
+    pub fn restart_with_join(&mut self, join: PathBuf) -> Result<()> {
+        self.start.join = Some(join);
+        self.restart()
+    }
+
+    /// The same without one: it looks for the join Secret in its cluster.
+    ///
+    /// # Errors
+    /// When it still runs, or cannot be started.
+    pub fn restart_without_join(&mut self) -> Result<()> {
+        self.start.join = None;
+        self.restart()
+    }
+
     /// The namespace in its cluster where it keeps its identity.
     #[must_use]
     pub fn namespace(&self) -> &str {

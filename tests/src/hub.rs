@@ -58,6 +58,13 @@ impl HubSetup {
         })
     }
 
+    /// Has the hub listen where another one did: it takes the place of that.
+    #[must_use]
+    pub fn in_place_of(mut self, other: &Self) -> Self {
+        (self.api_port, self.link_port) = (other.api_port, other.link_port);
+        self
+    }
+
     /// Adds an argument to the hub's command line.
     #[must_use]
     pub fn arg(mut self, arg: &str) -> Self {

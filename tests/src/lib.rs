@@ -23,6 +23,7 @@
 //! ```
 
 mod agent;
+mod clock;
 mod cluster;
 mod connect;
 mod database;
@@ -38,6 +39,7 @@ mod unique;
 mod wait;
 
 pub use agent::AgentProcess;
+pub use clock::shifted;
 pub use cluster::{TestCluster, TestNamespace};
 pub use connect::ConnectProxy;
 pub use database::TestDatabase;

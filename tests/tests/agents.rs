@@ -305,6 +305,39 @@ async fn one_cluster_has_one_name_and_one_agent() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_hub_that_was_replaced_is_not_trusted_until_someone_says_so() -> Result<()> {
+    let setup = HubSetup::new("first-hub").await?;
+    let mut hub = HubProcess::start(&setup).await?;
+    let target = TestCluster::second()?;
+    let mut agent = AgentProcess::join(&hub, "edge", &target).await?;
+    has_ready(hub.kubectl(), "edge", "True", "AgentConnected").await?;
+
+    // Another database, and so other authorities, at the same address.
+    hub.sigterm(PATIENCE).await?;
+    let other = HubSetup::new("second-hub").await?.in_place_of(&setup);
+    let hub = HubProcess::start(&other).await?;
+    hub.kubectl().apply(&cluster("edge")).await?;
+    eventually("the agent says what is wrong", PATIENCE, || async {
+        let logs = agent.logs();
+        ensure!(logs.contains("is not the hub that this agent joined"), "{logs}");
+        Ok(())
+    })
+    .await?;
+    agent.check()?;
+    has_ready(hub.kubectl(), "edge", "False", "AwaitingAgent").await?;
+
+    // It is told by a join Secret in its cluster, and finds it without being started again.
+    agent.sigterm(PATIENCE).await?;
+    agent.restart_without_join()?;
+    let mut manifest = join(&hub, "edge").await?;
+    manifest["metadata"]["namespace"] = agent.namespace().into();
+    target.kubectl().apply(&manifest.to_string()).await?;
+    has_ready(hub.kubectl(), "edge", "True", "AgentConnected").await.with_context(|| agent.logs())?;
+    ensure!(agent.logs().contains("enrolled anew"), "{}", agent.logs());
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_certificate_is_worth_nothing_in_another_cluster() -> Result<()> {
     let setup = HubSetup::new("stolen").await?;
     let hub = HubProcess::start(&setup).await?;

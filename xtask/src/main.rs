@@ -6,6 +6,7 @@ mod demo;
 mod deny;
 mod devcluster;
 mod generate;
+mod images;
 mod measure;
 mod phases;
 mod process;
@@ -66,6 +67,12 @@ enum Chore {
         #[arg(long)]
         contexts: Option<String>,
     },
+    /// Build the static programs of the images, and run them in roots that hold nothing else (as root)
+    Images {
+        /// Optimised, as they are published
+        #[arg(long)]
+        release: bool,
+    },
     /// End everything that the demo started and remove its state
     CleanDemo,
 }
@@ -91,6 +98,7 @@ fn run() -> Result<()> {
         Chore::Measure => measure::run(root, &Runner::new()?),
         Chore::Bench { quick, only } => bench::run(root, &Runner::new()?, quick, only.as_deref()),
         Chore::Demo { contexts } => demo::up(root, &Runner::new()?, contexts.as_deref()),
+        Chore::Images { release } => images::run(root, &Runner::new()?, release),
         Chore::CleanDemo => demo::clean(root, &Runner::new()?),
     }
 }

@@ -15,6 +15,7 @@ use tonic::{Code, Status, Streaming};
 
 use super::End;
 use super::frame::Counts;
+use crate::enrol::{UNTIMELY, with_the_time};
 use crate::identity::Identity;
 use crate::proxy::Proxy;
 
@@ -75,8 +76,10 @@ pub(super) async fn open(identity: &Identity, hello: Hello) -> Result<(Opened, W
 }
 
 async fn dial(identity: &Identity) -> Result<Channel, End> {
-    let unreachable =
-        |error: &(dyn StdError + 'static)| End::Unreachable { hub: identity.link.clone(), why: chain(error) };
+    let unreachable = |error: &(dyn StdError + 'static)| End::Unreachable {
+        hub: identity.link.clone(),
+        why: advised(chain(error)),
+    };
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(&identity.ca))
         .identity(tonic::transport::Identity::from_pem(&identity.certificate, identity.key.expose()));
@@ -105,6 +108,19 @@ async fn dial(identity: &Identity) -> Result<Channel, End> {
             why: format!("no connection within {CONNECT:?}"),
         }),
     }
+}
+
+/// `why`, with what to do about it where the hub's own certificate is what is wrong.
+fn advised(why: String) -> String {
+    let is_clock = why.contains(UNTIMELY);
+    let why = with_the_time(why);
+    if is_clock || !why.contains("invalid peer certificate") {
+        return why;
+    }
+    format!(
+        "{why}; whoever answers there is not the hub that this agent joined. Where the hub was replaced, apply a new join \
+         manifest from it"
+    )
 }
 
 /// What a gRPC status means for the session.

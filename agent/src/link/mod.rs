@@ -62,6 +62,10 @@ pub trait Keeper: Send + Sync + 'static {
 
     /// The hub does not take this identity: get another one, if there is a way.
     fn refused(&self) -> impl Future<Output = ()> + Send;
+
+    /// There is no hub, or not the one of this identity: get another identity, if someone has said that there is another
+    /// hub.
+    fn unreachable(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// How a session ended.
@@ -119,8 +123,10 @@ impl<C: Cluster> Link<C> {
             if matches!(end, End::Stopped) || stop.is_cancelled() {
                 return;
             }
-            if matches!(end, End::Refused(_)) {
-                keeper.refused().await;
+            match end {
+                End::Refused(_) => keeper.refused().await,
+                End::Unreachable { .. } => keeper.unreachable().await,
+                _ => {}
             }
             let wait = backoff.draw();
             tracing::warn!(error = %end, retry_in = ?wait, "no session with the hub");

@@ -139,7 +139,7 @@ impl Hub {
             return Err(refuse("is not known"));
         };
         if now >= token.expires {
-            return Err(refuse(&format!("expired at {}", token.expires)));
+            return Err(refuse(&format!("expired at {} (it is {now} for the hub)", token.expires)));
         }
         let certificate = self.pki.sign_agent(request.csr_pem, token.cluster, now)?;
         if let Some((used, key)) = &token.used

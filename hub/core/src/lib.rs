@@ -34,6 +34,7 @@ mod upkeep;
 mod views;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use roadstead_kubeconfig::Allowed;
@@ -119,6 +120,7 @@ pub struct Hub {
     under_way: Arc<BuildsUnderWay>,
     followed: Arc<Followed>,
     tokens: Arc<Tokens>,
+    clock_is_off: Arc<AtomicBool>,
 }
 
 impl Hub {
@@ -129,7 +131,7 @@ impl Hub {
     pub async fn open(store: Store, clock: Arc<dyn Clock>, options: HubOptions) -> Result<Self, HubError> {
         let pki = Pki::load(&store, clock.now()).await?;
         let replica = ReplicaId::random();
-        store.replica_seen(replica, clock.now()).await?;
+        store.replica_seen(replica, store.now().await?).await?;
         let builds = Semaphore::new(options.concurrent_builds.max(1));
         Ok(Self {
             store,
@@ -142,6 +144,7 @@ impl Hub {
             under_way: Arc::default(),
             followed: Arc::default(),
             tokens: Arc::default(),
+            clock_is_off: Arc::default(),
         })
     }
 

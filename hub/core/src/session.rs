@@ -1,5 +1,6 @@
 //! What the link calls: an agent's session begins and ends, is sent dispatches, and tells what came of them.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,6 +18,9 @@ use crate::pki::AgentIdentity;
 use crate::reconcile::{set_ready, write_status};
 use crate::rollout::{self, UpgradeReport, clock_skew};
 use crate::{Hub, HubError, children, events, log, managers, triggers};
+
+/// Seconds by which a replica's clock may differ from the database's.
+const TOLERATED_SKEW: u64 = 30;
 
 /// The type of the condition that is there, and False, while an agent's clock and the hub's differ.
 const CLOCK: &str = "ClockInSync";
@@ -397,8 +401,11 @@ impl Hub {
     /// # Errors
     /// Where the database fails.
     pub async fn bury_dead_replicas(&self, dead_after: Duration) -> Result<(), HubError> {
-        let alive_since = self.now() - dead_after;
-        self.store.replica_seen(self.replica, self.now()).await?;
+        // By the database's clock, which all replicas share: one whose own is off must not take the others for dead.
+        let now = self.store.now().await?;
+        self.warn_of_the_clock(now);
+        let alive_since = now - dead_after;
+        self.store.replica_seen(self.replica, now).await?;
         for (cluster, session) in self.store.sessions_of_dead_replicas(alive_since).await? {
             self.end_session(cluster, session, "the hub replica that held it is gone").await?;
         }
@@ -413,8 +420,26 @@ impl Hub {
     /// Where the database fails.
     pub async fn leave(&self) -> Result<(), HubError> {
         self.store.replica_gone(self.replica).await?;
-        self.store.release_claims_of_dead_replicas(self.now() - Duration::from_secs(60)).await?;
+        let now = self.store.now().await?;
+        self.store.release_claims_of_dead_replicas(now - Duration::from_secs(60)).await?;
         Ok(())
+    }
+
+    /// Says so where this replica's clock is off.
+    fn warn_of_the_clock(&self, database: Timestamp) {
+        let apart = self.now().as_second().saturating_sub(database.as_second());
+        let is_off = apart.unsigned_abs() > TOLERATED_SKEW;
+        if self.clock_is_off.swap(is_off, Ordering::Relaxed) != is_off {
+            if is_off {
+                tracing::warn!(
+                    seconds_ahead = apart,
+                    "this replica's clock and the database's differ: set both by NTP. Tokens and certificates are judged \
+                     by this one"
+                );
+            } else {
+                tracing::info!("this replica's clock and the database's agree again");
+            }
+        }
     }
 
     /// This process.

@@ -184,6 +184,16 @@ impl Store {
         due.map(|due| from_sql("read a due time", due)).transpose()
     }
 
+    /// What time it is for the database, which is the same for all replicas.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn now(&self) -> Result<Timestamp, StoreError> {
+        let what = "ask the database for the time";
+        let now = sqlx::query_scalar("SELECT clock_timestamp()").fetch_one(&self.pool).await;
+        from_sql(what, now.map_err(StoreError::query(what))?)
+    }
+
     /// Says that this replica is alive.
     ///
     /// # Errors

@@ -1,12 +1,15 @@
 //! Agents put other versions of themselves in their place, a stage of the fleet after the other, and go back where a new one
-//! does not connect. The Deployments, their ReplicaSets and pods are real; the kit's kubelet runs the agents.
+//! does not connect; and they remove themselves, or stay, as they are told. The Deployments, their ReplicaSets and pods are
+//! real; the kit's kubelet runs the agents.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use roadstead_tests::gitserver::Commit;
 use roadstead_tests::onboarding::{Installed, cluster, has, kubeconfig, secret};
 use roadstead_tests::{
-    HubProcess, HubSetup, Kubectl, Kubelet, PATIENCE, Program, TestCluster, TestNamespace, eventually, unique,
+    AgentProcess, Fleet, HubProcess, HubSetup, Kubectl, Kubelet, PATIENCE, Program, TestCluster,
+    TestNamespace, config_map, eventually, kustomization, unique,
 };
 use serde_json::{Value, json};
 
@@ -75,6 +78,10 @@ impl Edge {
             let is_over = annotation.as_str().is_none_or(|text| text.contains("failed"));
             ensure!(is_over, "under way: {annotation}");
             ensure!(self.image().await? == image, "{deployment}");
+            // Before that, pods of which this kit's kubelet knows nothing may count.
+            for count in ["updatedReplicas", "replicas", "availableReplicas"] {
+                ensure!(deployment["status"][count] == 1, "{}", deployment["status"]);
+            }
             Ok(())
         })
         .await
@@ -245,4 +252,77 @@ async fn an_agent_is_upgraded_on_request_and_takes_no_other_program() -> Result<
     ensure!(edge.image().await? == V2, "it took another program");
     has(hub.kubectl(), "edge-1", "Ready", "True", "AgentConnected").await?;
     edge.remove().await
+}
+
+/// What is left of an installation in its cluster.
+async fn left(target: &TestCluster, namespace: &str) -> Result<String> {
+    let suffix = format!("-{namespace}");
+    let names = [format!("roadstead-agent{suffix}"), format!("roadstead-agent-cluster-admin{suffix}")];
+    let kubectl = target.kubectl();
+    let [own, admin] = &names;
+    let get = ["get", "--ignore-not-found", "-o", "name"];
+    let mut left = kubectl.run(&[&get[..], &["clusterrole,clusterrolebinding", own, admin]].concat()).await?;
+    left.push_str(&kubectl.run(&[&get[..], &["namespace", namespace]].concat()).await?);
+    Ok(left)
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_deleted_is_pruned_and_then_its_agent_removes_itself() -> Result<()> {
+    let setup = HubSetup::new("removed").await?.arg("--allow-cluster-network=127.0.0.0/8");
+    let fleet = Fleet::start_on(setup.env("ROADSTEAD_AGENT_IMAGE", V1)).await?;
+    let target = TestCluster::second()?;
+    let images = [(V1, Program::Agent)];
+    let more = json!({ "agent": { "removal": "Remove" } });
+    let edge = Edge::board(&fleet.hub, &fleet.setup, "edge-2", target.clone(), &more, &images).await?;
+    let policy = r#"{"spec":{"deletionPolicy":"Prune"}}"#;
+    fleet.run(&["patch", "cluster", "edge-2", "--type=merge", "-p", policy]).await?;
+    let place = target.namespace("removed").await?;
+    let commit = Commit::new().file("app/map.yaml", config_map(place.name(), "app", "one"));
+    fleet.repository("app", &commit).await?;
+    fleet.apply(&kustomization("app", "app", "./app", &["clusterRef: {name: edge-2}"])).await?;
+    fleet.ready("kustomization/app").await?;
+    let home = edge.home.name().to_owned();
+    ensure!(left(&target, &home).await?.lines().count() == 4, "{}", left(&target, &home).await?);
+
+    fleet.run(&["delete", "cluster", "edge-2", "--timeout=60s"]).await?;
+    target.has_word(place.name(), "app", None).await?;
+    eventually("nothing is left of the agent", LONG, || async {
+        let left = left(&target, &home).await?;
+        ensure!(left.is_empty() && edge.kubelet.running().is_empty(), "{left} {:?}", edge.kubelet.running());
+        Ok(())
+    })
+    .await
+    .with_context(|| edge.kubelet.logs())?;
+    // Another agent of this hub has not noticed.
+    fleet.ready("cluster/edge").await.map(drop)
+}
+
+#[tokio::test]
+async fn an_agent_that_is_away_or_not_alone_in_its_namespace_is_left_and_that_is_said() -> Result<()> {
+    let mut fleet = Fleet::start("left").await?;
+    let remove = r#"{"spec":{"agent":{"removal":"Remove"}}}"#;
+    fleet.run(&["patch", "cluster", "edge", "--type=merge", "-p", remove]).await?;
+    // Started by hand, in a namespace that nobody has called the agent's own.
+    fleet.run(&["delete", "cluster", "edge", "--wait=false"]).await?;
+    let why = has(fleet.kubectl(), "edge", "Retired", "False", "RemovalFailed").await?;
+    for part in [fleet.agent.namespace(), "part-of=roadstead", "spec.agent.removal to Leave"] {
+        ensure!(why.contains(part), "no `{part}` in: {why}");
+    }
+    let leave = r#"{"spec":{"agent":{"removal":"Leave"}}}"#;
+    fleet.run(&["patch", "cluster", "edge", "--type=merge", "-p", leave]).await?;
+    fleet.run(&["wait", "cluster/edge", "--for=delete", "--timeout=60s"]).await?;
+    let namespace = fleet.agent.namespace().to_owned();
+    fleet.cluster.kubectl().run(&["get", "namespace", &namespace]).await?;
+    fleet.agent.check()?;
+    fleet.agent.kill9().await?;
+
+    let agent = AgentProcess::join(&fleet.hub, "gone", &fleet.cluster).await?;
+    fleet.ready("cluster/gone").await?;
+    fleet.run(&["patch", "cluster", "gone", "--type=merge", "-p", remove]).await?;
+    drop(agent);
+    has(fleet.kubectl(), "gone", "Ready", "False", "AgentDisconnected").await?;
+    fleet.run(&["delete", "cluster", "gone", "--timeout=90s"]).await?;
+    let events = fleet.kubectl().run(&["get", "events", "-n", "default"]).await?;
+    ensure!(events.contains("AgentLeft"), "{events}");
+    Ok(())
 }
