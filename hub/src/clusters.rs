@@ -34,11 +34,13 @@ pub(crate) struct ClusterArgs {
 
     /// Seconds for which the agents of a stage of a roll-out (one, a tenth, half, all) are to have been connected with the
     /// new image before the next stage begins
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, env = "ROADSTEAD_AGENT_UPGRADE_SOAK",
+          value_parser = clap::value_parser!(u32).range(1..=86_400))]
     agent_upgrade_soak: u32,
 
     /// Seconds within which a new agent has to connect; after that the old one puts its own image back
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(10..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, env = "ROADSTEAD_AGENT_UPGRADE_TIMEOUT",
+          value_parser = clap::value_parser!(u32).range(10..=86_400))]
     agent_upgrade_timeout: u32,
 }
 

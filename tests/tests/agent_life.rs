@@ -16,6 +16,10 @@ use serde_json::{Value, json};
 /// Time for a roll-out: a Deployment waits ten seconds alone before it ends the old pod.
 const LONG: Duration = Duration::from_secs(120);
 
+/// Seconds that an upgrade has: none that comes about on a busy machine takes as long, and one that does not is given up.
+const ENOUGH: &str = "100";
+const SHORT: &str = "20";
+
 const V1: &str = "registry.test:5000/roadstead-agent:1";
 const V2: &str = "registry.test:5000/roadstead-agent:2";
 const V3: &str = "registry.test:5000/roadstead-agent:3";
@@ -24,16 +28,18 @@ const V3: &str = "registry.test:5000/roadstead-agent:3";
 async fn setup(name: &str, image: &str) -> Result<HubSetup> {
     let setup = HubSetup::new(name).await?;
     let setup = setup.arg("--allow-cluster-network=127.0.0.0/8");
-    Ok(setup
-        .arg("--agent-upgrade-soak=2")
-        .arg("--agent-upgrade-timeout=20")
-        .env("ROADSTEAD_AGENT_IMAGE", image))
+    Ok(setup.arg("--agent-upgrade-soak=2").env("ROADSTEAD_AGENT_IMAGE", image))
 }
 
-/// The same hub, started again with another wish.
-async fn want(mut hub: HubProcess, setup: HubSetup, image: &str) -> Result<(HubProcess, HubSetup)> {
+/// The same hub, started again with another wish, and seconds for it.
+async fn want(
+    mut hub: HubProcess,
+    setup: HubSetup,
+    image: &str,
+    seconds: &str,
+) -> Result<(HubProcess, HubSetup)> {
     hub.sigterm(PATIENCE).await?;
-    let setup = setup.env("ROADSTEAD_AGENT_IMAGE", image);
+    let setup = setup.env("ROADSTEAD_AGENT_IMAGE", image).env("ROADSTEAD_AGENT_UPGRADE_TIMEOUT", seconds);
     Ok((HubProcess::start(&setup).await?, setup))
 }
 
@@ -141,7 +147,7 @@ async fn an_agent_puts_the_hubs_version_in_its_place_and_is_never_away() -> Resu
     let message = edge.is(hub.kubectl(), "True", "UpToDate").await?;
     ensure!(message.contains(V1), "{message}");
 
-    let (hub, _setup) = want(hub, setup, V2).await?;
+    let (hub, _setup) = want(hub, setup, V2, ENOUGH).await?;
     has(hub.kubectl(), "edge-1", "Ready", "True", "AgentConnected").await?;
     let before = absences(&hub, "edge-1");
     edge.begins(V2).await?;
@@ -161,7 +167,7 @@ async fn a_version_that_does_not_connect_is_taken_back_and_stops_the_roll_out() 
     let second = Edge::board(&hub, &setup, "edge-2", TestCluster::second()?, &json!({}), &images).await?;
 
     // It starts, takes the Lease, and never has a session: the old one keeps its own.
-    let (hub, setup) = want(hub, setup, V2).await?;
+    let (hub, setup) = want(hub, setup, V2, SHORT).await?;
     has(hub.kubectl(), "edge-1", "Ready", "True", "AgentConnected").await?;
     let before = absences(&hub, "edge-1");
     first.begins(V2).await?;
@@ -189,7 +195,7 @@ async fn a_version_that_does_not_connect_is_taken_back_and_stops_the_roll_out() 
     ensure!(second.image().await? == V1, "the second was told");
 
     // Another version begins anew: one, and the other once that one has been well for a while.
-    let (hub, _setup) = want(hub, setup, V3).await?;
+    let (hub, _setup) = want(hub, setup, V3, ENOUGH).await?;
     first.begins(V3).await?;
     ensure!(second.image().await? == V1, "both at once");
     first.settles(hub.kubectl(), V3).await?;
@@ -206,7 +212,7 @@ async fn whoever_is_killed_in_the_middle_of_an_upgrade_the_end_is_the_same() -> 
     let images = [(V1, Program::Agent), (V2, Program::Agent), (V3, Program::CutOff)];
     let edge = Edge::board(&hub, &setup, "edge-1", TestCluster::second()?, &json!({}), &images).await?;
 
-    let (mut hub, setup) = want(hub, setup, V2).await?;
+    let (mut hub, setup) = want(hub, setup, V2, ENOUGH).await?;
     edge.begins(V2).await?;
     // The old one just after it has begun, the hub, and the new one as soon as it runs.
     edge.kubelet.kill9(V1)?;
@@ -216,7 +222,7 @@ async fn whoever_is_killed_in_the_middle_of_an_upgrade_the_end_is_the_same() -> 
     edge.settles(hub.kubectl(), V2).await?;
 
     // The old one is killed while the new one, which never connects, holds the Lease: it comes back, connects, goes back.
-    let (hub, _setup) = want(hub, setup, V3).await?;
+    let (hub, _setup) = want(hub, setup, V3, SHORT).await?;
     edge.begins(V3).await?;
     eventually("the new one runs", PATIENCE, || async {
         ensure!(edge.kubelet.running().iter().any(|image| image == V3), "{:?}", edge.kubelet.running());
@@ -237,7 +243,7 @@ async fn an_agent_is_upgraded_on_request_and_takes_no_other_program() -> Result<
     let manual = json!({ "agent": { "upgrade": "Manual" } });
     let edge = Edge::board(&hub, &setup, "edge-1", TestCluster::first()?, &manual, &images).await?;
 
-    let (hub, _setup) = want(hub, setup, V2).await?;
+    let (hub, _setup) = want(hub, setup, V2, ENOUGH).await?;
     let message = edge.is(hub.kubectl(), "False", "UpgradeByHand").await?;
     ensure!(message.contains(V2) && message.contains("spec.agent.upgrade is Manual"), "{message}");
     ensure!(edge.image().await? == V1, "it was told");
@@ -250,6 +256,24 @@ async fn an_agent_is_upgraded_on_request_and_takes_no_other_program() -> Result<
     let message = edge.is(hub.kubectl(), "False", "UpgradeFailed").await?;
     ensure!(message.contains("another repository"), "{message}");
     ensure!(edge.image().await? == V2, "it took another program");
+
+    // One that was installed when agents had no such right says which it lacks.
+    let target = edge.cluster.kubectl();
+    let role = ["role", "roadstead-agent", "-n", edge.home.name()];
+    let mut rights = target.get(&role).await?;
+    let rules = rights["rules"].as_array_mut().context("rules")?;
+    rules.retain(|rule| rule["resources"][0] != "deployments");
+    target.run_with(&["replace", "-f", "-"], &rights.to_string()).await?;
+    let older = format!(r#"{{"spec":{{"agent":{{"image":"{V1}"}}}}}}"#);
+    hub.kubectl().run(&["patch", "cluster", "edge-1", "--type=merge", "-p", &older]).await?;
+    eventually("the right that lacks is named", PATIENCE, || async {
+        let (_, reason, message) = hub.kubectl().condition(&["cluster", "edge-1"], "Upgraded").await?;
+        let is_so =
+            message.contains("does the agent's Role allow it?") && message.contains("deployments.apps");
+        ensure!(reason == "UpgradeFailed" && is_so, "{reason}: {message}");
+        Ok(())
+    })
+    .await?;
     has(hub.kubectl(), "edge-1", "Ready", "True", "AgentConnected").await?;
     edge.remove().await
 }

@@ -1,7 +1,6 @@
 //! How agents come to run another image: the fleet's roll-out, which [`roadstead_hub_plan::roll_out`] decides; what agents
 //! are told; what they say came of it. All of it is in the database: the next replica goes on where this one was.
 
-use jiff::Timestamp;
 use roadstead_api::{AgentUpgrade, Cluster, ClusterAgent, ConditionStatus, ObjectMeta, reconcile_requested};
 use roadstead_hub_plan::{AgentState, Pace, Upgrade, UpgradeOrder, roll_out};
 use roadstead_hub_store::{AgentOrder, FleetAgent, OrderKind, OrderState, Tx};
@@ -148,7 +147,7 @@ impl Hub {
         tx.commit().await?;
         match &report.failed {
             None => {
-                tracing::info!(cluster = session.name, image = report.image, "the agent changes its image")
+                tracing::info!(cluster = session.name, image = report.image, "the agent changes its image");
             }
             Some(why) => {
                 tracing::warn!(
@@ -259,34 +258,5 @@ fn says(condition: &Value, said: Option<&Said>) -> bool {
                 && condition["reason"] == reason.as_str()
                 && condition["message"] == conditions::shortened(message)
         }
-    }
-}
-
-/// What is wrong with an agent's clock, where it is far enough from the hub's.
-pub(crate) fn clock_skew(hub: Timestamp, agent: Timestamp) -> Option<String> {
-    const TOLERATED: i64 = 60;
-    let seconds = agent.as_second().saturating_sub(hub.as_second());
-    let (apart, which) = (seconds.unsigned_abs(), if seconds < 0 { "behind" } else { "ahead of" });
-    (seconds.abs() > TOLERATED).then(|| {
-        format!(
-            "the clock of the agent's node is {} s {which} the hub's: set both by NTP. Certificates and times in logs \
-             are judged by either",
-            apart
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use jiff::Timestamp;
-
-    use super::clock_skew;
-
-    #[test]
-    fn clocks_that_differ() {
-        let at = |second| Timestamp::from_second(1_000_000 + second).unwrap();
-        assert_eq!(clock_skew(at(0), at(60)), None);
-        assert!(clock_skew(at(0), at(3600)).is_some_and(|why| why.contains("3600 s ahead of the hub's")));
-        assert!(clock_skew(at(3600), at(0)).is_some_and(|why| why.contains("3600 s behind the hub's")));
     }
 }

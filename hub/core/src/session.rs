@@ -1,11 +1,10 @@
 //! What the link calls: an agent's session begins and ends, is sent dispatches, and tells what came of them.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
-use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId, Kustomization};
+use roadstead_api::{Cluster, ConditionStatus, KindId, Kustomization};
 use roadstead_hub_store::{AgentSession, DispatchPlan, Look, Outcome};
 use roadstead_model::{
     ChangeSet, ClusterUid, Digest, DispatchKey, HubEpoch, ObjectRef, Reason, ReplicaId, SessionId, Stage,
@@ -16,14 +15,8 @@ use crate::children::Awaited;
 use crate::conditions::{self, READY};
 use crate::pki::AgentIdentity;
 use crate::reconcile::{set_ready, write_status};
-use crate::rollout::{self, UpgradeReport, clock_skew};
-use crate::{Hub, HubError, children, events, log, managers, triggers};
-
-/// Seconds by which a replica's clock may differ from the database's.
-const TOLERATED_SKEW: u64 = 30;
-
-/// The type of the condition that is there, and False, while an agent's clock and the hub's differ.
-const CLOCK: &str = "ClockInSync";
+use crate::rollout::{self, UpgradeReport};
+use crate::{Hub, HubError, children, clock, events, log, managers, triggers};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
@@ -146,7 +139,7 @@ impl Hub {
         let mut status = before.clone();
         status.agent_version = Some(greeting.agent_version.clone());
         status.agent_image.clone_from(&greeting.image);
-        note_clock(&mut status, greeting.clock, &name, stored.generation, now);
+        clock::note_skew(&mut status, greeting.clock, &name, stored.generation, now);
         status.kubernetes_version = Some(greeting.kubernetes_version.clone());
         status.observed_generation = Some(stored.generation);
         conditions::set(
@@ -425,23 +418,6 @@ impl Hub {
         Ok(())
     }
 
-    /// Says so where this replica's clock is off.
-    fn warn_of_the_clock(&self, database: Timestamp) {
-        let apart = self.now().as_second().saturating_sub(database.as_second());
-        let is_off = apart.unsigned_abs() > TOLERATED_SKEW;
-        if self.clock_is_off.swap(is_off, Ordering::Relaxed) != is_off {
-            if is_off {
-                tracing::warn!(
-                    seconds_ahead = apart,
-                    "this replica's clock and the database's differ: set both by NTP. Tokens and certificates are judged \
-                     by this one"
-                );
-            } else {
-                tracing::info!("this replica's clock and the database's agree again");
-            }
-        }
-    }
-
     /// This process.
     #[must_use]
     pub fn replica(&self) -> ReplicaId {
@@ -466,25 +442,6 @@ fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>
         message: conditions::shortened(&message),
         change_set: result.change_set.clone(),
         timings: result.timings.clone(),
-    }
-}
-
-/// Says whether the agent's clock is right, where that is or was not so.
-fn note_clock(
-    status: &mut ClusterStatus,
-    clock: Option<Timestamp>,
-    name: &str,
-    generation: i64,
-    now: Timestamp,
-) {
-    match clock.and_then(|clock| clock_skew(now, clock)) {
-        None => status.conditions.retain(|condition| condition.type_ != CLOCK),
-        Some(message) => {
-            tracing::warn!(cluster = name, message, "the agent's clock and the hub's differ");
-            let reason = Reason::ClockSkewed;
-            let is = ConditionStatus::False;
-            conditions::set(&mut status.conditions, CLOCK, is, reason, &message, generation, now);
-        }
     }
 }
 
