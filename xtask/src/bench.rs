@@ -10,6 +10,7 @@ use crate::devcluster::Devcluster;
 use crate::phases::Phases;
 use crate::process::Runner;
 use crate::stand::{Purpose, sweep, with_servers};
+use crate::web;
 
 /// Builds hub and bench optimised (`quick`: as they are for tests, and with little load, to try the bench itself), and
 /// measures both servers (`tests/src/bin/bench`). The figures lie in `target/bench.json` afterwards.
@@ -18,6 +19,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, quick: bool, only: Option<&str>)
     let mut phases = Phases::default();
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
     sweep(runner, &cluster)?;
+    phases.time(runner, "build the dashboard", || web::build(root, runner))?;
     phases.time(runner, "build programs", || {
         let mut command = cache::cargo();
         command.current_dir(root).args(["build", "--workspace", "--bin", "roadstead-hub", "--bin", "bench"]);

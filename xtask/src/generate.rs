@@ -1,36 +1,64 @@
 //! `cargo xtask generate`: makes the files that are generated and checked in. `--check` compares instead of writing.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+
+use crate::process::Runner;
+use crate::{cache, web};
 
 const PROTO_ROOT: &str = "proto/proto";
 const PROTO_FILE: &str = "roadstead/link/v1/link.proto";
 const PROTO_OUT: &str = "proto/src/generated";
+/// What the hub says of its fleet views, and the dashboard's types for them.
+const FLEET_DOCUMENT: &str = "web/src/api/fleet.openapi.json";
+const FLEET_TYPES: &str = "web/src/api/fleet.d.ts";
 
 /// Generates everything beneath `root` or, with `check`, fails where what is checked in differs.
-pub(crate) fn run(root: &Path, check: bool) -> Result<()> {
+pub(crate) fn run(root: &Path, runner: &Runner, check: bool) -> Result<()> {
     let fresh = root.join("target/xtask-generate");
     std::fs::create_dir_all(&fresh).with_context(|| format!("make {}", fresh.display()))?;
+    protocol(root, &fresh, check)?;
+    fleet_client(root, runner, &fresh, check)
+}
+
+fn protocol(root: &Path, fresh: &Path, check: bool) -> Result<()> {
     let descriptors = protox::compile([PROTO_FILE], [root.join(PROTO_ROOT)])
         .with_context(|| format!("compile {PROTO_ROOT}/{PROTO_FILE}"))?;
     tonic_prost_build::configure()
-        .out_dir(&fresh)
+        .out_dir(fresh)
         .compile_fds(descriptors)
         .context("generate Rust from the protocol's descriptors")?;
     let name = "roadstead.link.v1.rs";
     let text = std::fs::read_to_string(fresh.join(name)).with_context(|| format!("read generated {name}"))?;
-    let target = root.join(PROTO_OUT).join(name);
+    put(root, &format!("{PROTO_OUT}/{name}"), &text, PROTO_FILE, check)
+}
+
+fn fleet_client(root: &Path, runner: &Runner, fresh: &Path, check: bool) -> Result<()> {
+    // The whole workspace, as `cargo xtask test` does: another choice would have dependencies built once more.
+    let name = "fleet-openapi";
+    runner.run(cache::cargo().current_dir(root).args(["build", "--workspace", "--example", name]))?;
+    let program = cache::target(root)?.join("debug/examples").join(name);
+    let document = runner.capture(&mut Command::new(program))?;
+    put(root, FLEET_DOCUMENT, &format!("{document}\n"), "the hub's fleet views", check)?;
+    let out = fresh.join("fleet.d.ts");
+    web::generate_types(root, runner, &out)?;
+    let text = std::fs::read_to_string(&out).with_context(|| format!("read {}", out.display()))?;
+    put(root, FLEET_TYPES, &text, FLEET_DOCUMENT, check)
+}
+
+/// Writes a generated file, or compares it with what is checked in.
+fn put(root: &Path, name: &str, text: &str, from: &str, check: bool) -> Result<()> {
+    let target = root.join(name);
     if check {
-        let held = std::fs::read_to_string(&target).unwrap_or_default();
-        if held != text {
-            bail!(
-                "{} is not what {PROTO_FILE} generates: run `cargo xtask generate` and commit",
-                target.display()
-            );
+        if std::fs::read_to_string(&target).unwrap_or_default() != text {
+            bail!("{name} is not what is generated from {from}: run `cargo xtask generate` and commit");
         }
         return Ok(());
     }
-    std::fs::create_dir_all(root.join(PROTO_OUT)).context("make the folder for generated files")?;
+    if let Some(folder) = target.parent() {
+        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    }
     std::fs::write(&target, text).with_context(|| format!("write {}", target.display()))
 }

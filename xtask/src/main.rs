@@ -13,6 +13,7 @@ mod process;
 mod rooms;
 mod stand;
 mod test;
+mod web;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -39,6 +40,12 @@ enum Chore {
     },
     /// Check which room imports which
     Rooms,
+    /// Build the dashboard, where its sources have changed
+    Web {
+        /// Check its format, types, lints and size besides
+        #[arg(long)]
+        check: bool,
+    },
     /// Check licences, sources and doubled versions of all dependencies
     Deny,
     /// Start a Postgres and two clusters, run every test, and take all of it down again
@@ -91,8 +98,10 @@ fn run() -> Result<()> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     let root = root.parent().context("xtask lies in the workspace's folder")?;
     match Args::parse().chore {
-        Chore::Generate { check } => generate::run(root, check),
+        Chore::Generate { check } => generate::run(root, &Runner::new()?, check),
         Chore::Rooms => rooms::run(root),
+        Chore::Web { check: false } => web::build(root, &Runner::new()?),
+        Chore::Web { check: true } => web::check(root, &Runner::new()?),
         Chore::Deny => deny::run(root, &Runner::new()?),
         Chore::Test { no_go, cargo_args } => test::run(root, &Runner::new()?, !no_go, &cargo_args),
         Chore::Measure => measure::run(root, &Runner::new()?),

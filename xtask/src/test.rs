@@ -10,6 +10,7 @@ use crate::devcluster::{self, Devcluster};
 use crate::phases::Phases;
 use crate::process::Runner;
 use crate::stand::{Purpose, Servers, sweep, with_servers};
+use crate::web;
 
 /// Runs every test; `cargo_args` go to `cargo test`, in place of `--workspace` where they name packages.
 pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String]) -> Result<()> {
@@ -21,6 +22,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String])
     sweep(runner, &cluster)?;
 
     let selection = selection(cargo_args);
+    phases.time(runner, "build the dashboard", || web::build(root, runner))?;
     phases.time(runner, "build programs", || {
         runner.run(cache::cargo().current_dir(root).args(["build", "--workspace", "--bins"]))
     })?;
@@ -32,7 +34,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String])
     with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
         let mut cargo = cache::cargo();
         cargo.env("ROADSTEAD_TEST_CLIENTS", &clients);
-        run_tests(root, runner, servers, phases, cargo, &selection.run, go)
+        run_tests(root, runner, servers, phases, cargo, &selection, go)
     })
 }
 
@@ -40,6 +42,8 @@ pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String])
 struct Selection {
     build: Vec<String>,
     run: Vec<String>,
+    /// Only some packages are tested.
+    narrowed: bool,
 }
 
 fn selection(cargo_args: &[String]) -> Selection {
@@ -52,7 +56,7 @@ fn selection(cargo_args: &[String]) -> Selection {
     let mut run = build.clone();
     run.push("--no-fail-fast".to_owned());
     run.extend_from_slice(&cargo_args[options..]);
-    Selection { build, run }
+    Selection { build, run, narrowed }
 }
 
 fn run_tests(
@@ -61,15 +65,18 @@ fn run_tests(
     servers: &Servers,
     phases: &mut Phases,
     mut cargo: Command,
-    run: &[String],
+    selection: &Selection,
     go: bool,
 ) -> Result<()> {
-    cargo.current_dir(root).arg("test").args(run);
+    cargo.current_dir(root).arg("test").args(&selection.run);
     servers.tell(&mut cargo, &cache::target(root)?.join("debug"));
     let rust = phases.time(runner, "run Rust tests", || runner.status(&mut cargo))?;
     let mut failed = Vec::new();
     if !rust.success() {
         failed.push("cargo test");
+    }
+    if !selection.narrowed && !phases.time(runner, "run the dashboard's tests", || web::test(root, runner))? {
+        failed.push("the dashboard's tests");
     }
     if go {
         // As build.sh sets them, so that both use the same build cache.

@@ -4,6 +4,7 @@
 
 mod connection;
 mod cors;
+mod dashboard;
 mod discovery;
 mod fair;
 mod list;
@@ -28,7 +29,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures::FutureExt as _;
 use hyper::body::Body as _;
@@ -41,6 +42,7 @@ use request::Query;
 
 pub use options::ApiOptions;
 pub use serve::{ServeError, serve};
+pub use views::document::document as fleet_document;
 
 /// What handlers share.
 #[derive(Clone)]
@@ -64,8 +66,7 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         watches: Arc::new(Watches::new(options.watches, options.watches_per_user)),
         options: Arc::new(options),
     };
-    let open = Router::new()
-        .route("/", get(page))
+    let open = dashboard::routes()
         .route("/healthz", get(alive))
         .route("/livez", get(alive))
         .route("/readyz", get(ready))
@@ -194,8 +195,4 @@ async fn method_not_allowed() -> Response {
         "MethodNotAllowed",
         "this method is not served on this path",
     )
-}
-
-async fn page() -> Html<&'static str> {
-    Html(include_str!("../../../web/placeholder.html"))
 }

@@ -1,6 +1,6 @@
 //! The fleet views' addresses: read models beside the resource API, described by `/fleet/v1/openapi.json`.
 
-mod document;
+pub(crate) mod document;
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use roadstead_hub_core::{
-    AttemptFilter, FleetPage, FleetWatch, HubError, Identity, InventoryFilter, InventoryKey,
+    AttemptFilter, EventFilter, FleetPage, FleetWatch, HubError, Identity, InventoryFilter, InventoryKey,
+    KustomizationFilter, ReconciliationsOptions,
 };
 use tokio_stream::{Stream, StreamExt as _};
 
@@ -31,6 +32,8 @@ pub(crate) enum View<'a> {
     Document,
     Clusters,
     Health,
+    Kustomizations,
+    Events,
     Inventory,
     /// Attempts of all Kustomizations.
     Attempts,
@@ -53,6 +56,8 @@ impl<'a> View<'a> {
             "openapi.json" => Self::Document,
             "clusters" => Self::Clusters,
             "health" => Self::Health,
+            "kustomizations" => Self::Kustomizations,
+            "events" => Self::Events,
             "inventory" => Self::Inventory,
             "reconciliations" => Self::Attempts,
             "drift" => Self::Drift,
@@ -86,7 +91,24 @@ impl<'a> View<'a> {
         let hub = &api.hub;
         Ok(match self {
             Self::Document => Json(document::document()).into_response(),
-            Self::Clusters => page(hub.fleet_clusters(who).await?, None),
+            Self::Clusters => {
+                let names = text(query, "names")?;
+                let names: Vec<String> =
+                    names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+                let names = Some(names.as_slice()).filter(|names| !names.is_empty());
+                page(hub.fleet_clusters(who, names).await?, None)
+            }
+            Self::Kustomizations => kustomizations(api, who, query).await?,
+            Self::Events => {
+                let filter = EventFilter {
+                    kind: text(query, "kind")?,
+                    namespace: text(query, "namespace")?,
+                    name: text(query, "name")?,
+                    type_: text(query, "type")?,
+                    before: before(query)?,
+                };
+                page(hub.fleet_events(who, &filter, limit(query)?).await?, None)
+            }
             Self::Health => page(hub.fleet_health(who).await?, None),
             Self::Inventory => inventory(api, who, query).await?,
             Self::Attempts | Self::Drift => attempts(api, who, query, matches!(self, Self::Drift)).await?,
@@ -97,7 +119,12 @@ impl<'a> View<'a> {
                 Sse::new(stream(watch, place, api)).keep_alive(alive).into_response()
             }
             Self::Reconciliations { namespace, name } => {
-                Json(hub.reconciliations(who, namespace, name).await?).into_response()
+                let limit = query.number("limit")?.filter(|limit| *limit > 0);
+                let options = ReconciliationsOptions {
+                    limit: limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX)),
+                    changed_only: query.flag("changedOnly"),
+                };
+                Json(hub.reconciliations(who, namespace, name, options).await?).into_response()
             }
         })
     }
@@ -130,17 +157,39 @@ async fn inventory(api: &Api, who: &Identity, query: &Query) -> Result<Response,
         owner_namespace: text(query, "kustomizationNamespace")?,
         owner: text(query, "kustomization")?,
     };
-    let after = match query.get("continue") {
-        "" => None,
-        text => Some(read_key(text)?),
-    };
+    let after: Option<InventoryKey> = read_key(query)?;
     let (items, next) = api.hub.fleet_inventory(who, &filter, after.as_ref(), limit(query)?).await?;
-    // A key is ids and names: it has a JSON form.
-    let next = next.map(|key| URL_SAFE_NO_PAD.encode(serde_json::to_vec(&key).unwrap_or_default()));
-    Ok(page(items, next))
+    Ok(page(items, next.map(|key| write_key(&key))))
 }
 
-fn read_key(text: &str) -> Result<InventoryKey, HubError> {
+async fn kustomizations(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
+    let filter = KustomizationFilter {
+        cluster: text(query, "cluster")?,
+        namespace: text(query, "namespace")?,
+        name: text(query, "name")?,
+        source_kind: text(query, "sourceKind")?,
+        source_name: text(query, "source")?,
+        source_namespace: text(query, "sourceNamespace")?,
+        state: text(query, "state")?,
+    };
+    let after: Option<(String, String)> = read_key(query)?;
+    let (items, next) = api.hub.fleet_kustomizations(who, &filter, after.as_ref(), limit(query)?).await?;
+    Ok(page(items, next.map(|key| write_key(&key))))
+}
+
+/// Where the next page begins. A key is ids and names: it has a JSON form.
+fn write_key(key: &impl serde::Serialize) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(key).unwrap_or_default())
+}
+
+fn read_key<T: serde::de::DeserializeOwned>(query: &Query) -> Result<Option<T>, HubError> {
+    match query.get("continue") {
+        "" => Ok(None),
+        text => parse_key(text).map(Some),
+    }
+}
+
+fn parse_key<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, HubError> {
     let bad = || HubError::BadRequest("continue key is not valid".to_owned());
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
     if bytes.windows(6).any(|window| window == b"\\u0000") {
@@ -149,19 +198,22 @@ fn read_key(text: &str) -> Result<InventoryKey, HubError> {
     serde_json::from_slice(&bytes).map_err(|_| bad())
 }
 
-async fn attempts(api: &Api, who: &Identity, query: &Query, drift: bool) -> Result<Response, HubError> {
-    let before = match query.get("before") {
-        "" => None,
-        text => Some(text.parse().map_err(|_| {
+fn before(query: &Query) -> Result<Option<jiff::Timestamp>, HubError> {
+    match query.get("before") {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
             HubError::BadRequest(format!("before: {text:?}: want a time such as 2026-01-02T03:04:05Z"))
-        })?),
-    };
+        }),
+    }
+}
+
+async fn attempts(api: &Api, who: &Identity, query: &Query, drift: bool) -> Result<Response, HubError> {
     let filter = AttemptFilter {
         namespace: text(query, "namespace")?,
         cluster: text(query, "cluster")?,
         failed: query.flag("failed"),
         drift,
-        before,
+        before: before(query)?,
     };
     let items = api.hub.fleet_attempts(who, &filter, limit(query)?).await?;
     Ok(page(items, None))
@@ -204,7 +256,9 @@ fn stream(
 
 #[cfg(test)]
 mod tests {
-    use super::{View, read_key};
+    use roadstead_hub_core::InventoryKey;
+
+    use super::{View, parse_key};
 
     #[test]
     fn paths() {
@@ -224,7 +278,7 @@ mod tests {
     #[test]
     fn keys_that_are_none() {
         for bad in ["", "!", "e30", "bnVsbA"] {
-            assert!(read_key(bad).is_err(), "{bad}");
+            assert!(parse_key::<InventoryKey>(bad).is_err(), "{bad}");
         }
     }
 }

@@ -99,6 +99,7 @@ async fn what_spans_clusters() -> Result<()> {
     assert_eq!((&edge["name"], &edge["labels"]["region"]), (&json!("edge-1"), &json!("north")));
     assert_eq!((&edge["objects"], &edge["ready"]["reason"]), (&json!(3), &json!("AwaitingAgent")));
     assert_eq!(edge["kustomizations"], json!({ "Suspended": 1, "Unknown": 1 }));
+    assert_eq!((&edge["failing"], edge.get("connection")), (&json!([]), None));
 
     let health = get(&replica, "/fleet/v1/health").await?;
     let of = |kind: &str| -> Vec<Value> {
@@ -151,18 +152,168 @@ async fn what_spans_clusters() -> Result<()> {
     assert_eq!(drift["items"][0]["changed"][0]["object"]["name"], "web");
 
     let document = get(&replica, "/fleet/v1/openapi.json").await?;
-    for path in ["clusters", "health", "inventory", "reconciliations", "drift", "changes"] {
+    for path in
+        ["clusters", "health", "kustomizations", "events", "inventory", "reconciliations", "drift", "changes"]
+    {
         assert!(document["paths"].get(format!("/fleet/v1/{path}")).is_some(), "{path}");
     }
     for bad in [
         "/fleet/v1/inventory?continue=x",
         "/fleet/v1/drift?before=x",
+        "/fleet/v1/events?before=x",
+        "/fleet/v1/kustomizations?continue=x",
+        "/fleet/v1/clusters?names=a%00",
         "/fleet/v1/inventory?limit=-1",
         "/fleet/v1/changes?resourceVersion=x",
     ] {
         let request = client(&replica)?.get(format!("{}{bad}", replica.url)).bearer_auth(&replica.token);
         assert_eq!(request.send().await?.status(), 400, "{bad}");
     }
+    Ok(())
+}
+
+/// A second cluster, by whose kubeconfig a Kustomization chooses it.
+const BY_KUBECONFIG: &str = r#"
+apiVersion: fleet.roadstead.dev/v1alpha1
+kind: Cluster
+metadata: {name: edge-2}
+spec: {kubeConfig: {secretRef: {namespace: default, name: edge-2-kubeconfig}}}
+---
+apiVersion: kustomize.toolkit.fluxcd.io/v1
+kind: Kustomization
+metadata: {name: remote, labels: {team: web}}
+spec:
+  interval: 5m
+  prune: true
+  path: ./deploy
+  kubeConfig: {secretRef: {name: edge-2-kubeconfig}}
+  sourceRef: {kind: GitRepository, name: other}
+"#;
+
+#[tokio::test]
+async fn what_the_dashboard_lists() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    replica.kubectl.apply(OBJECTS).await?;
+    replica.kubectl.apply(BY_KUBECONFIG).await?;
+    history(&site, &replica).await?;
+    let mut database = site.database.connect().await?;
+    sqlx::query(
+        "UPDATE resource SET object = jsonb_set(object, '{status}', '{\"conditions\": [{\"type\": \"Ready\", \"status\": \
+         \"False\", \"reason\": \"BuildFailed\", \"message\": \"no such file\", \"lastTransitionTime\": \
+         \"2026-01-02T03:04:05Z\"}]}') WHERE kind = 'Kustomization' AND name IN ('web', 'remote')",
+    )
+    .execute(&mut database)
+    .await?;
+    sqlx::query(
+        "INSERT INTO agent_session (cluster_uid, session, replica, agent_version, kubernetes_version, disconnected_at) \
+         SELECT uid, gen_random_uuid(), gen_random_uuid(), '1', '2', CASE name WHEN 'edge-1' THEN now() END \
+         FROM resource WHERE kind = 'Cluster'",
+    )
+    .execute(&mut database)
+    .await?;
+
+    let all = get(&replica, "/fleet/v1/clusters").await?;
+    let some = get(&replica, "/fleet/v1/clusters?names=edge-2,edge-1,none").await?;
+    for clusters in [&all, &some] {
+        let items = clusters["items"].as_array().context("items")?;
+        assert_eq!(items.len(), 2, "{clusters:#}");
+        let of = |name: &str| items.iter().find(|item| item["name"] == name).context("a cluster");
+        let (first, second) = (of("edge-1")?, of("edge-2")?);
+        let failing = json!([{ "reason": "BuildFailed", "count": 1, "since": "2026-01-02T03:04:05Z" }]);
+        assert_eq!((&first["failing"], &second["failing"]), (&failing, &failing));
+        assert_eq!(first["kustomizations"], json!({ "False": 1, "Suspended": 1 }));
+        assert_eq!(second["kustomizations"], json!({ "False": 1 }));
+        assert_eq!((&first["objects"], &second["objects"]), (&json!(3), &json!(0)));
+        assert_eq!(
+            (&first["connection"]["connected"], &second["connection"]["connected"]),
+            (&json!(false), &json!(true))
+        );
+    }
+
+    for (query, want) in [
+        ("", vec!["db", "remote", "web"]),
+        ("?cluster=edge-2", vec!["remote"]),
+        ("?state=False", vec!["remote", "web"]),
+        ("?state=Suspended", vec!["db"]),
+        ("?state=True", vec![]),
+        ("?name=e", vec!["remote", "web"]),
+        ("?namespace=other", vec![]),
+        ("?sourceKind=GitRepository&source=web&sourceNamespace=default", vec!["db", "web"]),
+    ] {
+        let found = get(&replica, &format!("/fleet/v1/kustomizations{query}")).await?;
+        let items = found["items"].as_array().context("items")?;
+        let names: Vec<&str> = items.iter().filter_map(|item| item["name"].as_str()).collect();
+        assert_eq!(names, want, "{query}");
+    }
+    let page = get(&replica, "/fleet/v1/kustomizations?limit=2").await?;
+    let rest = page["continue"].as_str().context("a next page")?;
+    let rest = get(&replica, &format!("/fleet/v1/kustomizations?limit=2&continue={rest}")).await?;
+    assert_eq!((rest["items"][0]["name"].as_str(), rest.get("continue")), (Some("web"), None));
+    let remote = &page["items"][1];
+    assert_eq!(remote["source"], json!({ "kind": "GitRepository", "namespace": "default", "name": "other" }));
+    assert_eq!((&remote["cluster"], &remote["path"]), (&json!("edge-2"), &json!("./deploy")));
+    assert_eq!(
+        (&remote["labels"]["team"], &remote["ready"]["message"]),
+        (&json!("web"), &json!("no such file"))
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn events_the_newest_first() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    for (name, type_, minute) in [("web.1", "Normal", 1), ("web.2", "Warning", 3), ("db.1", "Normal", 2)] {
+        let (about, _) = name.split_once('.').context("a name")?;
+        let at = format!("2026-01-02T03:0{minute}:00Z");
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": { "name": name }, "type": type_, "reason": "Told",
+            "involvedObject": { "kind": "Kustomization", "namespace": "default", "name": about },
+            "message": format!("{name} <b>"), "firstTimestamp": at, "lastTimestamp": at, "count": minute,
+        });
+        replica.kubectl.apply(&event.to_string()).await?;
+    }
+    for (query, want) in [
+        ("", vec!["web.2 <b>", "db.1 <b>", "web.1 <b>"]),
+        ("?limit=1", vec!["web.2 <b>"]),
+        ("?type=Warning", vec!["web.2 <b>"]),
+        ("?name=db&kind=Kustomization&namespace=default", vec!["db.1 <b>"]),
+        ("?kind=Cluster", vec![]),
+        ("?before=2026-01-02T03:02:00Z", vec!["web.1 <b>"]),
+    ] {
+        let found = get(&replica, &format!("/fleet/v1/events{query}")).await?;
+        let items = found["items"].as_array().context("items")?;
+        let messages: Vec<&str> = items.iter().filter_map(|item| item["message"].as_str()).collect();
+        assert_eq!(messages, want, "{query}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn attempts_without_what_was_unchanged_and_with_health() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    replica.kubectl.apply(OBJECTS).await?;
+    history(&site, &replica).await?;
+    let mut database = site.database.connect().await?;
+    let health = json!({ "Deployment/prod/web": "InProgress: 0 of 1 replicas" });
+    sqlx::query("UPDATE reconciliation SET health = $1 WHERE attempt IN (2, 3)")
+        .bind(&health)
+        .execute(&mut database)
+        .await?;
+    let path = "/fleet/v1/namespaces/default/kustomizations/web/reconciliations";
+    let all = get(&replica, path).await?;
+    assert_eq!(all["items"].as_array().map(Vec::len), Some(4));
+    assert_eq!(all["items"][2]["changeSet"][0]["action"], "unchanged");
+    // Of the newest attempt that has any.
+    assert_eq!((all["items"][1].get("health"), all["items"][2].get("health")), (Some(&health), None));
+    let changed = get(&replica, &format!("{path}?changedOnly=true&limit=3")).await?;
+    assert_eq!(changed["items"].as_array().map(Vec::len), Some(3));
+    assert_eq!(
+        (&changed["items"][2]["changeSet"], &changed["items"][2]["counts"]["unchanged"]),
+        (&json!([]), &json!(1))
+    );
     Ok(())
 }
 
@@ -215,6 +366,7 @@ async fn changes_as_they_come_and_on_any_replica() -> Result<()> {
         seen.iter().map(|(_, data)| format!("{} {}", data["type"], data["name"]).replace('"', "")).collect();
     assert_eq!(what, ["ADDED edge-1", "ADDED web", "ADDED db", "MODIFIED web"]);
     assert_eq!(seen[2].1["suspended"], true);
+    assert_eq!((&seen[0].1["cluster"], &seen[1].1["cluster"]), (&json!("edge-1"), &json!("edge-1")));
     // Cut after the second, and taken up on the other replica.
     let again = changes(follow(&second, Some(&seen[1].0)).await?, 2).await?;
     ensure!(again == seen[2..], "{again:?}");

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use roadstead_api::{Cluster, KindId, Time};
 use roadstead_hub_store::{
-    AttemptFilter, Event, Filter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey, Stored, Watcher,
+    AttemptFilter, ConnectionTimes, Event, Filter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
+    Store, Stored, Watcher,
 };
 use roadstead_model::{Action, ChangeSet, ClusterUid, GoDuration, ObjectResult};
 use schemars::JsonSchema;
@@ -18,6 +19,8 @@ use crate::{Hub, HubError, Identity};
 
 /// What one page of a view holds at most.
 pub const MAX_ITEMS: i64 = 500;
+/// Clusters that one request may name.
+pub const MAX_NAMES: usize = 100;
 
 /// An object that a Kustomization owns on a cluster.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -69,8 +72,34 @@ pub struct ClusterItem {
     pub agent_version: Option<String>,
     /// How many Kustomizations there are for it, by the status of their Ready conditions (suspended ones under `Suspended`).
     pub kustomizations: BTreeMap<String, i64>,
+    /// Why Kustomizations for it are not Ready, the most frequent reason first.
+    pub failing: Vec<FailureCount>,
     /// How many objects are owned there.
     pub objects: i64,
+    /// Whether its agent is connected; none where none ever was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<ConnectionState>,
+}
+
+/// How many Kustomizations are not Ready for the same reason.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct FailureCount {
+    /// The reason.
+    pub reason: String,
+    /// How many.
+    pub count: i64,
+    /// Since when the first of them is so.
+    pub since: String,
+}
+
+/// Whether an agent is connected.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ConnectionState {
+    /// Whether it is.
+    pub connected: bool,
+    /// Since when it is, or is not.
+    #[schemars(with = "String")]
+    pub since: Time,
 }
 
 /// What a Ready condition says.
@@ -111,6 +140,7 @@ pub struct AttemptItem {
     pub reason: Option<String>,
     /// The same for people.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(default)]
     pub message: String,
     /// How many objects were created, configured, unchanged, deleted, skipped.
     pub counts: BTreeMap<String, usize>,
@@ -134,6 +164,8 @@ pub struct FleetChange {
     pub name: String,
     /// Its version: the stream can be taken up behind it.
     pub resource_version: String,
+    /// The Cluster that it is, or is for; empty for sources.
+    pub cluster: String,
     /// Whether it is suspended.
     pub suspended: bool,
     /// What its Ready condition says.
@@ -143,6 +175,7 @@ pub struct FleetChange {
 
 /// A page of a view.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "{T}Page")]
 pub struct FleetPage<T> {
     /// What was found.
     pub items: Vec<T>,
@@ -156,18 +189,22 @@ const MAX_CHANGED: usize = 100;
 
 fn ready_state(object: &Value) -> Option<ReadyState> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
-    let ready = conditions.iter().find(|condition| condition["type"] == READY)?;
-    let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
-    Some(ReadyState {
+    conditions.iter().find(|condition| condition["type"] == READY).map(ready_of)
+}
+
+/// What a Ready condition says.
+pub(crate) fn ready_of(condition: &Value) -> ReadyState {
+    let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    ReadyState {
         status: text("status"),
         reason: text("reason"),
         message: text("message"),
         since: text("lastTransitionTime"),
-    })
+    }
 }
 
 impl Hub {
-    fn authorize_fleet(&self, who: &Identity) -> Result<(), HubError> {
+    pub(crate) fn authorize_fleet(&self, who: &Identity) -> Result<(), HubError> {
         who.authorize("list", KindId::Kustomization.get(), "", "", "")
     }
 
@@ -212,35 +249,55 @@ impl Hub {
         Ok(self.store.health_counts().await?)
     }
 
-    /// All clusters with what is on them, by name.
+    /// All clusters with what is on them, by name; or those of these names.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`]. Where the database fails.
-    pub async fn fleet_clusters(&self, who: &Identity) -> Result<Vec<ClusterItem>, HubError> {
+    /// [`HubError::Forbidden`]. Too many names. Where the database fails.
+    pub async fn fleet_clusters(
+        &self,
+        who: &Identity,
+        names: Option<&[String]>,
+    ) -> Result<Vec<ClusterItem>, HubError> {
         self.authorize_fleet(who)?;
-        let objects: BTreeMap<ClusterUid, i64> = self.store.object_counts().await?.into_iter().collect();
-        let mut counts: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
-        for count in self.store.health_counts().await? {
-            if count.kind == KindId::Kustomization.get().kind {
-                let state = if count.suspended { "Suspended".to_owned() } else { unknown(count.ready) };
-                *counts.entry(count.cluster).or_default().entry(state).or_default() += count.count;
-            }
-        }
         let mut found = Vec::new();
-        self.store
-            .list_each(KindId::Cluster, &Filter::default(), None, i64::MAX, |stored| found.push(stored))
-            .await?;
+        if let Some(names) = names {
+            if names.len() > MAX_NAMES {
+                return Err(HubError::BadRequest(format!("names: at most {MAX_NAMES} at once")));
+            }
+            for name in names {
+                found.extend(self.store.get(KindId::Cluster, "", name).await?);
+            }
+        } else {
+            let all = Filter::default();
+            self.store.list_each(KindId::Cluster, &all, None, i64::MAX, |stored| found.push(stored)).await?;
+        }
+        let uids: Option<Vec<_>> = names.map(|_| found.iter().map(|stored| stored.uid.0).collect());
+        let objects: BTreeMap<ClusterUid, i64> =
+            self.store.object_counts(uids.as_deref()).await?.into_iter().collect();
+        let connections: BTreeMap<ClusterUid, ConnectionTimes> =
+            self.store.connections(uids.as_deref()).await?.into_iter().collect();
+        let counts = match names {
+            Some(names) => self.store.health_counts_of(names).await?,
+            None => self.store.health_counts().await?,
+        };
+        let mut loads = loads(counts);
         let mut items = Vec::with_capacity(found.len());
         for stored in found {
             let cluster: Cluster = stored.decode()?;
             let status = cluster.status.unwrap_or_default();
+            let load = loads.remove(&stored.name).unwrap_or_default();
             items.push(ClusterItem {
                 labels: stored.labels(),
                 ready: ready_state(&stored.object),
                 kubernetes_version: status.kubernetes_version,
                 agent_version: status.agent_version,
-                kustomizations: counts.remove(&stored.name).unwrap_or_default(),
+                kustomizations: load.states,
+                failing: load.failing,
                 objects: objects.get(&stored.uid.into()).copied().unwrap_or_default(),
+                connection: connections.get(&stored.uid.into()).map(|times| ConnectionState {
+                    connected: times.disconnected.is_none(),
+                    since: Time(times.disconnected.unwrap_or(times.connected)),
+                }),
                 name: stored.name,
             });
         }
@@ -272,8 +329,39 @@ impl Hub {
             Some(version) => version,
             None => self.store.last_version().await?,
         };
-        Ok(FleetWatch(self.store.watch_all(from).await.map_err(watch_error)?))
+        let watcher = self.store.watch_all(from).await.map_err(watch_error)?;
+        Ok(FleetWatch { watcher, store: self.store.clone(), read: None })
     }
+}
+
+/// What is on a cluster.
+#[derive(Default)]
+struct Load {
+    states: BTreeMap<String, i64>,
+    failing: Vec<FailureCount>,
+}
+
+fn loads(counts: Vec<HealthCount>) -> BTreeMap<String, Load> {
+    let mut loads: BTreeMap<String, Load> = BTreeMap::new();
+    for count in counts.into_iter().filter(|count| count.kind == KindId::Kustomization.get().kind) {
+        let load = loads.entry(count.cluster).or_default();
+        if count.ready == "False" && !count.suspended {
+            let since = count.since.unwrap_or_default();
+            match load.failing.iter_mut().find(|known| known.reason == count.reason) {
+                Some(known) => {
+                    known.count += count.count;
+                    known.since = since.min(std::mem::take(&mut known.since));
+                }
+                None => load.failing.push(FailureCount { reason: count.reason, count: count.count, since }),
+            }
+        }
+        let state = if count.suspended { "Suspended".to_owned() } else { unknown(count.ready) };
+        *load.states.entry(state).or_default() += count.count;
+    }
+    for load in loads.values_mut() {
+        load.failing.sort_by_key(|failure| std::cmp::Reverse(failure.count));
+    }
+    loads
 }
 
 fn unknown(ready: String) -> String {
@@ -314,7 +402,12 @@ const FOLLOWED: [KindId; 7] = [
 ];
 
 /// The changes of what the fleet views show.
-pub struct FleetWatch(Watcher);
+pub struct FleetWatch {
+    watcher: Watcher,
+    store: Store,
+    /// Read and not yet handed out.
+    read: Option<Event>,
+}
 
 impl FleetWatch {
     /// The next change. May be dropped and called again without missing any.
@@ -323,15 +416,38 @@ impl FleetWatch {
     /// [`HubError::Gone`] where what was not read yet is no longer kept.
     pub async fn next(&mut self) -> Result<FleetChange, HubError> {
         loop {
-            let event = self.0.next().await.map_err(watch_error)?;
-            if FOLLOWED.contains(&event.object().kind) {
-                return Ok(change(&event));
+            let event = match &self.read {
+                Some(event) => event.clone(),
+                None => self.watcher.next().await.map_err(watch_error)?,
+            };
+            if !FOLLOWED.contains(&event.object().kind) {
+                continue;
             }
+            self.read = Some(event.clone());
+            let cluster = self.cluster_of(event.object()).await?;
+            self.read = None;
+            return Ok(change(&event, cluster));
         }
+    }
+
+    /// The Cluster that an object is, or is for.
+    async fn cluster_of(&self, stored: &Stored) -> Result<String, HubError> {
+        if stored.kind == KindId::Cluster {
+            return Ok(stored.name.clone());
+        }
+        let spec = &stored.object["spec"];
+        let Some(secret) = spec.pointer("/kubeConfig/secretRef/name").and_then(Value::as_str) else {
+            return Ok(spec["clusterRef"]["name"].as_str().unwrap_or_default().to_owned());
+        };
+        let Some(uid) = self.store.clusters_of_secret(&stored.namespace, secret).await?.first().copied()
+        else {
+            return Ok(String::new());
+        };
+        Ok(self.store.get_by_uid(uid).await?.map(|cluster| cluster.name).unwrap_or_default())
     }
 }
 
-fn change(event: &Event) -> FleetChange {
+fn change(event: &Event, cluster: String) -> FleetChange {
     let stored: &Stored = event.object();
     FleetChange {
         type_: event.type_().as_str(),
@@ -339,6 +455,7 @@ fn change(event: &Event) -> FleetChange {
         namespace: stored.namespace.clone(),
         name: stored.name.clone(),
         resource_version: stored.resource_version.to_string(),
+        cluster,
         suspended: stored.object["spec"]["suspend"] == true,
         ready: ready_state(&stored.object),
     }

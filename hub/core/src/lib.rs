@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod fields;
 mod fleet;
+mod fleet_lists;
 mod log;
 mod management;
 mod managers;
@@ -52,9 +53,10 @@ pub use clock::{Clock, SystemClock};
 pub use enrol::{Enrolled, Enrolment, Invitation};
 pub use error::HubError;
 pub use fleet::{
-    AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, InventoryItem, MAX_ITEMS, NamespacedName,
-    ReadyState,
+    AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, InventoryItem, MAX_ITEMS, MAX_NAMES,
+    NamespacedName, ReadyState,
 };
+pub use fleet_lists::{EventItem, KustomizationItem, ObjectName};
 pub use management::{MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch};
 pub use objects::{FieldValidation, Part};
 pub use onboard::{Failed, OnboardingJob, OnboardingPlan};
@@ -63,16 +65,16 @@ pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectLi
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
 pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace, ShownCluster};
 pub use roadstead_hub_store::{
-    AgentOrder, AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventType, HealthCount,
-    InventoryFilter, InventoryKey, Key, Look, OrderKind, OrderState, Sealer, SecretData, Signals, Store,
-    StoreError, Stored, TokenText, Topic, Tx,
+    AgentOrder, AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventFilter, EventType,
+    HealthCount, InventoryFilter, InventoryKey, Key, KustomizationFilter, Look, OrderKind, OrderState,
+    Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Tx,
 };
 pub use rollout::UpgradeReport;
 pub use selector::Selector;
 pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, Session};
 pub use source::{FetchJob, FetchPlan};
 pub use upkeep::UPKEEP_PERIOD;
-pub use views::{ReconciliationView, Reconciliations};
+pub use views::{ReconciliationView, Reconciliations, ReconciliationsOptions};
 
 /// How the operator set this hub up.
 #[derive(Debug, Clone)]

@@ -45,12 +45,15 @@ impl Followed {
         act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn forget(&self, key: &DispatchKey) {
+    /// Follows this dispatch no longer, and gives the health that was told of it.
+    pub(crate) fn take(&self, key: &DispatchKey) -> BTreeMap<String, String> {
         self.with(|followed| {
-            if followed.get(&key.kustomization).is_some_and(|progress| progress.attempt <= key.attempt) {
-                followed.remove(&key.kustomization);
+            if followed.get(&key.kustomization).is_none_or(|progress| progress.attempt > key.attempt) {
+                return BTreeMap::new();
             }
-        });
+            let gone = followed.remove(&key.kustomization);
+            gone.filter(|gone| gone.attempt == key.attempt).map(|gone| gone.health).unwrap_or_default()
+        })
     }
 }
 

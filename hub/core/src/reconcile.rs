@@ -3,6 +3,7 @@
 //! Everything that a look does is safe to do again: it may die at any point, and the next one goes on from what the
 //! database holds.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -146,6 +147,7 @@ impl Hub {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
         let outcome = Outcome {
+            health: BTreeMap::new(),
             reason,
             message: conditions::shortened(message),
             change_set: Vec::new(),
@@ -208,8 +210,13 @@ impl Hub {
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
         let reason = Reason::ReconciliationFailed;
         let message = message.to_owned();
-        let outcome =
-            Outcome { reason, message: message.clone(), change_set: Vec::new(), timings: Vec::new() };
+        let outcome = Outcome {
+            reason,
+            message: message.clone(),
+            change_set: Vec::new(),
+            timings: Vec::new(),
+            health: BTreeMap::new(),
+        };
         if tx.finish_reconciliation(look.situation.uid, open.attempt, cluster, &outcome, now).await? {
             look.write_status(&mut tx, &mut stored, now, |status, generation| {
                 set_ready(status, ConditionStatus::False, reason, &message, generation, now);

@@ -1,5 +1,6 @@
 //! What the link calls: an agent's session begins and ends, is sent dispatches, and tells what came of them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -309,7 +310,7 @@ impl Hub {
         result: &DispatchResult,
     ) -> Result<(), HubError> {
         let key = &result.key;
-        self.followed.forget(key);
+        let health = self.followed.take(key);
         if let Some(DispatchFailure { cancelled: true, .. }) = result.failure {
             // The agent went down, or a newer dispatch came: what is open is sent again in the next session.
             return Ok(());
@@ -326,7 +327,7 @@ impl Hub {
         let mut tx = self.store.begin().await?;
         // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
         let Some(mut stored) = tx.get_by_uid(key.kustomization.into()).await? else { return Ok(()) };
-        let outcome = outcome(result, aim.revision.as_ref(), aim.deletes);
+        let outcome = Outcome { health, ..outcome(result, aim.revision.as_ref(), aim.deletes) };
         let closed =
             tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
         if !closed {
@@ -442,6 +443,7 @@ fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>
         message: conditions::shortened(&message),
         change_set: result.change_set.clone(),
         timings: result.timings.clone(),
+        health: BTreeMap::new(),
     }
 }
 

@@ -1,8 +1,12 @@
 //! Read models for people and their tools, beside the resource API.
 
+use std::collections::BTreeMap;
+
 use roadstead_api::{KindId, Time};
 use roadstead_hub_store::Reconciliation;
-use roadstead_model::{Attempt, ChangeSet, Generation, GoDuration, KustomizationUid, Reason, StageTiming};
+use roadstead_model::{
+    Action, Attempt, ChangeSet, Generation, GoDuration, KustomizationUid, Reason, StageTiming,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -10,6 +14,15 @@ use crate::{Hub, HubError, Identity, Progress};
 
 /// Attempts that a view shows.
 const SHOWN: i64 = 20;
+
+/// What of a Kustomization's attempts is asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ReconciliationsOptions {
+    /// How many attempts; none: as many as there are shown at most.
+    pub limit: Option<i64>,
+    /// Change sets without what was unchanged, of which there may be thousands.
+    pub changed_only: bool,
+}
 
 /// What became of a Kustomization's last attempts, and what is under way.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -53,10 +66,18 @@ pub struct ReconciliationView {
     pub reason: Option<Reason>,
     /// The same for people.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(default)]
     pub message: String,
+    /// How many objects were created, configured, unchanged, deleted, skipped.
+    pub counts: BTreeMap<String, usize>,
     /// What it did to which object.
     #[schemars(with = "Vec<ObjectResultSchema>")]
     pub change_set: ChangeSet,
+    /// The health of what was waited for as it was told last, by object (`Kind/namespace/name`): kstatus' word, a colon and
+    /// why. Of the newest attempt that waited only.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(default)]
+    pub health: BTreeMap<String, String>,
     /// How long each stage took.
     #[schemars(with = "Vec<StageTimingSchema>")]
     pub timings: Vec<StageTiming>,
@@ -112,6 +133,7 @@ impl Hub {
         who: &Identity,
         namespace: &str,
         name: &str,
+        options: ReconciliationsOptions,
     ) -> Result<Reconciliations, HubError> {
         let kind = KindId::Kustomization.get();
         who.authorize("get", kind, "", namespace, name)?;
@@ -119,11 +141,24 @@ impl Hub {
         let stored =
             found.ok_or_else(|| HubError::NotFound { what: format!("{} \"{name}\"", kind.qualified()) })?;
         let uid = KustomizationUid::from(stored.uid);
-        let history = self.store.history(uid, SHOWN).await?;
+        let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, SHOWN));
+        let history = self.store.history(uid, shown).await?;
+        let mut told = false;
         let items = history
             .into_iter()
-            .map(|history| {
+            .map(|mut history| {
                 let Reconciliation { attempt, aim, finished, .. } = history.reconciliation;
+                let mut counts = BTreeMap::new();
+                for result in &history.change_set {
+                    *counts.entry(result.action.as_str().to_owned()).or_default() += 1;
+                }
+                if options.changed_only {
+                    history.change_set.retain(|result| result.action != Action::Unchanged);
+                }
+                if told {
+                    history.health.clear();
+                }
+                told |= !history.health.is_empty();
                 ReconciliationView {
                     attempt,
                     generation: aim.generation,
@@ -135,7 +170,9 @@ impl Hub {
                         .and_then(|(at, _)| at.duration_since(aim.started).try_into().ok().map(GoDuration)),
                     reason: finished.map(|(_, reason)| reason),
                     message: history.message,
+                    counts,
                     change_set: history.change_set,
+                    health: history.health,
                     timings: history.timings,
                 }
             })

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use roadstead_model::{ChangeSet, ClusterUid, ObjectRef};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
@@ -112,6 +113,76 @@ pub struct AttemptFilter {
     pub before: Option<Timestamp>,
 }
 
+/// When a cluster's agent came last, and when it went, if it is gone.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionTimes {
+    /// When its newest session began.
+    pub connected: Timestamp,
+    /// When that ended.
+    pub disconnected: Option<Timestamp>,
+}
+
+/// Which Kustomizations are looked for; what is empty does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct KustomizationFilter {
+    /// The Cluster's name.
+    pub cluster: String,
+    /// The namespace.
+    pub namespace: String,
+    /// A part of the name.
+    pub name: String,
+    /// The source's kind.
+    pub source_kind: String,
+    /// The source's name.
+    pub source_name: String,
+    /// The source's namespace.
+    pub source_namespace: String,
+    /// `True`, `False` or `Unknown`: the Ready condition's status; `Suspended`: whatever it is.
+    pub state: String,
+}
+
+/// A Kustomization, as far as lists show it.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct KustomizationRow {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The Cluster that it is for; empty where none is named.
+    pub cluster: String,
+    /// Its labels.
+    pub labels: Value,
+    /// Its source's kind.
+    pub source_kind: String,
+    /// Its source's namespace.
+    pub source_namespace: String,
+    /// Its source's name.
+    pub source_name: String,
+    /// Its path in the source.
+    pub path: String,
+    /// The revision that was applied last.
+    pub revision: String,
+    /// Whether it is suspended.
+    pub suspended: bool,
+    /// Its Ready condition.
+    pub ready: Option<Value>,
+}
+
+/// Which Events are looked for; what is empty does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    /// Kind of the object that they are about.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// A part of its name.
+    pub name: String,
+    /// `Normal` or `Warning`.
+    pub type_: String,
+    /// Only those that last happened before then.
+    pub before: Option<Timestamp>,
+}
+
 impl Store {
     /// Up to `limit` owned objects behind `after`.
     ///
@@ -153,7 +224,8 @@ impl Store {
         rows.iter().map(owned).collect::<Result<_, _>>().map_err(StoreError::query(what))
     }
 
-    /// How many Kustomizations, sources and Clusters are in which state, by namespace and cluster.
+    /// How many Kustomizations, sources and Clusters are in which state, by namespace and cluster. A Kustomization that
+    /// names a kubeconfig is for the Cluster that came on board by it.
     ///
     /// # Errors
     /// Where the database fails.
@@ -162,11 +234,14 @@ impl Store {
             "SELECT kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
              coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
              min(ready ->> 'lastTransitionTime') AS since \
-             FROM (SELECT kind, namespace, CASE WHEN kind = 'Cluster' THEN name ELSE \
-                   coalesce(object #>> '{spec,clusterRef,name}', '') END AS cluster, \
-                   coalesce(object #>> '{spec,suspend}', '') = 'true' AS suspended, \
-                   jsonb_path_query_first(object, '$.status.conditions[*] ? (@.type == \"Ready\")') AS ready \
-                   FROM resource WHERE kind IN ('Kustomization', 'GitRepository', 'Bucket', 'OCIRepository', \
+             FROM (SELECT r.kind, r.namespace, CASE WHEN r.kind = 'Cluster' THEN r.name ELSE \
+                   coalesce(c.name, r.object #>> '{spec,clusterRef,name}', '') END AS cluster, \
+                   coalesce(r.object #>> '{spec,suspend}', '') = 'true' AS suspended, \
+                   jsonb_path_query_first(r.object, '$.status.conditions[*] ? (@.type == \"Ready\")') AS ready \
+                   FROM resource r LEFT JOIN resource c ON r.kind = 'Kustomization' AND c.kind = 'Cluster' \
+                   AND c.object #>> '{spec,kubeConfig,secretRef,namespace}' = r.namespace \
+                   AND c.object #>> '{spec,kubeConfig,secretRef,name}' = r.object #>> '{spec,kubeConfig,secretRef,name}' \
+                   WHERE r.kind IN ('Kustomization', 'GitRepository', 'Bucket', 'OCIRepository', \
                    'HelmRepository', 'HelmChart', 'Cluster')) states \
              GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
         )
@@ -175,17 +250,140 @@ impl Store {
         .map_err(StoreError::query("count what is Ready"))
     }
 
-    /// How many objects each cluster has of ours.
+    /// The same of the Kustomizations for these Clusters.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn object_counts(&self) -> Result<Vec<(ClusterUid, i64)>, StoreError> {
-        let rows: Vec<(Uuid, i64)> =
-            sqlx::query_as("SELECT cluster_uid, count(*) FROM inventory GROUP BY cluster_uid")
-                .fetch_all(&self.pool)
-                .await
-                .map_err(StoreError::query("count what clusters have"))?;
+    pub async fn health_counts_of(&self, clusters: &[String]) -> Result<Vec<HealthCount>, StoreError> {
+        sqlx::query_as(
+            "SELECT 'Kustomization' AS kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
+             coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
+             min(ready ->> 'lastTransitionTime') AS since \
+             FROM (SELECT namespace, cluster, coalesce(object #>> '{spec,suspend}', '') = 'true' AS suspended, \
+                   jsonb_path_query_first(object, '$.status.conditions[*] ? (@.type == \"Ready\")') AS ready \
+                   FROM (SELECT r.namespace, r.object, r.object #>> '{spec,clusterRef,name}' AS cluster FROM resource r \
+                         WHERE r.kind = 'Kustomization' AND r.object #>> '{spec,clusterRef,name}' = ANY ($1) \
+                         AND r.object #>> '{spec,kubeConfig,secretRef,name}' IS NULL \
+                         UNION ALL \
+                         SELECT r.namespace, r.object, c.name FROM resource c JOIN resource r \
+                         ON r.namespace = c.object #>> '{spec,kubeConfig,secretRef,namespace}' \
+                         AND r.object #>> '{spec,kubeConfig,secretRef,name}' = c.object #>> '{spec,kubeConfig,secretRef,name}' \
+                         WHERE c.kind = 'Cluster' AND c.name = ANY ($1) AND r.kind = 'Kustomization') found) states \
+             GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
+        )
+        .bind(clusters)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("count what is Ready on some clusters"))
+    }
+
+    /// How many objects each cluster has of ours: all clusters, or these.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn object_counts(&self, of: Option<&[Uuid]>) -> Result<Vec<(ClusterUid, i64)>, StoreError> {
+        let rows: Vec<(Uuid, i64)> = sqlx::query_as(
+            "SELECT cluster_uid, count(*) FROM inventory WHERE $1::uuid[] IS NULL OR cluster_uid = ANY ($1) \
+             GROUP BY cluster_uid",
+        )
+        .bind(of)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("count what clusters have"))?;
         Ok(rows.into_iter().map(|(cluster, count)| (ClusterUid(cluster), count)).collect())
+    }
+
+    /// When agents were connected: of all clusters, or of these.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn connections(
+        &self,
+        of: Option<&[Uuid]>,
+    ) -> Result<Vec<(ClusterUid, ConnectionTimes)>, StoreError> {
+        let what = "look when agents were connected";
+        let rows: Vec<(Uuid, OffsetDateTime, Option<OffsetDateTime>)> = sqlx::query_as(
+            "SELECT cluster_uid, connected_at, disconnected_at FROM agent_session \
+             WHERE $1::uuid[] IS NULL OR cluster_uid = ANY ($1)",
+        )
+        .bind(of)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        rows.into_iter()
+            .map(|(cluster, connected, disconnected)| {
+                let connected = from_sql(what, connected)?;
+                let disconnected = disconnected.map(|at| from_sql(what, at)).transpose()?;
+                Ok((ClusterUid(cluster), ConnectionTimes { connected, disconnected }))
+            })
+            .collect()
+    }
+
+    /// Up to `limit` Kustomizations behind `after` (a namespace and a name), as far as lists show them.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn kustomization_rows(
+        &self,
+        filter: &KustomizationFilter,
+        after: Option<&(String, String)>,
+        limit: i64,
+    ) -> Result<Vec<KustomizationRow>, StoreError> {
+        let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
+        sqlx::query_as(
+            "SELECT * FROM (SELECT r.namespace, r.name, coalesce(c.name, r.object #>> '{spec,clusterRef,name}', '') AS cluster, \
+             coalesce(r.object #> '{metadata,labels}', '{}') AS labels, coalesce(r.object #>> '{spec,sourceRef,kind}', '') \
+             AS source_kind, coalesce(r.object #>> '{spec,sourceRef,namespace}', r.namespace) AS source_namespace, \
+             coalesce(r.object #>> '{spec,sourceRef,name}', '') AS source_name, coalesce(r.object #>> '{spec,path}', '') AS \
+             path, coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, \
+             coalesce(r.object #>> '{spec,suspend}', '') = 'true' AS suspended, \
+             jsonb_path_query_first(r.object, '$.status.conditions[*] ? (@.type == \"Ready\")') AS ready \
+             FROM resource r LEFT JOIN resource c ON c.kind = 'Cluster' \
+             AND c.object #>> '{spec,kubeConfig,secretRef,namespace}' = r.namespace \
+             AND c.object #>> '{spec,kubeConfig,secretRef,name}' = r.object #>> '{spec,kubeConfig,secretRef,name}' \
+             WHERE r.api_group = 'kustomize.toolkit.fluxcd.io' AND r.kind = 'Kustomization' \
+             AND (r.namespace COLLATE \"C\", r.name COLLATE \"C\") > ($1, $2)) k \
+             WHERE ($3 = '' OR k.cluster = $3) AND ($4 = '' OR k.namespace = $4) AND ($5 = '' OR strpos(k.name, $5) > 0) \
+             AND ($6 = '' OR k.source_kind = $6) AND ($7 = '' OR k.source_name = $7) AND ($8 = '' OR k.source_namespace = $8) \
+             AND ($9 = '' OR CASE WHEN k.suspended THEN 'Suspended' ELSE coalesce(k.ready ->> 'status', 'Unknown') END = $9) \
+             ORDER BY k.namespace COLLATE \"C\", k.name COLLATE \"C\" LIMIT $10",
+        )
+        .bind(namespace)
+        .bind(name)
+        .bind(&filter.cluster)
+        .bind(&filter.namespace)
+        .bind(&filter.name)
+        .bind(&filter.source_kind)
+        .bind(&filter.source_name)
+        .bind(&filter.source_namespace)
+        .bind(&filter.state)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("look for Kustomizations"))
+    }
+
+    /// Up to `limit` Events, those that last happened last first, as they are stored.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn latest_events(&self, filter: &EventFilter, limit: i64) -> Result<Vec<Value>, StoreError> {
+        sqlx::query_scalar(
+            "SELECT object FROM resource WHERE kind = 'Event' \
+             AND ($1 = '' OR object #>> '{involvedObject,kind}' = $1) \
+             AND ($2 = '' OR coalesce(object #>> '{involvedObject,namespace}', '') = $2) \
+             AND ($3 = '' OR strpos(object #>> '{involvedObject,name}', $3) > 0) AND ($4 = '' OR object ->> 'type' = $4) \
+             AND ($5 = '' OR object ->> 'lastTimestamp' < $5) ORDER BY object ->> 'lastTimestamp' DESC LIMIT $6",
+        )
+        .bind(&filter.kind)
+        .bind(&filter.namespace)
+        .bind(&filter.name)
+        .bind(&filter.type_)
+        .bind(filter.before.map(|at| format!("{at:.0}")).unwrap_or_default())
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("look for events"))
     }
 
     /// Up to `limit` attempts, the newest first.

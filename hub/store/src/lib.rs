@@ -39,7 +39,10 @@ pub use child::Child;
 pub use cluster::{AgentSession, JoinToken};
 pub use error::StoreError;
 pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
-pub use fleet::{AttemptFilter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey, OwnedObject};
+pub use fleet::{
+    AttemptFilter, ConnectionTimes, EventFilter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
+    KustomizationFilter, KustomizationRow, OwnedObject,
+};
 pub use inventory::Contested;
 pub use reconciliation::{Aim, DispatchPlan, DispatchStep, History, Outcome, Reconciliation, ToSend};
 pub use resource::{Filter, Listed, Stored};

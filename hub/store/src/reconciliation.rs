@@ -1,6 +1,8 @@
 //! Reconciliations: one row per attempt. An open one is what the link sends, again in each new session until its
 //! result has been recorded.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use roadstead_model::{
     Attempt, ChangeSet, ClusterUid, Digest, Generation, HubEpoch, KustomizationUid, Reason, Revision,
@@ -48,6 +50,8 @@ pub struct Outcome {
     pub change_set: ChangeSet,
     /// How long its stages took.
     pub timings: Vec<StageTiming>,
+    /// The health of what was waited for, by object, as far as it was told.
+    pub health: BTreeMap<String, String>,
 }
 
 /// An attempt as it stands.
@@ -74,6 +78,8 @@ pub struct History {
     pub change_set: ChangeSet,
     /// How long its stages took.
     pub timings: Vec<StageTiming>,
+    /// The health of what was waited for, by object, as far as it was told.
+    pub health: BTreeMap<String, String>,
 }
 
 /// The part of a dispatch that does not change from session to session.
@@ -231,7 +237,8 @@ impl Tx {
         at: Timestamp,
     ) -> Result<bool, StoreError> {
         let closed = sqlx::query(
-            "UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, change_set = $7, timings = $8
+            "UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, change_set = $7, timings = $8,
+                    health = $9
              WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL",
         )
         .bind(kustomization.0)
@@ -242,6 +249,7 @@ impl Tx {
         .bind(&outcome.message)
         .bind(Json(&outcome.change_set))
         .bind(Json(&outcome.timings))
+        .bind(Some(&outcome.health).filter(|health| !health.is_empty()).map(Json))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("close a reconciliation"))?;
@@ -380,10 +388,11 @@ impl Store {
             message: Option<String>,
             change_set: Option<Json<ChangeSet>>,
             timings: Option<Json<Vec<StageTiming>>>,
+            health: Option<Json<BTreeMap<String, String>>>,
         }
         let rows: Vec<Full> = sqlx::query_as(
             "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, started_at, deadline, finished_at, reason, message, change_set, timings
+                    deletes, started_at, deadline, finished_at, reason, message, change_set, timings, health
              FROM reconciliation WHERE kustomization = $1 ORDER BY attempt DESC LIMIT $2",
         )
         .bind(kustomization.0)
@@ -398,6 +407,7 @@ impl Store {
                     message: full.message.unwrap_or_default(),
                     change_set: full.change_set.map(|Json(set)| set).unwrap_or_default(),
                     timings: full.timings.map(|Json(timings)| timings).unwrap_or_default(),
+                    health: full.health.map(|Json(health)| health).unwrap_or_default(),
                 })
             })
             .collect()

@@ -21,6 +21,7 @@ use roadstead_devpostgres::PrivatePostgres;
 use crate::cache;
 use crate::devcluster::Devcluster;
 use crate::process::Runner;
+use crate::web;
 use daemon::{Daemon, Started};
 use kubectl::Kubectl;
 use place::{Place, Ports};
@@ -47,6 +48,7 @@ pub(crate) fn up(root: &Path, runner: &Runner, contexts: Option<&str>) -> Result
     let place = Place::make()?;
     runner.say("building the development cluster (minutes the first time, then nothing)");
     let devcluster = Devcluster::build(root, runner)?;
+    web::build(root, runner)?;
     runner.say("building hub, agent, command line and Git server");
     let bin = build(root, runner)?;
 

@@ -135,7 +135,13 @@ impl Place {
     pub(super) fn print_next(&self, devcluster: &Devcluster, hub: &Kubectl, clusters: &[Kubectl]) {
         let kubectl = devcluster.kubectl();
         let (kubectl, hub) = (kubectl.display(), hub.kubeconfig().display());
-        eprintln!("\nAll of it goes on running. The hub:\n");
+        eprintln!(
+            "\nAll of it goes on running. The dashboard (the browser warns of the hub's own certificate):\n"
+        );
+        eprintln!("  https://127.0.0.1:{}/ui/", self.ports().map(|ports| ports.api).unwrap_or_default());
+        eprintln!("  {kubectl} --kubeconfig {hub} config view --raw -o jsonpath='{{.users[0].user.token}}'");
+        eprintln!("                                                # prints the token to log in with");
+        eprintln!("\nThe hub, by kubectl:\n");
         eprintln!("  alias kubectl={kubectl}");
         eprintln!("  export KUBECONFIG={hub}");
         eprintln!("  kubectl get clusters.fleet.roadstead.dev");

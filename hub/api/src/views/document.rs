@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 
 use roadstead_hub_core::{
-    AttemptItem, ClusterItem, FleetChange, FleetPage, HealthCount, InventoryItem, Reconciliations,
+    AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, HealthCount, InventoryItem,
+    KustomizationItem, Reconciliations,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -14,13 +15,15 @@ type Parameter = (&'static str, &'static str, &'static str);
 
 const LIMIT: Parameter =
     ("limit", "integer", "How many items at most: 100 where it is not given, never more than 500.");
+const CONTINUE: Parameter = ("continue", "string", "The `continue` of the page before.");
 const CLUSTER: Parameter = ("cluster", "string", "Only of this Cluster.");
 const NAMESPACE: Parameter = ("namespace", "string", "Only of Kustomizations in this namespace.");
 const BEFORE: Parameter =
     ("before", "string", "Only what began before this time: `started` of the last item of a page.");
 
-/// The document.
-pub(crate) fn document() -> &'static Value {
+/// What is under `/fleet/v1`, as OpenAPI 3.0.
+#[must_use]
+pub fn document() -> &'static Value {
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
     DOCUMENT.get_or_init(build)
 }
@@ -31,6 +34,8 @@ fn build() -> Value {
     let mut schema = |name: &'static str| -> Value {
         match name {
             "clusters" => generator.subschema_for::<FleetPage<ClusterItem>>().to_value(),
+            "kustomizations" => generator.subschema_for::<FleetPage<KustomizationItem>>().to_value(),
+            "events" => generator.subschema_for::<FleetPage<EventItem>>().to_value(),
             "health" => generator.subschema_for::<FleetPage<HealthCount>>().to_value(),
             "inventory" => generator.subschema_for::<FleetPage<InventoryItem>>().to_value(),
             "attempts" => generator.subschema_for::<FleetPage<AttemptItem>>().to_value(),
@@ -46,8 +51,45 @@ fn build() -> Value {
         "/fleet/v1/clusters",
         "listClusters",
         "All clusters, by name, with what is on them.",
-        &[],
+        &[("names", "string", "Only the Clusters of these names, with commas between them; at most 100.")],
         (json_type, schema("clusters")),
+    );
+    let kustomizations = [
+        LIMIT,
+        CONTINUE,
+        CLUSTER,
+        ("namespace", "string", "Only in this namespace."),
+        ("name", "string", "Only those whose names hold this."),
+        (
+            "state",
+            "string",
+            "Only those whose Ready is `True`, `False` or `Unknown`, or those that are `Suspended`.",
+        ),
+        ("sourceKind", "string", "Only those whose source is of this kind."),
+        ("source", "string", "Only those whose source has this name."),
+        ("sourceNamespace", "string", "Only those whose source is in this namespace."),
+    ];
+    add(
+        "/fleet/v1/kustomizations",
+        "listKustomizations",
+        "Kustomizations of all namespaces, by namespace and name, with their clusters and states.",
+        &kustomizations,
+        (json_type, schema("kustomizations")),
+    );
+    let events = [
+        LIMIT,
+        ("before", "string", "Only what last happened before this time: `last` of the last item of a page."),
+        ("kind", "string", "Only about objects of this kind."),
+        ("namespace", "string", "Only about objects in this namespace."),
+        ("name", "string", "Only about objects whose names hold this."),
+        ("type", "string", "`Normal` or `Warning`."),
+    ];
+    add(
+        "/fleet/v1/events",
+        "listEvents",
+        "What happened to objects of the hub, the newest first.",
+        &events,
+        (json_type, schema("events")),
     );
     add(
         "/fleet/v1/health",
@@ -58,7 +100,7 @@ fn build() -> Value {
     );
     let inventory = [
         LIMIT,
-        ("continue", "string", "The `continue` of the page before."),
+        CONTINUE,
         CLUSTER,
         ("kind", "string", "Only of this kind."),
         ("namespace", "string", "Only in this namespace of their cluster."),
@@ -98,12 +140,17 @@ fn build() -> Value {
     let mut one = operation(
         "getReconciliations",
         "The last attempts of a Kustomization with their change sets, and what an agent is doing right now.",
-        &[],
+        &[
+            ("limit", "integer", "How many attempts at most: 20 where it is not given, never more."),
+            ("changedOnly", "boolean", "Change sets without the objects that were unchanged."),
+        ],
         (json_type, generated::<Reconciliations>(&mut generator)),
     );
     let in_path = ["namespace", "name"]
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
-    one["parameters"] = json!(in_path);
+    if let Some(parameters) = one["parameters"].as_array_mut() {
+        parameters.extend(in_path);
+    }
     paths.insert(
         "/fleet/v1/namespaces/{namespace}/kustomizations/{name}/reconciliations".to_owned(),
         json!({ "get": one }),

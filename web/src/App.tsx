@@ -1,0 +1,102 @@
+/** The whole: who the user is, what is known, what is live, and which page the address names. */
+import { QueryClient, QueryClientProvider } from '@tanstack/react-query';
+import type { ReactNode } from 'react';
+import { Suspense, lazy, useEffect, useState, useSyncExternalStore } from 'react';
+import { BrowserRouter, Navigate, Route, Routes } from 'react-router';
+
+import { forget, keep, recall } from './api/cache';
+import { HubFailure } from './api/errors';
+import { session } from './api/session';
+import { Live } from './live/live';
+import { LiveContext } from './live/useLive';
+import { FleetPage } from './pages/fleet/FleetPage';
+import { LoginPage } from './pages/LoginPage';
+import { Shell } from './ui/Shell';
+import { Loading } from './ui/States';
+import { ToastProvider } from './ui/Toasts';
+
+const ClusterPage = lazy(() => import('./pages/ClusterPage'));
+const KustomizationsPage = lazy(() => import('./pages/KustomizationsPage'));
+const KustomizationPage = lazy(() => import('./pages/kustomization/KustomizationPage'));
+const SourcesPage = lazy(() => import('./pages/SourcesPage'));
+const SourcePage = lazy(() => import('./pages/SourcePage'));
+const EventsPage = lazy(() => import('./pages/EventsPage'));
+const SearchPage = lazy(() => import('./pages/SearchPage'));
+const NotFoundPage = lazy(() => import('./pages/NotFoundPage'));
+
+const RETRIES = 2;
+
+export function newQueryClient(): QueryClient {
+  return new QueryClient({
+    defaultOptions: {
+      queries: {
+        // The stream says what changed; without it, what is shown is asked for again when the window is looked at.
+        staleTime: 60_000,
+        gcTime: 15 * 60_000,
+        retry: (failures, error) =>
+          failures < RETRIES && error instanceof HubFailure && error.passing && error.problem !== 'slow',
+        retryDelay: (failures, error) =>
+          error instanceof HubFailure && error.retryAfter !== undefined
+            ? error.retryAfter * 1000
+            : Math.min(500 * 2 ** failures, 5_000),
+      },
+    },
+  });
+}
+
+export function App(): ReactNode {
+  const token = useSyncExternalStore(session.subscribe, session.token);
+  return (
+    <BrowserRouter basename="/ui">{token === null ? <LoginPage /> : <LoggedIn key={token} />}</BrowserRouter>
+  );
+}
+
+function begin(): { client: QueryClient; live: Live } {
+  const client = newQueryClient();
+  recall(client);
+  return { client, live: new Live(client) };
+}
+
+function LoggedIn(): ReactNode {
+  const [{ client, live }] = useState(begin);
+  useEffect(() => {
+    live.start();
+    const stopKeeping = keep(client);
+    return () => {
+      live.stop();
+      stopKeeping();
+      // The session has ended, or another one begins: nothing of it stays.
+      if (session.token() === null) forget();
+    };
+  }, [client, live]);
+  return (
+    <QueryClientProvider client={client}>
+      <LiveContext value={live}>
+        <ToastProvider>
+          <Shell>
+            <Pages />
+          </Shell>
+        </ToastProvider>
+      </LiveContext>
+    </QueryClientProvider>
+  );
+}
+
+export function Pages(): ReactNode {
+  return (
+    <Suspense fallback={<Loading page what="the page" />}>
+      <Routes>
+        <Route path="/" element={<FleetPage />} />
+        <Route path="/login" element={<Navigate to="/" replace />} />
+        <Route path="/clusters/:name" element={<ClusterPage />} />
+        <Route path="/kustomizations" element={<KustomizationsPage />} />
+        <Route path="/kustomizations/:namespace/:name/:tab?" element={<KustomizationPage />} />
+        <Route path="/sources" element={<SourcesPage />} />
+        <Route path="/sources/:kind/:namespace/:name" element={<SourcePage />} />
+        <Route path="/events" element={<EventsPage />} />
+        <Route path="/search" element={<SearchPage />} />
+        <Route path="*" element={<NotFoundPage />} />
+      </Routes>
+    </Suspense>
+  );
+}

@@ -1,0 +1,207 @@
+/** What the pages ask the hub for, and under which keys the answers are kept. */
+import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
+
+import { fleet, found, get, mergePatch, postAs } from './client';
+import type { components } from './fleet';
+import type { KubeObject, ObjectId, Source } from './kinds';
+import { SOURCE_KINDS, pathOf } from './kinds';
+import { HubFailure } from './errors';
+import { hubNow } from '../lib/clock';
+
+type Schemas = components['schemas'];
+export type ClusterItem = Schemas['ClusterItem'];
+export type KustomizationItem = Schemas['KustomizationItem'];
+export type EventItem = Schemas['EventItem'];
+export type InventoryItem = Schemas['InventoryItem'];
+export type ReadyState = Schemas['ReadyState'];
+export type Reconciliations = Schemas['Reconciliations'];
+export type Attempt = Schemas['ReconciliationView'];
+export type ObjectRef = Schemas['ObjectRef'];
+
+export interface Page<T> {
+  items: T[];
+  continue?: string | null;
+}
+export type ClusterPage = Page<ClusterItem>;
+export type KustomizationPage = Page<KustomizationItem>;
+
+export interface KustomizationFilter {
+  cluster?: string;
+  namespace?: string;
+  name?: string;
+  state?: string;
+  source?: string;
+  sourceKind?: string;
+  sourceNamespace?: string;
+}
+export interface EventFilter {
+  kind?: string;
+  namespace?: string;
+  name?: string;
+  type?: string;
+}
+export interface InventoryFilter {
+  cluster?: string;
+  kind?: string;
+  namespace?: string;
+  name?: string;
+  labels?: string;
+}
+
+export const keys = {
+  clusters: () => ['clusters'] as const,
+  cluster: (name: string) => ['cluster', name] as const,
+  kustomizations: () => ['kustomizations'] as const,
+  events: () => ['events'] as const,
+  sources: () => ['sources'] as const,
+  object: ({ kind, namespace, name }: ObjectId) => ['object', kind, namespace, name] as const,
+  reconciliations: (namespace: string, name: string) => ['reconciliations', namespace, name] as const,
+};
+
+const LIST = 500;
+
+/** Without what is empty, which the hub would take for a filter. */
+function given<T extends object>(filter: T): T {
+  return Object.fromEntries(Object.entries(filter).filter(([, value]) => Boolean(value))) as T;
+}
+
+export const clusters = queryOptions({
+  queryKey: keys.clusters(),
+  queryFn: ({ signal }): Promise<ClusterPage> => found(fleet.GET('/fleet/v1/clusters', { signal })),
+  meta: { keep: true },
+});
+
+/** Some of the clusters, as they are now. */
+export async function clusterNames(names: readonly string[]): Promise<ClusterItem[]> {
+  const query = { names: names.join(',') };
+  return (await found(fleet.GET('/fleet/v1/clusters', { params: { query } }))).items;
+}
+
+/** One cluster; null where there is none of that name. */
+export const clusterOf = (name: string) =>
+  queryOptions({
+    queryKey: keys.cluster(name),
+    queryFn: async (): Promise<ClusterItem | null> => (await clusterNames([name]))[0] ?? null,
+    meta: { keep: true },
+  });
+
+/** What lists show of one Kustomization; null where there is none of that name. */
+export const kustomizationRow = (namespace: string, name: string) =>
+  queryOptions({
+    queryKey: ['row', namespace, name],
+    queryFn: async ({ signal }): Promise<KustomizationItem | null> => {
+      const query = { namespace, name, limit: LIST };
+      const page = await found(fleet.GET('/fleet/v1/kustomizations', { params: { query }, signal }));
+      return page.items.find((item) => item.name === name) ?? null;
+    },
+    meta: { keep: true },
+  });
+
+export const kustomizations = (filter: KustomizationFilter) =>
+  infiniteQueryOptions({
+    queryKey: [...keys.kustomizations(), given(filter)],
+    queryFn: ({ pageParam, signal }): Promise<KustomizationPage> =>
+      found(
+        fleet.GET('/fleet/v1/kustomizations', {
+          params: { query: { ...given(filter), limit: LIST, ...(pageParam && { continue: pageParam }) } },
+          signal,
+        }),
+      ),
+    initialPageParam: '',
+    getNextPageParam: (page) => page.continue ?? undefined,
+    meta: { keep: true },
+  });
+
+export const events = (filter: EventFilter) =>
+  infiniteQueryOptions({
+    queryKey: [...keys.events(), given(filter)],
+    queryFn: ({ pageParam, signal }): Promise<Page<EventItem>> =>
+      found(
+        fleet.GET('/fleet/v1/events', {
+          params: { query: { ...given(filter), limit: 200, ...(pageParam && { before: pageParam }) } },
+          signal,
+        }),
+      ),
+    initialPageParam: '',
+    getNextPageParam: (page) => (page.items.length < 200 ? undefined : page.items.at(-1)?.last),
+    meta: { keep: true },
+  });
+
+export const inventory = (filter: InventoryFilter) =>
+  infiniteQueryOptions({
+    queryKey: ['inventory', given(filter)],
+    queryFn: ({ pageParam, signal }): Promise<Page<InventoryItem>> =>
+      found(
+        fleet.GET('/fleet/v1/inventory', {
+          params: { query: { ...given(filter), limit: 200, ...(pageParam && { continue: pageParam }) } },
+          signal,
+        }),
+      ),
+    initialPageParam: '',
+    getNextPageParam: (page) => page.continue ?? undefined,
+  });
+
+export const reconciliations = (namespace: string, name: string) =>
+  queryOptions({
+    queryKey: keys.reconciliations(namespace, name),
+    queryFn: ({ signal }): Promise<Reconciliations> =>
+      found(
+        fleet.GET('/fleet/v1/namespaces/{namespace}/kustomizations/{name}/reconciliations', {
+          params: { path: { namespace, name }, query: { changedOnly: true } },
+          signal,
+        }),
+      ),
+    // What an agent is doing right now is told by no stream: asked for while there is something under way.
+    refetchInterval: (query) => (query.state.data?.underWay ? 1_000 : false),
+    meta: { keep: true },
+  });
+
+export const object = <T extends KubeObject = KubeObject>(id: ObjectId) =>
+  queryOptions({
+    queryKey: keys.object(id),
+    queryFn: ({ signal }): Promise<T> => get<T>(resourcePath(id), signal),
+    meta: { keep: true },
+  });
+
+function resourcePath(id: ObjectId): string {
+  const path = pathOf(id);
+  if (path === null) throw new HubFailure('notFound', `Objects of kind ${id.kind} have no page.`);
+  return path;
+}
+
+export const sources = queryOptions({
+  queryKey: keys.sources(),
+  queryFn: async ({ signal }): Promise<Source[]> => {
+    const lists = await Promise.all(
+      SOURCE_KINDS.map(async ({ kind, api, plural }) => {
+        const list = await get<{ items: Source[] }>(`/apis/${api}/${plural}?limit=1000`, signal);
+        return list.items.map((item) => ({ ...item, kind, apiVersion: api }));
+      }),
+    );
+    return lists.flat();
+  },
+  meta: { keep: true },
+});
+
+/** Who a token stands for. */
+export async function whoAmI(token: string): Promise<string> {
+  const review = await postAs<{ status?: { userInfo?: { username?: string } } }>(
+    token,
+    '/apis/authentication.k8s.io/v1/selfsubjectreviews',
+    { apiVersion: 'authentication.k8s.io/v1', kind: 'SelfSubjectReview' },
+  );
+  return review.status?.userInfo?.username ?? '';
+}
+
+/** Asks for a reconciliation now. */
+export function reconcile(id: ObjectId): Promise<KubeObject> {
+  const requestedAt = new Date(hubNow()).toISOString();
+  return mergePatch(resourcePath(id), {
+    metadata: { annotations: { 'reconcile.fluxcd.io/requestedAt': requestedAt } },
+  });
+}
+
+/** Suspends or resumes. */
+export function suspend(id: ObjectId, suspended: boolean): Promise<KubeObject> {
+  return mergePatch(resourcePath(id), { spec: { suspend: suspended ? true : null } });
+}

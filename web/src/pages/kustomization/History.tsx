@@ -1,0 +1,89 @@
+/** The last reconciliations, each with what it changed. */
+import type { ReactNode } from 'react';
+
+import type { Attempt, Reconciliations } from '../../api/queries';
+import { shortRevision } from '../../lib/words';
+import { Empty } from '../../ui/States';
+import type { State } from '../../ui/Status';
+import { Status } from '../../ui/Status';
+import { Message, Name } from '../../ui/Text';
+import { Age } from '../../ui/Time';
+import { duration } from '../../lib/time';
+import { tookOf } from './stages';
+
+/** So many changes are listed of one attempt. */
+const LISTED = 200;
+const ACTIONS = ['created', 'configured', 'deleted', 'skipped', 'unchanged'];
+
+export function HistoryTab({ history }: { history: Reconciliations }): ReactNode {
+  if (history.items.length === 0) return <Empty title="It was not reconciled yet" />;
+  return (
+    <ol className="history">
+      {history.items.map((attempt, index) => (
+        <li key={attempt.attempt}>
+          <details open={index === 0}>
+            <summary>
+              <span className="attempt-number">#{attempt.attempt}</span>
+              <Status state={stateOf(attempt)} word={attempt.reason ?? 'Under way'} />
+              <span className="grow">
+                <Name>{shortRevision(attempt.revision ?? '')}</Name>
+              </span>
+              <Counts attempt={attempt} />
+              <span className="dim">{tookOf(attempt)}</span>
+              <span className="dim">
+                <Age at={attempt.started} suffix=" ago" />
+              </span>
+            </summary>
+            <Attempted attempt={attempt} />
+          </details>
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+function stateOf({ reason }: Attempt): State {
+  if (reason == null) return 'progressing';
+  return reason === 'ReconciliationSucceeded' ? 'ok' : 'failing';
+}
+
+function Counts({ attempt: { counts } }: { attempt: Attempt }): ReactNode {
+  const shown = ACTIONS.filter((action) => (counts[action] ?? 0) > 0);
+  return (
+    <span className="counts">
+      {shown.map((action) => (
+        <span key={action} className={`action is-${action}`}>
+          {counts[action]} {action}
+        </span>
+      ))}
+    </span>
+  );
+}
+
+function Attempted({ attempt }: { attempt: Attempt }): ReactNode {
+  const listed = attempt.changeSet.slice(0, LISTED);
+  const more = attempt.changeSet.length - listed.length;
+  return (
+    <div className="attempt">
+      {attempt.message !== '' && <Message text={attempt.message} />}
+      {attempt.timings.length > 0 && (
+        <p className="dim">
+          {attempt.timings.map(({ stage, micros }) => `${stage} ${duration(micros / 1000)}`).join(' · ')}
+        </p>
+      )}
+      {listed.length > 0 ? (
+        <ul className="changes">
+          {listed.map(({ object, action }) => (
+            <li key={`${object.group}/${object.kind}/${object.namespace ?? ''}/${object.name}`}>
+              <span className={`action is-${action}`}>{action}</span>
+              <Name>{[object.kind, object.namespace, object.name].filter(Boolean).join(' / ')}</Name>
+            </li>
+          ))}
+          {more > 0 && <li className="dim">and {more.toLocaleString('en')} more</li>}
+        </ul>
+      ) : (
+        <p className="dim">It changed nothing.</p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,78 @@
+/** What can be done with a Kustomization or a source: have it reconciled now, suspend it, resume it. */
+import { useMutation, useQueryClient } from '@tanstack/react-query';
+import type { ReactNode } from 'react';
+
+import { HubFailure, adviceOf, headingOf } from '../api/errors';
+import type { KubeObject, ObjectId } from '../api/kinds';
+import { conditionOf } from '../api/kinds';
+import { keys, reconcile, suspend } from '../api/queries';
+import { useToast } from './Toasts';
+
+type Reconcilable = KubeObject<{
+  suspend?: boolean;
+  sourceRef?: { kind: string; name: string; namespace?: string };
+}>;
+
+type Act = 'reconcile' | 'reconcile with source' | 'suspend' | 'resume';
+
+const DONE: Record<Act, string> = {
+  reconcile: 'The hub was asked to reconcile it now.',
+  'reconcile with source': 'The hub was asked to fetch the source now; what is new is applied then.',
+  suspend: 'Suspended: nothing is reconciled until it is resumed.',
+  resume: 'Resumed.',
+};
+
+export function Actions({ id, object }: { id: ObjectId; object: KubeObject }): ReactNode {
+  const { spec, status, metadata } = object as Reconcilable;
+  const client = useQueryClient();
+  const say = useToast();
+  const suspended = spec?.suspend === true;
+  const source = spec?.sourceRef;
+  const mutation = useMutation({
+    mutationFn: async (act: Act) => {
+      if (act === 'suspend' || act === 'resume') return suspend(id, act === 'suspend');
+      if (act === 'reconcile with source' && source) {
+        const namespace = source.namespace ?? id.namespace;
+        await reconcile({ kind: source.kind, namespace, name: source.name });
+      }
+      return reconcile(id);
+    },
+    onSuccess: (fresh, act) => {
+      client.setQueryData(keys.object(id), fresh);
+      say(`${id.kind} ${id.name}: ${DONE[act]}`);
+    },
+    onError: (error, act) => {
+      // It may have been changed, or be gone, meanwhile.
+      void client.invalidateQueries({ queryKey: keys.object(id) });
+      say(`Could not ${act} ${id.name}. ${explained(error)}`, false);
+    },
+  });
+  const { pending, act } = { pending: mutation.isPending, act: mutation.variables };
+  const button = (what: Act, title: string, primary = false): ReactNode => (
+    <button
+      type="button"
+      className={primary ? 'primary' : ''}
+      disabled={pending || (suspended && what !== 'resume')}
+      title={suspended && what !== 'resume' ? 'It is suspended: resume it first' : undefined}
+      onClick={() => mutation.mutate(what)}
+    >
+      {pending && act === what ? `${title}…` : title}
+    </button>
+  );
+  const asked = metadata.annotations?.['reconcile.fluxcd.io/requestedAt'];
+  const handled = (status as { lastHandledReconcileAt?: string } | undefined)?.lastHandledReconcileAt;
+  const waits = asked !== undefined && asked !== handled && conditionOf(object, 'Ready') !== undefined;
+  return (
+    <div className="actions" role="group" aria-label="Actions">
+      {waits && !suspended && <span className="dim">A reconciliation was asked for</span>}
+      {button('reconcile', 'Reconcile', true)}
+      {source && button('reconcile with source', 'With source')}
+      {suspended ? button('resume', 'Resume') : button('suspend', 'Suspend')}
+    </div>
+  );
+}
+
+function explained(error: unknown): string {
+  const said = error instanceof HubFailure && error.problem !== 'tooMany' ? `${error.message} ` : '';
+  return `${headingOf(error)}. ${said}${adviceOf(error)}`;
+}
