@@ -264,6 +264,18 @@ async fn an_agent_is_upgraded_on_request_and_takes_no_other_program() -> Result<
     let rules = rights["rules"].as_array_mut().context("rules")?;
     rules.retain(|rule| rule["resources"][0] != "deployments");
     target.run_with(&["replace", "-f", "-"], &rights.to_string()).await?;
+    // With all rights, it would lack none.
+    let admin = format!("roadstead-agent-cluster-admin-{}", edge.home.name());
+    target.run(&["delete", "clusterrolebinding", &admin]).await?;
+    let account = format!("--as=system:serviceaccount:{}:roadstead-agent", edge.home.name());
+    // An apiserver goes by a role a moment after it was written.
+    eventually("the right is gone", PATIENCE, || async {
+        let may = ["auth", "can-i", "patch", "deployments.apps/roadstead-agent", &account];
+        let answer = target.run(&[&may[..], &["-n", edge.home.name()]].concat()).await;
+        ensure!(answer.is_err_and(|error| error.to_string().contains("can-i")), "it may still");
+        Ok(())
+    })
+    .await?;
     let older = format!(r#"{{"spec":{{"agent":{{"image":"{V1}"}}}}}}"#);
     hub.kubectl().run(&["patch", "cluster", "edge-1", "--type=merge", "-p", &older]).await?;
     eventually("the right that lacks is named", PATIENCE, || async {
