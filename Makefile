@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help demo clean-demo test measure bench images check fmt rooms generated deny clippy tools
+.PHONY: help demo clean-demo web test measure bench images check fmt rooms generated deny clippy dashboard tools
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,6 +12,9 @@ demo: tools ## Two clusters, the hub, two agents and a Git repository; then a co
 
 clean-demo: ## End everything that the demo started, and remove it
 	$(CARGO) xtask clean-demo
+
+web: tools ## Build the dashboard, which is part of the hub (demo, test and bench do so themselves)
+	$(CARGO) xtask web
 
 test: tools ## Set up what tests need, run every test, and take it down (ARGS='-- -p NAME -- FILTER': some)
 	$(CARGO) xtask test $(ARGS)
@@ -25,9 +28,9 @@ bench: tools ## Build for release and measure the API beside kube-apiserver: rat
 images: tools ## Build the images' static programs, and run them in roots that hold nothing else (as root)
 	$(CARGO) xtask images
 
-check: fmt rooms generated deny clippy ## All that CI wants besides tests (make -k check: go on after a failure)
+check: fmt rooms generated deny dashboard clippy ## All that CI wants besides tests (make -k check: go on after a failure)
 
-fmt rooms generated deny clippy: tools
+fmt rooms generated deny dashboard clippy: tools
 
 fmt:
 	$(CARGO) fmt --all -- --check
@@ -37,6 +40,8 @@ generated:
 	$(CARGO) xtask generate --check
 deny:
 	$(CARGO) xtask deny
+dashboard:
+	$(CARGO) xtask web --check
 clippy:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 

@@ -40,6 +40,19 @@ export default defineConfig(
   },
   {
     files: ['**/*.mjs'],
-    languageOptions: { globals: { process: 'readonly', console: 'readonly', URL: 'readonly', fetch: 'readonly' } },
+    languageOptions: {
+      globals: Object.fromEntries(
+        [
+          'process',
+          'console',
+          'URL',
+          'fetch',
+          'setTimeout',
+          'document',
+          'sessionStorage',
+          'requestAnimationFrame',
+        ].map((name) => [name, 'readonly']),
+      ),
+    },
   },
 );

@@ -7,6 +7,7 @@ set -eu
 
 rust_wanted=1.95
 go_wanted=1.26
+node_wanted=20.19
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
@@ -16,6 +17,11 @@ at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; 
 have_postgres() {
 	[ -n "${ROADSTEAD_POSTGRES_BIN:-}" ] || have pg_config || have postgres ||
 		ls /usr/lib/postgresql/*/bin/postgres /usr/pgsql-*/bin/postgres >/dev/null 2>&1
+}
+
+# For the browser's tests.
+have_chromium() {
+	[ -n "${ROADSTEAD_TEST_CHROMIUM:-}" ] || have chromium || have chromium-browser || have google-chrome
 }
 
 packages=
@@ -31,6 +37,8 @@ have_postgres || need postgresql
 have psql || need postgresql-client
 # For tests of programs whose clock is off.
 ls /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || need libfaketime
+have_chromium || need chromium
+have_chromium || need fonts-dejavu-core
 
 if [ -n "$packages" ]; then
 	if [ "$(id -u)" -eq 0 ] && have apt-get; then
@@ -46,7 +54,7 @@ if [ -n "$packages" ]; then
 	else
 		echo "Missing programs. On Debian and Ubuntu these packages bring them:" >&2
 		echo "    sudo apt-get update && sudo apt-get install$packages" >&2
-		echo "On Fedora: gcc glibc-devel git gnupg2 util-linux python3 postgresql-server postgresql libfaketime" >&2
+		echo "On Fedora: gcc glibc-devel git gnupg2 util-linux python3 postgresql-server postgresql libfaketime chromium" >&2
 		exit 1
 	fi
 fi
@@ -59,5 +67,11 @@ fi
 if ! have go || ! at_least "$(go env GOVERSION | sed 's/^go//')" "$go_wanted"; then
 	echo "Go $go_wanted or newer is needed, to build Kubernetes for tests and demo: unpack Go's own archive, and" >&2
 	echo "put its bin folder into PATH." >&2
+	exit 1
+fi
+
+if ! have npm || ! have node || ! at_least "$(node --version | sed 's/^v//')" "$node_wanted"; then
+	echo "Node.js $node_wanted or newer with npm is needed, to build the dashboard: unpack Node's own archive, and put its bin" >&2
+	echo "folder into PATH." >&2
 	exit 1
 fi

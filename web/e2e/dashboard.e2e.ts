@@ -55,6 +55,7 @@ const PAGES: [name: string, path: string, shows: string][] = [
   ['source', '/sources/GitRepository/apps/webapp', 'shop-staging'],
   ['events', '/events', 'AgentConnected'],
   ['search', '/search?kind=Deployment', 'payments'],
+  ['search-labels', '/search?labels=app%3Dcatalog', 'app=catalog'],
   ['no-page', '/nowhere', 'There is no such page'],
 ];
 

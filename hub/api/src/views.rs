@@ -2,6 +2,7 @@
 
 pub(crate) mod document;
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -149,7 +150,10 @@ fn text(query: &Query, key: &str) -> Result<String, HubError> {
 }
 
 async fn inventory(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
+    let (labels, label_keys) = labels(&text(query, "labels")?)?;
     let filter = InventoryFilter {
+        labels,
+        label_keys,
         cluster: text(query, "cluster")?,
         kind: text(query, "kind")?,
         namespace: text(query, "namespace")?,
@@ -160,6 +164,22 @@ async fn inventory(api: &Api, who: &Identity, query: &Query) -> Result<Response,
     let after: Option<InventoryKey> = read_key(query)?;
     let (items, next) = api.hub.fleet_inventory(who, &filter, after.as_ref(), limit(query)?).await?;
     Ok(page(items, next.map(|key| write_key(&key))))
+}
+
+/// `app=web,tier`: labels with values, and labels that only have to be there.
+fn labels(text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), HubError> {
+    let (mut equal, mut there) = (BTreeMap::new(), Vec::new());
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let (key, value) = part.split_once('=').map_or((part, None), |(key, value)| (key, Some(value)));
+        if key.is_empty() || key.contains(['!', ' ', '(']) {
+            return Err(HubError::BadRequest(format!("labels: {part:?}: want key=value or key")));
+        }
+        match value {
+            Some(value) => drop(equal.insert(key.to_owned(), value.trim_start_matches('=').to_owned())),
+            None => there.push(key.to_owned()),
+        }
+    }
+    Ok((equal, there))
 }
 
 async fn kustomizations(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {

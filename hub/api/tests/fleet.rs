@@ -53,6 +53,11 @@ async fn history(site: &Site, replica: &Replica) -> Result<()> {
         .execute(&mut database)
         .await?;
     }
+    for (name, labels) in [("web", json!({ "app": "web", "tier": "1" })), ("web_x", json!({ "app": "web" }))]
+    {
+        let label = "UPDATE inventory SET labels = $2 WHERE name = $1";
+        sqlx::query(label).bind(name).bind(labels).execute(&mut database).await?;
+    }
     let result = |action| ObjectResult {
         object: ObjectRef {
             group: "apps".to_owned(),
@@ -117,6 +122,9 @@ async fn what_spans_clusters() -> Result<()> {
         ("?name=%25", vec![]),
         ("?cluster=edge-1&kustomization=web&namespace=prod&name=settings", vec!["web-settings"]),
         ("?cluster=other", vec![]),
+        ("?labels=app=web,tier", vec!["web"]),
+        ("?labels=app%3Dweb", vec!["web", "web_x"]),
+        ("?labels=app=web,none", vec![]),
         ("?name='%20OR%201=1%20--", vec![]),
     ] {
         let found = get(&replica, &format!("/fleet/v1/inventory{query}")).await?;
@@ -161,6 +169,7 @@ async fn what_spans_clusters() -> Result<()> {
         "/fleet/v1/inventory?continue=x",
         "/fleet/v1/drift?before=x",
         "/fleet/v1/events?before=x",
+        "/fleet/v1/inventory?labels=!a",
         "/fleet/v1/kustomizations?continue=x",
         "/fleet/v1/clusters?names=a%00",
         "/fleet/v1/inventory?limit=-1",

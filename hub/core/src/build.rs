@@ -10,7 +10,7 @@ use roadstead_hub_store::{AtRest, CachedBuild};
 use roadstead_kustomize::{Image, MemoryTree, Options, Overlay, Patch, Selector, TreePath};
 use roadstead_model::{Digest, chain};
 use roadstead_sources::{Entry, TreeLimits, unpack};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Hub, HubError, children};
 
@@ -92,6 +92,7 @@ struct Built {
     build: CachedBuild,
     packed: Vec<u8>,
     objects: usize,
+    labels: Value,
     at_rest: AtRest,
 }
 
@@ -135,6 +136,7 @@ impl Hub {
         };
         let now = self.now();
         self.store.put_blob(built.build.digest, &built.packed, built.at_rest, now).await?;
+        self.store.remember_labels(built.build.digest, &built.labels).await?;
         self.store.remember_build(inputs_digest, &built.build, built.objects, now).await?;
         Ok(Ok(built.build))
     }
@@ -210,8 +212,23 @@ fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
         },
         packed,
         objects: objects.len(),
+        labels: objects.iter().map(labels).collect(),
         at_rest: if secret { AtRest::Sealed } else { AtRest::Plain },
     })
+}
+
+/// What is remembered of an object, so that it can be looked for by its labels.
+fn labels(object: &Value) -> Value {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let group = text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let mut found = json!({
+        "g": group, "k": text("/kind"), "ns": text("/metadata/namespace"), "n": text("/metadata/name"),
+    });
+    if let Some(labels) = object.pointer("/metadata/labels").and_then(Value::as_object) {
+        let texts = labels.iter().filter(|(_, value)| value.is_string());
+        found["l"] = texts.map(|(key, value)| (key.clone(), value.clone())).collect();
+    }
+    found
 }
 
 /// The parts of a Flux Kustomization that edit the kustomization at its path.

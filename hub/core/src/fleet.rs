@@ -42,6 +42,8 @@ pub struct InventoryItem {
     pub kustomization: NamespacedName,
     /// Announced, and not yet seen applied.
     pub intended: bool,
+    /// Its labels, as they were applied last.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A namespace and a name.
@@ -236,6 +238,7 @@ impl Hub {
             name: owned.object.name,
             kustomization: NamespacedName { namespace: owned.owner.0, name: owned.owner.1 },
             intended: owned.intended,
+            labels: owned.labels,
         });
         Ok((items.collect(), next))
     }

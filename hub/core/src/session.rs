@@ -8,8 +8,8 @@ use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{Cluster, ConditionStatus, KindId, Kustomization};
 use roadstead_hub_store::{AgentSession, DispatchPlan, Look, Outcome};
 use roadstead_model::{
-    ChangeSet, ClusterUid, Digest, DispatchKey, HubEpoch, ObjectRef, Reason, ReplicaId, SessionId, Stage,
-    StageTiming,
+    Action, ChangeSet, ClusterUid, Digest, DispatchKey, HubEpoch, ObjectRef, ObjectResult, Reason, ReplicaId,
+    SessionId, Stage, StageTiming,
 };
 
 use crate::children::Awaited;
@@ -334,6 +334,10 @@ impl Hub {
             return Ok(());
         }
         tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
+        let wrote = |result: &ObjectResult| matches!(result.action, Action::Created | Action::Configured);
+        if let Some(build) = aim.build.filter(|_| result.change_set.iter().any(wrote)) {
+            tx.label_inventory(session.cluster, key.kustomization, build).await?;
+        }
         let kustomization: Kustomization = stored.decode()?;
         let succeeded = result.failure.is_none();
         write_status(&mut tx, &mut stored, kustomization.spec.suspend, now, |status, _| {

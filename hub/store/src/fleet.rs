@@ -1,5 +1,7 @@
 //! What spans clusters: the SQL behind the fleet views.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use roadstead_model::{ChangeSet, ClusterUid, ObjectRef};
 use schemars::JsonSchema;
@@ -29,6 +31,10 @@ pub struct InventoryFilter {
     pub owner_namespace: String,
     /// The Kustomization's name.
     pub owner: String,
+    /// Labels that it has, with these values.
+    pub labels: BTreeMap<String, String>,
+    /// Labels that it has, whatever their values.
+    pub label_keys: Vec<String>,
 }
 
 /// Where in the order of owned objects something stands.
@@ -46,6 +52,8 @@ pub struct OwnedObject {
     pub owner: (String, String),
     /// Announced, and not yet seen applied.
     pub intended: bool,
+    /// Its labels, as they were applied last.
+    pub labels: BTreeMap<String, String>,
     /// Where it stands.
     pub key: InventoryKey,
 }
@@ -198,12 +206,13 @@ impl Store {
         let first = InventoryKey(Uuid::nil(), String::new(), String::new(), String::new(), String::new());
         let after = after.unwrap_or(&first);
         let rows = sqlx::query(
-            "SELECT i.cluster_uid, i.api_group, i.version, i.kind, i.namespace, i.name, i.intended, \
+            "SELECT i.cluster_uid, i.api_group, i.version, i.kind, i.namespace, i.name, i.intended, i.labels, \
              coalesce(c.name, '') AS cluster, coalesce(k.namespace, '') AS owner_namespace, coalesce(k.name, '') AS owner \
              FROM inventory i LEFT JOIN resource c ON c.uid = i.cluster_uid LEFT JOIN resource k ON k.uid = i.kustomization \
              WHERE (i.cluster_uid, i.api_group, i.kind, i.namespace, i.name) > ($1, $2, $3, $4, $5) \
              AND ($6 = '' OR c.name = $6) AND ($7 = '' OR i.kind = $7) AND ($8 = '' OR i.namespace = $8) \
              AND ($9 = '' OR strpos(i.name, $9) > 0) AND ($10 = '' OR k.namespace = $10) AND ($11 = '' OR k.name = $11) \
+             AND i.labels @> $13 AND i.labels ?& $14 \
              ORDER BY i.cluster_uid, i.api_group, i.kind, i.namespace, i.name LIMIT $12",
         )
         .bind(after.0)
@@ -218,6 +227,8 @@ impl Store {
         .bind(&filter.owner_namespace)
         .bind(&filter.owner)
         .bind(limit)
+        .bind(Json(&filter.labels))
+        .bind(&filter.label_keys)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
@@ -445,6 +456,7 @@ fn owned(row: &PgRow) -> Result<OwnedObject, sqlx::Error> {
         cluster: row.try_get("cluster")?,
         owner: (row.try_get("owner_namespace")?, row.try_get("owner")?),
         intended: row.try_get("intended")?,
+        labels: row.try_get::<Json<_>, _>("labels")?.0,
         object,
         key,
     })

@@ -1,7 +1,8 @@
 //! Which objects a Kustomization owns on a cluster. Written ahead of the first write to the cluster, so that neither a
 //! crash nor a cut link orphans anything.
 
-use roadstead_model::{ClusterUid, KustomizationUid, ObjectRef};
+use roadstead_model::{ClusterUid, Digest, KustomizationUid, ObjectRef};
+use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{Store, StoreError, Tx};
@@ -146,6 +147,33 @@ impl Tx {
         Ok(())
     }
 
+    /// Gives what `kustomization` owns on `cluster` the labels that this build has for it.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn label_inventory(
+        &mut self,
+        cluster: ClusterUid,
+        kustomization: KustomizationUid,
+        build: Digest,
+    ) -> Result<(), StoreError> {
+        // Where the build names no namespace, the agent has chosen one.
+        sqlx::query(
+            "UPDATE inventory i SET labels = coalesce(o.l, '{}')
+             FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text, l jsonb)
+             WHERE b.build_digest = $3 AND i.cluster_uid = $1 AND i.kustomization = $2
+               AND (i.api_group, i.kind, i.name) = (o.g, o.k, o.n) AND o.ns IN (i.namespace, '')
+               AND i.labels IS DISTINCT FROM coalesce(o.l, '{}')",
+        )
+        .bind(cluster.0)
+        .bind(kustomization.0)
+        .bind(build.as_bytes().as_slice())
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("label an inventory"))?;
+        Ok(())
+    }
+
     /// Forgets what `kustomization` owns anywhere: its objects stay where they are.
     ///
     /// # Errors
@@ -174,6 +202,22 @@ impl Tx {
 }
 
 impl Store {
+    /// Remembers the labels of a build's objects, for [`Tx::label_inventory`].
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn remember_labels(&self, build: Digest, objects: &Value) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO build_labels (build_digest, objects) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        )
+        .bind(build.as_bytes().as_slice())
+        .bind(objects)
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("remember a build's labels"))?;
+        Ok(())
+    }
+
     /// The Kustomizations that own something on `cluster`, intended or applied.
     ///
     /// # Errors

@@ -179,7 +179,7 @@ export interface components {
             /** @description The Kustomization. */
             kustomization: components["schemas"]["NamespacedName"];
             /** @description The same for people. */
-            message: string;
+            message?: string;
             /** @description How it ended. */
             reason?: string | null;
             /** @description The source's revision. */
@@ -337,6 +337,10 @@ export interface components {
             kind: string;
             /** @description The Kustomization that owns it. */
             kustomization: components["schemas"]["NamespacedName"];
+            /** @description Its labels, as they were applied last. */
+            labels: {
+                [key: string]: string;
+            };
             /** @description Its name. */
             name: string;
             /** @description Its namespace; empty where it is cluster-scoped. */
@@ -475,11 +479,11 @@ export interface components {
              * @description The health of what was waited for as it was told last, by object (`Kind/namespace/name`): kstatus' word, a colon and
              *     why. Of the newest attempt that waited only.
              */
-            health: {
+            health?: {
                 [key: string]: string;
             };
             /** @description The same for people. */
-            message: string;
+            message?: string;
             /** @description How it ended. */
             reason?: string | null;
             /** @description The source's revision. */
@@ -765,6 +769,8 @@ export interface operations {
                 namespace?: string;
                 /** @description Only those whose names hold this. */
                 name?: string;
+                /** @description Only those with these labels: `app=web,tier`; as they were applied last. */
+                labels?: string;
                 /** @description Only those that a Kustomization of this name owns. */
                 kustomization?: string;
                 /** @description Only those that a Kustomization of this namespace owns. */

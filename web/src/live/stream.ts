@@ -25,6 +25,12 @@ export interface StreamOptions {
   open?: (request: Request) => Promise<Response>;
 }
 
+function whyCut(failure: unknown): string {
+  // What a browser says of a connection that broke differs, and helps nobody.
+  if (failure instanceof TypeError) return 'The connection to the hub broke.';
+  return failure instanceof Error ? failure.message : 'The hub ended the stream.';
+}
+
 /** The hub shows every 15 s that it lives. */
 const SILENCE = 40_000;
 const FIRST_PAUSE = 1_000;
@@ -36,16 +42,20 @@ export class ChangeStream {
   private cutSince: number | null = null;
   private attempt: AbortController | null = null;
   private wake: (() => void) | null = null;
-  private stopped = false;
+  /** Counts the starts: what an earlier one began goes on no longer. Zero where it is stopped. */
+  private running = 0;
+  private starts = 0;
 
   constructor(private readonly options: StreamOptions) {}
 
   start(): void {
-    void this.run();
+    this.starts += 1;
+    this.running = this.starts;
+    void this.run(this.starts);
   }
 
   stop(): void {
-    this.stopped = true;
+    this.running = 0;
     this.attempt?.abort();
     this.wake?.();
   }
@@ -55,15 +65,15 @@ export class ChangeStream {
     this.wake?.();
   }
 
-  private async run(): Promise<void> {
+  private async run(start: number): Promise<void> {
     this.options.onState({ phase: 'connecting' });
-    while (!this.stopped) {
+    while (this.running === start) {
       const failure = await this.follow();
-      if (this.isStopped()) return;
+      if (this.hasEnded(start)) return;
       const pause = this.pauseAfter(failure);
       this.cutSince ??= hubNow();
       this.failures += 1;
-      const why = failure instanceof Error ? failure.message : 'The hub ended the stream.';
+      const why = whyCut(failure);
       const forbidden = failure instanceof HubFailure && failure.problem === 'forbidden';
       this.options.onState({ phase: 'cut', since: this.cutSince, retryAt: hubNow() + pause, why, forbidden });
       await this.pause(pause);
@@ -71,8 +81,8 @@ export class ChangeStream {
   }
 
   // A field that another task sets: the compiler must not reason it away.
-  private isStopped(): boolean {
-    return this.stopped;
+  private hasEnded(start: number): boolean {
+    return this.running !== start;
   }
 
   private pauseAfter(failure: unknown): number {

@@ -8,6 +8,7 @@ import type { InventoryItem } from '../api/queries';
 import { inventory } from '../api/queries';
 import { useFilters } from '../lib/useFilters';
 import { SearchField } from '../ui/Fields';
+import { Labels } from '../ui/Labels';
 import { pageOf } from '../ui/links';
 import { Asked, Empty } from '../ui/States';
 import { Name } from '../ui/Text';
@@ -106,6 +107,12 @@ const COLUMNS: readonly Column<InventoryItem>[] = [
           <Name>{row.name}</Name>
         </Link>
       ),
+  },
+  {
+    id: 'labels',
+    title: 'Labels',
+    className: 'mid late',
+    cell: (row) => <Labels labels={row.labels} most={2} />,
   },
   {
     id: 'namespace',

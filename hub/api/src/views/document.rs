@@ -105,6 +105,7 @@ fn build() -> Value {
         ("kind", "string", "Only of this kind."),
         ("namespace", "string", "Only in this namespace of their cluster."),
         ("name", "string", "Only those whose names hold this."),
+        ("labels", "string", "Only those with these labels: `app=web,tier`; as they were applied last."),
         ("kustomization", "string", "Only those that a Kustomization of this name owns."),
         ("kustomizationNamespace", "string", "Only those that a Kustomization of this namespace owns."),
     ];

@@ -65,7 +65,7 @@ function Attempted({ attempt }: { attempt: Attempt }): ReactNode {
   const more = attempt.changeSet.length - listed.length;
   return (
     <div className="attempt">
-      {attempt.message !== '' && <Message text={attempt.message} />}
+      {attempt.message && <Message text={attempt.message} />}
       {attempt.timings.length > 0 && (
         <p className="dim">
           {attempt.timings.map(({ stage, micros }) => `${stage} ${duration(micros / 1000)}`).join(' · ')}

@@ -110,7 +110,7 @@ function otherwise(object: Kustomization, ended: Attempt | undefined): Told['oth
 }
 
 function failureOf(ended: Attempt | undefined): string {
-  return ended && ended.reason !== 'ReconciliationSucceeded' ? ended.message : '';
+  return ended && ended.reason !== 'ReconciliationSucceeded' ? (ended.message ?? '') : '';
 }
 
 function describe(entry: NonNullable<ReturnType<typeof parseEntry>>, told: Told): OwnedObject {

@@ -85,7 +85,7 @@ function buildStage({ object }: Known, attempt: Attempt | undefined): StageView 
   const ready = conditionOf(object, 'Ready');
   const dispatched = attempt?.build != null;
   if (attempt?.reason === 'BuildFailed' && !dispatched) {
-    return { ...stage, state: 'failing', detail: 'failed', why: attempt.message, at: attempt.started };
+    return { ...stage, state: 'failing', detail: 'failed', why: attempt.message ?? '', at: attempt.started };
   }
   if (dispatched) {
     const digest = attempt.build?.replace(/^sha256:/, '').slice(0, 12) ?? '';
@@ -142,7 +142,7 @@ function agentStage(stage: AgentStage, known: Known, attempt: Attempt | undefine
   const took = timing ? { took: duration(timing.micros / 1000) } : {};
   if (attempt.reason == null) return { ...view, state: 'waiting', detail: 'sent to the agent' };
   if (attempt.reason === stage.reason && (id !== 'finish' || attempt.build != null)) {
-    return { ...view, state: 'failing', detail: 'failed', why: attempt.message, ...took };
+    return { ...view, state: 'failing', detail: 'failed', why: attempt.message ?? '', ...took };
   }
   const failedAt = AGENT_STAGES.findIndex((each) => each.reason === attempt.reason);
   const index = AGENT_STAGES.findIndex((each) => each.id === id);

@@ -26,7 +26,7 @@ async fn pages_are_public_and_guarded() -> Result<()> {
         );
     }
     // What is not a file is a page's own address.
-    for path in ["/ui/", "/ui/index.html", "/ui/kustomizations/a/b?x=1", "/ui/%2e%2e/%2e%2e/etc/passwd"] {
+    for path in ["/ui/", "/ui/index.html", "/ui/kustomizations/a/b?x=1"] {
         let answer = client.get(format!("{}{path}", replica.url)).send().await?;
         assert_eq!(answer.status(), 200, "{path}");
         let policy = answer.headers()["content-security-policy"].to_str()?.to_owned();

@@ -1,0 +1,216 @@
+/** What the pages reckon, without a page. */
+import { describe, expect, test } from 'vitest';
+
+import type { Kustomization, Source } from '../api/kinds';
+import type { ClusterItem, Reconciliations } from '../api/queries';
+import { age, duration, parseDuration, span } from '../lib/time';
+import { matches, shortRevision, webAddress } from '../lib/words';
+import { yamlOf } from '../ui/Yaml';
+import { clusterState, fits, fleetRows } from './fleet/clusters';
+import { ownedObjects, parseEntry, tree } from './kustomization/objects';
+import { stages } from './kustomization/stages';
+
+const NOW = Date.parse('2026-01-02T03:04:05Z');
+
+describe('times', () => {
+  test('are in words', () => {
+    expect(span(0)).toBe('0s');
+    expect(span(90_000)).toBe('1m 30s');
+    expect(span(26 * 3_600_000)).toBe('1d 2h');
+    expect(span(800 * 86_400_000)).toBe('2y 70d');
+    expect(age(NOW - 400, NOW)).toBe('now');
+    expect(age(NOW + 600_000, NOW)).toBe('in 10m');
+    expect(duration(0.4)).toBe('0.4 ms');
+    expect(duration(1_449)).toBe('1.4 s');
+  });
+
+  test('of the hub are read', () => {
+    expect(parseDuration('1m0.5s')).toBe(60_500);
+    expect(parseDuration('3.678391s')).toBeCloseTo(3678.391);
+    expect(parseDuration('85.5ms')).toBe(85.5);
+    for (const bad of ['', 'x', '1', '1m x', '-1s']) expect(parseDuration(bad), bad).toBeNull();
+  });
+});
+
+test('addresses of the web', () => {
+  expect(webAddress('https://example.com/a?b#c')).toBe('https://example.com/a?b#c');
+  for (const bad of ['javascript:1', 'https:', 'http://', 'https://a:b@c/', 'ftp://a/', '/a', '']) {
+    expect(webAddress(bad), bad).toBeNull();
+  }
+});
+
+test('words and revisions', () => {
+  expect(matches('web Prod', ['my-web', 'production'])).toBe(true);
+  expect(matches('web x', ['my-web'])).toBe(false);
+  expect(shortRevision(`main@sha1:${'a1'.repeat(20)}`)).toBe('main@sha1:a1a1a1a1');
+});
+
+function cluster(name: string, more: Partial<ClusterItem> = {}): ClusterItem {
+  return {
+    name,
+    labels: {},
+    kustomizations: { True: 1 },
+    failing: [],
+    objects: 1,
+    connection: { connected: true, since: '2026-01-01T00:00:00Z' },
+    ...more,
+  };
+}
+
+describe('clusters', () => {
+  const failing = cluster('b', { kustomizations: { True: 3, False: 2 }, labels: { region: 'north' } });
+  const away = cluster('c', { connection: { connected: false, since: '' }, labels: { region: 'south=1' } });
+  const never = cluster('d', { connection: null });
+
+  test('have the state of the worst on them', () => {
+    expect([cluster('a'), failing, away, never].map(clusterState)).toEqual([
+      'ok',
+      'failing',
+      'away',
+      'waiting',
+    ]);
+  });
+
+  test('are found by words and labels', () => {
+    expect(fits(failing, 'region=north b')).toBe(true);
+    expect(fits(failing, 'region=nor')).toBe(false);
+    expect(fits(failing, 'nor')).toBe(true);
+    expect(fits(away, 'region=south=1')).toBe(true);
+    expect(fits(failing, 'region=')).toBe(true);
+    expect(fits(never, 'region=')).toBe(false);
+  });
+
+  test('are sorted, the worst first, and grouped', () => {
+    const view = { q: '', state: '', sort: '', group: '' };
+    const all = [cluster('a'), failing, away, never];
+    const names = (rows: ReturnType<typeof fleetRows>): string[] =>
+      rows.map((row) => ('group' in row ? `[${row.group}]` : row.cluster.name));
+    expect(names(fleetRows(all, view, new Set()))).toEqual(['b', 'c', 'd', 'a']);
+    expect(
+      names(fleetRows(all, { ...view, group: 'label:region', sort: 'name' }, new Set(['without region']))),
+    ).toEqual(['[region=north]', 'b', '[region=south=1]', 'c', '[without region]']);
+  });
+});
+
+function kustomization(reason: string, status = 'False'): Kustomization {
+  return {
+    apiVersion: 'v1',
+    kind: 'Kustomization',
+    metadata: { name: 'app', namespace: 'apps', managedFields: [1] },
+    spec: { sourceRef: { kind: 'GitRepository', name: 'repo' } },
+    status: {
+      conditions: [{ type: 'Ready', status, reason, message: 'why' }],
+      inventory: {
+        entries: [
+          { id: 'ns_app_apps_Deployment', v: 'v1' },
+          { id: 'ns_app-2_apps_Deployment', v: 'v1' },
+        ],
+      },
+    },
+  };
+}
+
+function history(reason: string, more: object = {}): Reconciliations {
+  const attempt = {
+    attempt: 3,
+    generation: 1,
+    build: 'sha256:1234567890abcdef',
+    deletes: false,
+    started: '2026-01-01T00:00:00Z',
+    took: '1s',
+    reason,
+    message: 'Deployment/ns/app-2 is invalid',
+    counts: {},
+    changeSet: [],
+    timings: [
+      { stage: 'finish', micros: 10 },
+      { stage: 'validate', micros: 2000 },
+      { stage: 'apply', micros: 3000 },
+    ],
+    ...more,
+  };
+  return { items: [attempt] };
+}
+
+const SOURCE: Source = {
+  apiVersion: 'v1',
+  kind: 'GitRepository',
+  metadata: { name: 'repo' },
+  status: { conditions: [{ type: 'Ready', status: 'True' }], artifact: { revision: 'main@sha1:1' } },
+};
+
+describe('stages', () => {
+  const of = (object: Kustomization, told: Reconciliations | undefined): string =>
+    stages({ object, source: SOURCE, cluster: cluster('edge'), clusterName: 'edge', history: told })
+      .map((stage) => stage.state)
+      .join(' ');
+
+  test('stop where it failed', () => {
+    expect(of(kustomization('ValidationFailed'), history('ValidationFailed'))).toBe(
+      'ok ok ok ok failing skipped skipped skipped',
+    );
+    expect(of(kustomization('HealthCheckFailed'), history('HealthCheckFailed'))).toBe(
+      'ok ok ok ok ok ok skipped failing',
+    );
+    expect(of(kustomization('BuildFailed'), history('BuildFailed', { build: null, timings: [] }))).toBe(
+      'ok failing ok skipped skipped skipped skipped skipped',
+    );
+    expect(of(kustomization('DependencyNotReady'), undefined)).toBe(
+      'ok waiting ok waiting waiting waiting waiting waiting',
+    );
+  });
+
+  test('go on while it is under way', () => {
+    const told = history('', { reason: null });
+    told.underWay = { attempt: 3, cluster: 'edge', stage: 'apply', results: [], health: {} };
+    expect(of(kustomization('Progressing', 'Unknown'), told)).toBe(
+      'ok ok ok ok ok progressing waiting waiting',
+    );
+  });
+});
+
+describe('objects', () => {
+  test('are read from an inventory', () => {
+    expect(parseEntry('ns_a__b_rbac_Role', 'v1')).toMatchObject({
+      namespace: 'ns',
+      name: 'a:b',
+      group: 'rbac',
+      kind: 'Role',
+    });
+    expect(parseEntry('_system__node_rbac_ClusterRole', 'v1')?.name).toBe('system:node');
+    expect(parseEntry('ns_settings__ConfigMap', 'v1')).toMatchObject({ name: 'settings', group: '' });
+    expect(parseEntry('nonsense', 'v1')).toBeNull();
+  });
+
+  test('have the health that was told, or is named by the failure', () => {
+    const [app, second] = ownedObjects(kustomization('ValidationFailed'), history('ValidationFailed'));
+    expect([app?.state, second?.state]).toEqual(['unknown', 'failing']);
+    const health = { 'Deployment/ns/app': 'InProgress: 0 of 1', 'Deployment/ns/app-2': 'Current: fine' };
+    const told = ownedObjects(
+      kustomization('HealthCheckFailed'),
+      history('HealthCheckFailed', { health, message: 'x' }),
+    );
+    expect(told.map((object) => [object.word, object.why])).toEqual([
+      ['In progress', '0 of 1'],
+      ['Healthy', 'fine'],
+    ]);
+  });
+
+  test('are a tree, whose branches have the state of the worst beneath', () => {
+    const objects = ownedObjects(kustomization('ValidationFailed'), history('ValidationFailed'));
+    const rows = tree(objects, new Set());
+    expect(rows.map((row) => [row.depth, row.state])).toEqual([
+      [1, 'failing'],
+      [2, 'failing'],
+      [3, 'unknown'],
+      [3, 'failing'],
+    ]);
+    expect(tree(objects, new Set(['ns ns'])).length).toBe(1);
+  });
+});
+
+test('YAML leaves out who manages what', () => {
+  const text = yamlOf(kustomization('x'));
+  expect(text).toContain('name: app');
+  expect(text).not.toContain('managedFields');
+});

@@ -1,0 +1,127 @@
+/** The pages over what a real hub has answered. */
+import { screen, waitFor, within } from '@testing-library/react';
+import userEvent from '@testing-library/user-event';
+import { describe, expect, test } from 'vitest';
+
+import { KUSTOMIZE, hub, recorded, refusal, show } from './hub';
+
+describe('fleet', () => {
+  test('shows clusters with health, versions, connections and what fails', async () => {
+    const { asked } = hub();
+    show('/');
+    const row = (await screen.findByRole('link', { name: 'edge' })).closest<HTMLElement>('[role=row]');
+    expect(row).not.toBeNull();
+    if (!row) return;
+    expect(within(row).getByText('Failing')).toBeVisible();
+    expect(within(row).getByText('Connected')).toBeVisible();
+    expect(within(row).getByText(recorded.clusters.items[0]?.kubernetesVersion ?? '-')).toBeVisible();
+    expect(row.textContent).toContain('region=north');
+    expect(asked[0]?.headers.get('authorization')).toBe('Bearer rsdt_test');
+  });
+
+  test('is filtered by label and grouped', async () => {
+    hub();
+    show('/?q=region%3Dsouth&group=state');
+    await screen.findByRole('link', { name: 'edge-2' });
+    expect(screen.queryByRole('link', { name: 'edge' })).toBeNull();
+    const heading = screen.getByRole('button', { name: /Healthy.*1 cluster/ });
+    await userEvent.click(heading);
+    expect(heading).toHaveAttribute('aria-expanded', 'false');
+    expect(screen.queryByRole('link', { name: 'edge-2' })).toBeNull();
+  });
+
+  test('says what to do where there are no clusters', async () => {
+    hub({ '/fleet/v1/clusters': { items: [] } });
+    show('/');
+    expect(await screen.findByText('There are no clusters yet')).toBeVisible();
+  });
+
+  test('draws few rows of a thousand clusters', async () => {
+    const [first] = recorded.clusters.items;
+    const items = Array.from({ length: 1000 }, (_, index) => ({ ...first, name: `edge-${index}` }));
+    hub({ '/fleet/v1/clusters': { items } });
+    show('/');
+    const table = await screen.findByRole('table', { name: 'Clusters' });
+    expect(table).toHaveAttribute('aria-rowcount', '1001');
+    const drawn = within(table).getAllByRole('row').length;
+    expect(drawn).toBeGreaterThan(10);
+    expect(drawn).toBeLessThan(60);
+  });
+});
+
+describe('a Kustomization', () => {
+  test('shows its way, with the stage that fails and why', async () => {
+    hub();
+    show('/kustomizations/apps/payments');
+    const stage = (title: string): string | undefined =>
+      screen.getAllByRole('listitem').find((item) => item.textContent.startsWith(title))?.textContent;
+    await waitFor(() => expect(stage('Health')).toContain('Failed'));
+    expect(stage('Apply')).toContain('Done');
+    expect(screen.getAllByText(/timed out waiting for: Deployment/).length).toBeGreaterThan(0);
+  });
+
+  test('shows the health of its objects and why', async () => {
+    hub();
+    show('/kustomizations/apps/payments/objects?view=table');
+    const cell = await screen.findByText('In progress');
+    const row = cell.closest<HTMLElement>('[role=row]');
+    expect(row?.textContent).toContain('Deployment');
+    expect(row?.textContent).toContain('Available: 0/1');
+  });
+
+  test('is reconciled and suspended, and says so', async () => {
+    const { asked } = hub({ [`PATCH ${KUSTOMIZE}/shop`]: recorded.shop });
+    show('/kustomizations/apps/shop');
+    await userEvent.click(await screen.findByRole('button', { name: 'Reconcile' }));
+    expect(await screen.findByText(/asked to reconcile it now/)).toBeVisible();
+    await userEvent.click(screen.getByRole('button', { name: 'Suspend' }));
+    expect(await screen.findByText(/Suspended: nothing is reconciled/)).toBeVisible();
+    const patches = asked.filter((call) => call.method === 'PATCH');
+    expect(patches.map((call) => Object.keys(JSON.parse(call.body) as object))).toEqual([
+      ['metadata'],
+      ['spec'],
+    ]);
+    expect(patches[0]?.body).toContain('reconcile.fluxcd.io/requestedAt');
+    expect(patches[0]?.headers.get('content-type')).toBe('application/merge-patch+json');
+  });
+
+  for (const [code, message, says] of [
+    [403, 'may not patch', 'You may not see this'],
+    [409, 'the object has been modified', 'It was changed meanwhile'],
+    [429, 'too many requests', 'Try again in 7 s.'],
+    [500, 'Internal error occurred', 'The hub failed'],
+  ] as const) {
+    test(`says why an action was not done: ${code}`, async () => {
+      hub({ [`PATCH ${KUSTOMIZE}/shop`]: refusal(code, message, { 'retry-after': '7' }) });
+      show('/kustomizations/apps/shop');
+      await userEvent.click(await screen.findByRole('button', { name: 'Suspend' }));
+      const toast = await screen.findByText(/Could not suspend shop/);
+      expect(toast.textContent).toContain(says);
+    });
+  }
+
+  test('shows history, events and YAML', async () => {
+    hub();
+    show('/kustomizations/apps/shop/history');
+    expect((await screen.findAllByText('ReconciliationSucceeded')).length).toBeGreaterThan(0);
+    await userEvent.click(screen.getByRole('tab', { name: 'YAML' }));
+    const yaml = await screen.findByText(/kind: Kustomization/);
+    expect(yaml.textContent).not.toContain('managedFields:');
+  });
+});
+
+test('sources, events and search show what there is', async () => {
+  const { asked } = hub();
+  const first = show('/sources');
+  expect(await screen.findByRole('link', { name: 'webapp' })).toBeVisible();
+  first.unmount();
+  const second = show('/events?type=Warning');
+  expect((await screen.findAllByText('HealthCheckFailed')).length).toBeGreaterThan(0);
+  second.unmount();
+  show('/search?kind=Deployment');
+  expect(await screen.findByRole('link', { name: 'payments' })).toBeVisible();
+  const queries = asked.map((call) => call.query.toString());
+  expect(queries.some((query) => query.includes('type=Warning'))).toBe(true);
+  expect(queries.some((query) => query.includes('kind=Deployment'))).toBe(true);
+  expect(asked.some((call) => call.path.includes('secrets'))).toBe(false);
+});
