@@ -6,7 +6,7 @@ export default defineConfig({
     environment: 'node',
     include: ['e2e/**/*.e2e.ts'],
     fileParallelism: false,
-    testTimeout: 90_000,
+    testTimeout: 240_000,
     hookTimeout: 60_000,
     expect: { poll: { timeout: 15_000 } },
   },

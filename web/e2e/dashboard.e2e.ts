@@ -55,7 +55,7 @@ const PAGES: [name: string, path: string, shows: string][] = [
   ['source', '/sources/GitRepository/apps/webapp', 'shop-staging'],
   ['events', '/events', 'AgentConnected'],
   ['search', '/search?kind=Deployment', 'payments'],
-  ['search-labels', '/search?labels=app%3Dcatalog', 'app=catalog'],
+  ['search-labels', '/search?labels=app%3Dcatalog', 'catalog'],
   ['no-page', '/nowhere', 'There is no such page'],
 ];
 
@@ -124,7 +124,7 @@ describe('live', () => {
     const row = at.page.getByRole('row').filter({ hasText: 'shop-staging' });
     await row.getByText('Ready', { exact: true }).waitFor();
     await ask(at.context, 'PATCH', `${KS}/shop-staging`, { spec: { suspend: true } });
-    await row.getByText('Suspended').waitFor({ timeout: 10_000 });
+    await row.getByText('Suspended', { exact: true }).waitFor({ timeout: 10_000 });
     await ask(at.context, 'PATCH', `${KS}/shop-staging`, { spec: { suspend: null } });
     await row.getByText('Ready', { exact: true }).waitFor({ timeout: 10_000 });
     expectNothingWrong(at);
@@ -147,7 +147,7 @@ describe('live', () => {
     way.restore();
     await at.page.getByRole('button', { name: 'Try now' }).click();
     await at.page.getByText('Live', { exact: true }).waitFor({ timeout: 20_000 });
-    await row.getByText('Suspended').waitFor({ timeout: 20_000 });
+    await row.getByText('Suspended', { exact: true }).waitFor({ timeout: 20_000 });
     await ask(at.context, 'PATCH', `${KS}/shop-staging`, { spec: { suspend: null } });
     await row.getByText('Healthy').waitFor({ timeout: 20_000 });
   });

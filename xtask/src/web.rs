@@ -17,7 +17,7 @@ pub(crate) fn install(root: &Path, runner: &Runner) -> Result<()> {
     check_node(runner)?;
     let web = root.join("web");
     let stamp = web.join("node_modules/.roadstead-lock");
-    let want = digest(&web, &["package.json", "package-lock.json"])?;
+    let want = digest(&web, &[".npmrc", "package-lock.json"])?;
     if is_stamped(&stamp, &want) {
         return Ok(());
     }

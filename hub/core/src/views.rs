@@ -144,7 +144,7 @@ impl Hub {
         let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, SHOWN));
         let history = self.store.history(uid, shown).await?;
         let mut told = false;
-        let items = history
+        let items: Vec<ReconciliationView> = history
             .into_iter()
             .map(|mut history| {
                 let Reconciliation { attempt, aim, finished, .. } = history.reconciliation;
@@ -177,6 +177,9 @@ impl Hub {
                 }
             })
             .collect();
-        Ok(Reconciliations { under_way: self.progress(uid), items })
+        // What is told late of an attempt that has ended is no news.
+        let open = |attempt| items.iter().any(|item| item.attempt == attempt && item.reason.is_none());
+        let under_way = self.progress(uid).filter(|progress| open(progress.attempt));
+        Ok(Reconciliations { under_way, items })
     }
 }

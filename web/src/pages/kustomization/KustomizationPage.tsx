@@ -144,7 +144,12 @@ function Overview({
   });
   return (
     <>
-      <Pipeline stages={way} objects={objects} to={`${base}/objects`} />
+      <Pipeline
+        stages={way}
+        said={conditionOf(object, 'Ready')?.message ?? ''}
+        objects={objects}
+        to={`${base}/objects`}
+      />
       <div className="columns">
         <section aria-labelledby="conditions">
           <h2 id="conditions">Conditions</h2>

@@ -10,10 +10,13 @@ import type { StageView } from './stages';
 
 export function Pipeline({
   stages,
+  said,
   objects,
   to,
 }: {
   stages: readonly StageView[];
+  /** What the page says already: no stage says it again. */
+  said: string;
   objects: number;
   to: string;
 }): ReactNode {
@@ -46,7 +49,7 @@ export function Pipeline({
         </li>
       </ol>
       {stages
-        .filter((stage) => stage.why)
+        .filter((stage) => stage.why && stage.why !== said)
         .map((stage) => (
           <div key={stage.id} className={`notice is-${stage.state === 'failing' ? 'failing' : 'warning'}`}>
             <p>

@@ -136,7 +136,8 @@ function agentStage(stage: AgentStage, known: Known, attempt: Attempt | undefine
   const { id, title } = stage;
   const view = { id, title };
   const underWay = known.history?.underWay;
-  if (underWay && underWay.attempt === attempt?.attempt) return underWayStage(stage, underWay.stage, known);
+  if (underWay && underWay.attempt === attempt?.attempt && attempt.reason == null)
+    return underWayStage(stage, underWay.stage, known);
   if (!attempt) return { ...view, state: 'waiting', detail: 'not begun' };
   const timing = attempt.timings.find((each) => each.stage === id);
   const took = timing ? { took: duration(timing.micros / 1000) } : {};
