@@ -35,6 +35,9 @@ const RENEW_AGAIN: Duration = Duration::from_secs(60);
 /// What either side calls a dispatch that something newer has taken the place of.
 const STALE: &str = "stale";
 
+/// Whether the cluster has begun to remove the agent; the error is for the hub.
+type Removed = Result<(), String>;
+
 /// A message that must not be lost, by its number.
 enum Awaited {
     Intent(DispatchKey),
@@ -54,7 +57,7 @@ pub(super) struct Session<'a, C, K> {
     awaited: Vec<(u64, Awaited)>,
     upgrades: watch::Receiver<Option<Report>>,
     /// What came of the agent's own removal.
-    removed: (mpsc::Sender<Result<(), String>>, mpsc::Receiver<Result<(), String>>),
+    removed: (mpsc::Sender<Removed>, mpsc::Receiver<Removed>),
 }
 
 impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {

@@ -224,7 +224,10 @@ fn said(agent: &AgentState, upgrade: &Upgrade) -> Option<Said> {
         }),
         Upgrade::NotPossible => not_yet(
             Reason::UpgradeByHand,
-            format!("{wanted} is wanted, and the agent is not run by its Deployment: start that one by hand"),
+            format!(
+                "{wanted} is wanted, and the agent does not say which image it runs: it is older than that, or not run by \
+                 its Deployment. Change it by hand"
+            ),
         ),
         Upgrade::Tell | Upgrade::UnderWay => not_yet(
             Reason::Upgrading,
