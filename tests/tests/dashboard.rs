@@ -61,7 +61,7 @@ async fn furnish(fleet: &Fleet, ns: &str, second: &str) -> Result<()> {
         .file("payments/deployment.yaml", deployment(ns, "payments", true))
         .file("payments/settings.yaml", config_map(ns, "payments-settings", "one"))
         .file("paused/settings.yaml", config_map(ns, "paused-settings", "one"))
-        .file("broken/kustomization.yaml", "resources: [not-there.yaml]\n".to_owned());
+        .file("broken/kustomization.yaml", "resources: [not-there.yaml]\n");
     fleet.repository("webapp", &files).await?;
     fleet.kubectl().apply(CLUSTERS).await?;
     let mut manifests = String::new();

@@ -40,6 +40,9 @@ async fn more_agents_come_at_once_than_there_are_connections() -> Result<()> {
             agent_version: "0.1.0".to_owned(),
             kubernetes_version: "v1.36.0".to_owned(),
             kube_system_uid: kube_system.to_string(),
+            image: None,
+            upgrade: None,
+            clock: None,
         };
         agents.push((identity, greeting));
     }

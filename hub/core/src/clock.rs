@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn clocks_that_differ() {
-        let at = |second| Timestamp::from_second(1_000_000 + second).unwrap();
+        let at = |second: i64| Timestamp::from_second(1_000_000 + second).unwrap();
         assert_eq!(skew(at(0), at(60)), None);
         assert!(skew(at(0), at(3600)).is_some_and(|why| why.contains("3600 s ahead of the hub's")));
         assert!(skew(at(3600), at(0)).is_some_and(|why| why.contains("3600 s behind the hub's")));
