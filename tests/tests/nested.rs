@@ -119,7 +119,7 @@ async fn a_child_that_cannot_be_is_named_and_nothing_is_lost() -> Result<()> {
     let nowhere = child("v1", "web", "./nowhere", &["retryInterval: 5s"]);
     repository.commit("main", "Nowhere", &Commit::new().file("root/web.yaml", nowhere))?;
     fleet.fetch("fleet").await?;
-    let late = ["not Ready on the hub within 5 s", "Kustomization apps/web", "nowhere"];
+    let late = ["nowhere", "not Ready on the hub within 5 s", "Kustomization apps/web"];
     fleet.fails("kustomization/root", "HealthCheckFailed", &late).await?;
     // And when it does, that is seen.
     let files = Commit::new().file("nowhere/map.yaml", config_map(place.name(), "web", "found"));
