@@ -24,6 +24,13 @@ have_chromium() {
 	[ -n "${ROADSTEAD_TEST_CHROMIUM:-}" ] || have chromium || have chromium-browser || have google-chrome
 }
 
+have_faketime() {
+	for library in /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib*/faketime/libfaketimeMT.so.1; do
+		[ ! -e "$library" ] || return 0
+	done
+	return 1
+}
+
 packages=
 need() { packages="$packages $1"; }
 have cc || need gcc
@@ -36,7 +43,7 @@ python3 -c "import venv, ensurepip" >/dev/null 2>&1 || need python3-venv
 have_postgres || need postgresql
 have psql || need postgresql-client
 # For tests of programs whose clock is off.
-ls /usr/lib/*/faketime/libfaketimeMT.so.1 /usr/lib*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || need libfaketime
+have_faketime || need libfaketime
 have_chromium || need chromium
 have_chromium || need fonts-dejavu-core
 

@@ -369,14 +369,25 @@ pub(crate) async fn write_status(
         )
     };
     if ready(&status) != ready(&before) {
-        let mut waiting = tx.dependents(&stored.namespace, &stored.name).await?;
-        waiting.extend(tx.parent_of(stored.kind, &stored.namespace, &stored.name).await?);
-        tx.look_at(Look::Kustomization, &waiting).await?;
+        let dependents = tx.dependents(&stored.namespace, &stored.name).await?;
+        tx.look_at(Look::Kustomization, &dependents).await?;
+    }
+    // A parent that waits says why its child is not Ready, too.
+    if verdict(&status) != verdict(&before)
+        && let Some(parent) = tx.parent_of(stored.kind, &stored.namespace, &stored.name).await?
+    {
+        tx.look_at(Look::Kustomization, &[parent]).await?;
     }
     managers::set_status(stored, &status, now)?;
     tx.put(stored.clone()).await?;
     events::on_ready(tx, stored, &before.conditions, &status.conditions, now).await?;
     Ok(true)
+}
+
+/// What Ready says, without when it came to that.
+fn verdict(status: &KustomizationStatus) -> Option<(ConditionStatus, &str, Option<i64>)> {
+    let ready = status.conditions.iter().find(|condition| condition.type_ == READY)?;
+    Some((ready.status, &ready.message, ready.observed_generation))
 }
 
 /// Sets Ready, and with it the generation that was looked at.

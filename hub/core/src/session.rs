@@ -348,6 +348,13 @@ impl Hub {
             if succeeded && !aim.deletes && late.is_empty() {
                 status.last_applied_revision.clone_from(&revision);
             }
+            // A newer attempt that came to nothing in the hub has the last word, though this one ends after it.
+            let other = |newer: &String| revision.as_ref().is_some_and(|revision| revision != newer);
+            if status.observed_generation.is_some_and(|newer| newer > aim.generation.0)
+                || status.last_attempted_revision.as_ref().is_some_and(other)
+            {
+                return;
+            }
             status.last_attempted_revision = revision.or(status.last_attempted_revision.take());
             let waits = children::waits_for(&late);
             let (ready, reason, message) = match (succeeded, aim.deletes) {
