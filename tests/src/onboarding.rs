@@ -26,7 +26,7 @@ pub async fn hub(name: &str) -> Result<(HubSetup, HubProcess)> {
 /// # Errors
 /// When it cannot be read.
 pub async fn kubeconfig(cluster: &TestCluster) -> Result<String> {
-    cluster.kubectl().run(&["config", "view", "--raw", "--minify", "--flatten", "-o", "yaml"]).await
+    cluster.inline_kubeconfig("yaml").await
 }
 
 /// A Secret of Cluster API's form, which brings Cluster `name` on board.

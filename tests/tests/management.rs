@@ -4,6 +4,7 @@
 use anyhow::{Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use roadstead_tests::onboarding::{self, Installed, has, kubeconfig};
 use roadstead_tests::{
     AgentProcess, HubProcess, HubSetup, Kubectl, PATIENCE, TestCluster, TestNamespace, clients, eventually,
     unique,
@@ -35,8 +36,7 @@ impl Management {
         let admin = cluster.kubectl();
         install(admin).await?;
         let place = cluster.namespace(name).await?;
-        let setup = HubSetup::new(name).await?.arg("--allow-cluster-network=127.0.0.0/8");
-        let hub = HubProcess::start(&setup).await?;
+        let (setup, hub) = onboarding::hub(name).await?;
         let made = Self { cluster, place, hub, _setup: setup };
         made.offer_management(&made.cluster).await?;
         Ok(made)
@@ -98,14 +98,14 @@ impl Management {
 
     /// What Cluster API's controllers write once the control plane answers.
     async fn provision(&self, name: &str, kubeconfig: &str) -> Result<()> {
-        for (suffix, key, text) in [("ca", "tls.key", "a key"), ("kubeconfig", "value", kubeconfig)] {
-            let secret = json!({
-                "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
-                "metadata": { "name": format!("{name}-{suffix}"), "namespace": self.place.name(),
-                    "labels": { "cluster.x-k8s.io/cluster-name": name } },
-                "data": { key: STANDARD.encode(text) },
-            });
-            self.admin().apply(&secret.to_string()).await?;
+        let ca = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+            "metadata": { "name": format!("{name}-ca"), "namespace": self.place.name(),
+                "labels": { "cluster.x-k8s.io/cluster-name": name } },
+            "data": { "tls.key": STANDARD.encode("a key") },
+        });
+        for secret in [ca.to_string(), onboarding::secret(self.place.name(), name, kubeconfig)] {
+            self.admin().apply(&secret).await?;
         }
         let initialized = json!({ "status": { "initialization": { "controlPlaneInitialized": true } } });
         self.patch(name, &initialized, &["--subresource=status"]).await
@@ -151,15 +151,6 @@ impl Management {
         })
         .await
     }
-
-    async fn has(&self, name: &str, condition: &str, reason: &str) -> Result<()> {
-        let what = format!("{condition} {reason}");
-        let has = |cluster: &Value| {
-            let conditions = cluster["status"]["conditions"].as_array();
-            conditions.into_iter().flatten().any(|one| one["type"] == condition && one["reason"] == reason)
-        };
-        self.shows(name, &what, has).await.map(drop)
-    }
 }
 
 /// A kubeconfig that leads nowhere: where nothing but the Cluster is at stake.
@@ -171,6 +162,7 @@ async fn a_cluster_of_cluster_api_comes_on_board_is_followed_and_goes() -> Resul
     let management = Management::start("capi").await?;
     let target = TestCluster::second()?;
     let home = target.later_namespace("agent");
+    let installed = Installed::in_namespace(&target, &home);
     let name = unique("edge");
     management.follow(&json!({ "agent": { "namespace": home.name() } })).await?;
     management.says("True", "Succeeded", &["it shows 0 Clusters"]).await?;
@@ -178,16 +170,16 @@ async fn a_cluster_of_cluster_api_comes_on_board_is_followed_and_goes() -> Resul
     management.create("v1beta2", &name, &json!({ "region": "north", "tier": "gold" })).await?;
     management.says("True", "Succeeded", &["1 are waited for", &name]).await?;
     management.gone(&["cluster", &name]).await?;
-    let own = target.inline_kubeconfig("yaml").await?;
+    let own = kubeconfig(&target).await?;
     management.provision(&name, &own).await?;
 
-    management.has(&name, "Installed", "AgentInstalled").await?;
+    has(management.hub(), &name, "Installed", "True", "AgentInstalled").await?;
     let made = management.hub().get(&["cluster", &name]).await?;
     ensure!(made["metadata"]["labels"]["region"] == "north", "{made}");
     let secret = format!("{name}-kubeconfig");
     ensure!(made["spec"]["kubeConfig"]["secretRef"] == json!({ "namespace": "default", "name": secret }));
     let agent = AgentProcess::installed(&management.hub, &name, &target, home).await?;
-    management.has(&name, "Ready", "AgentConnected").await?;
+    has(management.hub(), &name, "Ready", "True", "AgentConnected").await?;
     // Nothing but the kubeconfig came over, and that is not kept.
     let secrets = management.hub().run(&["get", "secrets", "-o", "name"]).await?;
     ensure!(!secrets.contains("-ca"), "{secrets}");
@@ -218,7 +210,7 @@ async fn a_cluster_of_cluster_api_comes_on_board_is_followed_and_goes() -> Resul
     let rotated = |cluster: &Value| cluster["status"]["kubeConfig"]["digest"] != digest;
     let after = management.shows(&name, "the new digest", rotated).await?;
     ensure!(after["metadata"]["uid"] == made["metadata"]["uid"]);
-    management.has(&name, "Ready", "AgentConnected").await?;
+    has(management.hub(), &name, "Ready", "True", "AgentConnected").await?;
     forgotten().await?;
 
     // Its deletion begins: it goes from the hub, and what is on it stays.
@@ -227,11 +219,7 @@ async fn a_cluster_of_cluster_api_comes_on_board_is_followed_and_goes() -> Resul
     management.gone(&["secret", &secret]).await?;
     target.kubectl().run(&["get", "serviceaccount", "roadstead-agent", "-n", agent.namespace()]).await?;
     management.finalize(&name).await?;
-    let suffix = agent.namespace();
-    let of_agent = [format!("roadstead-agent-{suffix}"), format!("roadstead-agent-cluster-admin-{suffix}")];
-    let remove =
-        ["delete", "--ignore-not-found", "clusterrole,clusterrolebinding", &of_agent[0], &of_agent[1]];
-    target.kubectl().run(&remove).await.map(drop)
+    installed.remove().await
 }
 
 #[tokio::test]
@@ -244,7 +232,7 @@ async fn another_cluster_of_the_same_name_is_another_and_one_that_is_moved_stays
         management.create("v1beta1", name, &json!({})).await?;
         management.provision(name, NOWHERE).await?;
     }
-    management.has(&name, "Ready", "ClusterUnreachable").await?;
+    has(management.hub(), &name, "Ready", "False", "ClusterUnreachable").await?;
     let first = management.hub().get(&["cluster", &name]).await?;
     ensure!(first["spec"]["deletionPolicy"] == "Abandon", "{first}");
 

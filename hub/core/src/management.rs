@@ -30,6 +30,8 @@ use crate::{Address, DeleteOptions, Failed, Hub, HubError, Identity, WriteOption
 const MANAGER: &str = "roadstead-cluster-api";
 /// Of which ManagementCluster a Cluster and its Secret are.
 const LABEL: &str = "fleet.roadstead.dev/management-cluster";
+/// How long a management cluster is waited on for news before it is read again anyway.
+pub const MANAGEMENT_READ: Duration = Duration::from_secs(30);
 /// Names that a condition's message tells of each sort.
 const NAMED: usize = 5;
 
@@ -360,6 +362,3 @@ fn some_of(all: &[String], between: &str) -> Option<String> {
     let more = all.len().saturating_sub(NAMED);
     Some(if more > 0 { format!("{named} and {more} more") } else { named })
 }
-
-/// How long a management cluster is waited on for news before it is read again anyway.
-pub const MANAGEMENT_READ: Duration = Duration::from_secs(30);
