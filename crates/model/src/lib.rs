@@ -7,6 +7,7 @@ pub mod change;
 pub mod digest;
 pub mod duration;
 pub mod id;
+pub mod managed;
 pub mod object;
 pub mod reason;
 pub mod revision;
@@ -19,6 +20,7 @@ pub use id::{
     Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, KustomizationUid, ReplicaId,
     ResourceUid, SessionId,
 };
+pub use managed::ManagedCluster;
 pub use object::{GroupKind, ObjectRef};
 pub use reason::Reason;
 pub use revision::{Revision, RevisionError};

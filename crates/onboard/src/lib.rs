@@ -15,7 +15,7 @@ use roadstead_kubeconfig::{Access, Allowed, Refusal};
 use roadstead_model::{KubeSystemUid, chain};
 use serde_json::Value;
 
-pub use management::{ManagedCluster, Shown};
+pub use management::Shown;
 pub use objects::Unplaced;
 
 /// Who writes what is installed.

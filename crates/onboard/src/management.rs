@@ -13,6 +13,7 @@ use futures::stream::FuturesUnordered;
 use http::{Method, Request, header};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
+use roadstead_model::ManagedCluster;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -34,29 +35,10 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const WHOLE: &str = "application/json";
 
-/// A Cluster of Cluster API.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ManagedCluster {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Whether its control plane has been reached once.
-    pub initialized: bool,
-    /// `spec.paused`.
-    pub paused: bool,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-}
-
 /// What a management cluster shows at one moment.
 #[derive(Debug, Default)]
 pub struct Shown {
-    /// Its Clusters.
+    /// Its Clusters, without their kubeconfigs.
     pub clusters: Vec<ManagedCluster>,
     /// `(namespace, name)` of the Clusters that have a kubeconfig, and which version of its Secret is there.
     pub kubeconfigs: BTreeMap<(String, String), String>,
@@ -220,6 +202,7 @@ fn managed_cluster(item: &Value) -> Option<ManagedCluster> {
             || status["controlPlaneReady"] == true,
         paused: spec["paused"] == true,
         deleting: !metadata["deletionTimestamp"].is_null(),
+        kubeconfig: None,
     })
 }
 

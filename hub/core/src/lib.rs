@@ -63,7 +63,7 @@ pub use onboard::{Failed, OnboardingJob, OnboardingPlan};
 pub use progress::Progress;
 pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
-pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace, ShownCluster};
+pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace};
 pub use roadstead_hub_store::{
     AgentOrder, AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventFilter, EventType,
     HealthCount, InventoryFilter, InventoryKey, Key, KustomizationFilter, Look, OrderKind, OrderState,

@@ -14,11 +14,12 @@ use roadstead_api::{
     SecretReference,
 };
 use roadstead_hub_plan::{
-    ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, ShownCluster, follow,
+    ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, carried_labels,
+    follow,
 };
 use roadstead_hub_store::{Filter, Stored};
 use roadstead_kubeconfig::Access;
-use roadstead_model::{Digest, KubeSystemUid, Reason, ResourceUid};
+use roadstead_model::{Digest, KubeSystemUid, ManagedCluster, Reason, ResourceUid};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
@@ -112,7 +113,7 @@ impl Hub {
         &self,
         job: &ManagementJob,
         kube_system: KubeSystemUid,
-        shown: Vec<ShownCluster>,
+        shown: Vec<ManagedCluster>,
     ) -> Result<ManagementPlan, HubError> {
         let ManagementClusterReference { namespace, name } = &job.reference;
         let known = job.object.status.as_ref().and_then(|status| status.kube_system_uid.as_deref());
@@ -240,7 +241,7 @@ impl Hub {
     }
 
     /// What is wanted of a Cluster. What its spec says besides stays as it is, once it is there.
-    async fn managed_cluster(&self, job: &ManagementJob, shown: &ShownCluster) -> Result<Value, HubError> {
+    async fn managed_cluster(&self, job: &ManagementJob, shown: &ManagedCluster) -> Result<Value, HubError> {
         let ManagementClusterReference { namespace, name: whose } = &job.reference;
         let present = self.store.get(KindId::Cluster, "", &shown.name).await?;
         let (policy, agent) = match present.map(|stored| stored.decode::<Cluster>()).transpose()? {
@@ -250,7 +251,7 @@ impl Hub {
             }
         };
         let mut labels: BTreeMap<&str, &str> =
-            shown.carried().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            carried_labels(shown).map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let origin = ClusterApiOrigin {
             management_cluster_ref: job.reference.clone(),
             namespace: shown.namespace.clone(),

@@ -16,7 +16,8 @@ use std::time::Duration;
 
 pub use decide::decide;
 pub use management::{
-    ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, ShownCluster, follow,
+    ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, carried_labels,
+    follow,
 };
 pub use rollout::{AgentState, Pace, Upgrade, UpgradeOrder, roll_out};
 pub use schedule::jittered;

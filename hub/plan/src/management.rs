@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use roadstead_model::Digest;
+use roadstead_model::{Digest, ManagedCluster};
 
 /// Labels of these domains say something to this hub: a management cluster does not set them.
 const OWN_LABELS: &str = "fleet.roadstead.dev/";
@@ -11,32 +11,11 @@ const OWN_LABELS: &str = "fleet.roadstead.dev/";
 #[derive(Debug, Clone, Default)]
 pub struct ManagementSituation {
     /// Its Clusters, of those namespaces that are looked at.
-    pub shown: Vec<ShownCluster>,
+    pub shown: Vec<ManagedCluster>,
     /// The Clusters of this hub.
     pub present: BTreeMap<String, PresentCluster>,
     /// The namespaces that are looked at; none: all.
     pub namespaces: Vec<String>,
-}
-
-/// A Cluster of Cluster API.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ShownCluster {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name, which is also the name on this hub.
-    pub name: String,
-    /// Its UID.
-    pub uid: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
-    /// Whether its control plane has been reached once.
-    pub initialized: bool,
-    /// `spec.paused`.
-    pub paused: bool,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-    /// The kubeconfig in its Secret, if that is there.
-    pub kubeconfig: Option<Digest>,
 }
 
 /// A Cluster of this hub.
@@ -84,7 +63,7 @@ pub enum Owner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ManagementStep {
     /// The Cluster is made, or made as it is shown.
-    Apply(ShownCluster),
+    Apply(ManagedCluster),
     /// The kubeconfig is put into the Cluster's Secret.
     Offer {
         /// Of the Cluster and of its kubeconfig's Secret in the management cluster.
@@ -116,7 +95,7 @@ pub struct ManagementPlan {
 #[must_use]
 pub fn follow(situation: &ManagementSituation) -> ManagementPlan {
     let mut plan = ManagementPlan::default();
-    let mut shown: Vec<&ShownCluster> = situation.shown.iter().collect();
+    let mut shown: Vec<&ManagedCluster> = situation.shown.iter().collect();
     // Of two with one name, the one that is on board goes first, and else the first by namespace.
     shown.sort_by_key(|shown| (!situation.is_of(shown), &shown.namespace, &shown.name));
     let mut names = BTreeSet::new();
@@ -150,21 +129,19 @@ pub fn follow(situation: &ManagementSituation) -> ManagementPlan {
 }
 
 impl ManagementSituation {
-    fn is_of(&self, shown: &ShownCluster) -> bool {
+    fn is_of(&self, shown: &ManagedCluster) -> bool {
         let origin = self.present.get(&shown.name).and_then(|present| present.origin.as_ref());
         origin.is_some_and(|origin| origin.owner == Owner::This && origin.namespace == shown.namespace)
     }
 }
 
-impl ShownCluster {
-    /// The labels that are carried over.
-    pub fn carried(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.labels.iter().filter(|(key, _)| !key.starts_with(OWN_LABELS))
-    }
+/// The labels of a Cluster that are carried over.
+pub fn carried_labels(shown: &ManagedCluster) -> impl Iterator<Item = (&String, &String)> {
+    shown.labels.iter().filter(|(key, _)| !key.starts_with(OWN_LABELS))
 }
 
 impl ManagementPlan {
-    fn one(&mut self, shown: &ShownCluster, present: Option<&PresentCluster>) {
+    fn one(&mut self, shown: &ManagedCluster, present: Option<&PresentCluster>) {
         let Some(present) = present else {
             if !shown.deleting {
                 self.adopt(shown);
@@ -202,7 +179,7 @@ impl ManagementPlan {
         }
     }
 
-    fn adopt(&mut self, shown: &ShownCluster) {
+    fn adopt(&mut self, shown: &ManagedCluster) {
         if !shown.initialized || shown.kubeconfig.is_none() {
             self.waiting.push(format!("{}/{}", shown.namespace, shown.name));
             return;
@@ -211,9 +188,9 @@ impl ManagementPlan {
         self.offer(shown);
     }
 
-    fn keep_up(&mut self, shown: &ShownCluster, present: &PresentCluster, origin: &Origin) {
-        let labelled = shown.carried().all(|(key, value)| present.labels.get(key) == Some(value))
-            && shown.carried().map(|(key, _)| key).eq(origin.labels.iter());
+    fn keep_up(&mut self, shown: &ManagedCluster, present: &PresentCluster, origin: &Origin) {
+        let labelled = carried_labels(shown).all(|(key, value)| present.labels.get(key) == Some(value))
+            && carried_labels(shown).map(|(key, _)| key).eq(origin.labels.iter());
         if !labelled || origin.paused != shown.paused {
             self.steps.push(ManagementStep::Apply(shown.clone()));
         }
@@ -223,7 +200,7 @@ impl ManagementPlan {
         }
     }
 
-    fn offer(&mut self, shown: &ShownCluster) {
+    fn offer(&mut self, shown: &ManagedCluster) {
         let (namespace, name) = (shown.namespace.clone(), shown.name.clone());
         self.steps.push(ManagementStep::Offer { namespace, name });
     }
@@ -237,8 +214,8 @@ impl ManagementPlan {
 mod tests {
     use super::*;
 
-    fn shown(name: &str) -> ShownCluster {
-        ShownCluster {
+    fn shown(name: &str) -> ManagedCluster {
+        ManagedCluster {
             namespace: "fleet".to_owned(),
             name: name.to_owned(),
             uid: "1".to_owned(),
@@ -247,7 +224,7 @@ mod tests {
                 .into(),
             initialized: true,
             kubeconfig: Some(Digest::of(b"first")),
-            ..ShownCluster::default()
+            ..ManagedCluster::default()
         }
     }
 
@@ -270,13 +247,13 @@ mod tests {
         }
     }
 
-    fn situation(shown: Vec<ShownCluster>, present: Option<PresentCluster>) -> ManagementSituation {
+    fn situation(shown: Vec<ManagedCluster>, present: Option<PresentCluster>) -> ManagementSituation {
         let present = present.map(|present| ("edge".to_owned(), present)).into_iter().collect();
         ManagementSituation { shown, present, namespaces: Vec::new() }
     }
 
     /// The plan as a line: what a reader wants to compare.
-    fn told(shown: Vec<ShownCluster>, present: Option<PresentCluster>) -> String {
+    fn told(shown: Vec<ManagedCluster>, present: Option<PresentCluster>) -> String {
         let plan = follow(&situation(shown, present));
         let mut words: Vec<String> = plan
             .steps
@@ -298,26 +275,29 @@ mod tests {
     fn a_new_one_waits_until_it_can_be_reached() {
         let edge = shown("edge");
         assert_eq!(told(vec![edge.clone()], None), "apply fleet/edge, offer edge");
-        assert_eq!(told(vec![ShownCluster { initialized: false, ..edge.clone() }], None), "wait fleet/edge");
-        assert_eq!(told(vec![ShownCluster { kubeconfig: None, ..edge.clone() }], None), "wait fleet/edge");
-        assert_eq!(told(vec![ShownCluster { deleting: true, ..edge }], None), "");
+        assert_eq!(
+            told(vec![ManagedCluster { initialized: false, ..edge.clone() }], None),
+            "wait fleet/edge"
+        );
+        assert_eq!(told(vec![ManagedCluster { kubeconfig: None, ..edge.clone() }], None), "wait fleet/edge");
+        assert_eq!(told(vec![ManagedCluster { deleting: true, ..edge }], None), "");
     }
 
     #[test]
     fn one_that_is_on_board_is_followed_and_else_left_alone() {
         let (edge, there) = (shown("edge"), present(Some(origin())));
         assert_eq!(told(vec![edge.clone()], Some(there.clone())), "");
-        let rotated = ShownCluster { kubeconfig: Some(Digest::of(b"second")), ..edge.clone() };
+        let rotated = ManagedCluster { kubeconfig: Some(Digest::of(b"second")), ..edge.clone() };
         assert_eq!(told(vec![rotated.clone()], Some(there.clone())), "offer edge");
         let offered = PresentCluster { offered: rotated.kubeconfig, ..there.clone() };
         assert_eq!(told(vec![rotated], Some(offered)), "", "it is being used, or was refused");
         let labelled =
-            ShownCluster { labels: [("region".to_owned(), "south".to_owned())].into(), ..edge.clone() };
+            ManagedCluster { labels: [("region".to_owned(), "south".to_owned())].into(), ..edge.clone() };
         assert_eq!(told(vec![labelled], Some(there.clone())), "apply fleet/edge");
-        let bare = ShownCluster { labels: BTreeMap::new(), ..edge.clone() };
+        let bare = ManagedCluster { labels: BTreeMap::new(), ..edge.clone() };
         assert_eq!(told(vec![bare], Some(there.clone())), "apply fleet/edge", "a label is gone");
         // A control plane that is away for a moment changes nothing.
-        assert_eq!(told(vec![ShownCluster { initialized: false, ..edge }], Some(there)), "");
+        assert_eq!(told(vec![ManagedCluster { initialized: false, ..edge }], Some(there)), "");
     }
 
     #[test]
@@ -325,10 +305,10 @@ mod tests {
         let (edge, there) = (shown("edge"), present(Some(origin())));
         assert_eq!(told(vec![], Some(there.clone())), "retire edge");
         assert_eq!(
-            told(vec![ShownCluster { deleting: true, ..edge.clone() }], Some(there.clone())),
+            told(vec![ManagedCluster { deleting: true, ..edge.clone() }], Some(there.clone())),
             "retire edge"
         );
-        let again = ShownCluster { uid: "2".to_owned(), ..edge.clone() };
+        let again = ManagedCluster { uid: "2".to_owned(), ..edge.clone() };
         assert_eq!(told(vec![again.clone()], Some(there.clone())), "retire edge");
         let going = PresentCluster { deleting: true, ..there };
         assert_eq!(told(vec![again], Some(going.clone())), "wait fleet/edge");
@@ -350,18 +330,18 @@ mod tests {
     #[test]
     fn one_that_moves_is_not_retired_and_is_followed_where_it_comes_to() {
         let edge = shown("edge");
-        let paused = ShownCluster { paused: true, ..edge.clone() };
+        let paused = ManagedCluster { paused: true, ..edge.clone() };
         assert_eq!(told(vec![paused.clone()], Some(present(Some(origin())))), "apply fleet/edge");
         let marked = present(Some(Origin { paused: true, ..origin() }));
-        assert_eq!(told(vec![ShownCluster { deleting: true, ..paused }], Some(marked.clone())), "");
+        assert_eq!(told(vec![ManagedCluster { deleting: true, ..paused }], Some(marked.clone())), "");
         assert_eq!(told(vec![], Some(marked.clone())), "refuse fleet/edge");
         // Put back from a backup: another uid, in the same management cluster.
-        let again = ShownCluster { uid: "2".to_owned(), ..edge.clone() };
+        let again = ManagedCluster { uid: "2".to_owned(), ..edge.clone() };
         assert_eq!(told(vec![again.clone()], Some(marked.clone())), "apply fleet/edge, offer edge");
         let elsewhere = present(Some(Origin { owner: Owner::Other, paused: true, ..origin() }));
         assert_eq!(told(vec![again.clone()], Some(elsewhere.clone())), "apply fleet/edge, offer edge");
         assert_eq!(
-            told(vec![ShownCluster { paused: true, ..again.clone() }], Some(elsewhere)),
+            told(vec![ManagedCluster { paused: true, ..again.clone() }], Some(elsewhere)),
             "refuse fleet/edge",
             "the move is under way"
         );
@@ -373,7 +353,7 @@ mod tests {
 
     #[test]
     fn one_name_is_one_cluster() {
-        let (edge, other) = (shown("edge"), ShownCluster { namespace: "a".to_owned(), ..shown("edge") });
+        let (edge, other) = (shown("edge"), ManagedCluster { namespace: "a".to_owned(), ..shown("edge") });
         let both = vec![edge.clone(), other.clone()];
         assert_eq!(told(both.clone(), None), "apply a/edge, offer edge, refuse fleet/edge");
         assert_eq!(told(both, Some(present(Some(origin())))), "refuse a/edge");
@@ -383,7 +363,8 @@ mod tests {
 
     #[test]
     fn labels_that_mean_something_to_this_hub_are_not_carried_over() {
-        let carried: Vec<_> = shown("edge").carried().map(|(key, _)| key.clone()).collect();
+        let edge = shown("edge");
+        let carried: Vec<_> = carried_labels(&edge).map(|(key, _)| key.clone()).collect();
         assert_eq!(carried, ["region"]);
     }
 }

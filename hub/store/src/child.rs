@@ -60,31 +60,18 @@ impl Tx {
         let column = |of: fn(&Child) -> &str| children.iter().map(of).map(str::to_owned).collect::<Vec<_>>();
         let kinds = column(|child| child.kind.get().kind);
         let (namespaces, names) = (column(|child| &child.namespace), column(|child| &child.name));
-        sqlx::query(
+        for sql in [
             "INSERT INTO child (kind, namespace, name, parent, wanted)
              SELECT kind, namespace, name, $4, true
              FROM unnest($1::text[], $2::text[], $3::text[]) AS new (kind, namespace, name)
              ORDER BY kind, namespace, name
              ON CONFLICT (kind, namespace, name) DO UPDATE SET wanted = true WHERE child.parent = $4",
-        )
-        .bind(&kinds)
-        .bind(&namespaces)
-        .bind(&names)
-        .bind(parent.0)
-        .execute(&mut *self.inner)
-        .await
-        .map_err(StoreError::query(what))?;
-        sqlx::query(
             "UPDATE child SET wanted = false WHERE parent = $4 AND wanted
              AND (kind, namespace, name) NOT IN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]))",
-        )
-        .bind(&kinds)
-        .bind(&namespaces)
-        .bind(&names)
-        .bind(parent.0)
-        .execute(&mut *self.inner)
-        .await
-        .map_err(StoreError::query(what))?;
+        ] {
+            let query = sqlx::query(sql).bind(&kinds).bind(&namespaces).bind(&names).bind(parent.0);
+            query.execute(&mut *self.inner).await.map_err(StoreError::query(what))?;
+        }
         sqlx::query_as(
             "SELECT child.kind || ' ' || child.namespace || '/' || child.name, owner.namespace || '/' || owner.name
              FROM child JOIN unnest($1::text[], $2::text[], $3::text[]) AS new (kind, namespace, name)

@@ -8,9 +8,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_hub_core::{
     Failed, Hub, HubError, Look, MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementStep,
-    ManagementWatch, ShownCluster,
+    ManagementWatch,
 };
-use roadstead_model::{Digest, Reason, ResourceUid};
+use roadstead_model::{Digest, ManagedCluster, Reason, ResourceUid};
 use roadstead_onboard::{Cluster, OnboardError, Shown};
 use tokio_util::sync::CancellationToken;
 
@@ -94,21 +94,13 @@ impl ManagementClusters {
         let identity = cluster.identify().await.map_err(unread)?;
         let shown = cluster.managed(&job.namespaces).await.map_err(unread)?;
         let digests = self.digests(job.uid, cluster, &shown).await.map_err(unread)?;
-        let clusters: Vec<ShownCluster> = shown
+        let clusters: Vec<ManagedCluster> = shown
             .clusters
             .iter()
-            .cloned()
-            .map(|one| ShownCluster {
-                kubeconfig: digests
-                    .get(&(one.namespace.clone(), one.name.clone()))
-                    .map(|(_, digest)| *digest),
-                namespace: one.namespace,
-                name: one.name,
-                uid: one.uid,
-                labels: one.labels,
-                initialized: one.initialized,
-                paused: one.paused,
-                deleting: one.deleting,
+            .map(|one| {
+                let key = (one.namespace.clone(), one.name.clone());
+                let kubeconfig = digests.get(&key).map(|(_, digest)| *digest);
+                ManagedCluster { kubeconfig, ..one.clone() }
             })
             .collect();
         let mut outcome = ManagementOutcome { clusters: clusters.len(), ..ManagementOutcome::default() };
