@@ -246,12 +246,9 @@ impl Store {
              coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
              min(ready ->> 'lastTransitionTime') AS since \
              FROM (SELECT r.kind, r.namespace, CASE WHEN r.kind = 'Cluster' THEN r.name ELSE \
-                   coalesce(c.name, r.object #>> '{spec,clusterRef,name}', '') END AS cluster, \
-                   coalesce(r.object #>> '{spec,suspend}', '') = 'true' AS suspended, \
-                   jsonb_path_query_first(r.object, '$.status.conditions[*] ? (@.type == \"Ready\")') AS ready \
-                   FROM resource r LEFT JOIN resource c ON r.kind = 'Kustomization' AND c.kind = 'Cluster' \
-                   AND c.object #>> '{spec,kubeConfig,secretRef,namespace}' = r.namespace \
-                   AND c.object #>> '{spec,kubeConfig,secretRef,name}' = r.object #>> '{spec,kubeConfig,secretRef,name}' \
+                   coalesce(c.name, r.cluster_ref, '') END AS cluster, r.suspended, r.ready \
+                   FROM resource r LEFT JOIN resource c \
+                   ON r.kind = 'Kustomization' AND c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
                    WHERE r.kind IN ('Kustomization', 'GitRepository', 'Bucket', 'OCIRepository', \
                    'HelmRepository', 'HelmChart', 'Cluster')) states \
              GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
@@ -270,16 +267,12 @@ impl Store {
             "SELECT 'Kustomization' AS kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
              coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
              min(ready ->> 'lastTransitionTime') AS since \
-             FROM (SELECT namespace, cluster, coalesce(object #>> '{spec,suspend}', '') = 'true' AS suspended, \
-                   jsonb_path_query_first(object, '$.status.conditions[*] ? (@.type == \"Ready\")') AS ready \
-                   FROM (SELECT r.namespace, r.object, r.object #>> '{spec,clusterRef,name}' AS cluster FROM resource r \
-                         WHERE r.kind = 'Kustomization' AND r.object #>> '{spec,clusterRef,name}' = ANY ($1) \
-                         AND r.object #>> '{spec,kubeConfig,secretRef,name}' IS NULL \
-                         UNION ALL \
-                         SELECT r.namespace, r.object, c.name FROM resource c JOIN resource r \
-                         ON r.namespace = c.object #>> '{spec,kubeConfig,secretRef,namespace}' \
-                         AND r.object #>> '{spec,kubeConfig,secretRef,name}' = c.object #>> '{spec,kubeConfig,secretRef,name}' \
-                         WHERE c.kind = 'Cluster' AND c.name = ANY ($1) AND r.kind = 'Kustomization') found) states \
+             FROM (SELECT namespace, cluster_ref AS cluster, suspended, ready FROM resource \
+                   WHERE kind = 'Kustomization' AND cluster_ref = ANY ($1) AND kubeconfig IS NULL \
+                   UNION ALL \
+                   SELECT r.namespace, c.name, r.suspended, r.ready FROM resource c \
+                   JOIN resource r ON r.kubeconfig = c.kubeconfig \
+                   WHERE c.kind = 'Cluster' AND c.name = ANY ($1) AND r.kind = 'Kustomization') states \
              GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
         )
         .bind(clusters)
@@ -342,16 +335,13 @@ impl Store {
     ) -> Result<Vec<KustomizationRow>, StoreError> {
         let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
         sqlx::query_as(
-            "SELECT * FROM (SELECT r.namespace, r.name, coalesce(c.name, r.object #>> '{spec,clusterRef,name}', '') AS cluster, \
+            "SELECT * FROM (SELECT r.namespace, r.name, coalesce(c.name, r.cluster_ref, '') AS cluster, \
              coalesce(r.object #> '{metadata,labels}', '{}') AS labels, coalesce(r.object #>> '{spec,sourceRef,kind}', '') \
              AS source_kind, coalesce(r.object #>> '{spec,sourceRef,namespace}', r.namespace) AS source_namespace, \
              coalesce(r.object #>> '{spec,sourceRef,name}', '') AS source_name, coalesce(r.object #>> '{spec,path}', '') AS \
              path, coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, \
-             coalesce(r.object #>> '{spec,suspend}', '') = 'true' AS suspended, \
-             jsonb_path_query_first(r.object, '$.status.conditions[*] ? (@.type == \"Ready\")') AS ready \
-             FROM resource r LEFT JOIN resource c ON c.kind = 'Cluster' \
-             AND c.object #>> '{spec,kubeConfig,secretRef,namespace}' = r.namespace \
-             AND c.object #>> '{spec,kubeConfig,secretRef,name}' = r.object #>> '{spec,kubeConfig,secretRef,name}' \
+             r.suspended, r.ready \
+             FROM resource r LEFT JOIN resource c ON c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
              WHERE r.api_group = 'kustomize.toolkit.fluxcd.io' AND r.kind = 'Kustomization' \
              AND (r.namespace COLLATE \"C\", r.name COLLATE \"C\") > ($1, $2)) k \
              WHERE ($3 = '' OR k.cluster = $3) AND ($4 = '' OR k.namespace = $4) AND ($5 = '' OR strpos(k.name, $5) > 0) \

@@ -36,12 +36,9 @@ impl Tx {
         name: &str,
     ) -> Result<Vec<ResourceUid>, StoreError> {
         let query = sqlx::query_scalar(
-            "SELECT uid FROM resource WHERE kind = 'Kustomization' AND object #>> '{spec,clusterRef,name}' = $1
-             UNION SELECT used.uid FROM resource used JOIN resource cluster ON cluster.uid = $2
-             WHERE used.kind = 'Kustomization'
-               AND used.namespace = cluster.object #>> '{spec,kubeConfig,secretRef,namespace}'
-               AND used.object #>> '{spec,kubeConfig,secretRef,name}'
-                   = cluster.object #>> '{spec,kubeConfig,secretRef,name}'
+            "SELECT uid FROM resource WHERE kind = 'Kustomization' AND cluster_ref = $1
+             UNION SELECT used.uid FROM resource used JOIN resource cluster USING (kubeconfig)
+             WHERE cluster.uid = $2 AND used.kind = 'Kustomization'
              UNION SELECT DISTINCT kustomization FROM inventory WHERE cluster_uid = $2",
         );
         let found = query.bind(name).bind(uid.0).fetch_all(&mut *self.inner).await;
@@ -72,9 +69,7 @@ impl Tx {
         name: &str,
     ) -> Result<Vec<ResourceUid>, StoreError> {
         let query = sqlx::query_scalar(
-            "SELECT uid FROM resource
-             WHERE kind = 'ManagementCluster' AND namespace = $1
-               AND object #>> '{spec,kubeConfig,secretRef,name}' = $2",
+            "SELECT uid FROM resource WHERE kind = 'ManagementCluster' AND kubeconfig = $1 || '/' || $2",
         );
         let found = query.bind(namespace).bind(name).fetch_all(&mut *self.inner).await;
         uids(found, "look up a Secret's management clusters")
@@ -117,8 +112,7 @@ impl Tx {
 }
 
 const CLUSTERS_OF_SECRET: &str = "SELECT uid FROM resource
-    WHERE kind = 'Cluster' AND object #>> '{spec,kubeConfig,secretRef,namespace}' = $1
-      AND object #>> '{spec,kubeConfig,secretRef,name}' = $2
+    WHERE kind = 'Cluster' AND kubeconfig = $1 || '/' || $2
     ORDER BY created_at, uid";
 
 impl Store {
