@@ -184,6 +184,37 @@ async fn flux_kinds() -> Result<()> {
 }
 
 #[tokio::test]
+async fn what_is_suspended_from_the_start_says_so_at_once_and_is_looked_at_when_it_is_resumed() -> Result<()>
+{
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let asleep = "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {name: asleep}\n\
+         spec: {interval: 5m, prune: true, suspend: true, sourceRef: {kind: GitRepository, name: web}}\n";
+    replica.kubectl.apply(asleep).await?;
+    let made = replica.kubectl.get(&["ks", "asleep", "--show-managed-fields"]).await?;
+    let condition = &made["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("Suspended"), &json!("True")), "{made:#}");
+    let managers = made["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let ours: Vec<_> = managers.filter(|entry| entry["manager"] == "roadstead-hub").collect();
+    // Its finalizer, and its status.
+    assert_eq!(ours.len(), 2, "{made:#}");
+    assert!(ours.iter().any(|entry| entry["subresource"] == "status"), "{made:#}");
+    let uid: sqlx::types::Uuid = made["metadata"]["uid"].as_str().unwrap_or_default().parse()?;
+    let mut database = site.database.connect().await?;
+    let mut looks = async || {
+        let query = sqlx::query_scalar("SELECT count(*) FROM schedule WHERE uid = $1").bind(uid);
+        query.fetch_one(&mut database).await
+    };
+    let before: i64 = looks().await?;
+    replica
+        .kubectl
+        .run(&["patch", "ks", "asleep", "--type=merge", "-p", r#"{"spec":{"suspend":false}}"#])
+        .await?;
+    assert_eq!((before, looks().await?), (0, 1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn an_event_is_the_same_in_both_groups() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;

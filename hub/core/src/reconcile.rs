@@ -56,7 +56,7 @@ impl Hub {
 
     async fn suspend(&self, look: &SeenKustomization, now: Timestamp) -> Result<Timestamp, HubError> {
         self.update_status(look, now, |status, generation| {
-            conditions::set_suspended(&mut status.conditions, "what is on the cluster", generation, now);
+            conditions::set_suspended(&mut status.conditions, triggers::UNTOUCHED, generation, now);
         })
         .await?;
         Ok(now + LONG)

@@ -166,11 +166,7 @@ impl Hub {
         mut stored: Stored,
         dry_run: bool,
     ) -> Result<Value, HubError> {
-        let sent = stored.clone();
         triggers::on_create(&mut stored, self.now())?;
-        if !stored.finalizers().eq(sent.finalizers()) {
-            managers::note_hub(&sent, &mut stored, self.now());
-        }
         if stored.kind.get().namespaced() {
             require_namespace(&mut tx, &address.namespace).await?;
         }

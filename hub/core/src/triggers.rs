@@ -3,8 +3,8 @@
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AgentRemoval, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId, ObjectMeta,
-    reconcile_requested,
+    AgentRemoval, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId,
+    KustomizationStatus, ObjectMeta, reconcile_requested,
 };
 use roadstead_hub_store::{Look, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Reason, ResourceUid};
@@ -15,13 +15,25 @@ use crate::{conditions, managers, onboard};
 /// pruned; and a Cluster with `agent.removal: Remove` until its agent has begun to remove itself.
 pub const FINALIZER: &str = "finalizers.fluxcd.io";
 
+/// What stays as it is while a Kustomization is suspended.
+pub(crate) const UNTOUCHED: &str = "what is on the cluster";
+
 /// Completes a new object before it is written.
 ///
 /// # Errors
 /// Where the object's status cannot be written, which no valid object's can.
 pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> {
     match stored.kind {
-        KindId::Kustomization => stored.add_finalizer(FINALIZER),
+        KindId::Kustomization => {
+            let sent = stored.clone();
+            stored.add_finalizer(FINALIZER);
+            managers::note_hub(&sent, stored, now);
+            if is_suspended(stored) {
+                let mut status = KustomizationStatus::default();
+                conditions::set_suspended(&mut status.conditions, UNTOUCHED, stored.generation, now);
+                managers::set_status(stored, &status, now)?;
+            }
+        }
         KindId::Cluster => {
             let mut status = ClusterStatus::default();
             let message = match stored.decode::<Cluster>()?.spec.kube_config {
@@ -94,7 +106,9 @@ pub async fn on_change(
     let asks = asks_for_a_look(before, after);
     match object.kind {
         KindId::Kustomization => {
-            if asks && after.is_some() {
+            // A new one that is suspended says so already, and there is nothing else to do for it.
+            let idle = |after: &Stored| before.is_none() && is_suspended(after);
+            if asks && after.is_some_and(|after| !idle(after)) {
                 tx.look_at(Look::Kustomization, &[object.uid]).await?;
             }
             // What depends on it may go on, or no longer.
@@ -166,6 +180,10 @@ async fn on_cluster_change(
 pub(crate) async fn wake_cluster(tx: &mut Tx, uid: ResourceUid, name: &str) -> Result<(), StoreError> {
     let users = tx.kustomizations_of_cluster(uid, name).await?;
     tx.look_at(Look::Kustomization, &users).await
+}
+
+fn is_suspended(stored: &Stored) -> bool {
+    stored.object.pointer("/spec/suspend") == Some(&true.into())
 }
 
 /// Whether the change is one of what is wanted: of the spec, of a request to reconcile, or a deletion.
