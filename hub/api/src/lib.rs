@@ -2,6 +2,7 @@
 //!
 //! This room turns HTTP into use cases of `roadstead-hub-core` and their results into HTTP; it decides nothing else.
 
+mod compress;
 mod connection;
 mod cors;
 mod dashboard;
@@ -75,6 +76,7 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         Router::new().fallback(dispatch).layer(middleware::from_fn_with_state(api.clone(), authenticate));
     open.fallback_service(closed.with_state(api.clone()))
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(compress::layer())
         .layer(middleware::from_fn_with_state(api.clone(), cors::allow))
         .layer(middleware::from_fn(catch_panics))
         .layer(middleware::from_fn_with_state(api.clone(), bound))

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::Read as _;
+
 use anyhow::{Context as _, Result};
 use reqwest::{Method, StatusCode};
 use roadstead_tests::TestDatabase;
@@ -235,5 +237,51 @@ async fn a_secrets_plaintext_is_nowhere_in_the_database() -> Result<()> {
     }
     let shown = ask(&replica, Method::GET, &format!("{SECRETS}/b"), token, "").await?;
     assert_eq!(shown.json["data"]["k"], "aHVzaGh1c2hodXNo");
+    Ok(())
+}
+
+/// The answer's coding, and its text as it is behind that.
+async fn coded(replica: &Replica, path: &str, accepts: &str) -> Result<(Option<String>, usize, String)> {
+    let request = client(replica)?.get(format!("{}{path}", replica.url)).bearer_auth(&replica.token);
+    let answer = request.header("accept-encoding", accepts).send().await?.error_for_status()?;
+    let coding = answer.headers().get("content-encoding").map(|value| value.to_str().map(str::to_owned));
+    let (coding, bytes) = (coding.transpose()?, answer.bytes().await?);
+    let mut text = String::new();
+    match coding {
+        Some(_) => drop(flate2::read::GzDecoder::new(&*bytes).read_to_string(&mut text)?),
+        None => text = String::from_utf8(bytes.to_vec())?,
+    }
+    Ok((coding, bytes.len(), text))
+}
+
+#[tokio::test]
+async fn long_answers_are_compressed_for_who_takes_it() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let filler = "as teams write it ".repeat(2_000);
+    for name in ["one", "two"] {
+        let object = json!({ "metadata": { "name": name }, "data": { "text": filler } }).to_string();
+        let path = "/api/v1/namespaces/default/configmaps";
+        let made = ask(&replica, Method::POST, path, Some(&replica.token), &object).await?;
+        assert_eq!(made.code, StatusCode::CREATED, "{}", made.body);
+    }
+    let list = "/api/v1/namespaces/default/configmaps";
+    let (coding, whole, plain) = coded(&replica, list, "identity").await?;
+    assert_eq!(coding, None);
+    let (coding, small, text) = coded(&replica, list, "gzip, br").await?;
+    assert_eq!((coding.as_deref(), &text), (Some("gzip"), &plain));
+    assert!(small * 10 < whole, "{small} of {whole} bytes");
+    let (coding, _, document) = coded(&replica, "/fleet/v1/openapi.json", "gzip").await?;
+    assert_eq!(coding.as_deref(), Some("gzip"));
+    assert!(document.contains("openapi"));
+    let (coding, _, _) = coded(&replica, "/fleet/v1/health", "gzip").await?;
+    assert_eq!(coding, None, "what is short goes as it is");
+    // An event of a watch comes when it happens, not when there is enough of them.
+    let path = format!("{}{list}?watch=1", replica.url);
+    let watch = client(&replica)?.get(path).bearer_auth(&replica.token).header("accept-encoding", "gzip");
+    let mut watch = watch.send().await?.error_for_status()?;
+    assert!(watch.headers().get("content-encoding").is_none());
+    let first = tokio::time::timeout(std::time::Duration::from_secs(10), watch.chunk()).await??;
+    assert!(first.context("an event")?.starts_with(b"{"));
     Ok(())
 }

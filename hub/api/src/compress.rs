@@ -1,0 +1,49 @@
+//! Long answers go compressed to clients that take it, as kube-apiserver's do: lists, documents, the fleet views.
+//!
+//! A stream is never compressed: what has happened must not wait until there is enough of it.
+
+use axum::http::{Response, header};
+use hyper::body::Body;
+use tower_http::CompressionLevel;
+use tower_http::compression::{CompressionLayer, Predicate};
+
+/// Bytes from which an answer is long. What is shorter costs more time than it saves.
+const LONG: u64 = 16 * 1024;
+
+/// Whether an answer is known to be long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Long;
+
+impl Predicate for Long {
+    fn should_compress<B: Body>(&self, response: &Response<B>) -> bool {
+        let told = || response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+        response.body().size_hint().exact().or_else(told).is_some_and(|length| length >= LONG)
+    }
+}
+
+pub(crate) fn layer() -> CompressionLayer<Long> {
+    // The least effort makes these texts a tenth of what they are; more effort takes longer than most networks.
+    CompressionLayer::new().quality(CompressionLevel::Fastest).compress_when(Long)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+
+    use super::*;
+
+    #[test]
+    fn what_is_long() {
+        let stream = || Body::from_stream(tokio_stream::iter([Ok::<_, std::convert::Infallible>("x")]));
+        let told = |length: u64| {
+            let mut response = Response::new(stream());
+            response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
+            response
+        };
+        assert!(!Long.should_compress(&Response::new(Body::from("short"))));
+        assert!(Long.should_compress(&Response::new(Body::from("x".repeat(20_000)))));
+        assert!(!Long.should_compress(&told(LONG - 1)));
+        assert!(Long.should_compress(&told(LONG)));
+        assert!(!Long.should_compress(&Response::new(stream())), "who knows how long it goes on");
+    }
+}
