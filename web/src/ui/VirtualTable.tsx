@@ -48,6 +48,7 @@ export function VirtualTable<Row>(props: Props<Row>): ReactNode {
   });
   const items = virtual.getVirtualItems();
   const last = items.at(-1)?.index ?? -1;
+  const scrolls = virtual.getTotalSize() > (virtual.scrollRect?.height ?? 0);
   useEffect(() => {
     if (onEnd && last >= rows.length - 20) onEnd();
   }, [last, rows.length, onEnd]);
@@ -68,7 +69,7 @@ export function VirtualTable<Row>(props: Props<Row>): ReactNode {
 
   return (
     <div
-      className={`vtable ${props.className ?? ''}${props.bounded ? ' bounded' : ''}`}
+      className={`vtable ${props.className ?? ''}${props.bounded ? ' bounded' : ''}${scrolls ? ' scrolls' : ''}`}
       role="table"
       aria-label={label}
       aria-rowcount={rows.length + 1}
