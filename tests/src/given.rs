@@ -33,6 +33,23 @@ pub fn clients() -> Result<PathBuf> {
     Ok(PathBuf::from(variable("ROADSTEAD_TEST_CLIENTS")?))
 }
 
+/// The browser of those tests that look at pages.
+///
+/// # Errors
+/// When there is none.
+pub fn chromium() -> Result<String> {
+    if let Ok(path) = std::env::var("ROADSTEAD_TEST_CHROMIUM") {
+        return Ok(path);
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let names = ["chromium", "chromium-browser", "google-chrome"];
+    std::env::split_paths(&folders)
+        .flat_map(|folder| names.map(|name| folder.join(name)))
+        .find(|path| path.is_file())
+        .map(|path| path.to_string_lossy().into_owned())
+        .context("there is no Chromium in PATH: `make tools` installs it, ROADSTEAD_TEST_CHROMIUM names another one")
+}
+
 /// A temporary folder that the user of a private Postgres can pass through, also when root runs the tests.
 ///
 /// # Errors

@@ -7,7 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use roadstead_tests::gitserver::Commit;
-use roadstead_tests::{AgentProcess, Fleet, PATIENCE, TestCluster, config_map, eventually, kustomization};
+use roadstead_tests::{
+    AgentProcess, Fleet, PATIENCE, TestCluster, chromium, config_map, eventually, kustomization,
+};
 
 /// Stands in a Secret on the hub, and must be nowhere in a page.
 const SECRET: &str = "hush-7f3a1c";
@@ -97,19 +99,6 @@ async fn furnish(fleet: &Fleet, ns: &str, second: &str) -> Result<()> {
     fleet.fails("kustomization/broken", "BuildFailed", &[]).await?;
     fleet.fails("kustomization/reports", "DependencyNotReady", &[]).await?;
     Ok(())
-}
-
-fn chromium() -> Result<String> {
-    if let Ok(path) = std::env::var("ROADSTEAD_TEST_CHROMIUM") {
-        return Ok(path);
-    }
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let names = ["chromium", "chromium-browser", "google-chrome"];
-    std::env::split_paths(&folders)
-        .flat_map(|folder| names.map(|name| folder.join(name)))
-        .find(|path| path.is_file())
-        .map(|path| path.to_string_lossy().into_owned())
-        .context("there is no Chromium in PATH: `make tools` installs it, ROADSTEAD_TEST_CHROMIUM names another one")
 }
 
 #[tokio::test]

@@ -1,172 +1,198 @@
-// Measures the dashboard before a hub with many clusters: first load, time from a change on the hub to the pixel, memory of
-// the page, and the hub's CPU for each open page.
+// Measures the dashboard in a browser: first load, time from an agent's report to the pixel, the hub's CPU for each open
+// page, memory of a page over time. `cargo xtask bench --only dashboard` sets up the hub and its simulated agents, and runs
+// this; each line of stdout is a figure, `{"name": …, "values": [[unit, number], …]}`.
 //
-//   FIGURES_HUB=https://127.0.0.1:7443 FIGURES_TOKEN=… FIGURES_PID=(of the hub) FIGURES_MINUTES=5 FIGURES_RATE=16
-//   FIGURES_CHROMIUM=/usr/bin/chromium NODE_TLS_REJECT_UNAUTHORIZED=0 node scripts/figures.mjs
-//
-// The changes are made through the API, by writing statuses as an agent's reports do: Kustomizations k-0000 … of the
-// namespace `figures`, which must be there.
+// FIGURES_HUB, FIGURES_TOKEN and FIGURES_PID are the hub's; FIGURES_PROBE is a Kustomization whose agent says, each time
+// that it is reconciled, that it failed and when it said so: `sent at 1700000000000`.
 import { readFileSync } from 'node:fs';
 import { performance } from 'node:perf_hooks';
 
 import { chromium } from 'playwright-core';
 
-const {
-  FIGURES_HUB: hub,
-  FIGURES_TOKEN: token,
-  FIGURES_PID: pid,
-  FIGURES_CHROMIUM: executablePath,
-} = process.env;
-const minutes = Number(process.env.FIGURES_MINUTES ?? 5);
-const rate = Number(process.env.FIGURES_RATE ?? 16);
-const KS = '/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/figures/kustomizations';
+const setting = (name) => {
+  const value = process.env[`FIGURES_${name}`];
+  if (!value) throw new Error(`FIGURES_${name} is not set: run cargo xtask bench --only dashboard`);
+  return value;
+};
+const [hub, token, pid, probe] = ['HUB', 'TOKEN', 'PID', 'PROBE'].map(setting);
+const [clusters, each, minutes] = ['CLUSTERS', 'KUSTOMIZATIONS_OF_EACH', 'MINUTES'].map((name) =>
+  Number(setting(name)),
+);
+/** Reconciliations per second while pages are open. */
+const RATE = 16;
+const LOADS = 5;
+const REPORTS = 200;
+/** How long the hub's CPU is looked at, each time. */
+const SECONDS = 60;
+const TICKS_PER_SECOND = 100;
+const KUSTOMIZATIONS = '/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/default/kustomizations';
+const VIEW = { ignoreHTTPSErrors: true, viewport: { width: 1360, height: 860 } };
 
 const sleep = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 const quantile = (sorted, q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
-const round = (number) => Math.round(number * 10) / 10;
+const by = (key) => (a, b) => a[key] - b[key];
+const tell = (name, values) => process.stdout.write(`${JSON.stringify({ name, values })}\n`);
 
 /** Seconds of CPU that the hub has used. */
 function cpu() {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ');
-  return (Number(fields[11]) + Number(fields[12])) / 100;
+  return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
 }
 
-/** Has one Kustomization say something new, as a report does. */
-async function report(index, status, message) {
-  const name = `k-${String(index).padStart(4, '0')}`;
-  const at = new Date().toISOString().replace(/\.\d+/, '');
-  const ready = {
-    type: 'Ready',
-    status,
-    reason: status === 'True' ? 'ReconciliationSucceeded' : 'HealthCheckFailed',
-  };
-  const conditions = [{ ...ready, message, lastTransitionTime: at, observedGeneration: 1 }];
-  const response = await fetch(`${hub}${KS}/${name}/status`, {
-    method: 'PATCH',
-    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/merge-patch+json' },
-    body: JSON.stringify({ status: { conditions } }),
-  });
-  if (!response.ok) throw new Error(`${name}: ${response.status} ${await response.text()}`);
-}
-
-async function cpuOver(seconds) {
+async function percentOver(seconds) {
   const [before, begin] = [cpu(), performance.now()];
   await sleep(seconds * 1000);
   return ((cpu() - before) / ((performance.now() - begin) / 1000)) * 100;
 }
 
+/** Has a Kustomization reconciled: its agent reports. */
+async function reconcile(name) {
+  const annotations = { 'reconcile.fluxcd.io/requestedAt': `${Date.now()}.${Math.random()}` };
+  const response = await fetch(`${hub}${KUSTOMIZATIONS}/${name}`, {
+    method: 'PATCH',
+    headers: { authorization: `Bearer ${token}`, 'content-type': 'application/merge-patch+json' },
+    body: JSON.stringify({ metadata: { annotations } }),
+  });
+  if (!response.ok) throw new Error(`${name}: ${response.status} ${await response.text()}`);
+  await response.arrayBuffer();
+}
+
 const browser = await chromium.launch({
-  executablePath,
+  executablePath: setting('CHROMIUM'),
   headless: true,
   args: ['--no-sandbox', '--disable-gpu'],
 });
-const open = async (path) => {
-  const context = await browser.newContext({
-    ignoreHTTPSErrors: true,
-    viewport: { width: 1360, height: 860 },
-  });
+
+/** A page as someone has it who was never here before. */
+async function open(path) {
+  const context = await browser.newContext(VIEW);
   await context.addInitScript((held) => sessionStorage.setItem('roadstead.token', held), token);
   const page = await context.newPage();
   await page.goto(`${hub}/ui${path}`);
   return page;
-};
+}
 
-// First load, with nothing cached: three times, the middle one counts.
-const loads = [];
-for (let run = 0; run < 3; run += 1) {
-  const context = await browser.newContext({
-    ignoreHTTPSErrors: true,
-    viewport: { width: 1360, height: 860 },
-  });
-  await context.addInitScript((held) => sessionStorage.setItem('roadstead.token', held), token);
-  const page = await context.newPage();
+async function firstLoad() {
   const begin = performance.now();
-  await page.goto(`${hub}/ui/`);
+  const page = await open('/');
   await page.locator('.vbody .vrow').nth(5).waitFor();
-  const took = performance.now() - begin;
+  const ms = performance.now() - begin;
   const sizes = await page.evaluate(() => {
     const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
-    const sum = (found) => found.reduce((bytes, entry) => bytes + entry.transferSize, 0);
+    const sum = (part) =>
+      all
+        .filter((entry) => new URL(entry.name).pathname.startsWith(part))
+        .reduce((bytes, entry) => bytes + entry.transferSize, 0);
+    const asked = all.find((entry) => new URL(entry.name).pathname === '/fleet/v1/clusters');
     return {
-      files: sum(all.filter((entry) => entry.name.includes('/ui/'))),
-      data: sum(all.filter((entry) => entry.name.includes('/fleet/'))),
+      files: sum('/ui/'),
+      data: sum('/fleet/'),
+      waited: asked ? asked.responseEnd - asked.startTime : 0,
     };
   });
-  loads.push({ took, ...sizes });
-  await context.close();
+  await page.context().close();
+  return { ms, ...sizes };
 }
-loads.sort((a, b) => a.took - b.took);
-console.log('first load', JSON.stringify(loads[1]));
 
-// From the hub's answer to a report until the page shows it.
-const page = await open('/kustomizations?namespace=figures&name=k-0001');
-await page.getByRole('link', { name: 'k-0001' }).waitFor();
-await page.getByText('Live', { exact: true }).waitFor();
-const latencies = [];
-for (let run = 0; run < 100; run += 1) {
-  const bad = run % 2 === 0;
-  const seen = page.evaluate(
-    (word) =>
-      new Promise((resolve) => {
-        const look = () => {
-          const row = [...document.querySelectorAll('.vbody .vrow')].find((each) =>
-            each.textContent.includes('k-0001'),
-          );
-          if (row?.querySelector(word)) requestAnimationFrame(() => resolve(Date.now()));
-          else requestAnimationFrame(look);
-        };
-        look();
-      }),
-    bad ? '.status.is-failing' : '.status.is-ok',
-  );
-  await report(1, bad ? 'False' : 'True', `run ${run}`);
-  const begin = Date.now();
-  latencies.push((await seen) - begin);
-  await sleep(150);
+/** How long it takes from an agent's report until the page shows it, in milliseconds. */
+async function reportsToPixels() {
+  const page = await open(`/kustomizations?name=${probe}`);
+  await page.getByRole('link', { name: probe }).waitFor();
+  await page.getByText('Live', { exact: true }).waitFor();
+  const shown = () =>
+    page.evaluate(() => /sent at (\d+)/.exec(document.querySelector('.vbody')?.textContent ?? '')?.[1]);
+  const latencies = [];
+  for (let run = 0; run < REPORTS; run += 1) {
+    const last = await shown();
+    const seen = page.evaluate(
+      (before) =>
+        new Promise((resolve) => {
+          const look = () => {
+            const sent = /sent at (\d+)/.exec(document.querySelector('.vbody')?.textContent ?? '')?.[1];
+            // What is in the document now is painted before the next frame's callback.
+            if (sent && sent !== before) requestAnimationFrame(() => resolve(Date.now() - Number(sent)));
+            else requestAnimationFrame(look);
+          };
+          look();
+        }),
+      last,
+    );
+    await reconcile(probe);
+    latencies.push(await seen);
+    await sleep(100);
+  }
+  await page.context().close();
+  return latencies.sort((a, b) => a - b);
 }
-latencies.sort((a, b) => a - b);
-console.log(`report to pixel: p50 ${quantile(latencies, 0.5)} ms, p99 ${quantile(latencies, 0.99)} ms`);
-await page.context().close();
 
-// Updates at a steady rate: the hub alone, and with pages open.
+const loads = [];
+for (let run = 0; run < LOADS; run += 1) loads.push(await firstLoad());
+loads.sort(by('ms'));
+const { ms, waited, files, data } = loads[Math.floor(LOADS / 2)];
+tell('first load', [
+  ['ms', ms],
+  ['ms of that for the list of clusters', waited],
+  ['bytes of files', files],
+  ['bytes of data', data],
+]);
+
+const latencies = await reportsToPixels();
+tell('report to pixel', [
+  ['p50 ms', quantile(latencies, 0.5)],
+  ['p99 ms', quantile(latencies, 0.99)],
+]);
+
+// Reconciliations at a steady rate: the hub alone, and with pages open.
 let updating = true;
 let made = 0;
 const updates = (async () => {
   while (updating) {
-    const next = performance.now() + 1000 / rate;
-    const index = Math.floor(Math.random() * 10_000);
-    await report(index, Math.random() < 0.05 ? 'False' : 'True', `update ${made}`);
-    made += 1;
+    const next = performance.now() + 1000 / RATE;
+    const [cluster, number] = [clusters, each].map((count) => Math.floor(Math.random() * count));
+    // Those that fail have other names.
+    if (number > 0) {
+      await reconcile(`app-${number}-edge-${cluster}`);
+      made += 1;
+    }
     await sleep(Math.max(0, next - performance.now()));
   }
 })();
-await sleep(3_000);
-const seconds = 30;
-const alone = await cpuOver(seconds);
-const pages = [await open('/')];
 await sleep(5_000);
-const [first] = pages;
+const alone = await percentOver(SECONDS);
+const first = await open('/');
+await first.locator('.vbody .vrow').nth(5).waitFor();
 const session = await first.context().newCDPSession(first);
 await session.send('Performance.enable');
-const heap = async () => {
+const memory = async (name) => {
   await session.send('HeapProfiler.collectGarbage');
   const { metrics } = await session.send('Performance.getMetrics');
-  const of = (name) => metrics.find((metric) => metric.name === name)?.value ?? 0;
-  return `${round(of('JSHeapUsedSize') / 1e6)} MB, ${of('Nodes')} nodes`;
+  const of = (metric) => metrics.find((each) => each.name === metric)?.value ?? 0;
+  tell(name, [
+    ['MB of heap', of('JSHeapUsedSize') / 1e6],
+    ['nodes', of('Nodes')],
+    ['reports so far', made],
+  ]);
 };
-console.log(`page at first: ${await heap()}`);
-const withOne = await cpuOver(seconds);
+await sleep(5_000);
+await memory('a page at first');
+const withOne = await percentOver(SECONDS);
+const pages = [];
 for (let index = 0; index < 4; index += 1) pages.push(await open('/'));
 await sleep(10_000);
-const withFive = await cpuOver(seconds);
-console.log(
-  `hub CPU at ${rate} reports/s: ${round(alone)} % alone, ${round(withOne)} % with 1 page, ${round(withFive)} % with 5`,
-);
-const until = performance.now() + minutes * 60_000;
-while (performance.now() < until) {
-  await sleep(Math.min(60_000, until - performance.now()));
-  console.log(`page after ${made} updates: ${await heap()}`);
+const withFive = await percentOver(SECONDS);
+for (const page of pages) await page.context().close();
+tell(`the hub at ${RATE} reports per second`, [
+  ['% of a core without a page', alone],
+  ['% of a core with 1 page', withOne],
+  ['% of a core with 5 pages', withFive],
+]);
+const STEP = 10;
+for (let at = STEP; at < minutes; at += STEP) {
+  await sleep(STEP * 60_000);
+  await memory(`a page after ${at} minutes`);
 }
+await sleep((minutes % STEP || STEP) * 60_000);
+await memory(`a page after ${minutes} minutes`);
 updating = false;
 await updates;
 await browser.close();

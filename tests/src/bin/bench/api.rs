@@ -46,6 +46,16 @@ impl Api {
         })
     }
 
+    /// Where it is, as `https://host:port`.
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Who asks, where it is by a token.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.token.as_deref()
+    }
+
     /// The same with a connection of its own.
     pub(crate) fn another(&self) -> Result<Self> {
         Ok(Self { http: client(&self.ca, self.identity.as_deref())?, ..self.clone() })

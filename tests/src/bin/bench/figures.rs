@@ -1,5 +1,6 @@
 //! What is measured, and how it is shown.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -8,7 +9,8 @@ use serde_json::{Map, Value, json};
 #[derive(Debug, Clone)]
 pub(crate) struct Figure {
     pub(crate) name: String,
-    pub(crate) values: Vec<(&'static str, f64)>,
+    /// By unit.
+    pub(crate) values: Vec<(Cow<'static, str>, f64)>,
 }
 
 impl Figure {
@@ -16,7 +18,7 @@ impl Figure {
     pub(crate) fn rate(name: &str, times: Vec<Duration>, took: Duration) -> Self {
         let rate = times.len() as f64 / took.as_secs_f64();
         let mut figure = Self::latency(name, times);
-        figure.values.insert(0, ("per second", rate));
+        figure.values.insert(0, ("per second".into(), rate));
         figure
     }
 
@@ -27,7 +29,7 @@ impl Figure {
             let index = ((times.len() as f64 * part) as usize).min(times.len().saturating_sub(1));
             times.get(index).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
         };
-        let values = vec![("p50 ms", at(0.5)), ("p99 ms", at(0.99))];
+        let values = vec![("p50 ms".into(), at(0.5)), ("p99 ms".into(), at(0.99))];
         Self { name: name.to_owned(), values }
     }
 }
@@ -35,7 +37,7 @@ impl Figure {
 /// A value of a figure, of each server.
 struct Row {
     figure: String,
-    unit: &'static str,
+    unit: Cow<'static, str>,
     values: Vec<(String, f64)>,
 }
 
@@ -64,7 +66,11 @@ impl Report {
                 let entry = (server.clone(), *value);
                 match rows.iter_mut().find(|row| row.figure == figure.name && row.unit == *unit) {
                     Some(row) => row.values.push(entry),
-                    None => rows.push(Row { figure: figure.name.clone(), unit, values: vec![entry] }),
+                    None => rows.push(Row {
+                        figure: figure.name.clone(),
+                        unit: unit.clone(),
+                        values: vec![entry],
+                    }),
                 }
             }
         }

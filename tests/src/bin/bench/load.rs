@@ -112,7 +112,7 @@ pub(crate) async fn list_all(api: &Api, plan: &Plan) -> Result<Figure> {
         .context("list")?;
     let mut figure = Figure::rate("list of all objects, 2 clients", times, took);
     if let Some(rate) = figure.values.first().map(|(_, rate)| *rate) {
-        figure.values.push(("objects per second", rate * plan.objects as f64));
+        figure.values.push(("objects per second".into(), rate * plan.objects as f64));
     }
     Ok(figure)
 }

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use api::Api;
 use figures::{Figure, Report};
+use fleet::dashboard::Scene;
 use memory::Processes;
 
 /// How each server is loaded. `ROADSTEAD_BENCH_QUICK` shrinks it, to try the program itself.
@@ -37,6 +38,8 @@ pub(crate) struct Plan {
     pub(crate) fleets: &'static [usize],
     /// Simulated clusters that come on board at once.
     pub(crate) clusters: usize,
+    /// What the dashboard has to show.
+    pub(crate) scene: Scene,
 }
 
 impl Plan {
@@ -52,11 +55,22 @@ impl Plan {
                 latencies: 20,
                 fleets,
                 clusters: 10,
+                scene: Scene { clusters: 40, kustomizations_of_each: 2, minutes: 1 },
             };
         }
         let time = Duration::from_secs(15);
         let fleets = &[10, 100, 1000];
-        Self { objects: 10_000, clients: 8, time, watchers: 1000, latencies: 300, fleets, clusters: 50 }
+        let scene = Scene { clusters: 1000, kustomizations_of_each: 10, minutes: 60 };
+        Self {
+            objects: 10_000,
+            clients: 8,
+            time,
+            watchers: 1000,
+            latencies: 300,
+            fleets,
+            clusters: 50,
+            scene,
+        }
     }
 }
 
@@ -76,6 +90,11 @@ async fn main() -> Result<()> {
     if matches!(only.as_str(), "" | "onboarding") {
         eprintln!("{} simulated clusters", plan.clusters);
         fleet::onboarding::measure(&mut report, plan.clusters).await?;
+    }
+    // An hour long, so only where it is asked for.
+    if only == "dashboard" {
+        eprintln!("the dashboard: {:?}", plan.scene);
+        fleet::dashboard::measure(&mut report, plan.scene).await?;
     }
     report.print();
     if let Some(path) = std::env::var_os("ROADSTEAD_BENCH_OUT") {

@@ -87,9 +87,9 @@ impl Processes {
             back += field(pid, "smaps_rollup", "Pss:").unwrap_or(0.0);
         }
         let values = vec![
-            ("MiB VmRSS", self.front_rss()?),
-            ("MiB VmHWM", field(self.front, "status", "VmHWM:")?),
-            ("MiB Pss of the store", back),
+            ("MiB VmRSS".into(), self.front_rss()?),
+            ("MiB VmHWM".into(), field(self.front, "status", "VmHWM:")?),
+            ("MiB Pss of the store".into(), back),
         ];
         Ok(Figure { name: name.to_owned(), values })
     }

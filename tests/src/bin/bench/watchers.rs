@@ -79,7 +79,7 @@ pub(crate) async fn latency(api: &Api, plan: &Plan, count: usize) -> Result<Figu
     let name = format!("write to watch event, {count} watchers");
     let mut figure = Figure::latency(&name, last);
     let write = Figure::latency("", answered);
-    figure.values.extend(write.values.first().map(|(_, p50)| ("p50 ms of the write", *p50)));
+    figure.values.extend(write.values.first().map(|(_, p50)| ("p50 ms of the write".into(), *p50)));
     Ok(figure)
 }
 
@@ -123,7 +123,7 @@ pub(crate) async fn throughput(api: &Api, plan: &Plan, count: usize) -> Result<F
     }
     let (events, took) = tokio::time::timeout(PATIENCE, counted).await.context("all events")??;
     let name = format!("events to {count} watchers, {} writers", plan.clients);
-    Ok(Figure { name, values: vec![("events per second", events as f64 / took.as_secs_f64())] })
+    Ok(Figure { name, values: vec![("events per second".into(), events as f64 / took.as_secs_f64())] })
 }
 
 /// What idle watchers cost, once each has been told of a change.
@@ -150,7 +150,7 @@ pub(crate) async fn memory(api: &Api, processes: &Processes, plan: &Plan) -> Res
     let per_thousand = (after - before) / plan.watchers as f64 * 1000.0;
     let one = Figure {
         name: "memory of 1,000 watchers, each its own connection".to_owned(),
-        values: vec![("MiB", per_thousand)],
+        values: vec![("MiB".into(), per_thousand)],
     };
     Ok(vec![one, processes.figure("memory at the end")?])
 }

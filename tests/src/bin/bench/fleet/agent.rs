@@ -1,16 +1,17 @@
 //! A simulated agent: real certificates, real TLS, the real protocol, and no cluster. What it is told to apply it says to
-//! have applied.
+//! have applied, but for Kustomizations named [`BROKEN`]: those never get healthy.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use reqwest::Method;
 use roadstead_proto::v1::{
-    Action, AgentMessage, BuildRequest, Finished, Heartbeat, Hello, HubMessage, InventoryIntent, ObjectRef,
-    ObjectResult, agent_message, hub_message, link_client::LinkClient,
+    Action, AgentMessage, BuildRequest, DispatchKey, Failure, Finished, Heartbeat, Hello, HubMessage,
+    InventoryIntent, ObjectRef, ObjectResult, Stage, agent_message, hub_message, link_client::LinkClient,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -23,6 +24,8 @@ use crate::api::Api;
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(500);
+/// How the names of Kustomizations begin that fail. What they say tells when it was sent, in milliseconds since 1970.
+pub(crate) const BROKEN: &str = "broken";
 
 /// What all agents of a fleet have done.
 #[derive(Debug, Default)]
@@ -53,7 +56,6 @@ impl Drop for Connected<'_> {
 pub(crate) struct SimulatedAgent {
     endpoint: Endpoint,
     kube_system: String,
-    object: ObjectRef,
 }
 
 impl SimulatedAgent {
@@ -86,14 +88,7 @@ impl SimulatedAgent {
             .tls_config(tls)?
             .connect_timeout(CONNECT)
             .tcp_nodelay(true);
-        let object = ObjectRef {
-            version: "v1".to_owned(),
-            kind: "ConfigMap".to_owned(),
-            namespace: "bench".to_owned(),
-            name: "settings".to_owned(),
-            ..ObjectRef::default()
-        };
-        Ok(Self { endpoint, kube_system: kube_system.to_owned(), object })
+        Ok(Self { endpoint, kube_system: kube_system.to_owned() })
     }
 
     /// Keeps sessions, one after the other, for ever.
@@ -109,6 +104,7 @@ impl SimulatedAgent {
         let channel = tokio::time::timeout(CONNECT, self.endpoint.connect()).await??;
         let (sender, messages) = mpsc::channel(16);
         let mut outgoing = Outgoing { sender, sent: 0, received: 0 };
+        let mut under_way = BTreeMap::new();
         let hello = Hello {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             kube_system_uid: self.kube_system.clone(),
@@ -127,41 +123,72 @@ impl SimulatedAgent {
             tokio::select! {
                 _ = heartbeat.tick() => outgoing.say(agent_message::Body::Heartbeat(Heartbeat {})).await?,
                 message = incoming.message() => match message {
-                    Ok(Some(message)) => self.hear(message, &mut outgoing, counts).await?,
+                    Ok(Some(message)) => hear(message, &mut outgoing, &mut under_way, counts).await?,
                     ended => return Ok(ended.map(drop)?),
                 },
             }
         }
     }
+}
 
-    async fn hear(&self, message: HubMessage, outgoing: &mut Outgoing, counts: &Counts) -> Result<()> {
-        outgoing.received = message.seq;
-        match message.body {
-            Some(hub_message::Body::Dispatch(dispatch)) => {
-                let key = dispatch.key.context("a dispatch has a key")?;
-                // As an agent that does not have the build yet.
-                let digest = key.build_digest.clone();
-                outgoing.say(agent_message::Body::BuildRequest(BuildRequest { digest })).await?;
-                let objects = vec![self.object.clone()];
-                outgoing
-                    .say(agent_message::Body::InventoryIntent(InventoryIntent { key: Some(key), objects }))
-                    .await
-            }
-            Some(hub_message::Body::InventoryAck(ack)) => {
-                let object = Some(self.object.clone());
-                let finished = Finished {
-                    key: ack.key,
-                    change_set: vec![ObjectResult { object, action: Action::Configured.into() }],
-                    inventory: vec![self.object.clone()],
-                    ..Finished::default()
-                };
-                outgoing.say(agent_message::Body::Finished(finished)).await?;
-                counts.finished.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            }
-            _ => Ok(()),
+/// Answers the hub. `under_way` has the name of each Kustomization that was dispatched, by its uid.
+async fn hear(
+    message: HubMessage,
+    outgoing: &mut Outgoing,
+    under_way: &mut BTreeMap<String, String>,
+    counts: &Counts,
+) -> Result<()> {
+    outgoing.received = message.seq;
+    match message.body {
+        Some(hub_message::Body::Dispatch(dispatch)) => {
+            let key = dispatch.key.context("a dispatch has a key")?;
+            // As an agent that does not have the build yet.
+            let digest = key.build_digest.clone();
+            outgoing.say(agent_message::Body::BuildRequest(BuildRequest { digest })).await?;
+            let objects = vec![object(&dispatch.name)];
+            under_way.insert(key.kustomization_uid.clone(), dispatch.name);
+            let intent = InventoryIntent { key: Some(key), objects };
+            outgoing.say(agent_message::Body::InventoryIntent(intent)).await
         }
+        Some(hub_message::Body::InventoryAck(ack)) => {
+            let key = ack.key.context("an acknowledgement has a key")?;
+            let name = under_way.remove(&key.kustomization_uid).context("it was dispatched")?;
+            outgoing.say(agent_message::Body::Finished(finished(key, &name)?)).await?;
+            counts.finished.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+        _ => Ok(()),
     }
+}
+
+/// What each Kustomization's build is taken to hold.
+fn object(name: &str) -> ObjectRef {
+    ObjectRef {
+        version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: "bench".to_owned(),
+        name: name.to_owned(),
+        ..ObjectRef::default()
+    }
+}
+
+fn finished(key: DispatchKey, name: &str) -> Result<Finished> {
+    let failure = if name.starts_with(BROKEN) {
+        let sent = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+        let message = format!("timed out waiting for: ConfigMap/bench/{name}; sent at {sent}");
+        Some(Failure { stage: Stage::Wait.into(), message, ..Failure::default() })
+    } else {
+        None
+    };
+    let object = object(name);
+    let result = ObjectResult { object: Some(object.clone()), action: Action::Configured.into() };
+    Ok(Finished {
+        key: Some(key),
+        failure,
+        change_set: vec![result],
+        inventory: vec![object],
+        ..Finished::default()
+    })
 }
 
 struct Outgoing {

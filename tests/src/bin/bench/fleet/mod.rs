@@ -1,6 +1,7 @@
 //! A hub with many agents: at rest, while each reports, and after a restart of the hub.
 
 mod agent;
+pub(crate) mod dashboard;
 pub(crate) mod onboarding;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt as _, TryStreamExt as _};
 use reqwest::Method;
-use roadstead_tests::gitserver::{Commit, GitServer, Options};
+use roadstead_tests::gitserver::{Commit, GitServer, Options, Repository};
 use roadstead_tests::{HubProcess, HubSetup, eventually};
 use serde_json::{Value, json};
 
@@ -33,16 +34,7 @@ pub(crate) async fn measure(report: &mut Report, sizes: &[usize], rest: Duration
     let mut hub = HubProcess::start(&setup).await?;
     let api = Api::of(hub.kubectl()).await?;
     let server = GitServer::start(Options::default()).await?;
-    let repository = server.add_repository(REPOSITORY)?;
-    let commit = |value: &str| {
-        let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": "settings", "namespace": "bench" }, "data": { "value": value } });
-        repository
-            .commit("main", value, &Commit::new().file("app/settings.yaml", object.to_string()))
-            .map(drop)
-    };
-    commit("first")?;
-    source(&api, &server).await?;
+    let repository = source(&api, &server).await?;
 
     let counts = Arc::new(Counts::default());
     let mut agents = tokio::task::JoinSet::new();
@@ -63,17 +55,17 @@ pub(crate) async fn measure(report: &mut Report, sizes: &[usize], rest: Duration
         let load = Load::begin(&processes)?;
         tokio::time::sleep(rest).await;
         let mut figure = load.end(&processes, &format!("{size} agents at rest"))?;
-        figure.values.insert(0, ("MiB VmRSS of the hub", processes.front_rss()?));
+        figure.values.insert(0, ("MiB VmRSS of the hub".into(), processes.front_rss()?));
         report.add(SERVER, figure);
 
-        commit(&format!("for {size}"))?;
+        commit(&repository, &format!("for {size}"))?;
         let (load, before) = (Load::begin(&processes)?, counts.finished.load(Ordering::Relaxed));
         fetch(&api, &size.to_string()).await?;
         applied(&api, &counts, size).await?;
         let took = load.began.elapsed().as_secs_f64();
         let mut figure = load.end(&processes, &format!("{size} agents, each reports once"))?;
-        figure.values.insert(0, ("s until all are Ready", took));
-        figure.values.push(("MiB VmRSS of the hub", processes.front_rss()?));
+        figure.values.insert(0, ("s until all are Ready".into(), took));
+        figure.values.push(("MiB VmRSS of the hub".into(), processes.front_rss()?));
         ensure!(counts.finished.load(Ordering::Relaxed) - before >= size, "some did not report");
         report.add(SERVER, figure);
     }
@@ -89,8 +81,8 @@ pub(crate) async fn measure(report: &mut Report, sizes: &[usize], rest: Duration
     let load = Load::begin(&processes)?;
     connected(&counts, size).await?;
     let mut figure = load.end(&processes, &format!("{size} agents after a restart of the hub"))?;
-    figure.values.insert(0, ("s until all are connected", began.elapsed().as_secs_f64()));
-    figure.values.push(("MiB VmRSS of the hub", processes.front_rss()?));
+    figure.values.insert(0, ("s until all are connected".into(), began.elapsed().as_secs_f64()));
+    figure.values.push(("MiB VmRSS of the hub".into(), processes.front_rss()?));
     report.add(SERVER, figure);
     Ok(())
 }
@@ -103,16 +95,31 @@ fn name(index: usize) -> String {
 async fn on_board(api: &Api, index: usize) -> Result<SimulatedAgent> {
     let name = name(index);
     let agent = SimulatedAgent::enrol(api, &name).await?;
-    let kustomization = json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
-        "metadata": { "name": name },
-        "spec": { "interval": "1h", "path": "./app", "prune": true, "clusterRef": { "name": name },
-            "sourceRef": { "kind": "GitRepository", "name": REPOSITORY } } });
-    let path = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/default/kustomizations";
-    api.ask(Method::POST, path, "application/json", kustomization.to_string()).await?;
+    create(api, &name, &name).await?;
     Ok(agent)
 }
 
-async fn source(api: &Api, server: &GitServer) -> Result<()> {
+const KUSTOMIZATIONS: &str = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/default/kustomizations";
+
+/// A Kustomization for a cluster.
+async fn create(api: &Api, name: &str, cluster: &str) -> Result<()> {
+    let kustomization = json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+        "metadata": { "name": name },
+        "spec": { "interval": "1h", "path": "./app", "prune": true, "clusterRef": { "name": cluster },
+            "sourceRef": { "kind": "GitRepository", "name": REPOSITORY } } });
+    api.ask(Method::POST, KUSTOMIZATIONS, "application/json", kustomization.to_string()).await.map(drop)
+}
+
+fn commit(repository: &Repository, value: &str) -> Result<()> {
+    let object = json!({ "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": "settings", "namespace": "bench" }, "data": { "value": value } });
+    repository.commit("main", value, &Commit::new().file("app/settings.yaml", object.to_string())).map(drop)
+}
+
+/// The repository that all Kustomizations are of, with its source on the hub.
+async fn source(api: &Api, server: &GitServer) -> Result<Repository> {
+    let repository = server.add_repository(REPOSITORY)?;
+    commit(&repository, "first")?;
     let ca = STANDARD.encode(server.ca_pem().context("a server over HTTPS")?);
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": REPOSITORY }, "data": { "ca.crt": ca } });
     api.ask(Method::POST, "/api/v1/namespaces/default/secrets", "application/json", secret.to_string())
@@ -121,7 +128,8 @@ async fn source(api: &Api, server: &GitServer) -> Result<()> {
         "metadata": { "name": REPOSITORY },
         "spec": { "url": server.url(REPOSITORY), "interval": "1h", "ref": { "branch": "main" },
             "secretRef": { "name": REPOSITORY } } });
-    api.ask(Method::POST, SOURCES, "application/json", source.to_string()).await.map(drop)
+    api.ask(Method::POST, SOURCES, "application/json", source.to_string()).await?;
+    Ok(repository)
 }
 
 const SOURCES: &str = "/apis/source.toolkit.fluxcd.io/v1/namespaces/default/gitrepositories";
@@ -150,11 +158,10 @@ async fn connected(counts: &Counts, size: usize) -> Result<()> {
 /// Waits until every Kustomization has applied the source's revision.
 async fn applied(api: &Api, counts: &Counts, size: usize) -> Result<()> {
     connected(counts, size).await?;
-    let path = "/apis/kustomize.toolkit.fluxcd.io/v1/namespaces/default/kustomizations";
     eventually("all have applied the revision", PATIENCE, || async {
         let source = api.get(&format!("{SOURCES}/{REPOSITORY}")).await?;
         let revision = &source["status"]["artifact"]["revision"];
-        let list = api.get(path).await?;
+        let list = api.get(KUSTOMIZATIONS).await?;
         let has = |item: &&Value| revision.is_string() && &item["status"]["lastAppliedRevision"] == revision;
         let items = || list["items"].as_array().into_iter().flatten();
         let applied = items().filter(has).count();
@@ -189,9 +196,9 @@ impl Load {
         let (front, back) = processes.seconds()?;
         let (front, back, took) = (front - self.front, back - self.back, self.began.elapsed().as_secs_f64());
         let values = vec![
-            ("CPU s of the hub", front),
-            ("CPU s of Postgres", back),
-            ("% of a core, both", (front + back) / took * 100.0),
+            ("CPU s of the hub".into(), front),
+            ("CPU s of Postgres".into(), back),
+            ("% of a core, both".into(), (front + back) / took * 100.0),
         ];
         Ok(Figure { name: name.to_owned(), values })
     }

@@ -78,9 +78,9 @@ pub(crate) async fn measure(report: &mut Report, count: usize) -> Result<()> {
     })
     .await?;
     let mut figure = load.end(&processes, &format!("{count} clusters come on board at once"))?;
-    figure.values.insert(0, ("s until all kubeconfigs are taken", created));
-    figure.values.insert(1, ("s until all are Ready", began.elapsed().as_secs_f64()));
-    figure.values.push(("MiB VmRSS of the hub", processes.front_rss()?));
+    figure.values.insert(0, ("s until all kubeconfigs are taken".into(), created));
+    figure.values.insert(1, ("s until all are Ready".into(), began.elapsed().as_secs_f64()));
+    figure.values.push(("MiB VmRSS of the hub".into(), processes.front_rss()?));
     report.add(SERVER, figure);
     agents.abort();
     Ok(())
