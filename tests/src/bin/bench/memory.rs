@@ -86,10 +86,12 @@ impl Processes {
             // ended has none.
             back += field(pid, "smaps_rollup", "Pss:").unwrap_or(0.0);
         }
+        let front = self.front_rss()?;
         let values = vec![
-            ("MiB VmRSS".into(), self.front_rss()?),
+            ("MiB VmRSS".into(), front),
             ("MiB VmHWM".into(), field(self.front, "status", "VmHWM:")?),
             ("MiB Pss of the store".into(), back),
+            ("MiB of both".into(), front + back),
         ];
         Ok(Figure { name: name.to_owned(), values })
     }
