@@ -121,6 +121,41 @@ impl Edge {
         has(hub, self.name, "Upgraded", status, reason).await.with_context(|| self.kubelet.logs())
     }
 
+    /// Leaves the agent the rights that it has for itself: those to apply anything go.
+    async fn without_all_rights(&self) -> Result<()> {
+        let target = self.cluster.kubectl();
+        let admin = format!("roadstead-agent-cluster-admin-{}", self.home.name());
+        target.run(&["delete", "clusterrolebinding", &admin]).await?;
+        self.may_no_longer(&["create", "configmaps", "-n", "default"]).await
+    }
+
+    /// Waits until the agent's account may not do this: an apiserver goes by a binding a moment after it was written.
+    async fn may_no_longer(&self, what: &[&str]) -> Result<()> {
+        let account = format!("--as=system:serviceaccount:{}:roadstead-agent", self.home.name());
+        eventually("the right is gone", PATIENCE, || async {
+            let ask = [&["auth", "can-i"], what, &[&account]].concat();
+            let answer = self.cluster.kubectl().run(&ask).await;
+            ensure!(answer.is_err_and(|error| error.to_string().contains("can-i")), "it may still");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until the agent has removed itself from `home`.
+    async fn is_gone(&self) -> Result<()> {
+        eventually("nothing is left of the agent", LONG, || async {
+            let left = left(&self.cluster, self.home.name()).await?;
+            ensure!(
+                left.is_empty() && self.kubelet.running().is_empty(),
+                "{left} {:?}",
+                self.kubelet.running()
+            );
+            Ok(())
+        })
+        .await
+        .with_context(|| self.kubelet.logs())
+    }
+
     async fn remove(self) -> Result<()> {
         drop(self.kubelet);
         Installed::in_namespace(&self.cluster, &self.home).remove().await
@@ -146,6 +181,7 @@ async fn an_agent_puts_the_hubs_version_in_its_place_and_is_never_away() -> Resu
     let edge = Edge::board(&hub, &setup, "edge-1", TestCluster::first()?, &json!({}), &images).await?;
     let message = edge.is(hub.kubectl(), "True", "UpToDate").await?;
     ensure!(message.contains(V1), "{message}");
+    edge.without_all_rights().await?;
 
     let (hub, _setup) = want(hub, setup, V2, ENOUGH).await?;
     has(hub.kubectl(), "edge-1", "Ready", "True", "AgentConnected").await?;
@@ -265,17 +301,8 @@ async fn an_agent_is_upgraded_on_request_and_takes_no_other_program() -> Result<
     rules.retain(|rule| rule["resources"][0] != "deployments");
     target.run_with(&["replace", "-f", "-"], &rights.to_string()).await?;
     // With all rights, it would lack none.
-    let admin = format!("roadstead-agent-cluster-admin-{}", edge.home.name());
-    target.run(&["delete", "clusterrolebinding", &admin]).await?;
-    let account = format!("--as=system:serviceaccount:{}:roadstead-agent", edge.home.name());
-    // An apiserver goes by a role a moment after it was written.
-    eventually("the right is gone", PATIENCE, || async {
-        let may = ["auth", "can-i", "patch", "deployments.apps/roadstead-agent", &account];
-        let answer = target.run(&[&may[..], &["-n", edge.home.name()]].concat()).await;
-        ensure!(answer.is_err_and(|error| error.to_string().contains("can-i")), "it may still");
-        Ok(())
-    })
-    .await?;
+    edge.without_all_rights().await?;
+    edge.may_no_longer(&["patch", "deployments.apps/roadstead-agent", "-n", edge.home.name()]).await?;
     let older = format!(r#"{{"spec":{{"agent":{{"image":"{V1}"}}}}}}"#);
     hub.kubectl().run(&["patch", "cluster", "edge-1", "--type=merge", "-p", &older]).await?;
     eventually("the right that lacks is named", PATIENCE, || async {
@@ -317,18 +344,19 @@ async fn a_cluster_that_is_deleted_is_pruned_and_then_its_agent_removes_itself()
     fleet.repository("app", &commit).await?;
     fleet.apply(&kustomization("app", "app", "./app", &["clusterRef: {name: edge-2}"])).await?;
     fleet.ready("kustomization/app").await?;
-    let home = edge.home.name().to_owned();
-    ensure!(left(&target, &home).await?.lines().count() == 4, "{}", left(&target, &home).await?);
+    let there = left(&target, edge.home.name()).await?;
+    ensure!(there.lines().count() == 4, "{there}");
 
     fleet.run(&["delete", "cluster", "edge-2", "--timeout=60s"]).await?;
     target.has_word(place.name(), "app", None).await?;
-    eventually("nothing is left of the agent", LONG, || async {
-        let left = left(&target, &home).await?;
-        ensure!(left.is_empty() && edge.kubelet.running().is_empty(), "{left} {:?}", edge.kubelet.running());
-        Ok(())
-    })
-    .await
-    .with_context(|| edge.kubelet.logs())?;
+    edge.is_gone().await?;
+
+    fleet.run(&["delete", "kustomization", "app"]).await?;
+    // The same cluster once more, and an agent that may do no more than its own Role says.
+    let edge = Edge::board(&fleet.hub, &fleet.setup, "edge-2", target.clone(), &more, &images).await?;
+    edge.without_all_rights().await?;
+    fleet.run(&["delete", "cluster", "edge-2", "--timeout=60s"]).await?;
+    edge.is_gone().await?;
     // Another agent of this hub has not noticed.
     fleet.ready("cluster/edge").await.map(drop)
 }
