@@ -3,10 +3,14 @@
 #![no_main]
 
 use roadstead_managed_fields::{OneVersion, Options, Schema, apply, update};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let Ok([schema, live, config, force]) = serde_json::from_slice::<[Value; 4]>(bytes) else { return };
+    let Ok([mut schema, live, config, force]) = serde_json::from_slice::<[Value; 4]>(bytes) else { return };
+    // Every kind has metadata, where the managers are noted.
+    if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        fields.insert("metadata".to_owned(), json!({ "type": "object" }));
+    }
     let schema = Schema::new(&schema);
     let versions = OneVersion { api_version: "v1", schema: &schema };
     let options = |manager, force| Options { manager, api_version: "v1", force, ..Options::default() };
