@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use roadstead_api::KindId;
 use roadstead_model::ResourceUid;
 use serde_json::{Map, Value, json};
-use sqlx::Row;
 use sqlx::postgres::PgRow;
+use sqlx::{Postgres, QueryBuilder, Row};
 use tokio_stream::StreamExt as _;
 use uuid::Uuid;
 
@@ -275,6 +275,22 @@ pub struct Listed {
     pub compacted: i64,
 }
 
+/// Objects of a kind: of a namespace, unless it is empty, and behind a (namespace, name).
+///
+/// Only what is asked for stands in the statement: one plan for all of it, which Postgres makes after a few requests, would
+/// read all objects of a kind for a page of one namespace. The order is that of bytes, whatever the database's locale says.
+fn select(query: &mut QueryBuilder<Postgres>, kind: KindId, namespace: &str, after: Option<(&str, &str)>) {
+    query.push(" WHERE api_group = ").push_bind(kind.get().group());
+    query.push(" AND kind = ").push_bind(kind.get().kind);
+    if !namespace.is_empty() {
+        query.push(" AND namespace COLLATE \"C\" = ").push_bind(namespace);
+    }
+    if let Some((namespace, name)) = after {
+        query.push(" AND (namespace COLLATE \"C\", name COLLATE \"C\") > (").push_bind(namespace);
+        query.push(", ").push_bind(name).push(")");
+    }
+}
+
 const COLUMNS: &str = "uid, api_group, kind, namespace, name, generation, resource_version, created_at, \
                        deletion_timestamp, object, sealed";
 
@@ -326,27 +342,20 @@ impl Store {
         mut each: impl FnMut(Stored) + Send,
     ) -> Result<Listed, StoreError> {
         let what = "list resources";
-        // The counter and the rows come out of one statement, so out of one snapshot. The order is that of bytes,
-        // whatever the database's locale says.
-        let sql = format!(
-            "SELECT h.last_version, h.compacted, r.* FROM hub_state h LEFT JOIN LATERAL (SELECT {COLUMNS} FROM resource \
-             WHERE api_group = $1 AND kind = $2 AND ($3 = '' OR namespace = $3) AND ($4 = '' OR name = $4) \
-             AND ($5 = '{{}}'::jsonb OR object #> '{{metadata,labels}}' @> $5) \
-             AND ($6 = '' OR (namespace COLLATE \"C\", name COLLATE \"C\") > ($7, $6)) \
-             ORDER BY namespace COLLATE \"C\", name COLLATE \"C\" LIMIT $8) r ON true \
-             ORDER BY r.namespace COLLATE \"C\", r.name COLLATE \"C\""
-        );
-        let (after_namespace, after_name) = after.unwrap_or(("", ""));
-        let mut rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(kind.get().group())
-            .bind(kind.get().kind)
-            .bind(&filter.namespace)
-            .bind(&filter.name)
-            .bind(json!(filter.labels))
-            .bind(after_name)
-            .bind(after_namespace)
-            .bind(limit)
-            .fetch(&self.pool);
+        // The counter and the rows come out of one statement, so out of one snapshot.
+        let mut query = QueryBuilder::new(format!(
+            "SELECT h.last_version, h.compacted, r.* FROM hub_state h LEFT JOIN LATERAL (SELECT {COLUMNS} FROM resource"
+        ));
+        select(&mut query, kind, &filter.namespace, after);
+        if !filter.name.is_empty() {
+            query.push(" AND name COLLATE \"C\" = ").push_bind(&filter.name);
+        }
+        if !filter.labels.is_empty() {
+            query.push(" AND object #> '{metadata,labels}' @> ").push_bind(json!(filter.labels));
+        }
+        query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\" LIMIT ").push_bind(limit);
+        query.push(") r ON true ORDER BY r.namespace COLLATE \"C\", r.name COLLATE \"C\"");
+        let mut rows = query.build().fetch(&self.pool);
         let mut listed = Listed { version: 0, compacted: 0 };
         while let Some(row) = rows.next().await {
             let row = row.map_err(StoreError::query(what))?;
@@ -391,18 +400,10 @@ impl Store {
         namespace: &str,
         after: (&str, &str),
     ) -> Result<i64, StoreError> {
-        sqlx::query_scalar(
-            "SELECT count(*) FROM resource WHERE api_group = $1 AND kind = $2 AND ($3 = '' OR namespace = $3) \
-             AND (namespace COLLATE \"C\", name COLLATE \"C\") > ($4, $5)",
-        )
-        .bind(kind.get().group())
-        .bind(kind.get().kind)
-        .bind(namespace)
-        .bind(after.0)
-        .bind(after.1)
-        .fetch_one(&self.pool)
-        .await
-        .map_err(StoreError::query("count resources"))
+        let mut query = QueryBuilder::new("SELECT count(*) FROM resource");
+        select(&mut query, kind, namespace, Some(after));
+        let counted = query.build_query_scalar().fetch_one(&self.pool).await;
+        counted.map_err(StoreError::query("count resources"))
     }
 }
 
