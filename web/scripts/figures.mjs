@@ -148,12 +148,11 @@ let made = 0;
 const updates = (async () => {
   while (updating) {
     const next = performance.now() + 1000 / RATE;
-    const [cluster, number] = [clusters, each].map((count) => Math.floor(Math.random() * count));
-    // Those that fail have other names.
-    if (number > 0) {
-      await reconcile(`app-${number}-edge-${cluster}`);
-      made += 1;
-    }
+    const cluster = Math.floor(Math.random() * clusters);
+    // The first of a cluster may be one that fails, which has another name.
+    const number = 1 + Math.floor(Math.random() * (each - 1));
+    await reconcile(`app-${number}-edge-${cluster}`);
+    made += 1;
     await sleep(Math.max(0, next - performance.now()));
   }
 })();

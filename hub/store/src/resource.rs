@@ -275,11 +275,11 @@ pub struct Listed {
     pub compacted: i64,
 }
 
-/// Objects of a kind: of a namespace, unless it is empty, and behind a (namespace, name).
+/// The condition for objects of a kind: of a namespace, unless it is empty, and behind a (namespace, name).
 ///
 /// Only what is asked for stands in the statement: one plan for all of it, which Postgres makes after a few requests, would
 /// read all objects of a kind for a page of one namespace. The order is that of bytes, whatever the database's locale says.
-fn select(query: &mut QueryBuilder<Postgres>, kind: KindId, namespace: &str, after: Option<(&str, &str)>) {
+fn push_kind(query: &mut QueryBuilder<Postgres>, kind: KindId, namespace: &str, after: Option<(&str, &str)>) {
     query.push(" WHERE api_group = ").push_bind(kind.get().group());
     query.push(" AND kind = ").push_bind(kind.get().kind);
     if !namespace.is_empty() {
@@ -346,7 +346,7 @@ impl Store {
         let mut query = QueryBuilder::new(format!(
             "SELECT h.last_version, h.compacted, r.* FROM hub_state h LEFT JOIN LATERAL (SELECT {COLUMNS} FROM resource"
         ));
-        select(&mut query, kind, &filter.namespace, after);
+        push_kind(&mut query, kind, &filter.namespace, after);
         if !filter.name.is_empty() {
             query.push(" AND name COLLATE \"C\" = ").push_bind(&filter.name);
         }
@@ -401,7 +401,7 @@ impl Store {
         after: (&str, &str),
     ) -> Result<i64, StoreError> {
         let mut query = QueryBuilder::new("SELECT count(*) FROM resource");
-        select(&mut query, kind, namespace, Some(after));
+        push_kind(&mut query, kind, namespace, Some(after));
         let counted = query.build_query_scalar().fetch_one(&self.pool).await;
         counted.map_err(StoreError::query("count resources"))
     }
@@ -477,17 +477,11 @@ impl Tx {
     /// # Errors
     /// Where the database or the key fails.
     pub async fn list(&mut self, kind: KindId, namespace: &str) -> Result<Vec<Stored>, StoreError> {
-        let sql = format!(
-            "SELECT {COLUMNS} FROM resource WHERE api_group = $1 AND kind = $2 AND ($3 = '' OR namespace = $3) \
-             ORDER BY namespace COLLATE \"C\", name COLLATE \"C\""
-        );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(sql))
-            .bind(kind.get().group())
-            .bind(kind.get().kind)
-            .bind(namespace)
-            .fetch_all(&mut *self.inner)
-            .await
-            .map_err(StoreError::query("list resources"))?;
+        let mut query = QueryBuilder::new(format!("SELECT {COLUMNS} FROM resource"));
+        push_kind(&mut query, kind, namespace, None);
+        query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\"");
+        let found = query.build().fetch_all(&mut *self.inner).await;
+        let rows = found.map_err(StoreError::query("list resources"))?;
         rows.iter().map(|row| Stored::from_row(row, &self.sealer)).collect()
     }
 

@@ -4,7 +4,8 @@
 //! It wants what `cargo xtask bench` sets up: a Postgres that waits for the disk (`ROADSTEAD_TEST_DATABASE_URL`), a
 //! cluster whose etcd does (`ROADSTEAD_TEST_KUBECONFIG_1`, its folder in `ROADSTEAD_BENCH_CLUSTER`), release builds
 //! (`ROADSTEAD_TEST_BIN_DIR`). Then the hub alone, with fleets of simulated agents, and with simulated clusters that come on
-//! board. The table goes to stdout, the same as JSON to `ROADSTEAD_BENCH_OUT`.
+//! board; and, where it is asked for (`ROADSTEAD_BENCH_ONLY`), the dashboard in a browser. The table goes to stdout, the same as
+//! JSON to `ROADSTEAD_BENCH_OUT`.
 
 mod api;
 mod figures;

@@ -68,7 +68,6 @@ pub(crate) async fn measure(report: &mut Report, scene: Scene) -> Result<()> {
         .await?;
     eventually("all were reconciled", PATIENCE, || async {
         let finished = counts.finished.load(Ordering::Relaxed);
-        tokio::time::sleep(Duration::from_secs(1)).await;
         ensure!(finished >= all, "{finished} of {all}");
         Ok(())
     })
