@@ -84,9 +84,11 @@ async fn versions_of_a_list() -> Result<()> {
         (format!("resourceVersion={first}"), ok),
         (format!("resourceVersion={first}&resourceVersionMatch=NotOlderThan"), ok),
         (format!("resourceVersion={last}&resourceVersionMatch=Exact"), ok),
-        // What it was then is not kept.
-        (format!("resourceVersion={first}&resourceVersionMatch=Exact"), StatusCode::GONE),
-        (format!("resourceVersion={first}&limit=1"), StatusCode::GONE),
+        (format!("resourceVersion={first}&resourceVersionMatch=Exact"), ok),
+        (format!("resourceVersion={first}&limit=1"), ok),
+        // From before the hub was installed.
+        ("resourceVersion=5&resourceVersionMatch=Exact".to_owned(), StatusCode::GONE),
+        ("resourceVersion=5&limit=1".to_owned(), StatusCode::GONE),
         (format!("resourceVersion={future}"), StatusCode::GATEWAY_TIMEOUT),
         (format!("resourceVersion={future}&resourceVersionMatch=Exact"), StatusCode::GATEWAY_TIMEOUT),
         ("resourceVersionMatch=Exact".to_owned(), StatusCode::UNPROCESSABLE_ENTITY),
@@ -122,11 +124,14 @@ async fn versions_of_a_list() -> Result<()> {
     let (_, exact) =
         asker.get(&format!("{SECRETS}?resourceVersion={last}&resourceVersionMatch=Exact")).await?;
     assert_eq!((version(&exact)?, names(&exact)), (last.parse()?, vec!["a", "b"]));
+    // Without a match, a limit asks for that very version.
+    let (_, past) = asker.get(&format!("{SECRETS}?resourceVersion={first}&limit=5")).await?;
+    assert_eq!((version(&past)?, names(&past)), (first.parse()?, vec!["a"]));
     Ok(())
 }
 
 #[tokio::test]
-async fn pages_bear_the_first_ones_version() -> Result<()> {
+async fn pages_show_what_the_first_one_s_version_has() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;
     let asker = Asker::new(&replica)?;
@@ -138,14 +143,21 @@ async fn pages_bear_the_first_ones_version() -> Result<()> {
     // Something changes where the first page was, and something where the others are going to be.
     asker.ask(Method::DELETE, &format!("{SECRETS}/a"), "*/*", Value::Null).await?;
     asker.make("f", "Opaque").await?;
+    asker.ask(Method::DELETE, &format!("{SECRETS}/d"), "*/*", Value::Null).await?;
+    asker.make("d", "of/another/type").await?;
     let next = first["metadata"]["continue"].as_str().context("a token")?;
     let (_, second) = asker.get(&format!("{SECRETS}?limit=3&continue={next}")).await?;
     assert_eq!((version(&second)?, names(&second)), (version(&first)?, vec!["c", "d", "e"]));
-    // Whoever watches from there is told of both.
+    let types: Vec<_> = second["items"].as_array().into_iter().flatten().map(|item| &item["type"]).collect();
+    assert_eq!(types, ["Opaque"; 3]);
+    // Whoever watches from there is told of all of that.
     let events = asker.watch(&format!("{SECRETS}?resourceVersion={}", version(&second)?), "*/*").await?;
-    let seen: Vec<_> =
-        events.iter().map(|event| (&event["type"], &event["object"]["metadata"]["name"])).collect();
-    assert_eq!(seen, [(&json!("DELETED"), &json!("a")), (&json!("ADDED"), &json!("f"))]);
+    let seen: Vec<_> = events
+        .iter()
+        .map(|event| (event["type"].clone(), event["object"]["metadata"]["name"].clone()))
+        .collect();
+    let wanted = [("DELETED", "a"), ("ADDED", "f"), ("DELETED", "d"), ("ADDED", "d")];
+    assert_eq!(seen, wanted.map(|(type_, name)| (json!(type_), json!(name))));
 
     replica.hub.compact_changes(Duration::ZERO, 0).await?;
     let (code, expired) = asker.get(&format!("{SECRETS}?limit=3&continue={next}")).await?;
@@ -154,6 +166,13 @@ async fn pages_bear_the_first_ones_version() -> Result<()> {
     let (code, rest) = asker.get(&format!("{SECRETS}?limit=9&continue={fresh}")).await?;
     assert_eq!((code, names(&rest)), (StatusCode::OK, vec!["c", "d", "e", "f"]));
     assert!(rest["metadata"]["continue"].is_null() && rest["metadata"]["remainingItemCount"].is_null());
+
+    // Of what last changed before what is forgotten, a list begun since shows what it was too.
+    let (_, first) = asker.get(&format!("{SECRETS}?limit=1")).await?;
+    asker.ask(Method::DELETE, &format!("{SECRETS}/e"), "*/*", Value::Null).await?;
+    let next = first["metadata"]["continue"].as_str().context("a token")?;
+    let (_, rest) = asker.get(&format!("{SECRETS}?continue={next}")).await?;
+    assert_eq!(names(&rest), ["c", "d", "e", "f"]);
     Ok(())
 }
 

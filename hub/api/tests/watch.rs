@@ -66,6 +66,8 @@ struct View {
     objects: BTreeMap<String, String>,
     last: i64,
     events: usize,
+    /// What there was from each version on.
+    moments: BTreeMap<i64, BTreeMap<String, String>>,
 }
 
 impl View {
@@ -87,6 +89,7 @@ impl View {
             }
             (type_, _) => bail!("{type_:?} of {name} at {version} does not fit what came before"),
         }
+        self.moments.insert(version, self.objects.clone());
         Ok(())
     }
 }
@@ -107,6 +110,11 @@ async fn follow(hub: Hub, from: i64, upto: String) -> Result<View> {
             return Ok(view);
         }
     }
+}
+
+fn name_and_version(object: &Value) -> Option<(String, String)> {
+    let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
+    Some((text("name")?, text("resourceVersion")?))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -135,14 +143,7 @@ async fn every_change_once_and_in_order() -> Result<()> {
     replicas[0].hub.create_object(&who, &address(""), end, WriteOptions::default()).await?;
 
     let list = replicas[1].hub.list_objects(&who, &address(""), &ListOptions::default()).await?;
-    let table: BTreeMap<String, String> = list
-        .items
-        .iter()
-        .filter_map(|object| {
-            let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
-            Some((text("name")?, text("resourceVersion")?))
-        })
-        .collect();
+    let table: BTreeMap<String, String> = list.items.iter().filter_map(name_and_version).collect();
     for watcher in watchers {
         let view = tokio::time::timeout(Duration::from_secs(60), watcher)
             .await
@@ -232,5 +233,69 @@ async fn a_watcher_that_fell_behind_goes_on_from_the_log() -> Result<()> {
         let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await??;
         assert_eq!(event.object()?["metadata"]["annotations"]["round"], round.to_string());
     }
+    Ok(())
+}
+
+/// A list one object at a time, each page from another replica: what it shows, of which version. None where that was
+/// forgotten before the last page.
+async fn list_slowly(hubs: &[Hub]) -> Result<Option<(i64, BTreeMap<String, String>)>> {
+    let mut objects = BTreeMap::new();
+    let mut options = ListOptions { limit: Some(1), ..ListOptions::default() };
+    for hub in hubs.iter().cycle() {
+        let page = match hub.list_objects(&Identity::hub(), &address(""), &options).await {
+            Err(HubError::PageGone(_)) => return Ok(None),
+            page => page?,
+        };
+        objects.extend(page.items.iter().filter_map(name_and_version));
+        options.after = page.end.next;
+        if options.after.is_none() {
+            return Ok(Some((page.end.resource_version, objects)));
+        }
+    }
+    bail!("no replica")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn pages_are_of_one_moment_whatever_changes_between_them() -> Result<()> {
+    let site = Site::new().await?;
+    let hubs = [site.replica().await?.hub, site.replica().await?.hub];
+    let who = Identity::hub();
+    for index in 0..5 {
+        let object = json!({ "metadata": { "name": format!("t-{index}") } });
+        hubs[0].create_object(&who, &address(""), object, WriteOptions::default()).await?;
+    }
+    // Of what stays as it is, the log holds nothing else from here on.
+    hubs[0].compact_changes(Duration::ZERO, 0).await?;
+    let list = hubs[0].list_objects(&who, &address(""), &ListOptions::default()).await?;
+    let start = list.end.resource_version;
+    let still: BTreeMap<String, String> = list.items.iter().filter_map(name_and_version).collect();
+
+    let watcher = tokio::spawn(follow(hubs[0].clone(), start, "the-end".to_owned()));
+    let writers: Vec<_> =
+        (0..WRITERS).map(|writer| tokio::spawn(write(hubs[writer % 2].clone(), writer))).collect();
+    let (mut lists, mut rounds) = (Vec::new(), 0);
+    while !writers.iter().all(tokio::task::JoinHandle::is_finished) {
+        lists.extend(list_slowly(&hubs).await?);
+        rounds += 1;
+        if rounds % 4 == 0 {
+            hubs[1].compact_changes(Duration::ZERO, 30).await?;
+        }
+    }
+    for writer in writers {
+        writer.await??;
+    }
+    let end = json!({ "metadata": { "name": "the-end" } });
+    hubs[0].create_object(&who, &address(""), end, WriteOptions::default()).await?;
+    let view = tokio::time::timeout(Duration::from_secs(60), watcher).await.context("no end")???;
+
+    let mut changing = 0;
+    for (version, mut shown) in lists {
+        let unchanged: BTreeMap<_, _> = shown.extract_if(.., |name, _| name.starts_with("t-")).collect();
+        assert_eq!(unchanged, still, "at {version}");
+        let wanted = view.moments.range(..=version).next_back().map(|(_, objects)| objects.clone());
+        assert_eq!(shown, wanted.unwrap_or_default(), "at {version}");
+        changing += usize::from((start + 1..view.last - 1).contains(&version));
+    }
+    assert!(changing > 3, "{changing} of {rounds} lists were made while something changed");
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use roadstead_api::{Cluster, KindId, Time};
 use roadstead_hub_store::{
     AttemptFilter, ConnectionTimes, Event, Filter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
-    Store, Stored, Watcher,
+    Part, Store, Stored, Watcher,
 };
 use roadstead_model::{Action, ChangeSet, ClusterUid, GoDuration, ObjectResult};
 use schemars::JsonSchema;
@@ -272,7 +272,9 @@ impl Hub {
             }
         } else {
             let all = Filter::default();
-            self.store.list_each(KindId::Cluster, &all, None, i64::MAX, |stored| found.push(stored)).await?;
+            self.store
+                .list_each(KindId::Cluster, &all, Part::default(), i64::MAX, |stored| found.push(stored))
+                .await?;
         }
         let uids: Option<Vec<_>> = names.map(|_| found.iter().map(|stored| stored.uid.0).collect());
         let objects: BTreeMap<ClusterUid, i64> =

@@ -17,7 +17,7 @@ use roadstead_hub_plan::{
     ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, carried_labels,
     follow,
 };
-use roadstead_hub_store::{Filter, Stored};
+use roadstead_hub_store::{Filter, Part, Stored};
 use roadstead_kubeconfig::Access;
 use roadstead_model::{Digest, KubeSystemUid, ManagedCluster, Reason, ResourceUid};
 use serde_json::{Value, json};
@@ -187,7 +187,7 @@ impl Hub {
 
     async fn stored(&self, kind: KindId, filter: Filter) -> Result<Vec<Stored>, HubError> {
         let mut found = Vec::new();
-        self.store.list_each(kind, &filter, None, i64::MAX, |stored| found.push(stored)).await?;
+        self.store.list_each(kind, &filter, Part::default(), i64::MAX, |stored| found.push(stored)).await?;
         Ok(found)
     }
 

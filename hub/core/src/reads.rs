@@ -1,13 +1,12 @@
 //! Lists and watches of objects, with what Kubernetes promises about resource versions.
 //!
-//! A list is of one moment, and says of which version. Its later pages show the objects as they are when each page is
-//! asked for, but say the first page's version: whoever watches from there on is told of all that changed in between, at
-//! worst of something that a later page had shown already, so no change is missed. A page that can no longer be continued
-//! so, since changes after its version are forgotten, is refused with a token that goes on as of now.
+//! A list is of one moment, and says of which version; so are all its pages, whatever changes between them, and whoever
+//! watches from that version on is told of just that. A page of a version that is forgotten is refused with a token that
+//! goes on as of now.
 
 use bytes::Bytes;
-use roadstead_api::{KindId, Version, from_storage};
-use roadstead_hub_store::{Event, EventType, Filter, Listed, Stored, WatchError, Watcher};
+use roadstead_api::{Version, from_storage};
+use roadstead_hub_store::{Event, EventType, Filter, Listed, Part, Stored, WatchError, Watcher};
 use serde_json::Value;
 
 use crate::auth::Identity;
@@ -41,7 +40,7 @@ pub enum AtVersion {
     Present,
     /// This one or a later one.
     NotOlderThan(i64),
-    /// This very one: given as long as no object of the kind has changed since.
+    /// This very one, as long as it is kept.
     Exact(i64),
 }
 
@@ -67,6 +66,37 @@ impl ListOptions {
 
     fn takes_all(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    /// At which version the list is to be; none for the present one.
+    fn at(&self) -> Option<i64> {
+        match (&self.after, self.version) {
+            (Some(next), _) => Some(next.version),
+            (None, AtVersion::Exact(wanted)) => Some(wanted),
+            (None, AtVersion::Present | AtVersion::NotOlderThan(_)) => None,
+        }
+    }
+
+    /// Whether the version asked for could be had.
+    fn check(&self, listed: &Listed) -> Result<(), HubError> {
+        if let Some(next) = &self.after {
+            if listed.knows(next.version) {
+                return Ok(());
+            }
+            return Err(HubError::PageGone(Box::new(NextPage { version: listed.version, ..next.clone() })));
+        }
+        let (AtVersion::NotOlderThan(wanted) | AtVersion::Exact(wanted)) = self.version else {
+            return Ok(());
+        };
+        if wanted > listed.version {
+            return Err(HubError::TooLargeVersion { wanted, present: listed.version });
+        }
+        if self.version == AtVersion::Exact(wanted) && !listed.knows(wanted) {
+            return Err(HubError::Gone(format!(
+                "The provided resource version is no longer available: {wanted}"
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -197,8 +227,9 @@ impl Hub {
             labels: options.labels.equalities(),
         };
         let limit = options.limit.unwrap_or(usize::MAX);
+        let mut at = options.at();
         let mut after = options.after.as_ref().map(|next| (next.namespace.clone(), next.name.clone()));
-        let (mut count, mut version) = (0, 0);
+        let mut count = 0;
         loop {
             let rows = match limit {
                 // One statement, so one moment.
@@ -210,9 +241,10 @@ impl Hub {
             let (mut read, mut full) = (0, false);
             let from = after.clone();
             let from = from.as_ref().map(|(namespace, name)| (namespace.as_str(), name.as_str()));
+            let part = Part { at, after: from };
             let listed = self
                 .store
-                .list_each(address.kind, &filter, from, i64::try_from(rows).unwrap_or(i64::MAX), |stored| {
+                .list_each(address.kind, &filter, part, i64::try_from(rows).unwrap_or(i64::MAX), |stored| {
                     read += 1;
                     if full || count == limit {
                         full = true;
@@ -227,9 +259,9 @@ impl Hub {
                     }
                 })
                 .await?;
-            if version == 0 {
-                version = self.check_version(address.kind, options, &listed).await?;
-            }
+            options.check(&listed)?;
+            // What else is read is of the moment of what was read first.
+            let version = *at.get_or_insert(listed.version);
             if full {
                 return self.page_end(address, options, version, after).await;
             }
@@ -257,37 +289,6 @@ impl Hub {
         };
         let next = Some(NextPage { version, namespace, name });
         Ok(ListEnd { resource_version: version, next, remaining })
-    }
-
-    /// The version that a list says it is of, where what was asked for can be had.
-    async fn check_version(
-        &self,
-        kind: KindId,
-        options: &ListOptions,
-        listed: &Listed,
-    ) -> Result<i64, HubError> {
-        let kept = listed.compacted..=listed.version;
-        if let Some(next) = &options.after {
-            if kept.contains(&next.version) {
-                return Ok(next.version);
-            }
-            return Err(HubError::PageGone(Box::new(NextPage { version: listed.version, ..next.clone() })));
-        }
-        let (AtVersion::NotOlderThan(wanted) | AtVersion::Exact(wanted)) = options.version else {
-            return Ok(listed.version);
-        };
-        if wanted > listed.version {
-            return Err(HubError::TooLargeVersion { wanted, present: listed.version });
-        }
-        if options.version == AtVersion::NotOlderThan(wanted) {
-            return Ok(listed.version);
-        }
-        let unchanged = kept.contains(&wanted)
-            && self.store.is_unchanged(kind, wanted, listed.version).await? == Some(true);
-        if unchanged {
-            return Ok(wanted);
-        }
-        Err(HubError::Gone(format!("The provided resource version is no longer available: {wanted}")))
     }
 
     /// Watches objects; `each` is given those that are there already, where they are wanted first. Returns the version

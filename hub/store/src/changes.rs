@@ -9,7 +9,7 @@ use sqlx::postgres::PgRow;
 use uuid::Uuid;
 
 use crate::feed::EventType;
-use crate::resource::Stored;
+use crate::stored::Stored;
 use crate::time::to_sql;
 use crate::{Sealer, StoreError, Topic, Tx};
 
@@ -88,6 +88,7 @@ struct Events {
     object: Vec<Value>,
     sealed: Vec<Option<Vec<u8>>>,
     labels_before: Vec<Option<Value>>,
+    before_version: Vec<Option<i64>>,
 }
 
 impl Events {
@@ -110,6 +111,7 @@ impl Events {
         self.object.push(stored.column());
         self.sealed.push(stored.sealed(sealer)?);
         self.labels_before.push(before.map(|before| json!(before.labels())));
+        self.before_version.push(before.map(|before| before.resource_version));
         Ok(())
     }
 
@@ -122,15 +124,15 @@ impl Events {
             "WITH counter AS (UPDATE hub_state SET last_version = last_version + $1 \
                  RETURNING last_version - $1 AS base), \
              change AS (SELECT * FROM UNNEST($2::text[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], \
-                 $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::jsonb[], $12::bytea[], $13::jsonb[]) \
-                 WITH ORDINALITY AS c(type, uid, api_group, kind, namespace, name, generation, created_at, \
-                 deletion_timestamp, object, sealed, labels_before, ord)), \
+                 $8::bigint[], $9::timestamptz[], $10::timestamptz[], $11::jsonb[], $12::bytea[], $13::jsonb[], \
+                 $14::bigint[]) WITH ORDINALITY AS c(type, uid, api_group, kind, namespace, name, generation, \
+                 created_at, deletion_timestamp, object, sealed, labels_before, before_version, ord)), \
              stamped AS (UPDATE resource SET resource_version = counter.base + change.ord FROM change, counter \
                  WHERE resource.uid = change.uid) \
              INSERT INTO resource_event (resource_version, type, uid, api_group, kind, namespace, name, generation, \
-                 created_at, deletion_timestamp, object, sealed, labels_before) \
+                 created_at, deletion_timestamp, object, sealed, labels_before, before_version) \
              SELECT counter.base + change.ord, type, uid, api_group, kind, namespace, name, generation, created_at, \
-                 deletion_timestamp, object, sealed, labels_before FROM change, counter \
+                 deletion_timestamp, object, sealed, labels_before, before_version FROM change, counter \
              RETURNING uid, resource_version",
         )
         .bind(count)
@@ -146,6 +148,7 @@ impl Events {
         .bind(self.object)
         .bind(self.sealed)
         .bind(self.labels_before)
+        .bind(self.before_version)
         .fetch_all(connection)
         .await
         .map_err(StoreError::query("write the change log"))?;

@@ -15,7 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OnceCell, broadcast};
 
 use crate::changes::event_row;
-use crate::resource::texts;
+use crate::stored::texts;
 use crate::{Sealer, Signals, Store, StoreError, Stored, Topic};
 
 /// How many changes are kept in memory for watchers that are behind; one that is further behind reads the log itself.
@@ -316,37 +316,23 @@ impl Store {
         Ok(positions(&self.pool).await?.0)
     }
 
-    /// Whether no object of a kind changed above `from`, up to `upto`; none where that is forgotten.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn is_unchanged(&self, kind: KindId, from: i64, upto: i64) -> Result<Option<bool>, StoreError> {
-        let (unchanged, kept): (bool, bool) = sqlx::query_as(
-            "SELECT NOT EXISTS (SELECT FROM resource_event WHERE resource_version > $1 AND resource_version <= $2 \
-             AND kind = $3 AND api_group = $4), compacted <= $1 FROM hub_state",
-        )
-        .bind(from)
-        .bind(upto)
-        .bind(kind.get().kind)
-        .bind(kind.get().group())
-        .fetch_one(&self.pool)
-        .await
-        .map_err(StoreError::query("look for changes"))?;
-        Ok(kept.then_some(unchanged))
-    }
-
     /// To be called once a backup of the database was put in place of the database: begins a new epoch. Versions of the
     /// old history are told apart from those of the new one, and watches from them are refused.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn begin_epoch(&self) -> Result<(), StoreError> {
+        let what = "begin an epoch";
+        let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
+        // First, as nobody else writes yet: of what the log holds only the last of each object is needed.
+        forget(&mut tx, i64::MAX).await?;
         sqlx::query(
             "UPDATE hub_state SET epoch = epoch + 1, last_version = (epoch + 1) << 40, compacted = (epoch + 1) << 40",
         )
-        .execute(&self.pool)
+        .execute(&mut *tx)
         .await
-        .map_err(StoreError::query("begin an epoch"))?;
+        .map_err(StoreError::query(what))?;
+        tx.commit().await.map_err(StoreError::query(what))?;
         self.signals.send(Topic::Resources);
         Ok(())
     }
@@ -360,6 +346,7 @@ impl Store {
         let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
         let upto: Option<i64> = sqlx::query_scalar(
             "SELECT max(resource_version) FROM resource_event WHERE at < now() - make_interval(secs => $1) \
+             AND resource_version > (SELECT compacted FROM hub_state) \
              AND resource_version <= COALESCE((SELECT resource_version FROM resource_event \
              ORDER BY resource_version DESC OFFSET $2 LIMIT 1), 0)",
         )
@@ -369,11 +356,7 @@ impl Store {
         .await
         .map_err(StoreError::query(what))?;
         let Some(upto) = upto else { return Ok(0) };
-        let gone = sqlx::query("DELETE FROM resource_event WHERE resource_version <= $1")
-            .bind(upto)
-            .execute(&mut *tx)
-            .await
-            .map_err(StoreError::query(what))?;
+        let forgotten = forget(&mut tx, upto).await?;
         // Last, as every change takes this row last too.
         sqlx::query("UPDATE hub_state SET compacted = GREATEST(compacted, $1)")
             .bind(upto)
@@ -381,8 +364,24 @@ impl Store {
             .await
             .map_err(StoreError::query(what))?;
         tx.commit().await.map_err(StoreError::query(what))?;
-        Ok(gone.rows_affected())
+        Ok(forgotten)
     }
+}
+
+/// Removes changes up to a version from the log, apart from the last of each object that was there then: lists of a later
+/// moment show that. What earlier compactions left is looked at only where it was followed by something since.
+async fn forget(connection: &mut sqlx::PgConnection, upto: i64) -> Result<u64, StoreError> {
+    let forgotten = sqlx::query(
+        "WITH past AS (SELECT resource_version, type, before_version FROM resource_event \
+             WHERE resource_version > (SELECT compacted FROM hub_state) AND resource_version <= $1) \
+         DELETE FROM resource_event WHERE resource_version IN \
+             (SELECT before_version FROM past UNION ALL SELECT resource_version FROM past WHERE type = 'DELETED')",
+    )
+    .bind(upto)
+    .execute(connection)
+    .await
+    .map_err(StoreError::query("forget changes"))?;
+    Ok(forgotten.rows_affected())
 }
 
 impl Watcher {

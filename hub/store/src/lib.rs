@@ -20,6 +20,7 @@ mod schedule;
 pub mod seal;
 mod secret;
 mod signal;
+mod stored;
 mod time;
 mod token;
 
@@ -45,11 +46,12 @@ pub use fleet::{
 };
 pub use inventory::Contested;
 pub use reconciliation::{Aim, DispatchPlan, DispatchStep, History, Outcome, Reconciliation, ToSend};
-pub use resource::{Filter, Listed, Stored};
+pub use resource::{Filter, Listed, Part};
 pub use schedule::{Claim, Look};
 pub use seal::{Key, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};
 pub use signal::{Signals, Topic};
+pub use stored::Stored;
 pub use token::{TokenHash, TokenText, TokenUser};
 
 /// A connection that was used within this time is taken to be alive.

@@ -1,259 +1,23 @@
-//! Resources: every Kubernetes-style object.
+//! The table of resources: every Kubernetes-style object.
 //!
 //! A [`Tx`] locks what it reads, and takes the resource-version counter with its last statement, so that versions become
 //! visible in their own order and no watcher can step over one.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jiff::Timestamp;
 use roadstead_api::KindId;
 use roadstead_model::ResourceUid;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use sqlx::postgres::PgRow;
 use sqlx::{Postgres, QueryBuilder, Row};
 use tokio_stream::StreamExt as _;
 use uuid::Uuid;
 
 use crate::changes::Change;
-use crate::secret::SecretData;
+use crate::stored::{Stored, time};
 use crate::time::to_sql;
-use crate::{Sealer, Store, StoreError, Tx};
-
-/// A stored object.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Stored {
-    /// `metadata.uid`.
-    pub uid: ResourceUid,
-    /// The kind.
-    pub kind: KindId,
-    /// `metadata.namespace`; empty for cluster-scoped kinds.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-    /// `metadata.generation`.
-    pub generation: i64,
-    /// `metadata.resourceVersion`; 0 for an object that has not been committed yet.
-    pub resource_version: i64,
-    /// `metadata.creationTimestamp`.
-    pub created_at: Timestamp,
-    /// `metadata.deletionTimestamp`.
-    pub deletion_timestamp: Option<Timestamp>,
-    /// The whole object in its storage version, without what `secret` holds. Of its metadata, the fields above count
-    /// and are written into it when it is stored and read.
-    pub object: Value,
-    /// What is secret of a Secret.
-    pub secret: Option<SecretData>,
-}
-
-impl Stored {
-    /// A new object, to be [`Tx::put`].
-    #[must_use]
-    pub fn new(kind: KindId, namespace: &str, name: &str, now: Timestamp, object: Value) -> Self {
-        Self {
-            uid: ResourceUid::random(),
-            kind,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            generation: 1,
-            resource_version: 0,
-            created_at: now,
-            deletion_timestamp: None,
-            object,
-            secret: None,
-        }
-    }
-
-    /// The object as a typed value.
-    ///
-    /// # Errors
-    /// Where it was stored by something that this version does not know.
-    pub fn decode<T: roadstead_api::Typed>(&self) -> Result<T, StoreError> {
-        T::from_object(&self.object).map_err(|error| StoreError::Corrupt {
-            what: "read a stored object",
-            why: format!("{self}: {error}"),
-        })
-    }
-
-    /// The labels.
-    #[must_use]
-    pub fn labels(&self) -> BTreeMap<String, String> {
-        texts(&self.object["metadata"]["labels"])
-    }
-
-    /// The finalizers.
-    pub fn finalizers(&self) -> impl Iterator<Item = &str> {
-        self.object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str)
-    }
-
-    /// Takes a finalizer off.
-    pub fn remove_finalizer(&mut self, finalizer: &str) {
-        let Some(metadata) = self.object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
-        if let Some(Value::Array(finalizers)) = metadata.get_mut("finalizers") {
-            finalizers.retain(|present| present.as_str() != Some(finalizer));
-            if finalizers.is_empty() {
-                metadata.remove("finalizers");
-            }
-        }
-    }
-
-    /// Puts a finalizer on, where it is not.
-    pub fn add_finalizer(&mut self, finalizer: &str) {
-        if self.finalizers().any(|present| present == finalizer) {
-            return;
-        }
-        if let Some(list) =
-            metadata_mut(&mut self.object).entry("finalizers").or_insert_with(|| json!([])).as_array_mut()
-        {
-            list.push(finalizer.into());
-        }
-    }
-
-    /// Sets the status, as its typed value.
-    ///
-    /// # Errors
-    /// Where the value has no JSON form.
-    pub fn set_status<T: serde::Serialize>(&mut self, status: &T) -> Result<(), StoreError> {
-        let status = serde_json::to_value(status).map_err(|error| StoreError::Corrupt {
-            what: "write a status",
-            why: format!("{self}: {error}"),
-        })?;
-        if let Some(object) = self.object.as_object_mut() {
-            object.insert("status".to_owned(), status);
-        }
-        Ok(())
-    }
-
-    /// Writes the fields into `object.metadata`.
-    pub(crate) fn write_metadata(&mut self) {
-        let uid = self.uid.to_string();
-        let times = (time(self.created_at), self.deletion_timestamp.map(time));
-        let (version, generation) = (self.resource_version, self.generation);
-        let counted = self.kind.get().status;
-        let (namespace, name) = (self.namespace.clone(), self.name.clone());
-        let metadata = metadata_mut(&mut self.object);
-        metadata.insert("name".to_owned(), name.into());
-        if namespace.is_empty() {
-            metadata.remove("namespace");
-        } else {
-            metadata.insert("namespace".to_owned(), namespace.into());
-        }
-        metadata.insert("uid".to_owned(), uid.into());
-        metadata.insert("creationTimestamp".to_owned(), times.0.into());
-        match times.1 {
-            Some(at) => metadata.insert("deletionTimestamp".to_owned(), at.into()),
-            None => metadata.remove("deletionTimestamp"),
-        };
-        if counted {
-            metadata.insert("generation".to_owned(), generation.into());
-        } else {
-            metadata.remove("generation");
-        }
-        if version > 0 {
-            metadata.insert("resourceVersion".to_owned(), version.to_string().into());
-        } else {
-            metadata.remove("resourceVersion");
-        }
-    }
-
-    /// As it lies in a jsonb column: the version has a column of its own, which is set later.
-    pub(crate) fn column(&self) -> Value {
-        let mut unversioned = self.clone();
-        unversioned.resource_version = 0;
-        unversioned.write_metadata();
-        unversioned.object
-    }
-
-    pub(crate) fn sealed(&self, sealer: &Sealer) -> Result<Option<Vec<u8>>, StoreError> {
-        self.secret
-            .as_ref()
-            .map(|secret| sealer.seal("seal a secret", self.uid.0.as_bytes(), &secret.to_json()))
-            .transpose()
-    }
-
-    pub(crate) fn open(&mut self, sealer: &Sealer, sealed: Option<&[u8]>) -> Result<(), StoreError> {
-        let Some(sealed) = sealed else { return Ok(()) };
-        let plain = sealer.open("open a secret", self.uid.0.as_bytes(), sealed)?;
-        let secret = SecretData::from_json(&plain)
-            .map_err(|_| StoreError::Corrupt { what: "read a secret", why: self.to_string() })?;
-        self.secret = Some(secret);
-        Ok(())
-    }
-
-    fn from_row(row: &PgRow, sealer: &Sealer) -> Result<Self, StoreError> {
-        let mut stored = Self::bare(row).map_err(StoreError::query("read a resource"))??;
-        let sealed: Option<Vec<u8>> = row.try_get("sealed").map_err(StoreError::query("read a resource"))?;
-        stored.open(sealer, sealed.as_deref())?;
-        Ok(stored)
-    }
-
-    pub(crate) fn bare(row: &PgRow) -> Result<Result<Self, StoreError>, sqlx::Error> {
-        let from_sql = |at| crate::time::from_sql("read a resource", at);
-        let (group, kind): (String, String) = (row.try_get("api_group")?, row.try_get("kind")?);
-        let Some(kind) = KindId::parse(&group, &kind) else {
-            let why = format!("{kind} of group `{group}` is no kind that this version knows");
-            return Ok(Err(StoreError::Corrupt { what: "read a resource", why }));
-        };
-        let created_at: ::time::OffsetDateTime = row.try_get("created_at")?;
-        let deletion_timestamp: Option<::time::OffsetDateTime> = row.try_get("deletion_timestamp")?;
-        let (created_at, deletion_timestamp) =
-            match (from_sql(created_at), deletion_timestamp.map(from_sql).transpose()) {
-                (Ok(created_at), Ok(deletion_timestamp)) => (created_at, deletion_timestamp),
-                (Err(error), _) | (_, Err(error)) => return Ok(Err(error)),
-            };
-        let mut stored = Self {
-            uid: ResourceUid(row.try_get("uid")?),
-            kind,
-            namespace: row.try_get("namespace")?,
-            name: row.try_get("name")?,
-            generation: row.try_get("generation")?,
-            resource_version: row.try_get("resource_version")?,
-            created_at,
-            deletion_timestamp,
-            object: row.try_get("object")?,
-            secret: None,
-        };
-        stored.write_metadata();
-        Ok(Ok(stored))
-    }
-}
-
-/// As messages name it: `Kustomization default/web`.
-impl fmt::Display for Stored {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            write!(f, "{} {}", self.kind, self.name)
-        } else {
-            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
-        }
-    }
-}
-
-pub(crate) fn texts(map: &Value) -> BTreeMap<String, String> {
-    map.as_object()
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-        .collect()
-}
-
-fn metadata_mut(object: &mut Value) -> &mut Map<String, Value> {
-    if !object.is_object() {
-        *object = json!({});
-    }
-    if !object["metadata"].is_object() {
-        object["metadata"] = json!({});
-    }
-    match &mut object["metadata"] {
-        Value::Object(metadata) => metadata,
-        // Just made one. The type system cannot know.
-        _ => unreachable!("metadata is an object"),
-    }
-}
-
-fn time(at: Timestamp) -> String {
-    roadstead_api::Time(at).to_string()
-}
+use crate::{Store, StoreError, Tx};
 
 /// Which objects a list is of.
 #[derive(Debug, Clone, Default)]
@@ -266,13 +30,30 @@ pub struct Filter {
     pub labels: BTreeMap<String, String>,
 }
 
+/// Which part of a list is read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Part<'a> {
+    /// At which version; now where none. What stood at a version is known as long as [`Listed`] says so.
+    pub at: Option<i64>,
+    /// Behind this (namespace, name).
+    pub after: Option<(&'a str, &'a str)>,
+}
+
 /// Where the change log stood when objects were listed.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed {
-    /// All changes up to here are in the list: a watch from here on continues it.
+    /// The last version that was given out: of this one are the objects, where none was asked for.
     pub version: i64,
     /// Changes up to here are forgotten.
     pub compacted: i64,
+}
+
+impl Listed {
+    /// Whether what stood at a version is known, and all that changed since.
+    #[must_use]
+    pub fn knows(&self, version: i64) -> bool {
+        (self.compacted..=self.version).contains(&version)
+    }
 }
 
 /// The condition for objects of a kind: of a namespace, unless it is empty, and behind a (namespace, name).
@@ -289,6 +70,41 @@ fn push_kind(query: &mut QueryBuilder<Postgres>, kind: KindId, namespace: &str, 
         query.push(" AND (namespace COLLATE \"C\", name COLLATE \"C\") > (").push_bind(namespace);
         query.push(", ").push_bind(name).push(")");
     }
+}
+
+/// The rows of a part of a list, in its order.
+///
+/// Those of a past moment are the objects that have not changed since, and of each that has, what its first change since
+/// then found.
+fn push_part(query: &mut QueryBuilder<Postgres>, kind: KindId, filter: &Filter, part: Part<'_>, limit: i64) {
+    let push_rows = |query: &mut QueryBuilder<Postgres>, table| {
+        query.push("SELECT ").push(COLUMNS).push(" FROM ").push(table);
+        push_kind(query, kind, &filter.namespace, part.after);
+        if !filter.name.is_empty() {
+            query.push(" AND name COLLATE \"C\" = ").push_bind(filter.name.clone());
+        }
+        if !filter.labels.is_empty() {
+            query.push(" AND object #> '{metadata,labels}' @> ").push_bind(json!(filter.labels));
+        }
+    };
+    let push_order = |query: &mut QueryBuilder<Postgres>| {
+        query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\" LIMIT ").push_bind(limit);
+    };
+    let Some(at) = part.at else {
+        push_rows(query, "resource");
+        return push_order(query);
+    };
+    query.push("SELECT * FROM ((");
+    push_rows(query, "resource");
+    query.push(" AND resource_version <= ").push_bind(at);
+    push_order(query);
+    query.push(") UNION ALL (");
+    push_rows(query, "resource_event");
+    query.push(" AND resource_version IN (SELECT before_version FROM resource_event WHERE api_group = ");
+    query.push_bind(kind.get().group()).push(" AND kind = ").push_bind(kind.get().kind);
+    query.push(" AND resource_version > ").push_bind(at);
+    query.push(" AND before_version <= ").push_bind(at).push("))) past");
+    push_order(query);
 }
 
 const COLUMNS: &str = "uid, api_group, kind, namespace, name, generation, resource_version, created_at, \
@@ -328,8 +144,10 @@ impl Store {
         row.map(|row| Stored::from_row(&row, &self.sealer)).transpose()
     }
 
-    /// Up to `limit` objects after the (namespace, name) of `after`, all from one moment; `each` is given one after the
-    /// other as they are read, so that not all of them have to be in memory.
+    /// Up to `limit` objects of a list, by namespace and name, all from one moment; `each` is given one after the other as
+    /// they are read, so that not all of them have to be in memory.
+    ///
+    /// They are to be thrown away where the [`Listed`] that is returned does not know the version that was asked for.
     ///
     /// # Errors
     /// Where the database or the key fails.
@@ -337,23 +155,15 @@ impl Store {
         &self,
         kind: KindId,
         filter: &Filter,
-        after: Option<(&str, &str)>,
+        part: Part<'_>,
         limit: i64,
         mut each: impl FnMut(Stored) + Send,
     ) -> Result<Listed, StoreError> {
         let what = "list resources";
         // The counter and the rows come out of one statement, so out of one snapshot.
-        let mut query = QueryBuilder::new(format!(
-            "SELECT h.last_version, h.compacted, r.* FROM hub_state h LEFT JOIN LATERAL (SELECT {COLUMNS} FROM resource"
-        ));
-        push_kind(&mut query, kind, &filter.namespace, after);
-        if !filter.name.is_empty() {
-            query.push(" AND name COLLATE \"C\" = ").push_bind(&filter.name);
-        }
-        if !filter.labels.is_empty() {
-            query.push(" AND object #> '{metadata,labels}' @> ").push_bind(json!(filter.labels));
-        }
-        query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\" LIMIT ").push_bind(limit);
+        let mut query =
+            QueryBuilder::new("SELECT h.last_version, h.compacted, r.* FROM hub_state h LEFT JOIN LATERAL (");
+        push_part(&mut query, kind, filter, part, limit);
         query.push(") r ON true ORDER BY r.namespace COLLATE \"C\", r.name COLLATE \"C\"");
         let mut rows = query.build().fetch(&self.pool);
         let mut listed = Listed { version: 0, compacted: 0 };
@@ -390,7 +200,8 @@ impl Store {
         uids.collect::<Result<_, sqlx::Error>>().map_err(StoreError::query("look for old events"))
     }
 
-    /// How many objects there are after the (namespace, name) of `after`; `namespace` is empty for all.
+    /// How many objects there are now after the (namespace, name) of `after`; `namespace` is empty for all. Of a past moment
+    /// it is an estimate, which is all that `remainingItemCount` promises.
     ///
     /// # Errors
     /// Where the database fails.
@@ -524,7 +335,7 @@ impl Tx {
                 why: format!("{stored} was removed"),
             });
         };
-        if same(present, &stored) {
+        if present.is_same(&stored) {
             return Ok(());
         }
         self.update(&stored).await?;
@@ -601,11 +412,4 @@ impl Tx {
         }
         Ok(())
     }
-}
-
-fn same(present: &Stored, new: &Stored) -> bool {
-    present.generation == new.generation
-        && present.deletion_timestamp == new.deletion_timestamp
-        && present.secret == new.secret
-        && present.column() == new.column()
 }
