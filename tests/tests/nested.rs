@@ -30,6 +30,24 @@ async fn gone(fleet: &Fleet, object: &str) -> Result<()> {
     .await
 }
 
+/// What of `kustomization`'s newest change set is on the hub, as `created web`, by name; `revision` is the one applied.
+async fn done_on_the_hub(fleet: &Fleet, kustomization: &str, revision: &str) -> Result<Vec<String>> {
+    let attempts = fleet.run(&["get", "--raw", "/fleet/v1/reconciliations?cluster=edge"]).await?;
+    let attempts: Value = serde_json::from_str(&attempts)?;
+    let of_parent = |item: &&Value| {
+        item["kustomization"]["name"] == kustomization
+            && item["revision"].as_str().is_some_and(|text| text.ends_with(revision))
+    };
+    let attempt = attempts["items"].as_array().into_iter().flatten().find(of_parent);
+    let changed = attempt.with_context(|| format!("no attempt in {attempts:#}"))?["changed"].as_array();
+    let here = changed.into_iter().flatten().filter(|change| change["object"]["kind"] == "Kustomization");
+    let mut here: Vec<String> = here
+        .map(|change| format!("{} {}", change["action"], change["object"]["name"]).replace('"', ""))
+        .collect();
+    here.sort();
+    Ok(here)
+}
+
 #[tokio::test]
 async fn children_come_to_the_hub_are_waited_for_and_pruned() -> Result<()> {
     let fleet = Fleet::start("nested").await?;
@@ -63,6 +81,13 @@ async fn children_come_to_the_hub_are_waited_for_and_pruned() -> Result<()> {
     let entries = root["status"]["inventory"]["entries"].as_array().context("an inventory")?;
     let ids: Vec<&str> = entries.iter().filter_map(|entry| entry["id"].as_str()).collect();
     ensure!(ids.contains(&"apps_web_kustomize.toolkit.fluxcd.io_Kustomization"), "{ids:?}");
+    let first = root["status"]["lastAppliedRevision"].as_str().context("a revision")?;
+    ensure!(done_on_the_hub(&fleet, "root", first).await? == ["created db", "created web"]);
+    let line = fleet.log_lines("controllers.Kustomization");
+    let line = line.iter().find(|line| line["kustomization"] == "apps/root" && line["level"] == "info");
+    let output = &line.context("a line of the parent")?["output"];
+    ensure!(output["kustomization.kustomize.toolkit.fluxcd.io/web"] == "created", "{output:#}");
+    ensure!(output["configmap/own"] == "created", "{output:#}");
 
     // What is changed on the hub is corrected, and what leaves the build goes, with what it had applied.
     fleet
@@ -74,6 +99,8 @@ async fn children_come_to_the_hub_are_waited_for_and_pruned() -> Result<()> {
     gone(&fleet, "kustomization/db").await?;
     fleet.cluster.has_word(place.name(), "db", None).await?;
     ensure!(fleet.get("kustomization/web").await?["spec"]["path"] == "./web");
+    let done = done_on_the_hub(&fleet, "root", &next).await?;
+    ensure!(done == ["configured web", "deleted db"], "{done:?}");
 
     // With the parent goes all.
     fleet.run(&["delete", "kustomization", "root"]).await?;

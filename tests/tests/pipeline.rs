@@ -121,11 +121,25 @@ async fn what_happened_is_told(fleet: &Fleet, revision: &str) -> Result<()> {
     ] {
         let selector =
             format!("involvedObject.kind={kind},involvedObject.name={name},type=Normal,reason={reason}");
-        let found = fleet.run(&["get", "events", "-A", "--field-selector", &selector, "-o", "json"]).await?;
+        let found = fleet
+            .run(&[
+                "get",
+                "events",
+                "-A",
+                "--show-managed-fields",
+                "--field-selector",
+                &selector,
+                "-o",
+                "json",
+            ])
+            .await?;
         let found: Value = serde_json::from_str(&found)?;
         let items = found["items"].as_array().context("items")?;
-        let told = |event: &Value| event["message"].as_str().is_some_and(|text| text.contains(&message));
-        ensure!(items.iter().any(told), "{message} is not in {found:#}");
+        let told = |event: &&Value| event["message"].as_str().is_some_and(|text| text.contains(&message));
+        let event = items.iter().find(told).with_context(|| format!("{message} is not in {found:#}"))?;
+        let managers = event["metadata"]["managedFields"].as_array().context("managers")?;
+        ensure!(managers.len() == 1 && managers[0]["manager"] == "roadstead-hub", "{event:#}");
+        ensure!(managers[0]["fieldsV1"]["f:count"].is_object(), "{event:#}");
     }
     let described = fleet.run(&["describe", "kustomization", "backend"]).await?;
     ensure!(described.contains("roadstead-hub"), "no events in {described}");

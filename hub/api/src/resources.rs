@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use roadstead_api::FieldError;
 use roadstead_body::APPLY;
 use roadstead_hub_core::{DeleteOptions, Deleted, HubError, Identity, Part, Written};
+use roadstead_model::Action;
 use serde_json::{Value, json};
 
 use crate::connection::Connection;
@@ -151,7 +152,10 @@ impl Call<'_> {
             let patch = request::patch(&self.parts.headers, body).await?;
             hub.patch_object(self.who, address, &patch, options).await?
         };
-        Ok(self.written(if written.created { StatusCode::CREATED } else { StatusCode::OK }, written))
+        Ok(self.written(
+            if written.action == Action::Created { StatusCode::CREATED } else { StatusCode::OK },
+            written,
+        ))
     }
 
     async fn delete(self, body: Body) -> Result<Response, HubError> {

@@ -1,6 +1,7 @@
 //! Server-side apply: what a manager wants of an object, merged with what others want.
 
 use roadstead_hub_store::Stored;
+use roadstead_model::Action;
 use serde_json::{Map, Value};
 
 use crate::managers::{self, Writer};
@@ -45,15 +46,15 @@ impl Hub {
         let Some(before) = tx.get(address.kind, &address.namespace, &address.name).await? else {
             let stored = new_object(who, address, &config, &options, writer, &mut warnings)?;
             let object = self.insert(tx, who, address, stored, options.dry_run).await?;
-            return Ok(Written { object, warnings, created: true });
+            return Ok(Written { object, warnings, action: Action::Created });
         };
         let (object, entries) = managers::merge(Some(&before), kind, &config, force, writer)?;
         let mut after =
             objects::replace(&before, address.version, options.part, object, validation, &mut warnings)?;
         managers::put_entries(&mut after.object, entries);
         managers::settle(&before, &mut after);
-        let after = save(tx, who, "patch", &before, after, options.dry_run).await?;
-        Ok(Written { object: objects::show(&after, address.version), warnings, created: false })
+        let (after, action) = save(tx, who, "patch", &before, after, options.dry_run).await?;
+        Ok(Written { object: objects::show(&after, address.version), warnings, action })
     }
 }
 

@@ -9,7 +9,7 @@ use roadstead_api::older::modernize;
 use roadstead_api::{ConditionStatus, KindId, Kustomization, KustomizationSpec};
 use roadstead_hub_plan::{AttemptState, Attempted};
 use roadstead_hub_store::{Child, Stored};
-use roadstead_model::{KustomizationUid, ObjectRef, Reason};
+use roadstead_model::{Action, ChangeSet, KustomizationUid, ObjectRef, ObjectResult, Reason};
 use serde_json::{Value, json};
 
 use crate::conditions::{self, READY};
@@ -39,29 +39,43 @@ pub(crate) fn is_checked_here(group: &str, kind: &str) -> bool {
     KindId::parse(group, kind).is_some_and(KindId::is_child)
 }
 
+/// What came of applying what of a build goes to the hub.
+#[derive(Default)]
+pub(crate) struct AppliedChildren {
+    /// What was done to each, in the order in which it was.
+    pub(crate) changes: ChangeSet,
+    /// Why it was not done to all of them; for the parent's condition.
+    pub(crate) failure: Option<String>,
+}
+
+impl AppliedChildren {
+    fn none(why: String) -> Self {
+        Self { changes: ChangeSet::new(), failure: Some(why) }
+    }
+}
+
 impl Hub {
-    /// Applies what of a build goes to the hub; the inner error is for the parent's condition.
+    /// Applies what of a build goes to the hub.
     pub(crate) async fn apply_children(
         &self,
         look: &SeenKustomization,
         cluster: &str,
         children: Vec<Value>,
-    ) -> Result<Result<(), String>, HubError> {
+    ) -> Result<AppliedChildren, HubError> {
         if children.is_empty() && look.children.is_empty() {
-            return Ok(Ok(()));
+            return Ok(AppliedChildren::default());
         }
         if children.len() > MAX_CHILDREN {
             let count = children.len();
-            return Ok(Err(format!("{count} objects of the build go to the hub, more than {MAX_CHILDREN}")));
+            let why = format!("{count} objects of the build go to the hub, more than {MAX_CHILDREN}");
+            return Ok(AppliedChildren::none(why));
         }
         let parent = &look.stored;
-        let mut prepared = Vec::with_capacity(children.len());
-        for object in children {
-            match prepare(parent, cluster, object) {
-                Ok(child) => prepared.push(child),
-                Err(why) => return Ok(Err(why)),
-            }
-        }
+        let prepared = children.into_iter().map(|object| prepare(parent, cluster, object));
+        let prepared: Vec<(Address, Value)> = match prepared.collect() {
+            Ok(prepared) => prepared,
+            Err(why) => return Ok(AppliedChildren::none(why)),
+        };
         let mut owned: Vec<Child> = prepared
             .iter()
             .map(|(address, _)| Child {
@@ -77,29 +91,34 @@ impl Hub {
         owned.dedup();
         let mut tx = self.store.begin().await?;
         if look.unchanged(&mut tx).await?.is_none() {
-            return Ok(Err("its spec has changed meanwhile".to_owned()));
+            return Ok(AppliedChildren::none("its spec has changed meanwhile".to_owned()));
         }
         let contested = tx.own_children(look.situation.uid, &owned).await?;
         if let Some((object, owner)) = contested.first() {
-            return Ok(Err(format!(
+            return Ok(AppliedChildren::none(format!(
                 "{object} is in the build, and is owned by Kustomization {owner}: take it out of one of them"
             )));
         }
         tx.commit().await?;
+        let mut applied = AppliedChildren::default();
         for (address, config) in prepared {
-            let name = format!("{} {}/{}", address.kind, address.namespace, address.name);
+            let object = reference(address.kind, &address.namespace, &address.name);
             let options = WriteOptions {
                 manager: MANAGER.to_owned(),
                 field_validation: FieldValidation::Strict,
                 ..WriteOptions::default()
             };
             match self.apply_object(&Identity::hub(), &address, config, true, options).await {
-                Ok(_) => {}
-                Err(error) if error.is_of_request() => return Ok(Err(format!("{name}: {error}"))),
+                Ok(written) => applied.changes.push(ObjectResult { object, action: written.action }),
+                Err(error) if error.is_of_request() => {
+                    let name = format!("{} {}/{}", object.kind, object.namespace, object.name);
+                    applied.failure = Some(format!("{name}: {error}"));
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Ok(()))
+        Ok(applied)
     }
 
     /// Deletes the children that are not wanted any more, once what replaces them is applied; all of them with a parent that
@@ -115,27 +134,26 @@ impl Hub {
             return Ok(());
         }
         for child in look.children.iter().filter(goes) {
-            if situation.prune {
-                self.delete_child(child).await?;
-            }
+            let action = if situation.prune { self.delete_child(child).await? } else { Action::Skipped };
             let mut tx = self.store.begin().await?;
             tx.forget_child(situation.uid, child).await?;
+            let object = reference(child.kind, &child.namespace, &child.name);
+            tx.add_change(situation.uid, &ObjectResult { object, action }).await?;
             tx.commit().await?;
         }
         Ok(())
     }
 
-    async fn delete_child(&self, child: &Child) -> Result<(), HubError> {
-        let present = self.store.get(child.kind, &child.namespace, &child.name).await?;
-        // What is annotated so stays, as on a cluster.
-        let stays = |stored: &Stored| {
-            stored.object["metadata"]["annotations"]["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+    async fn delete_child(&self, child: &Child) -> Result<Action, HubError> {
+        let Some(present) = self.store.get(child.kind, &child.namespace, &child.name).await? else {
+            return Ok(Action::Deleted);
         };
-        if present.is_none_or(|present| present.deletion_timestamp.is_some() || stays(&present)) {
-            return Ok(());
+        // What is annotated so stays, as on a cluster.
+        if present.object["metadata"]["annotations"]["kustomize.toolkit.fluxcd.io/prune"] == "disabled" {
+            return Ok(Action::Skipped);
         }
         match self.delete_object(&Identity::hub(), &address(child), &DeleteOptions::default()).await {
-            Ok(_) | Err(HubError::NotFound { .. }) => Ok(()),
+            Ok(_) | Err(HubError::NotFound { .. }) => Ok(Action::Deleted),
             Err(error) => Err(error),
         }
     }
@@ -231,17 +249,7 @@ pub(crate) struct Awaited {
 impl Hub {
     pub(crate) async fn awaited(&self, uid: KustomizationUid) -> Result<Awaited, HubError> {
         let children = self.store.children(uid).await?.into_iter().filter(|child| child.wanted);
-        let children = children.map(|child| {
-            let version = child.kind.get().storage_version();
-            ObjectRef {
-                group: version.group.to_owned(),
-                version: version.name.to_owned(),
-                kind: child.kind.get().kind.to_owned(),
-                namespace: child.namespace,
-                name: child.name,
-            }
-        });
-        let children = children.collect();
+        let children = children.map(|child| reference(child.kind, &child.namespace, &child.name)).collect();
         let Some(stored) = self.store.get_by_uid(uid.into()).await? else { return Ok(Awaited::default()) };
         let spec = stored.decode::<Kustomization>()?.spec;
         Ok(Awaited { children, late: self.late_children(&stored.namespace, &spec, uid).await? })
@@ -280,6 +288,18 @@ fn not_ready(present: Option<&Stored>) -> Option<String> {
         Some("True") if is_current => None,
         Some("True") => Some("its newest spec has not been looked at yet".to_owned()),
         _ => Some(ready["message"].as_str().unwrap_or("no reason is given").to_owned()),
+    }
+}
+
+/// An object on the hub, as inventories and change sets name it.
+fn reference(kind: KindId, namespace: &str, name: &str) -> ObjectRef {
+    let version = kind.get().storage_version();
+    ObjectRef {
+        group: version.group.to_owned(),
+        version: version.name.to_owned(),
+        kind: kind.get().kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
     }
 }
 

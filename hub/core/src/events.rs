@@ -9,10 +9,9 @@ use roadstead_api::{
 };
 use roadstead_hub_store::{StoreError, Stored, Tx};
 use roadstead_model::{Digest, Reason};
-use serde_json::Value;
 
 use crate::conditions::READY;
-use crate::{Hub, HubError};
+use crate::{Hub, HubError, managers};
 
 /// Who reports.
 const COMPONENT: &str = "roadstead-hub";
@@ -58,12 +57,13 @@ pub(crate) async fn note(
         return Ok(());
     }
     let name = name(about, type_, reason, message);
-    if let Some(mut known) = tx.get(KindId::Event, namespace, &name).await? {
-        let mut event: EventObject = known.decode()?;
-        event.count = Some(event.count.unwrap_or(1).saturating_add(1));
-        event.last_timestamp = Some(Time(now));
-        known.object = object(&event)?;
-        return tx.put(known).await;
+    if let Some(before) = tx.get(KindId::Event, namespace, &name).await? {
+        let mut again = before.clone();
+        let count = before.object["count"].as_i64().unwrap_or(1).saturating_add(1);
+        again.object["count"] = count.into();
+        again.object["lastTimestamp"] = Time(now).to_string().into();
+        managers::note_hub(Some(&before), &mut again, now);
+        return tx.put(again).await;
     }
     let kind = about.kind.get();
     let event = EventObject {
@@ -88,12 +88,11 @@ pub(crate) async fn note(
         reporting_component: COMPONENT.to_owned(),
         ..EventObject::default()
     };
-    tx.put(Stored::new(KindId::Event, namespace, &name, now, object(&event)?)).await
-}
-
-fn object(event: &EventObject) -> Result<Value, StoreError> {
-    serde_json::to_value(event)
-        .map_err(|error| StoreError::Corrupt { what: "write an event", why: error.to_string() })
+    let object = serde_json::to_value(&event)
+        .map_err(|error| StoreError::Corrupt { what: "write an event", why: error.to_string() })?;
+    let mut first = Stored::new(KindId::Event, namespace, &name, now, object);
+    managers::note_hub(None, &mut first, now);
+    tx.put(first).await
 }
 
 /// The same news of the same object has the same name.

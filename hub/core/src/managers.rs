@@ -101,9 +101,9 @@ pub(crate) fn note(
 }
 
 /// Notes what the hub itself did to an object beyond its status.
-pub(crate) fn note_hub(before: &Stored, after: &mut Stored, now: Timestamp) {
+pub(crate) fn note_hub(before: Option<&Stored>, after: &mut Stored, now: Timestamp) {
     let version = after.kind.get().storage_version();
-    note(Some(before), after, None, Writer { manager: HUB, version, part: Part::Main, now });
+    note(before, after, None, Writer { manager: HUB, version, part: Part::Main, now });
 }
 
 /// Sets the status, as the hub does at every reconciliation: of the object, only the status is looked at.

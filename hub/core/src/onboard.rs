@@ -260,7 +260,7 @@ impl Hub {
         let before = secret.clone();
         // What `kubectl apply` noted of it has the kubeconfig too.
         secret.secret = Some(SecretData::new(kept));
-        managers::note_hub(&before, &mut secret, self.now());
+        managers::note_hub(Some(&before), &mut secret, self.now());
         tx.put(secret.clone()).await?;
         let message = "the agent is connected: the kubeconfig is not needed any more and was taken out \
                        (spec.kubeConfig.keep of the Cluster keeps it)";

@@ -10,8 +10,9 @@ use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
 use roadstead_hub_plan::{Decision, Situation, Target, decide};
 use roadstead_hub_store::{Aim, Child, DispatchPlan, DispatchStep, Look, Outcome, Stored, Topic, Tx};
-use roadstead_model::{ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
+use roadstead_model::{ChangeSet, ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
 
+use crate::children::AppliedChildren;
 use crate::conditions::{self, READY, SUSPENDED};
 use crate::{Hub, HubError, children, events, log, managers, triggers};
 
@@ -19,6 +20,20 @@ use crate::{Hub, HubError, children, events, log, managers, triggers};
 const GRACE: Duration = Duration::from_secs(30);
 /// Where nothing is to be done until something changes. The look then is a net below the signals, nothing more.
 const LONG: Duration = Duration::from_secs(3600);
+
+/// Why an attempt came to nothing before anything was dispatched.
+struct Failed {
+    reason: Reason,
+    message: String,
+    /// What was done on the hub until then.
+    changes: ChangeSet,
+}
+
+impl Failed {
+    fn to_build(message: String) -> Self {
+        Self { reason: Reason::BuildFailed, message, changes: ChangeSet::new() }
+    }
+}
 
 impl Hub {
     /// Looks at a Kustomization, does what is to be done, and tells when to look again.
@@ -102,25 +117,28 @@ impl Hub {
         let spec = &look.kustomization.spec;
         let built = match self.build(spec, target.artifact).await? {
             Ok(build) => build,
-            Err(message) => return self.failed(look, &target, Reason::BuildFailed, &message, now).await,
+            Err(message) => return self.failed(look, &target, Failed::to_build(message), now).await,
         };
         let steps = match steps(spec, &look.stored.namespace) {
             Ok(steps) => steps,
-            Err(message) => return self.failed(look, &target, Reason::BuildFailed, &message, now).await,
+            Err(message) => return self.failed(look, &target, Failed::to_build(message), now).await,
         };
         let children = match built.children.as_deref().map(serde_json::from_slice).transpose() {
             Ok(children) => children.unwrap_or_default(),
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
         };
-        if let Err(message) = self.apply_children(look, look.cluster(), children).await? {
-            return self.failed(look, &target, Reason::ReconciliationFailed, &message, now).await;
+        let AppliedChildren { changes, failure } =
+            self.apply_children(look, look.cluster(), children).await?;
+        if let Some(message) = failure {
+            let failed = Failed { reason: Reason::ReconciliationFailed, message, changes };
+            return self.failed(look, &target, failed, now).await;
         }
         let plan = look.plan(steps);
         let deadline = now + spec.timeout().0 + GRACE;
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
         let new = look.attempt(Some(&target), Some(built.digest), false, now);
-        tx.open_reconciliation(&new, &plan, deadline).await?;
+        tx.open_reconciliation(&new, &plan, deadline, &changes).await?;
         let revision = target.revision.to_string();
         look.write_status(&mut tx, &mut stored, now, |status, generation| {
             status.last_attempted_revision = Some(revision);
@@ -140,17 +158,17 @@ impl Hub {
         &self,
         look: &SeenKustomization,
         target: &ReconcileTarget,
-        reason: Reason,
-        message: &str,
+        failed: Failed,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
+        let Failed { reason, message, changes } = failed;
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
         let outcome = Outcome {
             health: BTreeMap::new(),
             reason,
-            message: conditions::shortened(message),
-            change_set: Vec::new(),
+            message: conditions::shortened(&message),
+            change_set: changes,
             timings: Vec::new(),
         };
         tx.record_failed_reconciliation(&look.attempt(Some(target), None, false, now), &outcome).await?;
@@ -159,11 +177,11 @@ impl Hub {
         look.write_status(&mut tx, &mut stored, now, |status, generation| {
             status.last_attempted_revision = Some(revision);
             status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
-            set_ready(status, ConditionStatus::False, reason, message, generation, now);
+            set_ready(status, ConditionStatus::False, reason, &message, generation, now);
         })
         .await?;
         tx.commit().await?;
-        log::kustomization_failed(&look.stored, message);
+        log::kustomization_failed(&look.stored, &message);
         // The planner knows when to try again.
         Ok(now)
     }
@@ -182,7 +200,7 @@ impl Hub {
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
         let mut new = look.attempt(None, None, true, now);
         new.cluster = Some(cluster);
-        tx.open_reconciliation(&new, &plan, deadline).await?;
+        tx.open_reconciliation(&new, &plan, deadline, &ChangeSet::new()).await?;
         look.write_status(&mut tx, &mut stored, now, |status, generation| {
             let (reason, message) = if connected {
                 (Reason::Progressing, "deleting what it owns on its cluster")
@@ -213,11 +231,12 @@ impl Hub {
         let outcome = Outcome {
             reason,
             message: message.clone(),
-            change_set: Vec::new(),
+            change_set: ChangeSet::new(),
             timings: Vec::new(),
             health: BTreeMap::new(),
         };
-        if tx.finish_reconciliation(look.situation.uid, open.attempt, cluster, &outcome, now).await? {
+        if tx.finish_reconciliation(look.situation.uid, open.attempt, cluster, &outcome, now).await?.is_some()
+        {
             look.write_status(&mut tx, &mut stored, now, |status, generation| {
                 set_ready(status, ConditionStatus::False, reason, &message, generation, now);
             })

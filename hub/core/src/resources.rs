@@ -3,6 +3,7 @@
 use roadstead_api::{KindId, Version};
 use roadstead_body::Patch;
 use roadstead_hub_store::{Stored, Tx};
+use roadstead_model::Action;
 use serde_json::Value;
 
 use crate::auth::Identity;
@@ -53,8 +54,8 @@ pub struct Written {
     pub object: Value,
     /// What the user should know.
     pub warnings: Vec<String>,
-    /// Whether there was no such object before.
-    pub created: bool,
+    /// What was done: created, configured or unchanged.
+    pub action: Action,
 }
 
 /// How a deletion is to be done.
@@ -154,7 +155,7 @@ impl Hub {
         managers::note(None, &mut stored, requested, writer);
         let tx = self.store.begin().await?;
         let object = self.insert(tx, who, address, stored, options.dry_run).await?;
-        Ok(Written { object, warnings, created: true })
+        Ok(Written { object, warnings, action: Action::Created })
     }
 
     /// Completes a new object and writes it, with all that follows from it.
@@ -244,8 +245,8 @@ impl Hub {
             now: self.now(),
         };
         managers::note(Some(&before), &mut after, requested, writer);
-        let after = save(tx, who, verb, &before, after, options.dry_run).await?;
-        Ok(Written { object: objects::show(&after, address.version), warnings, created: false })
+        let (after, action) = save(tx, who, verb, &before, after, options.dry_run).await?;
+        Ok(Written { object: objects::show(&after, address.version), warnings, action })
     }
 
     /// Deletes an object, or marks it where it has finalizers.
@@ -356,7 +357,7 @@ impl Hub {
     }
 }
 
-/// Writes what an object became, which may be its end; nothing where it is as it was.
+/// Writes what an object became, which may be its end; nothing where it is as it was. Says which of the two.
 pub(crate) async fn save(
     tx: Tx,
     who: &Identity,
@@ -364,12 +365,12 @@ pub(crate) async fn save(
     before: &Stored,
     after: Stored,
     dry_run: bool,
-) -> Result<Stored, HubError> {
+) -> Result<(Stored, Action), HubError> {
     if managers::unchanged(before, &after) {
-        return Ok(before.clone());
+        return Ok((before.clone(), Action::Unchanged));
     }
     let fate = if is_finished(&after) { Fate::Gone(after) } else { Fate::Stays(after) };
-    write(tx, who, verb, before, fate, dry_run).await
+    Ok((write(tx, who, verb, before, fate, dry_run).await?, Action::Configured))
 }
 
 /// What becomes of an object.

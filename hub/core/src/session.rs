@@ -330,9 +330,7 @@ impl Hub {
         let outcome = Outcome { health, ..outcome(result, aim.revision.as_ref(), aim.deletes) };
         let closed =
             tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
-        if !closed {
-            return Ok(());
-        }
+        let Some(change_set) = closed else { return Ok(()) };
         tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
         let wrote = |result: &ObjectResult| matches!(result.action, Action::Created | Action::Configured);
         if let Some(build) = aim.build.filter(|_| result.change_set.iter().any(wrote)) {
@@ -370,8 +368,8 @@ impl Hub {
         tx.commit().await?;
         let took = since(aim.started, now);
         match (succeeded, aim.deletes) {
-            (true, false) => log::kustomization_applied(&stored, took, &result.change_set),
-            (true, true) => log::kustomization_pruned(&stored, took, &result.change_set),
+            (true, false) => log::kustomization_applied(&stored, took, &change_set),
+            (true, true) => log::kustomization_pruned(&stored, took, &change_set),
             (false, _) => log::kustomization_failed(&stored, &outcome.message),
         }
         Ok(())

@@ -27,7 +27,7 @@ pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> 
         KindId::Kustomization => {
             let sent = stored.clone();
             stored.add_finalizer(FINALIZER);
-            managers::note_hub(&sent, stored, now);
+            managers::note_hub(Some(&sent), stored, now);
             if is_suspended(stored) {
                 let mut status = KustomizationStatus::default();
                 conditions::set_suspended(&mut status.conditions, UNTOUCHED, stored.generation, now);
@@ -89,7 +89,7 @@ pub(crate) async fn let_go(tx: &mut Tx, before: &Stored, now: Timestamp) -> Resu
         on_change(tx, Some(before), None).await?;
         return tx.remove(before.uid).await;
     }
-    managers::note_hub(before, &mut stored, now);
+    managers::note_hub(Some(before), &mut stored, now);
     tx.put(stored).await
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    Attempt, ChangeSet, ClusterUid, Digest, Generation, HubEpoch, KustomizationUid, Reason, Revision,
-    SessionId, StageTiming,
+    Attempt, ChangeSet, ClusterUid, Digest, Generation, HubEpoch, KustomizationUid, ObjectResult, Reason,
+    Revision, SessionId, StageTiming,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
@@ -132,7 +132,8 @@ pub struct ToSend {
 }
 
 impl Tx {
-    /// Records a dispatch. An attempt of the same Kustomization that is still open is closed: this one supersedes it.
+    /// Records a dispatch, and what was done on the hub before it. An attempt of the same Kustomization that is still open
+    /// is closed: this one supersedes it.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -141,6 +142,7 @@ impl Tx {
         aim: &Aim,
         plan: &DispatchPlan,
         deadline: Timestamp,
+        done: &ChangeSet,
     ) -> Result<Attempt, StoreError> {
         sqlx::query(
             "UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
@@ -152,7 +154,7 @@ impl Tx {
         .await
         .map_err(StoreError::query("supersede a reconciliation"))?;
         self.wake(Topic::Dispatch);
-        self.insert_reconciliation(aim, Some((plan, deadline)), None).await
+        self.insert_reconciliation(aim, Some((plan, deadline)), None, done).await
     }
 
     /// Records an attempt that ended in the hub, before anything was dispatched. An open one stays as it is.
@@ -164,7 +166,7 @@ impl Tx {
         aim: &Aim,
         outcome: &Outcome,
     ) -> Result<Attempt, StoreError> {
-        self.insert_reconciliation(aim, None, Some(outcome)).await
+        self.insert_reconciliation(aim, None, Some(outcome), &outcome.change_set).await
     }
 
     async fn insert_reconciliation(
@@ -172,13 +174,14 @@ impl Tx {
         aim: &Aim,
         dispatch: Option<(&DispatchPlan, Timestamp)>,
         outcome: Option<&Outcome>,
+        done: &ChangeSet,
     ) -> Result<Attempt, StoreError> {
         let attempt: i64 = sqlx::query_scalar(
             "INSERT INTO reconciliation (kustomization, attempt, cluster_uid, epoch, generation, build_digest, revision,
                                          request, deletes, dispatch, started_at, deadline, finished_at, reason, message,
-                                         artifact_digest)
+                                         artifact_digest, change_set)
              SELECT $1, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE kustomization = $1), 0),
-                    $2, epoch, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14
+                    $2, epoch, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15
              FROM hub_state RETURNING attempt",
         )
         .bind(aim.kustomization.0)
@@ -195,6 +198,7 @@ impl Tx {
         .bind(outcome.map(|outcome| outcome.reason.as_str()))
         .bind(outcome.map(|outcome| outcome.message.as_str()))
         .bind(aim.artifact.map(|artifact| artifact.as_bytes().to_vec()))
+        .bind(Some(done).filter(|done| !done.is_empty()).map(Json))
         .fetch_one(&mut *self.inner)
         .await
         .map_err(StoreError::query("record a reconciliation"))?;
@@ -224,7 +228,8 @@ impl Tx {
         Ok(open.is_some())
     }
 
-    /// Records how an attempt ended. False where it was closed before (a late or a repeated result).
+    /// Records how an attempt ended; what was done on its cluster comes behind what was done on the hub before. Returns all
+    /// of that; none where the attempt was closed before (a late or a repeated result).
     ///
     /// # Errors
     /// Where the database refuses.
@@ -235,11 +240,11 @@ impl Tx {
         cluster: ClusterUid,
         outcome: &Outcome,
         at: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let closed = sqlx::query(
-            "UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, change_set = $7, timings = $8,
-                    health = $9
-             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL",
+    ) -> Result<Option<ChangeSet>, StoreError> {
+        let closed: Option<Json<ChangeSet>> = sqlx::query_scalar(
+            "UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, timings = $8, health = $9,
+                    change_set = coalesce(change_set, '[]') || $7
+             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL RETURNING change_set",
         )
         .bind(kustomization.0)
         .bind(attempt.0)
@@ -250,10 +255,31 @@ impl Tx {
         .bind(Json(&outcome.change_set))
         .bind(Json(&outcome.timings))
         .bind(Some(&outcome.health).filter(|health| !health.is_empty()).map(Json))
-        .execute(&mut *self.inner)
+        .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("close a reconciliation"))?;
-        Ok(closed.rows_affected() == 1)
+        Ok(closed.map(|Json(change_set)| change_set))
+    }
+
+    /// Records what was done on the hub after the newest attempt of a Kustomization had ended.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn add_change(
+        &mut self,
+        kustomization: KustomizationUid,
+        change: &ObjectResult,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE reconciliation SET change_set = coalesce(change_set, '[]') || $2 WHERE kustomization = $1
+             AND attempt = (SELECT max(attempt) FROM reconciliation WHERE kustomization = $1)",
+        )
+        .bind(kustomization.0)
+        .bind(Json([change]))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("add to a change set"))?;
+        Ok(())
     }
 
     /// Forgets all attempts of a Kustomization that is gone.
