@@ -30,16 +30,22 @@ async fn gone(fleet: &Fleet, object: &str) -> Result<()> {
     .await
 }
 
-/// What of `kustomization`'s newest change set is on the hub, as `created web`, by name; `revision` is the one applied.
-async fn done_on_the_hub(fleet: &Fleet, kustomization: &str, revision: &str) -> Result<Vec<String>> {
+/// A Kustomization's attempts at a revision, the newest first.
+async fn attempts(fleet: &Fleet, kustomization: &str, revision: &str) -> Result<Vec<Value>> {
     let attempts = fleet.run(&["get", "--raw", "/fleet/v1/reconciliations?cluster=edge"]).await?;
-    let attempts: Value = serde_json::from_str(&attempts)?;
-    let of_parent = |item: &&Value| {
+    let mut attempts: Value = serde_json::from_str(&attempts)?;
+    let mut items = std::mem::take(attempts["items"].as_array_mut().context("items")?);
+    items.retain(|item| {
         item["kustomization"]["name"] == kustomization
             && item["revision"].as_str().is_some_and(|text| text.ends_with(revision))
-    };
-    let attempt = attempts["items"].as_array().into_iter().flatten().find(of_parent);
-    let changed = attempt.with_context(|| format!("no attempt in {attempts:#}"))?["changed"].as_array();
+    });
+    Ok(items)
+}
+
+/// What of the newest of them is on the hub, as `created web`, in order.
+async fn done_on_the_hub(fleet: &Fleet, kustomization: &str, revision: &str) -> Result<Vec<String>> {
+    let attempts = attempts(fleet, kustomization, revision).await?;
+    let changed = attempts.first().context("an attempt")?["changed"].as_array();
     let here = changed.into_iter().flatten().filter(|change| change["object"]["kind"] == "Kustomization");
     let mut here: Vec<String> = here
         .map(|change| format!("{} {}", change["action"], change["object"]["name"]).replace('"', ""))
@@ -120,7 +126,8 @@ async fn a_child_that_cannot_be_is_named_and_nothing_is_lost() -> Result<()> {
         .file("web/map.yaml", config_map(place.name(), "web", "one"));
     let repository = fleet.repository("fleet", &files).await?;
     // One that holds itself, as `flux bootstrap` makes it.
-    fleet.apply(&kustomization("root", "fleet", "./root", &["timeout: 5s", "wait: true"])).await?;
+    let root = kustomization("root", "fleet", "./root", &["timeout: 5s", "wait: true", "retryInterval: 3s"]);
+    fleet.apply(&root).await?;
     fleet.ready("kustomization/root").await?;
     fleet.ready("kustomization/web").await?;
 
@@ -144,10 +151,16 @@ async fn a_child_that_cannot_be_is_named_and_nothing_is_lost() -> Result<()> {
 
     // A child that does not get Ready is waited for as long as the timeout says.
     let nowhere = child("v1", "web", "./nowhere", &["retryInterval: 5s"]);
-    repository.commit("main", "Nowhere", &Commit::new().file("root/web.yaml", nowhere))?;
+    let revision = repository.commit("main", "Nowhere", &Commit::new().file("root/web.yaml", nowhere))?;
     fleet.fetch("fleet").await?;
     let late = ["nowhere", "not Ready on the hub within 5 s", "Kustomization apps/web"];
     fleet.fails("kustomization/root", "HealthCheckFailed", &late).await?;
+    eventually("it is tried again after the retry interval", PATIENCE, || async {
+        let tried = attempts(&fleet, "root", &revision).await?.len();
+        ensure!(tried >= 2, "{tried} attempts");
+        Ok(())
+    })
+    .await?;
     // And when it does, that is seen.
     let files = Commit::new().file("nowhere/map.yaml", config_map(place.name(), "web", "found"));
     repository.commit("main", "Somewhere", &files)?;

@@ -233,7 +233,8 @@ impl Hub {
             }
         })
         .await?;
-        Ok(if late.is_empty() || now >= deadline { until } else { until.min(deadline) })
+        let next = if now < deadline { deadline } else { now + look.situation.retry_interval };
+        Ok(if late.is_empty() { until } else { until.min(next) })
     }
 }
 

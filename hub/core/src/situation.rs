@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 
+use jiff::Timestamp;
 use roadstead_api::kustomization::{DeletionPolicy, SourceKind};
 use roadstead_api::{
-    Cluster, ClusterDeletionPolicy, GitRepository, KindId, Kustomization, KustomizationSpec,
+    Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, GitRepository, KindId, Kustomization,
+    KustomizationSpec,
 };
 use roadstead_hub_plan::{
     AgentLink, AttemptState, Attempted, Dependency, DependencyState, Owned, Situation, Source, Target,
@@ -40,6 +42,8 @@ impl Hub {
                 }
             },
         });
+        let well =
+            matches!(&last, Some(Attempted { state: AttemptState::Finished { succeeded: true, .. }, .. }));
         let owns_on = self.store.clusters_with_inventory(uid).await?;
         let deleting = stored.deletion_timestamp.is_some();
         Ok(Situation {
@@ -58,6 +62,7 @@ impl Hub {
             source: self.source(stored, spec).await?,
             last,
             held: is_held(kustomization),
+            late: late_since(kustomization).filter(|_| well),
             owns_on: owns_on.into_iter().map(|(cluster, exists)| Owned { cluster, exists }).collect(),
         })
     }
@@ -231,9 +236,19 @@ fn is_held(kustomization: &Kustomization) -> bool {
         Reason::ClusterNotFound,
         Reason::ClusterUnreachable,
     ];
-    let conditions = kustomization.status.iter().flat_map(|status| &status.conditions);
-    let mut ready = conditions.filter(|condition| condition.type_ == READY);
-    ready.any(|ready| holds.iter().any(|reason| ready.reason == reason.as_str()))
+    ready(kustomization).is_some_and(|ready| holds.iter().any(|reason| ready.reason == reason.as_str()))
+}
+
+/// Since when Ready says that what was applied did not get healthy.
+fn late_since(kustomization: &Kustomization) -> Option<Timestamp> {
+    let ready = ready(kustomization)?;
+    let late = ready.status == ConditionStatus::False && ready.reason == Reason::HealthCheckFailed.as_str();
+    late.then_some(ready.last_transition_time.0)
+}
+
+fn ready(kustomization: &Kustomization) -> Option<&Condition> {
+    let mut conditions = kustomization.status.iter().flat_map(|status| &status.conditions);
+    conditions.find(|condition| condition.type_ == READY)
 }
 
 fn prunes_on_deletion(spec: &KustomizationSpec) -> bool {

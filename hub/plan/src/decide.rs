@@ -102,8 +102,12 @@ fn when_due(
         return at_once;
     }
     let AttemptState::Finished { at, succeeded } = last.state else { return at_once };
-    let period = if succeeded { situation.interval } else { situation.retry_interval };
-    (at + jittered(period, situation.uid), !succeeded)
+    let (since, period, failed) = match situation.late {
+        Some(since) => (since, situation.retry_interval, true),
+        None if succeeded => (at, situation.interval, false),
+        None => (at, situation.retry_interval, true),
+    };
+    (since + jittered(period, situation.uid), failed)
 }
 
 /// Whether `last` was an attempt at what is wanted now.

@@ -55,6 +55,9 @@ pub struct Situation {
     pub last: Option<Attempted>,
     /// Ready says what stands in the way, from a [`Decision::Hold`], and not what came of the newest attempt.
     pub held: bool,
+    /// Since when it is known that what the newest attempt waits for on the hub did not become Ready in time, though the
+    /// attempt itself went well.
+    pub late: Option<Timestamp>,
     /// The clusters on which it owns objects, and whether each still exists.
     pub owns_on: Vec<Owned>,
 }

@@ -45,6 +45,7 @@ fn fresh() -> Situation {
         source: Source::Artifact { revision: revision('a'), digest: artifact() },
         last: None,
         held: false,
+        late: None,
         owns_on: Vec::new(),
     }
 }
@@ -95,6 +96,10 @@ fn intervals_are_kept() {
     assert_eq!(decide(&applied(true), at(300)), reconcile(false));
     assert_eq!(decide(&applied(false), at(59)), Decision::Idle { until: at(60) });
     assert_eq!(decide(&applied(false), at(60)), reconcile(true));
+    // What did not become Ready on the hub in time is a failure too, from when that was seen.
+    let late = Situation { late: Some(at(100)), ..applied(true) };
+    assert_eq!(decide(&late, at(159)), Decision::Idle { until: at(160) });
+    assert_eq!(decide(&late, at(160)), reconcile(true));
 }
 
 #[test]
