@@ -126,6 +126,53 @@ pub(crate) async fn list_page(api: &Api, plan: &Plan) -> Result<Figure> {
     Ok(Figure::rate("list of 100 objects of a namespace", times, took))
 }
 
+/// All objects as kubectl reads them, while somebody writes: the later pages are of a moment that is over.
+pub(crate) async fn list_in_pages(api: &Api, plan: &Plan) -> Result<Figure> {
+    let few = Plan { clients: 2, ..*plan };
+    let (writer, objects) = (api.another()?, plan.objects);
+    let writer = tokio::spawn(async move {
+        for index in 0.. {
+            let patch = json!({ "metadata": { "annotations": { "bench/value": format!("page {index}") } } });
+            let path = path(Some(index * 7919 % objects));
+            writer.ask(Method::PATCH, &path, MERGE, patch.to_string()).await?;
+        }
+        Ok::<_, anyhow::Error>(())
+    });
+    let (times, took) = run(api, &few, None, |api, _| async move {
+        let (mut token, mut bytes) = (String::new(), 0);
+        loop {
+            let path = format!("{}?limit=500&continue={token}", path(None));
+            let answer = api.request(Method::GET, &path).send().await?.error_for_status()?.bytes().await?;
+            bytes += answer.len();
+            let metadata = serde_json::from_slice::<Page>(&answer).context("a page")?.metadata;
+            match metadata.next {
+                Some(next) if !next.is_empty() => token = next,
+                _ => return Ok(bytes),
+            }
+        }
+    })
+    .await
+    .context("list in pages")?;
+    if writer.is_finished() {
+        writer.await??;
+        bail!("the writer stopped");
+    }
+    writer.abort();
+    Ok(Figure::rate("list of all in pages of 500, 2 clients, 1 writer", times, took))
+}
+
+/// What of a page says where the next one is.
+#[derive(serde::Deserialize)]
+struct Page {
+    metadata: PageMetadata,
+}
+
+#[derive(serde::Deserialize)]
+struct PageMetadata {
+    #[serde(rename = "continue")]
+    next: Option<String>,
+}
+
 pub(crate) async fn merge(api: &Api, plan: &Plan) -> Result<Figure> {
     let plan_of = *plan;
     let (times, took) = run(api, plan, None, move |api, index| async move {

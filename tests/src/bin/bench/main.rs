@@ -163,6 +163,7 @@ async fn measure(api: &Api, processes: &Processes, plan: &Plan) -> Result<Vec<Fi
     figures.push(load::get(api, plan).await?);
     figures.push(load::list_all(api, plan).await?);
     figures.push(load::list_page(api, plan).await?);
+    figures.push(load::list_in_pages(api, plan).await?);
     figures.push(load::merge(api, plan).await?);
     figures.extend(load::apply(api, plan).await?);
     load::settle(api).await?;

@@ -126,9 +126,25 @@ pub(crate) async fn throughput(api: &Api, plan: &Plan, count: usize) -> Result<F
     Ok(Figure { name, values: vec![("events per second".into(), events as f64 / took.as_secs_f64())] })
 }
 
+/// MiB that a server needs. Of one in Go, what is in its heap and stacks once its collector has run: how much memory it
+/// holds depends on when that was last, and may shrink while watchers come.
+async fn in_use(api: &Api, processes: &Processes) -> Result<f64> {
+    if api.ask(Method::GET, "/debug/pprof/heap?gc=1", "", String::new()).await.is_err() {
+        return processes.front_rss();
+    }
+    let metrics = api.request(Method::GET, "/metrics").send().await?.error_for_status()?.text().await?;
+    let bytes = |name: &str| {
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+        let value = line.with_context(|| format!("{name} in the metrics"))?.trim();
+        value.parse::<f64>().context("a number of bytes")
+    };
+    Ok((bytes("go_memstats_heap_inuse_bytes ")? + bytes("go_memstats_stack_inuse_bytes ")?)
+        / f64::from(1 << 20))
+}
+
 /// What idle watchers cost, once each has been told of a change.
 pub(crate) async fn memory(api: &Api, processes: &Processes, plan: &Plan) -> Result<Vec<Figure>> {
-    let before = processes.front_rss()?;
+    let before = (processes.front_rss()?, in_use(api, processes).await?);
     let version = version(api).await?;
     let (lines, mut came) = mpsc::unbounded_channel();
     // Each watcher is a client of its own, with its own connection, as agents and controllers are.
@@ -146,11 +162,14 @@ pub(crate) async fn memory(api: &Api, processes: &Processes, plan: &Plan) -> Res
         let event: Value = serde_json::from_slice(&line)?;
         seen += usize::from(event["object"]["metadata"]["annotations"]["bench/value"] == "memory");
     }
-    let after = processes.front_rss()?;
-    let per_thousand = (after - before) / plan.watchers as f64 * 1000.0;
+    let after = (processes.front_rss()?, in_use(api, processes).await?);
+    let per_thousand = |before, after| (after - before) / plan.watchers as f64 * 1000.0;
     let one = Figure {
-        name: "memory of 1,000 watchers, each its own connection".to_owned(),
-        values: vec![("MiB".into(), per_thousand)],
+        name: "1,000 watchers, each its own connection".to_owned(),
+        values: vec![
+            ("MiB VmRSS".into(), per_thousand(before.0, after.0)),
+            ("MiB in use".into(), per_thousand(before.1, after.1)),
+        ],
     };
     Ok(vec![one, processes.figure("memory at the end")?])
 }
