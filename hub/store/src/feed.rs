@@ -374,8 +374,8 @@ async fn forget(connection: &mut sqlx::PgConnection, upto: i64) -> Result<u64, S
     let forgotten = sqlx::query(
         "WITH past AS (SELECT resource_version, type, before_version FROM resource_event \
              WHERE resource_version > (SELECT compacted FROM hub_state) AND resource_version <= $1) \
-         DELETE FROM resource_event WHERE resource_version IN \
-             (SELECT before_version FROM past UNION ALL SELECT resource_version FROM past WHERE type = 'DELETED')",
+         DELETE FROM resource_event WHERE resource_version = ANY (ARRAY \
+             (SELECT before_version FROM past UNION ALL SELECT resource_version FROM past WHERE type = 'DELETED'))",
     )
     .bind(upto)
     .execute(connection)

@@ -77,12 +77,13 @@ fn push_kind(query: &mut QueryBuilder<Postgres>, kind: KindId, namespace: &str, 
 /// Those of a past moment are the objects that have not changed since, and of each that has, what its first change since
 /// then found.
 fn push_part(query: &mut QueryBuilder<Postgres>, kind: KindId, filter: &Filter, part: Part<'_>, limit: i64) {
-    let push_rows = |query: &mut QueryBuilder<Postgres>, table| {
-        query.push("SELECT ").push(COLUMNS).push(" FROM ").push(table);
+    let push_filter = |query: &mut QueryBuilder<Postgres>| {
         push_kind(query, kind, &filter.namespace, part.after);
         if !filter.name.is_empty() {
             query.push(" AND name COLLATE \"C\" = ").push_bind(filter.name.clone());
         }
+    };
+    let push_labels = |query: &mut QueryBuilder<Postgres>| {
         if !filter.labels.is_empty() {
             query.push(" AND object #> '{metadata,labels}' @> ").push_bind(json!(filter.labels));
         }
@@ -91,19 +92,27 @@ fn push_part(query: &mut QueryBuilder<Postgres>, kind: KindId, filter: &Filter, 
         query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\" LIMIT ").push_bind(limit);
     };
     let Some(at) = part.at else {
-        push_rows(query, "resource");
+        query.push("SELECT ").push(COLUMNS).push(" FROM resource");
+        push_filter(query);
+        push_labels(query);
         return push_order(query);
     };
-    query.push("SELECT * FROM ((");
-    push_rows(query, "resource");
+    query.push("SELECT * FROM ((SELECT ").push(COLUMNS).push(" FROM resource");
+    push_filter(query);
+    push_labels(query);
     query.push(" AND resource_version <= ").push_bind(at);
     push_order(query);
-    query.push(") UNION ALL (");
-    push_rows(query, "resource_event");
-    query.push(" AND resource_version IN (SELECT before_version FROM resource_event WHERE api_group = ");
-    query.push_bind(kind.get().group()).push(" AND kind = ").push_bind(kind.get().kind);
+    query.push(") UNION ALL (SELECT found.* FROM (SELECT before_version FROM resource_event");
+    push_filter(query);
     query.push(" AND resource_version > ").push_bind(at);
-    query.push(" AND before_version <= ").push_bind(at).push("))) past");
+    query.push(" AND before_version <= ").push_bind(at);
+    // By the OFFSET each is looked up by its key, whatever Postgres takes a join to cost while it has no statistics yet.
+    query.push(") later CROSS JOIN LATERAL (SELECT ").push(COLUMNS);
+    query.push(
+        " FROM resource_event WHERE resource_version = later.before_version OFFSET 0) found WHERE true",
+    );
+    push_labels(query);
+    query.push(")) past");
     push_order(query);
 }
 
