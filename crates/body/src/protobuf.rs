@@ -1,9 +1,5 @@
 //! Kubernetes' protobuf form of the built-in kinds, as far as requests go: kubectl creates them in it, Go clients delete
-//! them in it.
-//! Answers are JSON, which its clients take too.
-//!
-//! Field numbers are those of Kubernetes' published `generated.proto` files. Fields that only a server sets are passed
-//! over.
+//! them in it. Answers are JSON, which its clients take too.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -14,260 +10,19 @@ use serde_json::{Map, Value, json};
 
 use crate::BodyError;
 
+mod messages;
+
+use messages::{
+    Binding, ConfigMap, DeleteOptions, Envelope, Namespace, ObjectMeta, Role, Secret,
+    SelfSubjectAccessReview, SelfSubjectReview, SelfSubjectRulesReview, ServiceAccount, TokenRequest,
+};
+
 /// What such a body begins with.
 const MAGIC: &[u8] = b"k8s\0";
 
-#[derive(Clone, PartialEq, Message)]
-struct Envelope {
-    #[prost(message, optional, tag = "1")]
-    type_meta: Option<TypeMeta>,
-    #[prost(bytes = "vec", tag = "2")]
-    raw: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TypeMeta {
-    #[prost(string, tag = "1")]
-    api_version: String,
-    #[prost(string, tag = "2")]
-    kind: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ObjectMeta {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    generate_name: String,
-    #[prost(string, tag = "3")]
-    namespace: String,
-    #[prost(string, tag = "5")]
-    uid: String,
-    #[prost(string, tag = "6")]
-    resource_version: String,
-    #[prost(map = "string, string", tag = "11")]
-    labels: HashMap<String, String>,
-    #[prost(map = "string, string", tag = "12")]
-    annotations: HashMap<String, String>,
-    #[prost(message, repeated, tag = "13")]
-    owner_references: Vec<OwnerReference>,
-    #[prost(string, repeated, tag = "14")]
-    finalizers: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct OwnerReference {
-    #[prost(string, tag = "1")]
-    kind: String,
-    #[prost(string, tag = "3")]
-    name: String,
-    #[prost(string, tag = "4")]
-    uid: String,
-    #[prost(string, tag = "5")]
-    api_version: String,
-    #[prost(bool, optional, tag = "6")]
-    controller: Option<bool>,
-    #[prost(bool, optional, tag = "7")]
-    block_owner_deletion: Option<bool>,
-}
-
-/// All that there is of a Namespace for a user to say.
-#[derive(Clone, PartialEq, Message)]
-struct Namespace {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-}
-
-/// Does not print (prost would).
-#[derive(Clone, PartialEq, Message)]
-#[prost(skip_debug)]
-struct Secret {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(map = "string, bytes", tag = "2")]
-    data: HashMap<String, Vec<u8>>,
-    #[prost(string, tag = "3")]
-    type_: String,
-    #[prost(map = "string, string", tag = "4")]
-    string_data: HashMap<String, String>,
-    #[prost(bool, optional, tag = "5")]
-    immutable: Option<bool>,
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Secret").field("metadata", &self.metadata).finish_non_exhaustive()
-    }
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ConfigMap {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(map = "string, string", tag = "2")]
-    data: HashMap<String, String>,
-    #[prost(map = "string, bytes", tag = "3")]
-    binary_data: HashMap<String, Vec<u8>>,
-    #[prost(bool, optional, tag = "4")]
-    immutable: Option<bool>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct ServiceAccount {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(message, repeated, tag = "2")]
-    secrets: Vec<ObjectReference>,
-    #[prost(message, repeated, tag = "3")]
-    image_pull_secrets: Vec<LocalObjectReference>,
-    #[prost(bool, optional, tag = "4")]
-    automount_token: Option<bool>,
-}
-
-/// As far as ServiceAccounts use it.
-#[derive(Clone, PartialEq, Message)]
-struct ObjectReference {
-    #[prost(string, tag = "2")]
-    namespace: String,
-    #[prost(string, tag = "3")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct LocalObjectReference {
-    #[prost(string, tag = "1")]
-    name: String,
-}
-
-/// A Role, and a ClusterRole.
-#[derive(Clone, PartialEq, Message)]
-struct Role {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(message, repeated, tag = "2")]
-    rules: Vec<PolicyRule>,
-    #[prost(message, optional, tag = "3")]
-    aggregation: Option<Aggregation>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Aggregation {
-    #[prost(message, repeated, tag = "1")]
-    selectors: Vec<LabelSelector>,
-}
-
-/// kubectl makes such with labels only.
-#[derive(Clone, PartialEq, Message)]
-struct LabelSelector {
-    #[prost(map = "string, string", tag = "1")]
-    labels: HashMap<String, String>,
-    #[prost(message, repeated, tag = "2")]
-    expressions: Vec<Requirement>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Requirement {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(string, tag = "2")]
-    operator: String,
-    #[prost(string, repeated, tag = "3")]
-    values: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct PolicyRule {
-    #[prost(string, repeated, tag = "1")]
-    verbs: Vec<String>,
-    #[prost(string, repeated, tag = "2")]
-    api_groups: Vec<String>,
-    #[prost(string, repeated, tag = "3")]
-    resources: Vec<String>,
-    #[prost(string, repeated, tag = "4")]
-    resource_names: Vec<String>,
-    #[prost(string, repeated, tag = "5")]
-    non_resource_urls: Vec<String>,
-}
-
-/// A RoleBinding, and a ClusterRoleBinding.
-#[derive(Clone, PartialEq, Message)]
-struct Binding {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
-    #[prost(message, repeated, tag = "2")]
-    subjects: Vec<Subject>,
-    #[prost(message, optional, tag = "3")]
-    role: Option<RoleRef>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Subject {
-    #[prost(string, tag = "1")]
-    kind: String,
-    #[prost(string, tag = "2")]
-    api_group: String,
-    #[prost(string, tag = "3")]
-    name: String,
-    #[prost(string, tag = "4")]
-    namespace: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct RoleRef {
-    #[prost(string, tag = "1")]
-    api_group: String,
-    #[prost(string, tag = "2")]
-    kind: String,
-    #[prost(string, tag = "3")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TokenRequest {
-    #[prost(message, optional, tag = "2")]
-    spec: Option<TokenRequestSpec>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct TokenRequestSpec {
-    #[prost(string, repeated, tag = "1")]
-    audiences: Vec<String>,
-    #[prost(message, optional, tag = "3")]
-    bound: Option<BoundObjectReference>,
-    #[prost(int64, optional, tag = "4")]
-    seconds: Option<i64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct BoundObjectReference {
-    #[prost(string, tag = "1")]
-    kind: String,
-    #[prost(string, tag = "3")]
-    name: String,
-}
-
-/// It says nothing but its kind.
-#[derive(Clone, PartialEq, Message)]
-struct SelfSubjectReview {}
-
-#[derive(Clone, PartialEq, Message)]
-struct DeleteOptions {
-    #[prost(message, optional, tag = "2")]
-    preconditions: Option<Preconditions>,
-    #[prost(string, repeated, tag = "5")]
-    dry_run: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Preconditions {
-    #[prost(string, optional, tag = "1")]
-    uid: Option<String>,
-    #[prost(string, optional, tag = "2")]
-    resource_version: Option<String>,
-}
-
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const AUTHENTICATION: &str = "authentication.k8s.io/v1";
+const AUTHORIZATION: &str = "authorization.k8s.io/v1";
 
 fn bad(why: &dyn std::fmt::Display) -> BodyError {
     BodyError::Malformed { form: "protobuf", why: why.to_string() }
@@ -300,6 +55,11 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, BodyError> {
         (AUTHENTICATION, "SelfSubjectReview") => {
             let SelfSubjectReview {} = message(raw)?;
             json!({})
+        }
+        (AUTHORIZATION, "SelfSubjectAccessReview") => access_review(message(raw)?),
+        (AUTHORIZATION, "SelfSubjectRulesReview") => {
+            let spec = message::<SelfSubjectRulesReview>(raw)?.spec.unwrap_or_default();
+            json!({ "spec": { "namespace": spec.namespace } })
         }
         (_, "DeleteOptions") => {
             let options: DeleteOptions = message(raw)?;
@@ -360,6 +120,21 @@ fn metadata(metadata: Option<ObjectMeta>) -> Value {
         object.insert("ownerReferences".to_owned(), owners.into());
     }
     object.into()
+}
+
+fn access_review(review: SelfSubjectAccessReview) -> Value {
+    let spec = review.spec.unwrap_or_default();
+    let mut object = json!({ "spec": {} });
+    if let Some(asked) = spec.resource {
+        object["spec"]["resourceAttributes"] = json!({
+            "namespace": asked.namespace, "verb": asked.verb, "group": asked.group, "version": asked.version,
+            "resource": asked.resource, "subresource": asked.subresource, "name": asked.name,
+        });
+    }
+    if let Some(asked) = spec.path {
+        object["spec"]["nonResourceAttributes"] = json!({ "path": asked.path, "verb": asked.verb });
+    }
+    object
 }
 
 fn secret(secret: Secret) -> Value {
@@ -469,7 +244,8 @@ mod tests {
     use prost::Message as _;
     use serde_json::json;
 
-    use super::{Envelope, MAGIC, ObjectMeta, Secret, TypeMeta, decode};
+    use super::messages::{ResourceAttributes, SelfSubjectAccessReviewSpec, TypeMeta};
+    use super::{Envelope, MAGIC, ObjectMeta, Secret, SelfSubjectAccessReview, decode};
 
     fn body(kind: &str, raw: Vec<u8>) -> Vec<u8> {
         let type_meta = TypeMeta { api_version: "v1".to_owned(), kind: kind.to_owned() };
@@ -494,6 +270,27 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_question_about_oneself() {
+        let resource = ResourceAttributes {
+            verb: "get".to_owned(),
+            resource: "secrets".to_owned(),
+            ..Default::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec { resource: Some(resource), path: None };
+        let raw = SelfSubjectAccessReview { spec: Some(spec) }.encode_to_vec();
+        // By hand: the spec is field 2, the attributes are field 1 of it, the verb is 2 there and the resource 5.
+        assert_eq!(raw, b"\x12\x10\x0a\x0e\x12\x03get\x2a\x07secrets");
+        let type_meta = TypeMeta {
+            api_version: super::AUTHORIZATION.to_owned(),
+            kind: "SelfSubjectAccessReview".to_owned(),
+        };
+        let envelope = Envelope { type_meta: Some(type_meta), raw };
+        let object = decode(&[MAGIC, envelope.encode_to_vec().as_slice()].concat()).unwrap();
+        assert_eq!(object["spec"]["resourceAttributes"]["resource"], "secrets");
+        assert!(object["spec"]["nonResourceAttributes"].is_null());
+    }
+
     proptest! {
         /// Whatever follows a kind's name: no panic, and what is read says its kind.
         #[test]
@@ -501,6 +298,7 @@ mod tests {
             kind in prop::sample::select(vec![
                 ("v1", "Namespace"), ("v1", "Secret"), ("v1", "ConfigMap"), ("v1", "ServiceAccount"), (super::RBAC, "Role"),
                 (super::RBAC, "ClusterRoleBinding"), (super::AUTHENTICATION, "TokenRequest"), ("v1", "DeleteOptions"),
+                (super::AUTHORIZATION, "SelfSubjectAccessReview"), (super::AUTHORIZATION, "SelfSubjectRulesReview"),
             ]),
             // The first bytes of fields are small numbers, so that many get past them.
             raw in prop::collection::vec(prop_oneof![4 => 0_u8..48, 1 => any::<u8>()], 0..80),

@@ -17,19 +17,60 @@ struct Question {
     plural: &'static str,
     singular: &'static str,
     kind: &'static str,
+    answer: Asked,
 }
 
 /// All of them; none is in a namespace.
-static QUESTIONS: [Question; 1] = [Question {
-    group: AUTHENTICATION,
-    version: "v1",
-    plural: "selfsubjectreviews",
-    singular: "selfsubjectreview",
-    kind: "SelfSubjectReview",
-}];
+static QUESTIONS: [Question; 3] = [
+    Question {
+        group: AUTHENTICATION,
+        version: "v1",
+        plural: "selfsubjectreviews",
+        singular: "selfsubjectreview",
+        kind: "SelfSubjectReview",
+        answer: Asked::WhoAmI,
+    },
+    Question {
+        group: AUTHORIZATION,
+        version: "v1",
+        plural: "selfsubjectaccessreviews",
+        singular: "selfsubjectaccessreview",
+        kind: "SelfSubjectAccessReview",
+        answer: Asked::MayI,
+    },
+    Question {
+        group: AUTHORIZATION,
+        version: "v1",
+        plural: "selfsubjectrulesreviews",
+        singular: "selfsubjectrulesreview",
+        kind: "SelfSubjectRulesReview",
+        answer: Asked::WhatMayI,
+    },
+];
 
 /// Kubernetes' group for who asks.
 const AUTHENTICATION: &str = "authentication.k8s.io";
+/// Kubernetes' group for what one may do.
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// What is asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Asked {
+    /// Whom the token stands for.
+    WhoAmI,
+    /// Whether one may do something.
+    MayI,
+    /// What one may do.
+    WhatMayI,
+}
+
+/// What is asked by posting to `path`.
+pub(crate) fn asked(path: &str) -> Option<Asked> {
+    let [group, version, plural] = path.strip_prefix("/apis/")?.split('/').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    questions(group, version).find(|question| question.plural == plural).map(|question| question.answer)
+}
 
 /// Every (group, version) that is served, stored kinds first.
 fn served() -> impl Iterator<Item = (&'static str, &'static str)> {

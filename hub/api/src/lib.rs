@@ -28,7 +28,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -128,6 +128,10 @@ async fn authenticate(State(api): State<Api>, mut request: Request, next: Next) 
                 Ok(turn) => turn,
                 Err(error) => return status::response(&error, None),
             };
+            let identity = match impersonated(identity, request.headers()) {
+                Ok(identity) => identity,
+                Err(error) => return status::response(&error, None),
+            };
             request.extensions_mut().insert(identity);
             let response = next.run(request).await;
             drop(turn);
@@ -142,6 +146,32 @@ async fn authenticate(State(api): State<Api>, mut request: Request, next: Next) 
             }
             response
         }
+    }
+}
+
+/// Whom the request asks to be taken for (`kubectl --as`). An attribute that nothing here looks at is refused rather than
+/// left aside: what was asked for is less than what the token may do.
+fn impersonated(who: Identity, headers: &HeaderMap) -> Result<Identity, HubError> {
+    const PREFIX: &str = "impersonate-";
+    let mut user = None;
+    let mut groups = Vec::new();
+    for (name, value) in headers {
+        let Some(attribute) = name.as_str().strip_prefix(PREFIX) else { continue };
+        let value = value.to_str().map_err(|_| HubError::BadRequest(format!("{name}: it is not ASCII")))?;
+        match attribute {
+            "user" => user = Some(value),
+            "group" => groups.push(value.to_owned()),
+            _ => {
+                return Err(HubError::BadRequest(format!(
+                    "{name}: of another user only the name and the groups can be taken here"
+                )));
+            }
+        }
+    }
+    match user {
+        Some(user) if !user.is_empty() => who.impersonate(user, groups),
+        None if groups.is_empty() => Ok(who),
+        _ => Err(HubError::BadRequest("groups are to be impersonated without a user".to_owned())),
     }
 }
 
@@ -165,9 +195,12 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
             };
         }
     }
-    if path == review::SELF_SUBJECT_REVIEWS && request.method() == Method::POST {
+    if let Some(asked) = discovery::asked(&path) {
+        if request.method() != Method::POST {
+            return method_not_allowed().await;
+        }
         let (parts, body) = request.into_parts();
-        return review::self_subject(&who, &parts.headers, body)
+        return review::answer(asked, &who, &parts.headers, body)
             .await
             .unwrap_or_else(|error| status::response(&error, None));
     }

@@ -1,22 +1,23 @@
-//! What Kubernetes' authentication API answers without storing anything: tokens of service accounts, and who asks.
+//! What Kubernetes' authentication and authorization APIs answer without storing anything: tokens of service accounts, who
+//! asks, and what whoever asks may do.
 
 use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use roadstead_hub_core::{Address, HubError, Identity};
+use roadstead_api::FieldError;
+use roadstead_hub_core::{Access, Address, HubError, Identity, Rules};
 use serde_json::{Value, json};
 
+use crate::discovery::Asked;
 use crate::{Api, request};
 
-/// `apiVersion` of both.
-const API_VERSION: &str = "authentication.k8s.io/v1";
-/// Where who asks is told.
-pub(crate) const SELF_SUBJECT_REVIEWS: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const AUTHENTICATION: &str = "authentication.k8s.io/v1";
+const AUTHORIZATION: &str = "authorization.k8s.io/v1";
 
 /// The body is of this kind, or does not say.
-fn expect_kind(body: &Value, kind: &str) -> Result<(), HubError> {
-    for (field, want) in [("apiVersion", API_VERSION), ("kind", kind)] {
+fn expect_kind(body: &Value, api_version: &str, kind: &str) -> Result<(), HubError> {
+    for (field, want) in [("apiVersion", api_version), ("kind", kind)] {
         if !body[field].is_null() && body[field] != want {
             return Err(HubError::BadRequest(format!(
                 "{field} in the body is {}, and {want} is wanted",
@@ -36,7 +37,7 @@ pub(crate) async fn token_request(
     body: Body,
 ) -> Result<Response, HubError> {
     let body = request::sent(headers, body).await?.value;
-    expect_kind(&body, "TokenRequest")?;
+    expect_kind(&body, AUTHENTICATION, "TokenRequest")?;
     let spec = &body["spec"];
     for field in ["audiences", "boundObjectRef"] {
         let given = !spec[field].is_null() && spec[field].as_array().is_none_or(|list| !list.is_empty());
@@ -49,7 +50,7 @@ pub(crate) async fn token_request(
     let lasts = request::seconds(&spec["expirationSeconds"], "spec.expirationSeconds")?;
     let made = api.hub.create_account_token(who, address, lasts).await?;
     let answer = json!({
-        "kind": "TokenRequest", "apiVersion": API_VERSION,
+        "kind": "TokenRequest", "apiVersion": AUTHENTICATION,
         "metadata": { "name": address.name, "namespace": address.namespace },
         "spec": { "audiences": [], "expirationSeconds": spec["expirationSeconds"].as_u64().unwrap_or(3600), "boundObjectRef": null },
         "status": {
@@ -60,17 +61,69 @@ pub(crate) async fn token_request(
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-/// `POST` to [`SELF_SUBJECT_REVIEWS`]: whom the token stands for.
-pub(crate) async fn self_subject(
+/// Answers a question of a client about itself.
+pub(crate) async fn answer(
+    asked: Asked,
     who: &Identity,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, HubError> {
-    let body = request::sent_or_nothing(headers, body).await?.map(|sent| sent.value).unwrap_or_default();
-    expect_kind(&body, "SelfSubjectReview")?;
-    let answer = json!({
-        "kind": "SelfSubjectReview", "apiVersion": API_VERSION, "metadata": {},
-        "status": { "userInfo": { "username": who.username, "groups": who.groups } },
-    });
+    let mut body = request::sent_or_nothing(headers, body).await?.map(|sent| sent.value).unwrap_or_default();
+    let (api_version, kind, status) = match asked {
+        Asked::WhoAmI => {
+            let user = json!({ "username": who.username, "groups": who.groups });
+            (AUTHENTICATION, "SelfSubjectReview", json!({ "userInfo": user }))
+        }
+        Asked::MayI => {
+            let allowed = who.may(access(&body["spec"])?);
+            (AUTHORIZATION, "SelfSubjectAccessReview", json!({ "allowed": allowed }))
+        }
+        Asked::WhatMayI => (AUTHORIZATION, "SelfSubjectRulesReview", rules(&who.rules())),
+    };
+    expect_kind(&body, api_version, kind)?;
+    let mut answer = json!({ "kind": kind, "apiVersion": api_version, "metadata": {}, "status": status });
+    if !matches!(asked, Asked::WhoAmI) {
+        answer["spec"] = body["spec"].take();
+    }
     Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+/// What a SelfSubjectAccessReview asks about.
+fn access(spec: &Value) -> Result<Access<'_>, HubError> {
+    fn text<'a>(attributes: &'a Value, field: &str) -> Result<&'a str, HubError> {
+        let value = &attributes[field];
+        match value.as_str() {
+            Some(text) => Ok(text),
+            None if value.is_null() => Ok(""),
+            None => Err(HubError::BadRequest(format!("spec: {field} is no text"))),
+        }
+    }
+    let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    match (resource.is_object(), path.is_object()) {
+        (true, false) => Ok(Access::Resource {
+            verb: text(resource, "verb")?,
+            group: text(resource, "group")?,
+            resource: text(resource, "resource")?,
+        }),
+        (false, true) => Ok(Access::Path { verb: text(path, "verb")?, path: text(path, "path")? }),
+        _ => Err(HubError::Invalid {
+            what: "SelfSubjectAccessReview.authorization.k8s.io \"\"".to_owned(),
+            causes: vec![FieldError::invalid(
+                "spec.resourceAttributes",
+                resource,
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            )],
+        }),
+    }
+}
+
+fn rules(rules: &Rules) -> Value {
+    let resources = rules.resources.iter().map(
+        |(verb, group, resource)| json!({ "verbs": [verb], "apiGroups": [group], "resources": [resource] }),
+    );
+    let paths = rules.paths.iter().map(|(verb, path)| json!({ "verbs": [verb], "nonResourceURLs": [path] }));
+    json!({
+        "resourceRules": resources.collect::<Vec<_>>(), "nonResourceRules": paths.collect::<Vec<_>>(),
+        "incomplete": false,
+    })
 }

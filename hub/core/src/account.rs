@@ -34,6 +34,7 @@ pub fn account_user(namespace: &str, name: &str) -> Identity {
             format!("system:serviceaccounts:{namespace}"),
             "system:authenticated".to_owned(),
         ],
+        impersonator: None,
     }
 }
 

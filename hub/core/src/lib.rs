@@ -48,7 +48,7 @@ use progress::Followed;
 use tokens::Tokens;
 
 pub use account::{AccountToken, account_user};
-pub use auth::{Identity, MASTERS};
+pub use auth::{Access, Identity, MASTERS, Rules};
 pub use clock::{Clock, SystemClock};
 pub use enrol::{Enrolled, Enrolment, Invitation};
 pub use error::HubError;

@@ -173,7 +173,7 @@ impl Hub {
         }
         put(&mut tx, &stored).await?;
         triggers::on_change(&mut tx, None, Some(&stored)).await?;
-        tx.audit(&who.username, "create", stored.kind, &stored.namespace, &stored.name).await?;
+        tx.audit(&who.recorded(), "create", stored.kind, &stored.namespace, &stored.name).await?;
         finish(tx, &mut stored, dry_run).await?;
         Ok(objects::show(&stored, address.version))
     }
@@ -402,7 +402,7 @@ async fn write(
             last
         }
     };
-    tx.audit(&who.username, verb, before.kind, &before.namespace, &before.name).await?;
+    tx.audit(&who.recorded(), verb, before.kind, &before.namespace, &before.name).await?;
     finish(tx, &mut after, dry_run).await?;
     Ok(after)
 }

@@ -70,7 +70,8 @@ impl Tokens {
         let remembered = now + REMEMBERED;
         let until =
             user.as_ref().and_then(|user| user.expires_at).map_or(remembered, |end| end.min(remembered));
-        let identity = user.map(|user| Identity { username: user.username, groups: user.groups });
+        let identity =
+            user.map(|user| Identity { username: user.username, groups: user.groups, impersonator: None });
         self.remember(hash, Known { identity: identity.clone(), until }, now);
         Ok(identity)
     }

@@ -1,0 +1,126 @@
+//! What one may do, as clients ask for it before they try; and who one is taken for.
+
+mod support;
+
+use anyhow::{Context as _, Result, ensure};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use support::{Replica, Site, client};
+
+const MAY_I: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+#[tokio::test]
+async fn kubectl_asks_what_it_may() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let kubectl = &replica.kubectl;
+    for yes in [
+        ["get", "kustomizations", "-A"].as_slice(),
+        &["delete", "secrets/x"],
+        &["update", "kustomizations", "--subresource=status"],
+        &["create", "clusters"],
+        &["get", "/version"],
+    ] {
+        let answer = kubectl.run(&[&["auth", "can-i"], yes].concat()).await?;
+        assert_eq!(answer.trim(), "yes", "{yes:?}");
+    }
+    let all = kubectl.run(&["auth", "can-i", "--list", "--no-headers"]).await?;
+    let first: Vec<&str> = all.lines().next().context("a rule")?.split_whitespace().collect();
+    assert_eq!(first, ["*.*", "[]", "[]", "[*]"]);
+
+    // As somebody who may do less, which nobody stored knows.
+    let bob = "--as=bob";
+    let refused = kubectl.run(&["get", "kustomizations", bob]).await.unwrap_err().to_string();
+    assert!(refused.contains(r#"User "bob" cannot list resource "kustomizations""#), "{refused}");
+    for no in [["get", "kustomizations"], ["impersonate", "users"]] {
+        let answer = kubectl.command(&["auth", "can-i", no[0], no[1], bob]).output().await?;
+        assert_eq!((answer.status.code(), answer.stdout.as_slice()), (Some(1), b"no\n".as_slice()), "{no:?}");
+    }
+    let path = kubectl.run(&["auth", "can-i", "get", "/openapi/v3", bob]).await?;
+    assert_eq!(path.trim(), "yes");
+    let some = kubectl.run(&["auth", "can-i", "--list", bob]).await?;
+    assert!(
+        some.contains("selfsubjectaccessreviews.authorization.k8s.io") && !some.contains("*.*"),
+        "{some}"
+    );
+    let who = kubectl.run(&["auth", "whoami", bob, "--as-group=dev", "-o", "json"]).await?;
+    let who: Value = serde_json::from_str(&who)?;
+    let user = json!({ "username": "bob", "groups": ["dev", "system:authenticated"] });
+    assert_eq!(who["status"]["userInfo"], user);
+    let robot = "--as=system:serviceaccount:apps:robot";
+    let who = kubectl.run(&["auth", "whoami", robot, "-o", "json"]).await?;
+    ensure!(who.contains("system:serviceaccounts:apps"), "{who}");
+
+    // The record says who it really was.
+    kubectl.run(&["create", "configmap", "a", bob, "--as-group=system:masters"]).await?;
+    let mut connection = site.database.connect().await?;
+    let recorded: String =
+        sqlx::query_scalar("SELECT username FROM audit WHERE name = 'a' AND verb = 'create'")
+            .fetch_one(&mut connection)
+            .await?;
+    assert!(recorded.starts_with("bob (impersonated by "), "{recorded}");
+    Ok(())
+}
+
+async fn ask(
+    replica: &Replica,
+    token: &str,
+    method: Method,
+    body: &Value,
+    headers: &[(&str, &str)],
+) -> Result<(StatusCode, Value)> {
+    let mut request = client(replica)?.request(method, format!("{}{MAY_I}", replica.url)).bearer_auth(token);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let answer = request.json(body).send().await?;
+    Ok((answer.status(), answer.json().await?))
+}
+
+#[tokio::test]
+async fn questions_that_are_none_and_masks_that_do_not_fit() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let admin = replica.token.clone();
+    let question = |spec: Value| json!({ "kind": "SelfSubjectAccessReview", "spec": spec });
+    let good = question(json!({ "resourceAttributes": { "verb": "get", "resource": "secrets" } }));
+    let (code, answer) = ask(&replica, &admin, Method::POST, &good, &[]).await?;
+    assert_eq!((code, &answer["status"]["allowed"]), (StatusCode::CREATED, &json!(true)));
+    assert_eq!(answer["spec"], good["spec"]);
+    for (spec, code) in [
+        (json!({}), StatusCode::UNPROCESSABLE_ENTITY),
+        (json!({ "resourceAttributes": {}, "nonResourceAttributes": {} }), StatusCode::UNPROCESSABLE_ENTITY),
+        (json!({ "resourceAttributes": "all" }), StatusCode::UNPROCESSABLE_ENTITY),
+        (json!({ "resourceAttributes": { "verb": ["get"] } }), StatusCode::BAD_REQUEST),
+        (json!({ "nonResourceAttributes": { "verb": "get", "path": 1 } }), StatusCode::BAD_REQUEST),
+    ] {
+        let (have, answer) = ask(&replica, &admin, Method::POST, &question(spec.clone()), &[]).await?;
+        assert_eq!((have, &answer["kind"]), (code, &json!("Status")), "{spec}: {answer}");
+    }
+    let other = json!({ "kind": "SubjectAccessReview", "spec": good["spec"] });
+    let (code, _) = ask(&replica, &admin, Method::POST, &other, &[]).await?;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+    let (code, _) = ask(&replica, &admin, Method::GET, &Value::Null, &[]).await?;
+    assert_eq!(code, StatusCode::METHOD_NOT_ALLOWED);
+
+    // Nobody gets more by asking to be another, and nothing of such a wish is left aside.
+    let robot = replica.hub.create_access_token("robot", &["dev".to_owned()], None).await?;
+    let (code, refused) =
+        ask(&replica, robot.expose(), Method::POST, &good, &[("Impersonate-User", "roadstead-admin")])
+            .await?;
+    assert_eq!(code, StatusCode::FORBIDDEN);
+    let message = refused["message"].as_str().unwrap_or_default();
+    assert!(message.contains(r#"User "robot" cannot impersonate resource "users""#), "{message}");
+    for headers in [
+        [("Impersonate-Group", "system:masters")].as_slice(),
+        &[("Impersonate-User", "")],
+        &[("Impersonate-User", "bob"), ("Impersonate-Uid", "1")],
+        &[("Impersonate-User", "bob"), ("Impersonate-Extra-Scopes", "x")],
+    ] {
+        let (code, answer) = ask(&replica, &admin, Method::POST, &good, headers).await?;
+        assert_eq!(code, StatusCode::BAD_REQUEST, "{headers:?}: {answer}");
+    }
+    let (_, answer) = ask(&replica, robot.expose(), Method::POST, &good, &[]).await?;
+    assert_eq!(answer["status"]["allowed"], false);
+    Ok(())
+}
