@@ -23,7 +23,8 @@ pub struct Column {
 enum Cell {
     Pointer(&'static str),
     Condition(&'static str, &'static str),
-    Either(&'static str, &'static str),
+    /// The first of these that is there.
+    First(&'static [&'static str]),
     Entries(&'static str),
     Target,
     Object,
@@ -118,11 +119,21 @@ pub(crate) static EVENT: [Column; 9] = [
         "Subobject",
         "The part of the object that it is about.",
         1,
-        Cell::Pointer("/involvedObject/fieldPath"),
+        Cell::First(&["/involvedObject/fieldPath", "/regarding/fieldPath"]),
     ),
-    column("Source", "Who reported it.", 1, Cell::Pointer("/source/component")),
-    column("Message", "What happened.", 0, Cell::Either("/message", "/note")),
-    column("Count", "How often it happened.", 1, Cell::Either("/count", "/deprecatedCount")),
+    column(
+        "Source",
+        "Who reported it.",
+        1,
+        Cell::First(&[
+            "/source/component",
+            "/deprecatedSource/component",
+            "/reportingController",
+            "/reportingComponent",
+        ]),
+    ),
+    column("Message", "What happened.", 0, Cell::First(&["/message", "/note"])),
+    column("Count", "How often it happened.", 1, Cell::First(&["/count", "/deprecatedCount"])),
     Column { priority: 1, ..NAME },
 ];
 pub(crate) static ROLE: [Column; 2] =
@@ -171,8 +182,9 @@ impl Column {
     pub fn cell(&self, object: &Value, now: Timestamp) -> Value {
         match self.cell {
             Cell::Pointer(pointer) => at(object, pointer).cloned().unwrap_or_else(|| "".into()),
-            Cell::Either(first, second) => {
-                at(object, first).or_else(|| at(object, second)).cloned().unwrap_or_else(|| "".into())
+            Cell::First(pointers) => {
+                let mut found = pointers.iter().filter_map(|pointer| at(object, pointer));
+                found.find(|value| *value != "").cloned().unwrap_or_else(|| "".into())
             }
             Cell::Object => {
                 let about = at(object, "/involvedObject").or_else(|| at(object, "/regarding"));

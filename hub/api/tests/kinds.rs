@@ -237,6 +237,10 @@ async fn an_event_is_the_same_in_both_groups() -> Result<()> {
     assert_eq!(other["metadata"]["uid"], core["metadata"]["uid"]);
     let table = kubectl.run(&["get", "events"]).await?;
     assert!(table.contains("namespace/default") && table.contains("It was tried."), "{table}");
+    for form in ["events.v1.", "events.v1.events.k8s.io"] {
+        let table = kubectl.run(&["get", form, "-o", "wide"]).await?;
+        assert!(table.contains("test.example.com/one"), "{table}");
+    }
     kubectl.run(&["delete", "event", "one"]).await?;
     Ok(())
 }
