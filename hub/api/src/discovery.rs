@@ -6,82 +6,17 @@ use axum::response::{IntoResponse as _, Response};
 use roadstead_api::{KINDS, Kind, KindId, Version};
 use serde_json::{Value, json};
 
+use crate::questions::{AUTHENTICATION, QUESTIONS, questions};
 use crate::render::accepted;
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-
-/// A resource of which nothing is stored: it is posted, and answered.
-struct Question {
-    group: &'static str,
-    version: &'static str,
-    plural: &'static str,
-    singular: &'static str,
-    kind: &'static str,
-    answer: Asked,
-}
-
-/// All of them; none is in a namespace.
-static QUESTIONS: [Question; 3] = [
-    Question {
-        group: AUTHENTICATION,
-        version: "v1",
-        plural: "selfsubjectreviews",
-        singular: "selfsubjectreview",
-        kind: "SelfSubjectReview",
-        answer: Asked::WhoAmI,
-    },
-    Question {
-        group: AUTHORIZATION,
-        version: "v1",
-        plural: "selfsubjectaccessreviews",
-        singular: "selfsubjectaccessreview",
-        kind: "SelfSubjectAccessReview",
-        answer: Asked::MayI,
-    },
-    Question {
-        group: AUTHORIZATION,
-        version: "v1",
-        plural: "selfsubjectrulesreviews",
-        singular: "selfsubjectrulesreview",
-        kind: "SelfSubjectRulesReview",
-        answer: Asked::WhatMayI,
-    },
-];
-
-/// Kubernetes' group for who asks.
-const AUTHENTICATION: &str = "authentication.k8s.io";
-/// Kubernetes' group for what one may do.
-const AUTHORIZATION: &str = "authorization.k8s.io";
-
-/// What is asked.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Asked {
-    /// Whom the token stands for.
-    WhoAmI,
-    /// Whether one may do something.
-    MayI,
-    /// What one may do.
-    WhatMayI,
-}
-
-/// What is asked by posting to `path`.
-pub(crate) fn asked(path: &str) -> Option<Asked> {
-    let [group, version, plural] = path.strip_prefix("/apis/")?.split('/').collect::<Vec<_>>()[..] else {
-        return None;
-    };
-    questions(group, version).find(|question| question.plural == plural).map(|question| question.answer)
-}
+const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// Every (group, version) that is served, stored kinds first.
 fn served() -> impl Iterator<Item = (&'static str, &'static str)> {
     let stored = KINDS.iter().flat_map(|kind| kind.versions).map(|version| (version.group, version.name));
     stored.chain(QUESTIONS.iter().map(|question| (question.group, question.version)))
 }
-
-fn questions(group: &str, version: &str) -> impl Iterator<Item = &'static Question> {
-    QUESTIONS.iter().filter(move |question| question.group == group && question.version == version)
-}
-const STATUS_VERBS: [&str; 3] = ["get", "patch", "update"];
 
 /// The answer to a discovery path; none where it is no such path.
 pub(crate) fn answer(path: &str, headers: &HeaderMap) -> Option<Response> {

@@ -13,6 +13,7 @@ mod onboarding;
 mod openapi;
 mod options;
 mod path;
+mod questions;
 mod render;
 mod request;
 mod resources;
@@ -195,12 +196,12 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
             };
         }
     }
-    if let Some(asked) = discovery::asked(&path) {
+    if let Some(question) = questions::at(&path) {
         if request.method() != Method::POST {
             return method_not_allowed().await;
         }
         let (parts, body) = request.into_parts();
-        return review::answer(asked, &who, &parts.headers, body)
+        return review::answer(question, &who, &parts.headers, body)
             .await
             .unwrap_or_else(|error| status::response(&error, None));
     }

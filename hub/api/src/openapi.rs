@@ -16,6 +16,7 @@ use roadstead_model::Digest;
 use serde_json::{Map, Value, json};
 
 use crate::discovery::{groups, kinds, versions};
+use crate::questions::questions;
 use crate::render::accepted;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -80,10 +81,18 @@ fn document(group: &str, version: &str, prefix: &str) -> Value {
     schemas.insert(DELETE_OPTIONS.to_owned(), options);
     let mut paths = Map::new();
     for (kind, version) in kinds(group, version) {
-        let name = component(kind, version);
-        schemas.insert(name.clone(), whole(kind, version));
-        schemas.insert(format!("{name}List"), list(kind, version, &name));
-        add_paths(&mut paths, kind, version, prefix);
+        let named = Named::of(kind, version);
+        let name = named.component();
+        schemas.insert(name.clone(), whole(schema(kind, version).clone(), named));
+        schemas.insert(format!("{name}List"), list(named, &name));
+        add_paths(&mut paths, kind, named, prefix);
+    }
+    for question in questions(group, version) {
+        let named = Named { group, version, kind: question.kind, builtin: true };
+        let name = named.component();
+        schemas.insert(name.clone(), whole(question.schema(), named));
+        let post = operation(named, "post", &name, &writing(), Some(json_body(&name)));
+        paths.insert(format!("/{prefix}/{}", question.plural), json!({ "post": post }));
     }
     json!({
         "openapi": "3.0.0",
@@ -93,34 +102,51 @@ fn document(group: &str, version: &str, prefix: &str) -> Value {
     })
 }
 
-/// A component's name: the group's labels reversed, the version, the kind.
-fn component(kind: &Kind, version: &Version) -> String {
-    if kind.builtin {
-        // As Kubernetes calls them.
-        let group = version.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
-        return format!("io.k8s.api.{group}.{}.{}", version.name, kind.kind);
+/// A kind in one of its versions.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    group: &'a str,
+    version: &'a str,
+    kind: &'a str,
+    /// It is one of Kubernetes' own.
+    builtin: bool,
+}
+
+impl<'a> Named<'a> {
+    fn of(kind: &'a Kind, version: &'a Version) -> Self {
+        Self { group: version.group, version: version.name, kind: kind.kind, builtin: kind.builtin }
     }
-    let reversed: Vec<&str> = version.group.split('.').rev().collect();
-    format!("{}.{}.{}", reversed.join("."), version.name, kind.kind)
+
+    /// The component's name: the group's labels reversed, the version, the kind.
+    fn component(&self) -> String {
+        let Self { group, version, kind, .. } = self;
+        if self.builtin {
+            // As Kubernetes calls them.
+            let group = group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+            return format!("io.k8s.api.{group}.{version}.{kind}");
+        }
+        let reversed: Vec<&str> = group.split('.').rev().collect();
+        format!("{}.{version}.{kind}", reversed.join("."))
+    }
+
+    fn gvk(&self, suffix: &str) -> Value {
+        json!({ "group": self.group, "version": self.version, "kind": format!("{}{suffix}", self.kind) })
+    }
 }
 
-fn gvk(kind: &Kind, version: &Version, suffix: &str) -> Value {
-    json!({ "group": version.group, "version": version.name, "kind": format!("{}{suffix}", kind.kind) })
-}
-
-fn whole(kind: &Kind, version: &Version) -> Value {
-    let mut schema = schema(kind, version).clone();
+fn whole(mut schema: Value, named: Named<'_>) -> Value {
     schema["properties"]["metadata"] = json!({
         "description": "Standard object's metadata.", "default": {},
         "allOf": [{ "$ref": format!("#/components/schemas/{OBJECT_META}") }],
     });
-    schema["x-kubernetes-group-version-kind"] = json!([gvk(kind, version, "")]);
+    schema["x-kubernetes-group-version-kind"] = json!([named.gvk("")]);
     schema
 }
 
-fn list(kind: &Kind, version: &Version, item: &str) -> Value {
+fn list(named: Named<'_>, item: &str) -> Value {
+    let kind = named.kind;
     json!({
-        "type": "object", "description": format!("{}List is a list of {}.", kind.kind, kind.kind), "required": ["items"],
+        "type": "object", "description": format!("{kind}List is a list of {kind}."), "required": ["items"],
         "properties": {
             "apiVersion": { "type": "string", "description": "The versioned schema of this representation." },
             "kind": { "type": "string", "description": "The kind of the list." },
@@ -133,7 +159,7 @@ fn list(kind: &Kind, version: &Version, item: &str) -> Value {
                 "items": { "default": {}, "allOf": [{ "$ref": format!("#/components/schemas/{item}") }] },
             },
         },
-        "x-kubernetes-group-version-kind": [gvk(kind, version, "List")],
+        "x-kubernetes-group-version-kind": [named.gvk("List")],
     })
 }
 
@@ -159,17 +185,16 @@ fn query(names: &[(&str, &str)]) -> Vec<Value> {
 
 /// An operation on a kind.
 fn operation(
-    kind: &Kind,
-    version: &Version,
+    named: Named<'_>,
     action: &str,
     answer: &str,
     parameters: &[Value],
     body: Option<Value>,
 ) -> Value {
-    let id_group: String = version.group.split('.').map(capital).collect();
-    let version_name = capital(version.name);
+    let id_group: String = named.group.split('.').map(capital).collect();
+    let version_name = capital(named.version);
     let mut operation = json!({
-        "operationId": format!("{action}{id_group}{version_name}{}", kind.kind),
+        "operationId": format!("{action}{id_group}{version_name}{}", named.kind),
         "parameters": parameters,
         "responses": {
             "200": { "description": "OK", "content": { "application/json": {
@@ -177,7 +202,7 @@ fn operation(
             "401": { "description": "Unauthorized" },
         },
         "x-kubernetes-action": action,
-        "x-kubernetes-group-version-kind": gvk(kind, version, ""),
+        "x-kubernetes-group-version-kind": named.gvk(""),
     });
     if let Some(body) = body {
         operation["requestBody"] = body;
@@ -195,15 +220,20 @@ fn json_body(component: &str) -> Value {
     json!({ "required": true, "content": { "application/json": { "schema": schema } } })
 }
 
-fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, version: &Version, prefix: &str) {
-    let name = component(kind, version);
-    let list = format!("{name}List");
-    let write = query(&[
+/// What a write may say besides.
+fn writing() -> Vec<Value> {
+    query(&[
         ("dryRun", "string"),
         ("fieldManager", "string"),
         ("fieldValidation", "string"),
         ("pretty", "string"),
-    ]);
+    ])
+}
+
+fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, named: Named<'_>, prefix: &str) {
+    let name = named.component();
+    let list = format!("{name}List");
+    let write = writing();
     let read = query(&[
         ("allowWatchBookmarks", "boolean"),
         ("continue", "string"),
@@ -237,29 +267,29 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, version: &Version, pre
         in_path.push(parameter("namespace", "path", "string"));
         paths.insert(
             format!("/{prefix}/{}", kind.plural),
-            json!({ "get": operation(kind, version, "list", &list, &read, None) }),
+            json!({ "get": operation(named, "list", &list, &read, None) }),
         );
     }
     paths.insert(
         format!("/{prefix}/{place}"),
         json!({
             "parameters": in_path,
-            "get": operation(kind, version, "list", &list, &read, None),
-            "post": operation(kind, version, "post", &name, &write, Some(json_body(&name))),
-            "delete": operation(kind, version, "deletecollection", &list, &read, None),
+            "get": operation(named, "list", &list, &read, None),
+            "post": operation(named, "post", &name, &write, Some(json_body(&name))),
+            "delete": operation(named, "deletecollection", &list, &read, None),
         }),
     );
     in_path.push(parameter("name", "path", "string"));
-    let put = || operation(kind, version, "put", &name, &write, Some(json_body(&name)));
+    let put = || operation(named, "put", &name, &write, Some(json_body(&name)));
     let mut for_patch = write.clone();
     for_patch.push(parameter("force", "query", "boolean"));
-    let patch = || operation(kind, version, "patch", &name, &for_patch, Some(patch_body.clone()));
-    let get = || operation(kind, version, "get", &name, &[], None);
+    let patch = || operation(named, "patch", &name, &for_patch, Some(patch_body.clone()));
+    let get = || operation(named, "get", &name, &[], None);
     paths.insert(
         format!("/{prefix}/{place}/{{name}}"),
         json!({
             "parameters": in_path, "get": get(), "put": put(), "patch": patch(),
-            "delete": operation(kind, version, "delete", STATUS, &query(&[("dryRun", "string")]), None),
+            "delete": operation(named, "delete", STATUS, &query(&[("dryRun", "string")]), None),
         }),
     );
     if kind.status {

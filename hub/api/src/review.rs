@@ -9,11 +9,11 @@ use roadstead_api::FieldError;
 use roadstead_hub_core::{Access, Address, HubError, Identity, Rules};
 use serde_json::{Value, json};
 
-use crate::discovery::Asked;
+use crate::questions::{Asked, Question};
 use crate::{Api, request};
 
+/// `apiVersion` of a TokenRequest.
 const AUTHENTICATION: &str = "authentication.k8s.io/v1";
-const AUTHORIZATION: &str = "authorization.k8s.io/v1";
 
 /// The body is of this kind, or does not say.
 fn expect_kind(body: &Value, api_version: &str, kind: &str) -> Result<(), HubError> {
@@ -63,26 +63,22 @@ pub(crate) async fn token_request(
 
 /// Answers a question of a client about itself.
 pub(crate) async fn answer(
-    asked: Asked,
+    question: &Question,
     who: &Identity,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, HubError> {
     let mut body = request::sent_or_nothing(headers, body).await?.map(|sent| sent.value).unwrap_or_default();
-    let (api_version, kind, status) = match asked {
-        Asked::WhoAmI => {
-            let user = json!({ "username": who.username, "groups": who.groups });
-            (AUTHENTICATION, "SelfSubjectReview", json!({ "userInfo": user }))
-        }
-        Asked::MayI => {
-            let allowed = who.may(access(&body["spec"])?);
-            (AUTHORIZATION, "SelfSubjectAccessReview", json!({ "allowed": allowed }))
-        }
-        Asked::WhatMayI => (AUTHORIZATION, "SelfSubjectRulesReview", rules(&who.rules())),
+    let api_version = question.api_version();
+    expect_kind(&body, &api_version, question.kind)?;
+    let status = match question.asked {
+        Asked::WhoAmI => json!({ "userInfo": { "username": who.username, "groups": who.groups } }),
+        Asked::MayI => json!({ "allowed": who.may(access(&body["spec"])?) }),
+        Asked::WhatMayI => rules(&who.rules()),
     };
-    expect_kind(&body, api_version, kind)?;
-    let mut answer = json!({ "kind": kind, "apiVersion": api_version, "metadata": {}, "status": status });
-    if !matches!(asked, Asked::WhoAmI) {
+    let mut answer =
+        json!({ "kind": question.kind, "apiVersion": api_version, "metadata": {}, "status": status });
+    if question.asked != Asked::WhoAmI {
         answer["spec"] = body["spec"].take();
     }
     Ok((StatusCode::CREATED, Json(answer)).into_response())
