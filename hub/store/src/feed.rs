@@ -344,15 +344,18 @@ impl Store {
     pub async fn compact(&self, age: Duration, keep: i64) -> Result<u64, StoreError> {
         let what = "compact the change log";
         let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
+        // From the oldest on, so that what stays is not looked at: up to the first that is young enough to stay, and not
+        // beyond the newest that do in any case.
         let upto: Option<i64> = sqlx::query_scalar(
-            "SELECT max(resource_version) FROM resource_event WHERE at < now() - make_interval(secs => $1) \
-             AND resource_version > (SELECT compacted FROM hub_state) \
-             AND resource_version <= COALESCE((SELECT resource_version FROM resource_event \
-             ORDER BY resource_version DESC OFFSET $2 LIMIT 1), 0)",
+            "SELECT upto FROM hub_state, LATERAL (SELECT LEAST(\
+                 COALESCE((SELECT resource_version - 1 FROM resource_event WHERE resource_version > compacted \
+                     AND at >= now() - make_interval(secs => $1) ORDER BY resource_version LIMIT 1), last_version), \
+                 COALESCE((SELECT resource_version FROM resource_event ORDER BY resource_version DESC OFFSET $2 LIMIT 1), \
+                     0)) AS upto) AS u WHERE upto > compacted",
         )
         .bind(age.as_secs_f64())
         .bind(keep)
-        .fetch_one(&mut *tx)
+        .fetch_optional(&mut *tx)
         .await
         .map_err(StoreError::query(what))?;
         let Some(upto) = upto else { return Ok(0) };
