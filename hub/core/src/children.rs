@@ -133,14 +133,22 @@ impl Hub {
         if situation.suspended || (situation.deleting && !situation.prune) {
             return Ok(());
         }
-        for child in look.children.iter().filter(goes) {
-            let action = if situation.prune { self.delete_child(child).await? } else { Action::Skipped };
-            let mut tx = self.store.begin().await?;
-            tx.forget_child(situation.uid, child).await?;
-            let object = reference(child.kind, &child.namespace, &child.name);
-            tx.add_change(situation.uid, &ObjectResult { object, action }).await?;
-            tx.commit().await?;
+        let gone: Vec<&Child> = look.children.iter().filter(goes).collect();
+        if gone.is_empty() {
+            return Ok(());
         }
+        let mut changes = ChangeSet::with_capacity(gone.len());
+        for child in &gone {
+            let action = if situation.prune { self.delete_child(child).await? } else { Action::Skipped };
+            let object = reference(child.kind, &child.namespace, &child.name);
+            changes.push(ObjectResult { object, action });
+        }
+        let mut tx = self.store.begin().await?;
+        for child in gone {
+            tx.forget_child(situation.uid, child).await?;
+        }
+        tx.add_changes(situation.uid, &changes).await?;
+        tx.commit().await?;
         Ok(())
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    Attempt, ChangeSet, ClusterUid, Digest, Generation, HubEpoch, KustomizationUid, ObjectResult, Reason,
-    Revision, SessionId, StageTiming,
+    Attempt, ChangeSet, ClusterUid, Digest, Generation, HubEpoch, KustomizationUid, Reason, Revision,
+    SessionId, StageTiming,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
@@ -265,17 +265,17 @@ impl Tx {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn add_change(
+    pub async fn add_changes(
         &mut self,
         kustomization: KustomizationUid,
-        change: &ObjectResult,
+        changes: &ChangeSet,
     ) -> Result<(), StoreError> {
         sqlx::query(
             "UPDATE reconciliation SET change_set = coalesce(change_set, '[]') || $2 WHERE kustomization = $1
              AND attempt = (SELECT max(attempt) FROM reconciliation WHERE kustomization = $1)",
         )
         .bind(kustomization.0)
-        .bind(Json([change]))
+        .bind(Json(changes))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("add to a change set"))?;
