@@ -168,3 +168,29 @@ fn rules() -> Value {
         }),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use roadstead_hub_core::{Access, Identity};
+
+    use super::QUESTIONS;
+
+    /// What is answered here without a look at who asks is what the rules let everyone do, and what they are told so.
+    #[test]
+    fn everyone_may_ask_and_is_told_so() {
+        let nobody = Identity { username: "nobody".to_owned(), groups: Vec::new(), impersonator: None };
+        for question in &QUESTIONS {
+            let (group, resource) = (question.group, question.plural);
+            assert!(nobody.may(Access::Resource { verb: "create", group, resource }), "{resource}");
+            assert!(!nobody.may(Access::Resource { verb: "delete", group, resource }), "{resource}");
+        }
+        for path in
+            ["/api", "/api/v1", "/apis", "/apis/a/v1", "/openapi/v2", "/openapi/v3/api/v1", "/version"]
+        {
+            assert!(nobody.may(Access::Path { verb: "get", path }), "{path}");
+        }
+        for path in ["/metrics", "/fleet/v1/clusters", "/apisx", "/"] {
+            assert!(!nobody.may(Access::Path { verb: "get", path }), "{path}");
+        }
+    }
+}

@@ -73,8 +73,8 @@ pub(crate) async fn answer(
     expect_kind(&body, &api_version, question.kind)?;
     let status = match question.asked {
         Asked::WhoAmI => json!({ "userInfo": { "username": who.username, "groups": who.groups } }),
-        Asked::MayI => json!({ "allowed": who.may(access(&body["spec"])?) }),
-        Asked::WhatMayI => rules(&who.rules()),
+        Asked::MayI => json!({ "allowed": may(who, &body["spec"])? }),
+        Asked::WhatMayI => rules(who.rules()),
     };
     let mut answer =
         json!({ "kind": question.kind, "apiVersion": api_version, "metadata": {}, "status": status });
@@ -84,8 +84,8 @@ pub(crate) async fn answer(
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
 
-/// What a SelfSubjectAccessReview asks about.
-fn access(spec: &Value) -> Result<Access<'_>, HubError> {
+/// Whether `who` may do what a SelfSubjectAccessReview asks about.
+fn may(who: &Identity, spec: &Value) -> Result<bool, HubError> {
     fn text<'a>(attributes: &'a Value, field: &str) -> Result<&'a str, HubError> {
         let value = &attributes[field];
         match value.as_str() {
@@ -96,12 +96,14 @@ fn access(spec: &Value) -> Result<Access<'_>, HubError> {
     }
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     match (resource.is_object(), path.is_object()) {
-        (true, false) => Ok(Access::Resource {
-            verb: text(resource, "verb")?,
-            group: text(resource, "group")?,
-            resource: text(resource, "resource")?,
-        }),
-        (false, true) => Ok(Access::Path { verb: text(path, "verb")?, path: text(path, "path")? }),
+        (true, false) => {
+            let (verb, group) = (text(resource, "verb")?, text(resource, "group")?);
+            let (plural, subresource) = (text(resource, "resource")?, text(resource, "subresource")?);
+            let whole = format!("{plural}/{subresource}");
+            let resource = if subresource.is_empty() { plural } else { whole.as_str() };
+            Ok(who.may(Access::Resource { verb, group, resource }))
+        }
+        (false, true) => Ok(who.may(Access::Path { verb: text(path, "verb")?, path: text(path, "path")? })),
         _ => Err(HubError::Invalid {
             what: "SelfSubjectAccessReview.authorization.k8s.io \"\"".to_owned(),
             causes: vec![FieldError::invalid(

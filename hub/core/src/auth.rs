@@ -12,25 +12,28 @@ use crate::{Hub, HubError, account_user};
 /// The group that may do all.
 pub const MASTERS: &str = "system:masters";
 
-/// What everyone with a token may create: (group, resource). Nothing of it is stored.
-const SELF_REVIEWS: [(&str, &str); 3] = [
-    ("authentication.k8s.io", "selfsubjectreviews"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews"),
-    ("authorization.k8s.io", "selfsubjectrulesreviews"),
-];
-/// What everyone with a token may read: health, and what is served.
-const OPEN_PATHS: [&str; 10] = [
-    "/api",
-    "/api/*",
-    "/apis",
-    "/apis/*",
-    "/healthz",
-    "/livez",
-    "/openapi",
-    "/openapi/*",
-    "/readyz",
-    "/version",
-];
+/// What the masters may do.
+static ALL: Rules = Rules { resources: &[("*", "*", "*")], paths: &[("*", "*")] };
+/// What everyone with a token may do: ask about itself, of which nothing is stored, and read what is served.
+static OWN: Rules = Rules {
+    resources: &[
+        ("create", "authentication.k8s.io", "selfsubjectreviews"),
+        ("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
+        ("create", "authorization.k8s.io", "selfsubjectrulesreviews"),
+    ],
+    paths: &[
+        ("get", "/api"),
+        ("get", "/api/*"),
+        ("get", "/apis"),
+        ("get", "/apis/*"),
+        ("get", "/healthz"),
+        ("get", "/livez"),
+        ("get", "/openapi"),
+        ("get", "/openapi/*"),
+        ("get", "/readyz"),
+        ("get", "/version"),
+    ],
+};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +55,7 @@ pub enum Access<'a> {
         verb: &'a str,
         /// API group.
         group: &'a str,
-        /// In the plural.
+        /// In the plural, with a subresource as `kustomizations/status`.
         resource: &'a str,
     },
     /// With a path at which there are none.
@@ -65,12 +68,12 @@ pub enum Access<'a> {
 }
 
 /// All that somebody may do, as RBAC writes it: what is `*` is all.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Rules {
     /// (verb, group, resource).
-    pub resources: Vec<(&'static str, &'static str, &'static str)>,
-    /// (verb, path).
-    pub paths: Vec<(&'static str, &'static str)>,
+    pub resources: &'static [(&'static str, &'static str, &'static str)],
+    /// (verb, path); one that ends with `*` is of all paths that begin so.
+    pub paths: &'static [(&'static str, &'static str)],
 }
 
 impl Identity {
@@ -89,12 +92,9 @@ impl Identity {
     /// # Errors
     /// [`HubError::Forbidden`] where this one may not be taken for another.
     pub fn impersonate(self, username: &str, groups: Vec<String>) -> Result<Self, HubError> {
-        if !self.may_all() {
-            return Err(HubError::Forbidden(format!(
-                "users \"{username}\" is forbidden: User \"{}\" cannot impersonate resource \"users\" in API group \"\" \
-                 at the cluster scope",
-                self.username
-            )));
+        let (verb, group, resource) = ("impersonate", "", "users");
+        if !self.may(Access::Resource { verb, group, resource }) {
+            return Err(self.refused(&format!("users \"{username}\""), verb, group, resource, None));
         }
         let account = username.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
         let mut taken_for = match account {
@@ -118,20 +118,10 @@ impl Identity {
         }
     }
 
-    fn may_all(&self) -> bool {
-        self.groups.iter().any(|group| group == MASTERS)
-    }
-
     /// All that this identity may do.
     #[must_use]
-    pub fn rules(&self) -> Rules {
-        if self.may_all() {
-            return Rules { resources: vec![("*", "*", "*")], paths: vec![("*", "*")] };
-        }
-        Rules {
-            resources: SELF_REVIEWS.map(|(group, resource)| ("create", group, resource)).to_vec(),
-            paths: OPEN_PATHS.map(|path| ("get", path)).to_vec(),
-        }
+    pub fn rules(&self) -> &'static Rules {
+        if self.groups.iter().any(|group| group == MASTERS) { &ALL } else { &OWN }
     }
 
     /// Whether this identity may do that.
@@ -163,26 +153,36 @@ impl Identity {
         namespace: &str,
         name: &str,
     ) -> Result<(), HubError> {
-        if self.may_all() {
+        let resource = if subresource.is_empty() {
+            Cow::Borrowed(kind.plural)
+        } else {
+            Cow::Owned(format!("{}/{subresource}", kind.plural))
+        };
+        if self.may(Access::Resource { verb, group: kind.group(), resource: &resource }) {
             return Ok(());
         }
-        let resource = if subresource.is_empty() {
-            kind.plural.to_owned()
-        } else {
-            format!("{}/{subresource}", kind.plural)
-        };
         let object = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
-        let place = match (kind.namespaced(), namespace) {
-            (true, "") => " at the cluster scope".to_owned(),
-            (true, namespace) => format!(" in the namespace \"{namespace}\""),
-            (false, _) => " at the cluster scope".to_owned(),
+        let what = format!("{}{object}", kind.qualified());
+        let namespace = Some(namespace).filter(|namespace| kind.namespaced() && !namespace.is_empty());
+        Err(self.refused(&what, verb, kind.group(), &resource, namespace))
+    }
+
+    fn refused(
+        &self,
+        what: &str,
+        verb: &str,
+        group: &str,
+        resource: &str,
+        namespace: Option<&str>,
+    ) -> HubError {
+        let place = match namespace {
+            None => "at the cluster scope".to_owned(),
+            Some(namespace) => format!("in the namespace \"{namespace}\""),
         };
-        Err(HubError::Forbidden(format!(
-            "{}{object} is forbidden: User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{}\"{place}",
-            kind.qualified(),
-            self.username,
-            kind.group(),
-        )))
+        HubError::Forbidden(format!(
+            "{what} is forbidden: User \"{}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}",
+            self.username
+        ))
     }
 }
 

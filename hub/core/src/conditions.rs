@@ -46,11 +46,20 @@ pub(crate) fn set_suspended(
     set(conditions, SUSPENDED, ConditionStatus::True, Reason::Suspended, &message, generation, now);
 }
 
+/// The condition of this type.
+pub(crate) fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+/// The Ready condition.
+pub(crate) fn ready(conditions: &[Condition]) -> Option<&Condition> {
+    find(conditions, READY)
+}
+
 /// Whether the condition of this type is True for this generation.
 pub(crate) fn is_true(conditions: &[Condition], type_: &str, generation: i64) -> bool {
-    conditions.iter().any(|condition| {
-        condition.type_ == type_
-            && condition.status == ConditionStatus::True
+    find(conditions, type_).is_some_and(|condition| {
+        condition.status == ConditionStatus::True
             && condition.observed_generation.is_none_or(|observed| observed == generation)
     })
 }

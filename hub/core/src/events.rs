@@ -10,7 +10,7 @@ use roadstead_api::{
 use roadstead_hub_store::{StoreError, Stored, Tx};
 use roadstead_model::{Digest, Reason};
 
-use crate::conditions::READY;
+use crate::conditions::ready;
 use crate::{Hub, HubError, managers};
 
 /// Who reports.
@@ -30,7 +30,6 @@ pub(crate) async fn on_ready(
     after: &[Condition],
     now: Timestamp,
 ) -> Result<(), StoreError> {
-    let ready = |conditions: &[Condition]| conditions.iter().find(|one| one.type_ == READY).cloned();
     let Some(is) = ready(after) else { return Ok(()) };
     let same = ready(before)
         .is_some_and(|was| (&was.status, &was.reason, &was.message) == (&is.status, &is.reason, &is.message));

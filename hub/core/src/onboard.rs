@@ -180,10 +180,8 @@ impl Hub {
         let known = status.kube_config.as_ref().filter(|known| known.digest == digest.to_string());
         if joined && known.is_some() {
             if !kube_config.keep
-                && status
-                    .conditions
-                    .iter()
-                    .any(|one| one.type_ == READY && one.status == ConditionStatus::True)
+                && conditions::ready(&status.conditions)
+                    .is_some_and(|ready| ready.status == ConditionStatus::True)
             {
                 self.forget_kubeconfig(&kube_config.secret_ref, digest).await?;
             }

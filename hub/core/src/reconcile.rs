@@ -93,7 +93,7 @@ impl Hub {
         message: &str,
         now: Timestamp,
     ) -> Result<(), HubError> {
-        let before = look.status().conditions.iter().find(|condition| condition.type_ == READY).cloned();
+        let before = conditions::ready(&look.status().conditions).cloned();
         let request = look.situation.request.clone();
         let changed = self
             .update_status(look, now, |status, generation| {
@@ -405,7 +405,7 @@ pub(crate) async fn write_status(
 
 /// What Ready says, without when it came to that.
 fn verdict(status: &KustomizationStatus) -> Option<(ConditionStatus, &str, Option<i64>)> {
-    let ready = status.conditions.iter().find(|condition| condition.type_ == READY)?;
+    let ready = conditions::ready(&status.conditions)?;
     Some((ready.status, &ready.message, ready.observed_generation))
 }
 

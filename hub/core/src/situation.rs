@@ -131,9 +131,8 @@ impl Hub {
         let source: GitRepository = source.decode()?;
         let status = source.status.unwrap_or_default();
         let Some(artifact) = status.artifact else {
-            let why = status.conditions.iter().find(|condition| condition.type_ == READY);
-            let why =
-                why.map_or_else(|| "it has not been fetched yet".to_owned(), |ready| ready.message.clone());
+            let why = conditions::ready(&status.conditions)
+                .map_or("it has not been fetched yet", |ready| ready.message.as_str());
             return Ok(Source::NoArtifact(format!("{full} has no artifact: {why}")));
         };
         let (Ok(revision), Ok(digest)) = (artifact.revision.parse(), artifact.digest.parse()) else {
@@ -247,8 +246,7 @@ fn late_since(kustomization: &Kustomization) -> Option<Timestamp> {
 }
 
 fn ready(kustomization: &Kustomization) -> Option<&Condition> {
-    let mut conditions = kustomization.status.iter().flat_map(|status| &status.conditions);
-    conditions.find(|condition| condition.type_ == READY)
+    conditions::ready(&kustomization.status.as_ref()?.conditions)
 }
 
 fn prunes_on_deletion(spec: &KustomizationSpec) -> bool {

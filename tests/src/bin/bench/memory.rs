@@ -74,6 +74,11 @@ impl Processes {
         Ok((seconds(self.front)?, back))
     }
 
+    /// Whether the front is of a language whose collector decides when memory is given back.
+    pub(crate) fn is_collected(&self) -> bool {
+        matches!(self.back, Back::Etcd { .. })
+    }
+
     /// MiB of the front.
     pub(crate) fn front_rss(&self) -> Result<f64> {
         field(self.front, "status", "VmRSS:")

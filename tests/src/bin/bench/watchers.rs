@@ -129,9 +129,10 @@ pub(crate) async fn throughput(api: &Api, plan: &Plan, count: usize) -> Result<F
 /// MiB that a server needs. Of one in Go, what is in its heap and stacks once its collector has run: how much memory it
 /// holds depends on when that was last, and may shrink while watchers come.
 async fn in_use(api: &Api, processes: &Processes) -> Result<f64> {
-    if api.ask(Method::GET, "/debug/pprof/heap?gc=1", "", String::new()).await.is_err() {
+    if !processes.is_collected() {
         return processes.front_rss();
     }
+    api.ask(Method::GET, "/debug/pprof/heap?gc=1", "", String::new()).await.context("collect garbage")?;
     let metrics = api.request(Method::GET, "/metrics").send().await?.error_for_status()?.text().await?;
     let bytes = |name: &str| {
         let line = metrics.lines().find_map(|line| line.strip_prefix(name));
