@@ -1,18 +1,22 @@
 //! How much the API takes: the command line's options for it, and what the process needs for them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use roadstead_budget::{FileShares, MemoryBudget, detect, parse_size, show_size};
 use roadstead_hub_api::ApiOptions;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Open files besides the API's connections: the database's, agents' links, logs, what fetches use.
-const OTHER_FILES: u64 = 1000;
-
 /// Limits of the API. What is beyond them waits for its turn, or is answered 429 with Retry-After.
 #[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Limits of the API")]
+#[command(next_help_heading = "Limits")]
 pub(crate) struct LimitArgs {
+    /// Memory of the whole process, shared out to all that it does; what does not fit waits or is refused: 1073741824, 512Mi
+    /// [default: the limit of the control group, else the machine's memory]
+    #[arg(long, value_name = "BYTES", env = "ROADSTEAD_MEMORY_BUDGET", value_parser = budget)]
+    memory_budget: Option<u64>,
+
     /// Connections at once; a new one beyond these takes the place of the one that has been idle for longest
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     max_connections: u32,
@@ -44,10 +48,19 @@ pub(crate) struct LimitArgs {
 }
 
 impl LimitArgs {
-    pub(crate) fn api(&self) -> ApiOptions {
+    /// The API's options; no more connections than its share of open files.
+    pub(crate) fn api(&self, files: FileShares) -> ApiOptions {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        let wanted = count(self.max_connections);
+        if files.api < wanted {
+            tracing::warn!(
+                wanted,
+                connections = files.api,
+                "the API's connections are bounded by its share of open files"
+            );
+        }
         ApiOptions {
-            connections: count(self.max_connections),
+            connections: wanted.min(files.api),
             idle_timeout: Duration::from_secs(self.idle_timeout.into()),
             requests: count(self.max_requests),
             waiting_per_user: count(self.max_waiting_requests_per_user),
@@ -59,14 +72,47 @@ impl LimitArgs {
     }
 }
 
-/// Takes as many open files as the system gives: many systems give a thousand unless asked.
-pub(crate) fn raise_open_files(connections: usize) {
+/// A budget that can be shared out.
+fn budget(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    if bytes < MemoryBudget::LEAST {
+        return Err(format!("must be at least {}", show_size(MemoryBudget::LEAST)));
+    }
+    Ok(bytes)
+}
+
+/// Shares the process's memory out, and logs the shares.
+pub(crate) fn share_memory(args: &LimitArgs) -> Arc<MemoryBudget> {
+    let (bytes, origin) = detect::memory(args.memory_budget);
+    let budget = MemoryBudget::new(bytes);
+    if bytes < budget.total() {
+        tracing::warn!(
+            limit = show_size(bytes),
+            least = show_size(MemoryBudget::LEAST),
+            "the memory limit is too small for a hub"
+        );
+    }
+    let shares: Vec<String> =
+        budget.pools().map(|pool| format!("{} {}", pool.name(), show_size(pool.size()))).collect();
+    tracing::info!(
+        total = show_size(budget.total()),
+        %origin,
+        shares = shares.join(", "),
+        remainder = show_size(budget.remainder()),
+        "memory budget"
+    );
+    Arc::new(budget)
+}
+
+/// Raises the limit of open files as far as the system allows (many give a thousand unless asked), and shares it out.
+pub(crate) fn share_files() -> FileShares {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
-    let wanted = u64::try_from(connections).unwrap_or(u64::MAX).saturating_add(OTHER_FILES);
-    if let Some(files) = getrlimit(Resource::Nofile).current.filter(|files| *files < wanted) {
-        tracing::warn!(files, wanted, "fewer files may be open than the API's connections may need");
-    }
+    // None is no limit.
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let shares = FileShares::of(files);
+    tracing::info!(limit = files, api = shares.api, link = shares.link, rest = shares.rest, "open files");
+    shares
 }

@@ -53,6 +53,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 
 async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = &'static str>) -> Result<()> {
     let key = key(args, dev)?;
+    let (budget, files) = (limits::share_memory(&args.limits), limits::share_files());
     let sealer = Sealer::new(&key).context("take the key file's key")?;
     let url = dev.map_or_else(|| args.database_url.as_deref().unwrap_or_default(), |dev| dev.postgres.url());
     let store = Store::open(url, sealer, args.database_connections).await.context("open the database")?;
@@ -73,6 +74,7 @@ async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = 
         kubeconfigs: args.clusters.allowed(),
         agent_image: args.clusters.agent_image.clone(),
         pace: args.clusters.pace(),
+        budget,
         ..HubOptions::default()
     };
     let api_url = options.api_url.clone();
@@ -86,8 +88,7 @@ async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = 
     let mut servers = JoinSet::new();
     {
         let (hub, stop, identity) = (hub.clone(), stop.clone(), identity.clone());
-        let options = args.limits.api();
-        limits::raise_open_files(options.connections);
+        let options = args.limits.api(files);
         servers.spawn(async move {
             roadstead_hub_api::serve(hub, api, &identity, options, stop).await.context("serve the API")
         });

@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use roadstead_budget::MemoryBudget;
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
 use tokio::sync::Semaphore;
@@ -93,6 +94,8 @@ pub struct HubOptions {
     pub pace: Pace,
     /// How many builds run side by side.
     pub concurrent_builds: usize,
+    /// The process's memory, shared out.
+    pub budget: Arc<MemoryBudget>,
 }
 
 impl Default for HubOptions {
@@ -105,6 +108,7 @@ impl Default for HubOptions {
             agent_image: None,
             pace: Pace { soak: Duration::from_secs(60), timeout: Duration::from_secs(300) },
             concurrent_builds: 2,
+            budget: Arc::default(),
         }
     }
 }
@@ -160,6 +164,12 @@ impl Hub {
     #[must_use]
     pub fn now(&self) -> jiff::Timestamp {
         self.clock.now()
+    }
+
+    /// The process's memory, shared out.
+    #[must_use]
+    pub fn budget(&self) -> &MemoryBudget {
+        &self.options.budget
     }
 
     /// The hub's certificate authorities.
