@@ -274,8 +274,16 @@ async fn one_cluster_has_one_name_and_one_agent() -> Result<()> {
     has_ready(hub.kubectl(), "first", "True", "AgentConnected").await?;
 
     let mut second = AgentProcess::join(&hub, "second", &target).await?;
-    is_refused(&mut second, &["409", "Cluster 'second'", "registered as 'first' already"]).await?;
+    is_refused(&mut second, &["409", "Cluster 'second'", "registered under another name already"]).await?;
     has_ready(hub.kubectl(), "second", "False", "AwaitingAgent").await?;
+    // Who holds a token is not told of other Clusters; whoever runs the hub is, at both.
+    ensure!(!second.logs().contains("'first'"), "{}", second.logs());
+    for (cluster, other) in [("first", "Cluster 'second'"), ("second", "Cluster 'first'")] {
+        let selector = format!("involvedObject.name={cluster},reason=AlreadyRegistered");
+        let events = ["get", "events", "-A", "--field-selector", &selector, "-o", "json"];
+        let events = hub.kubectl().run(&events).await?;
+        ensure!(events.contains(other), "{cluster}: {events}");
+    }
 
     // Another agent of the same cluster takes the first one's place; the first one's certificate is worth nothing then.
     let path = keep(&setup, &join(&hub, "first").await?)?;

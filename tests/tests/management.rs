@@ -46,18 +46,23 @@ impl Management {
         self.hub.kubectl()
     }
 
-    fn admin(&self) -> &Kubectl {
-        self.cluster.kubectl()
+    /// What is done in the management cluster itself.
+    fn capi(&self) -> ClusterApi<'_> {
+        ClusterApi { admin: self.cluster.kubectl(), place: self.place.name() }
     }
 
     /// Gives the hub a kubeconfig of the ServiceAccount that `deploy/` makes, in this cluster.
     async fn offer_management(&self, cluster: &TestCluster) -> Result<()> {
+        self.offer_management_as("management", cluster).await
+    }
+
+    async fn offer_management_as(&self, name: &str, cluster: &TestCluster) -> Result<()> {
         let account = ["create", "token", "roadstead-hub", "-n", "roadstead-management", "--duration=1h"];
         let token = cluster.kubectl().run(&account).await?;
         let mut config: Value = serde_json::from_str(&cluster.inline_kubeconfig("json").await?)?;
         config["users"][0]["user"] = json!({ "token": token.trim() });
         let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "management" },
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
             "data": { "value": STANDARD.encode(config.to_string()) },
         });
         self.hub().apply(&secret.to_string()).await.map(drop)
@@ -65,11 +70,15 @@ impl Management {
 
     /// Has the hub follow the test's namespace.
     async fn follow(&self, template: &Value) -> Result<()> {
+        self.follow_as("capi", "management", template).await
+    }
+
+    async fn follow_as(&self, name: &str, secret: &str, template: &Value) -> Result<()> {
         let object = json!({
             "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "ManagementCluster",
-            "metadata": { "name": "capi" },
+            "metadata": { "name": name },
             "spec": {
-                "kubeConfig": { "secretRef": { "name": "management" } },
+                "kubeConfig": { "secretRef": { "name": secret } },
                 "namespaces": [self.place.name()],
                 "template": template,
             },
@@ -77,55 +86,34 @@ impl Management {
         self.hub().apply(&object.to_string()).await.map(drop)
     }
 
-    /// Makes a Cluster of Cluster API, as a user does.
     async fn create(&self, version: &str, name: &str, labels: &Value) -> Result<()> {
-        let object = json!({
-            "apiVersion": format!("cluster.x-k8s.io/{version}"), "kind": "Cluster",
-            "metadata": { "name": name, "namespace": self.place.name(), "labels": labels,
-                "finalizers": ["cluster.cluster.x-k8s.io"] },
-            "spec": { "paused": false },
-        });
-        self.admin().apply(&object.to_string()).await.map(drop)
+        self.capi().create(version, name, labels).await
     }
 
     async fn patch(&self, name: &str, patch: &Value, more: &[&str]) -> Result<()> {
-        let patch = patch.to_string();
-        let mut args = vec!["patch", "clusters.cluster.x-k8s.io", name, "-n", self.place.name()];
-        args.extend(["--type=merge", "-p", &patch]);
-        args.extend(more);
-        self.admin().run(&args).await.map(drop)
+        self.capi().patch(name, patch, more).await
     }
 
-    /// What Cluster API's controllers write once the control plane answers.
     async fn provision(&self, name: &str, kubeconfig: &str) -> Result<()> {
-        let ca = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
-            "metadata": { "name": format!("{name}-ca"), "namespace": self.place.name(),
-                "labels": { "cluster.x-k8s.io/cluster-name": name } },
-            "data": { "tls.key": STANDARD.encode("a key") },
-        });
-        for secret in [ca.to_string(), onboarding::secret(self.place.name(), name, kubeconfig)] {
-            self.admin().apply(&secret).await?;
-        }
-        let initialized = json!({ "status": { "initialization": { "controlPlaneInitialized": true } } });
-        self.patch(name, &initialized, &["--subresource=status"]).await
+        self.capi().provision(name, kubeconfig).await
     }
 
-    /// Deletes a Cluster, and waits for no controller, of which there is none.
     async fn delete(&self, name: &str) -> Result<()> {
-        let place = ["-n", self.place.name()];
-        let delete = ["delete", "clusters.cluster.x-k8s.io", name, "--wait=false"];
-        self.admin().run(&[delete.as_slice(), &place].concat()).await.map(drop)
+        self.capi().delete(name).await
     }
 
     async fn finalize(&self, name: &str) -> Result<()> {
-        self.patch(name, &json!({ "metadata": { "finalizers": null } }), &[]).await
+        self.capi().finalize(name).await
     }
 
     /// Waits until the ManagementCluster's Ready condition is this and its message has all of these parts.
     async fn says(&self, status: &str, reason: &str, parts: &[&str]) -> Result<()> {
-        eventually(&format!("the ManagementCluster says {parts:?}"), PATIENCE, || async {
-            let seen = self.hub().condition(&["managementcluster", "capi"], "Ready").await?;
+        self.one_says("capi", status, reason, parts).await
+    }
+
+    async fn one_says(&self, name: &str, status: &str, reason: &str, parts: &[&str]) -> Result<()> {
+        eventually(&format!("ManagementCluster {name} says {parts:?}"), PATIENCE, || async {
+            let seen = self.hub().condition(&["managementcluster", name], "Ready").await?;
             ensure!((seen.0.as_str(), seen.1.as_str()) == (status, reason), "it has {seen:?}");
             ensure!(parts.iter().all(|part| seen.2.contains(part)), "it says {}", seen.2);
             Ok(())
@@ -150,6 +138,59 @@ impl Management {
             Ok(cluster)
         })
         .await
+    }
+}
+
+/// A namespace of a management cluster, and what users and Cluster API's controllers do there.
+struct ClusterApi<'a> {
+    admin: &'a Kubectl,
+    place: &'a str,
+}
+
+impl ClusterApi<'_> {
+    /// Makes a Cluster of Cluster API, as a user does.
+    async fn create(&self, version: &str, name: &str, labels: &Value) -> Result<()> {
+        let object = json!({
+            "apiVersion": format!("cluster.x-k8s.io/{version}"), "kind": "Cluster",
+            "metadata": { "name": name, "namespace": self.place, "labels": labels,
+                "finalizers": ["cluster.cluster.x-k8s.io"] },
+            "spec": { "paused": false },
+        });
+        self.admin.apply(&object.to_string()).await.map(drop)
+    }
+
+    async fn patch(&self, name: &str, patch: &Value, more: &[&str]) -> Result<()> {
+        let patch = patch.to_string();
+        let mut args = vec!["patch", "clusters.cluster.x-k8s.io", name, "-n", self.place];
+        args.extend(["--type=merge", "-p", &patch]);
+        args.extend(more);
+        self.admin.run(&args).await.map(drop)
+    }
+
+    /// What Cluster API's controllers write once the control plane answers.
+    async fn provision(&self, name: &str, kubeconfig: &str) -> Result<()> {
+        let ca = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+            "metadata": { "name": format!("{name}-ca"), "namespace": self.place,
+                "labels": { "cluster.x-k8s.io/cluster-name": name } },
+            "data": { "tls.key": STANDARD.encode("a key") },
+        });
+        for secret in [ca.to_string(), onboarding::secret(self.place, name, kubeconfig)] {
+            self.admin.apply(&secret).await?;
+        }
+        let initialized = json!({ "status": { "initialization": { "controlPlaneInitialized": true } } });
+        self.patch(name, &initialized, &["--subresource=status"]).await
+    }
+
+    /// Deletes a Cluster, and waits for no controller, of which there is none.
+    async fn delete(&self, name: &str) -> Result<()> {
+        let place = ["-n", self.place];
+        let delete = ["delete", "clusters.cluster.x-k8s.io", name, "--wait=false"];
+        self.admin.run(&[delete.as_slice(), &place].concat()).await.map(drop)
+    }
+
+    async fn finalize(&self, name: &str) -> Result<()> {
+        self.patch(name, &json!({ "metadata": { "finalizers": null } }), &[]).await
     }
 }
 
@@ -314,4 +355,88 @@ async fn a_management_cluster_that_is_not_what_it_was_retires_nothing() -> Resul
         management.finalize(name).await?;
     }
     Ok(())
+}
+
+#[tokio::test]
+async fn a_paused_cluster_is_not_taken_over_by_another_management_cluster() -> Result<()> {
+    let management = Management::start("moves").await?;
+    let (target, second) = (TestCluster::second()?, TestCluster::second()?);
+    let home = target.later_namespace("agent");
+    let installed = Installed::in_namespace(&target, &home);
+    let name = unique("moves");
+    management.follow(&json!({ "agent": { "namespace": home.name() } })).await?;
+    management.create("v1beta2", &name, &json!({})).await?;
+    let own = kubeconfig(&target).await?;
+    management.provision(&name, &own).await?;
+    has(management.hub(), &name, "Installed", "True", "AgentInstalled").await?;
+    let before = management.hub().get(&["cluster", &name]).await?;
+
+    // As `clusterctl move` begins: paused. Somebody who may make Clusters in another management cluster makes one.
+    management.patch(&name, &json!({ "spec": { "paused": true } }), &[]).await?;
+    management.shows(&name, "paused", |cluster| cluster["spec"]["clusterApi"]["paused"] == true).await?;
+    install(second.kubectl()).await?;
+    second.kubectl().run(&["create", "namespace", management.place.name()]).await?;
+    let other = ClusterApi { admin: second.kubectl(), place: management.place.name() };
+    other.create("v1beta2", &name, &json!({})).await?;
+    other.provision(&name, NOWHERE).await?;
+    management.offer_management_as("other", &second).await?;
+    management.follow_as("other", "other", &json!({})).await?;
+    management
+        .one_says("other", "True", "Succeeded", &["1 are left alone", "spec.acceptMovesFrom", "default/capi"])
+        .await?;
+    // Its deletion there is none of this Cluster's.
+    other.delete(&name).await?;
+    other.finalize(&name).await?;
+    management.one_says("other", "True", "Succeeded", &["it shows 0 Clusters"]).await?;
+
+    // With permission, and only where the kubeconfig leads to the same cluster.
+    let accept = json!({ "spec": { "acceptMovesFrom": [{ "name": "capi" }] } }).to_string();
+    management.hub().run(&["patch", "managementcluster", "other", "--type=merge", "-p", &accept]).await?;
+    other.create("v1beta2", &name, &json!({})).await?;
+    other.provision(&name, NOWHERE).await?;
+    management.one_says("other", "True", "Succeeded", &["1 are left alone", "does not move here"]).await?;
+    other.provision(&name, &kubeconfig(&management.cluster).await?).await?;
+    management
+        .one_says("other", "True", "Succeeded", &["1 are left alone", "leads to another cluster"])
+        .await?;
+    let still = management.hub().get(&["cluster", &name]).await?;
+    ensure!(still["metadata"]["uid"] == before["metadata"]["uid"]);
+    ensure!(still["spec"]["clusterApi"]["managementClusterRef"]["name"] == "capi", "{still}");
+    other.provision(&name, &own).await?;
+    let moved = |cluster: &Value| cluster["spec"]["clusterApi"]["managementClusterRef"]["name"] == "other";
+    let after = management.shows(&name, "moved", moved).await?;
+    ensure!(after["metadata"]["uid"] == before["metadata"]["uid"], "{after}");
+
+    // What goes where it was is not missed; what goes where it is now retires it.
+    management.delete(&name).await?;
+    management.finalize(&name).await?;
+    management.says("True", "Succeeded", &["it shows 0 Clusters"]).await?;
+    management.shows(&name, "there", |cluster| cluster["metadata"]["deletionTimestamp"].is_null()).await?;
+    other.delete(&name).await?;
+    management.gone(&["cluster", &name]).await?;
+    management.gone(&["secret", &format!("{name}-kubeconfig")]).await?;
+    other.finalize(&name).await?;
+    second.kubectl().run(&["delete", "namespace", management.place.name(), "--wait=false"]).await?;
+    installed.remove().await
+}
+
+#[tokio::test]
+async fn a_management_cluster_leaves_the_secrets_of_others_alone() -> Result<()> {
+    let management = Management::start("theirs").await?;
+    let name = unique("theirs");
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": format!("{name}-kubeconfig") },
+        "data": { "value": STANDARD.encode("a person's own") },
+    });
+    management.hub().apply(&secret.to_string()).await?;
+    management.create("v1beta2", &name, &json!({})).await?;
+    management.provision(&name, NOWHERE).await?;
+    management.follow(&json!({})).await?;
+    management.says("True", "Succeeded", &["1 are left alone", "something else made it"]).await?;
+    management.shows(&name, "made", |_| true).await?;
+    management.delete(&name).await?;
+    management.gone(&["cluster", &name]).await?;
+    let kept = management.hub().get(&["secret", &format!("{name}-kubeconfig")]).await?;
+    ensure!(kept["data"] == secret["data"], "{kept}");
+    management.finalize(&name).await
 }

@@ -26,12 +26,33 @@ pub struct ManagementClusterSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub namespaces: Vec<String>,
+    /// The ManagementClusters whose Clusters may move to this one (`clusterctl move`). Without it a Cluster stays with the
+    /// management cluster that it came from, paused or not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub accept_moves_from: Vec<ManagementClusterPeer>,
+    /// The ManagementClusters of other namespaces that the Clusters of this one may move to, where those accept them. Within a
+    /// namespace `acceptMovesFrom` is enough.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub allow_moves_to: Vec<ManagementClusterPeer>,
     /// Whether nothing is done for now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
     /// What Clusters have in their specs when they are made. Later on it is for each Cluster to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<ManagedClusterTemplate>,
+}
+
+/// ManagementClusterPeer names another ManagementCluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ManagementClusterPeer {
+    /// Its name.
+    pub name: String,
+    /// Its namespace. Defaults to that of the ManagementCluster that names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
 }
 
 /// ManagementKubeConfig references the kubeconfig of a management cluster.

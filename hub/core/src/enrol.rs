@@ -6,12 +6,13 @@ use aws_lc_rs::digest::{SHA256, digest};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use roadstead_api::{ClusterStatus, KindId};
 use roadstead_deploy::Join;
-use roadstead_model::{ClusterUid, KubeSystemUid};
+use roadstead_hub_store::Stored;
+use roadstead_model::{ClusterUid, KubeSystemUid, Reason};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::pki::AgentIdentity;
-use crate::{Hub, HubError, managers, onboard};
+use crate::{Hub, HubError, events, managers, onboard};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -151,7 +152,10 @@ impl Hub {
             return Err(refuse("is for a Cluster that is gone"));
         };
         let name = stored.name.clone();
-        onboard::identify(&mut tx, token.cluster, &name, kube_system, now).await?;
+        if let Some(holder) = onboard::claim(&mut tx, token.cluster, &name, kube_system, now).await? {
+            drop(tx);
+            return self.refuse_claim(&stored, &holder).await;
+        }
         tx.use_join_token(token.id, &certificate.public_key, now).await?;
         tx.set_agent_key(token.cluster, &certificate.public_key, now).await?;
         let cluster: roadstead_api::Cluster = stored.decode()?;
@@ -167,6 +171,33 @@ impl Hub {
             link: self.options.link_address.clone(),
             cluster: token.cluster,
             name,
+        })
+    }
+
+    /// An agent says that it runs in a cluster that another Cluster is. Who holds a token is not told which one: whoever runs
+    /// the hub is, at both Clusters.
+    async fn refuse_claim(&self, claimant: &Stored, holder: &str) -> Result<Enrolled, HubError> {
+        let (now, reason) = (self.now(), Reason::AlreadyRegistered.as_str());
+        let name = &claimant.name;
+        let mut tx = self.store.begin().await?;
+        let message = format!(
+            "an agent with a join token of this Cluster says that it runs in the cluster that Cluster '{holder}' is (the same \
+             uid of namespace kube-system): it was refused. Of the two, delete the one that is not that cluster"
+        );
+        events::note(&mut tx, claimant, "Warning", reason, &message, now).await?;
+        if let Some(holder) = tx.get(KindId::Cluster, "", holder).await? {
+            let message = format!(
+                "an agent with a join token of Cluster '{name}' says that it runs in this cluster (the same uid of namespace \
+                 kube-system): it was refused. Of the two, delete the one that is not this cluster"
+            );
+            events::note(&mut tx, &holder, "Warning", reason, &message, now).await?;
+        }
+        tx.commit().await?;
+        tracing::warn!(cluster = name, holder, "an enrolment was refused: the cluster is registered already");
+        Err(HubError::Conflict {
+            what: format!("Cluster '{name}'"),
+            why: "this cluster is registered under another name already; the events of the Cluster on the hub say which"
+                .to_owned(),
         })
     }
 

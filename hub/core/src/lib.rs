@@ -58,7 +58,7 @@ pub use fleet::{
     NamespacedName, ReadyState,
 };
 pub use fleet_lists::{EventItem, KustomizationItem, ObjectName};
-pub use management::{MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch};
+pub use management::{MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch, StepEvidence};
 pub use objects::{FieldValidation, Part};
 pub use onboard::{Failed, OnboardingJob, OnboardingPlan};
 pub use progress::Progress;

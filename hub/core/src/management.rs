@@ -3,15 +3,15 @@
 //!
 //! From the Secret that a step makes, a cluster comes on board as it does by every kubeconfig.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use roadstead_api::{
-    Cluster, ClusterApiOrigin, ConditionStatus, KindId, ManagementCluster, ManagementClusterReference,
-    SecretReference,
+    Cluster, ClusterApiOrigin, ConditionStatus, KindId, ManagementCluster, ManagementClusterPeer,
+    ManagementClusterReference, SecretReference,
 };
 use roadstead_hub_plan::{
     ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, carried_labels,
@@ -56,6 +56,15 @@ pub struct ManagementJob {
     pub namespaces: Vec<String>,
     reference: ManagementClusterReference,
     object: Box<ManagementCluster>,
+}
+
+/// What a step needs of the clusters themselves.
+#[derive(Debug, Default)]
+pub struct StepEvidence {
+    /// What [`ManagementStep::Offer`] puts into the Secret.
+    pub kubeconfig: Option<Zeroizing<Vec<u8>>>,
+    /// Where the kubeconfig of [`ManagementStep::Move`] leads.
+    pub reached: Option<KubeSystemUid>,
 }
 
 /// What was seen of a management cluster, and what came of it.
@@ -136,18 +145,21 @@ impl Hub {
                 .await?;
             }
         }
-        let present = self.present_clusters(&job.reference).await?;
+        let present = self.present_clusters(job).await?;
         Ok(follow(&ManagementSituation { shown, present, namespaces: job.namespaces.clone() }))
     }
 
     /// The Clusters of this hub, as a ManagementCluster sees them.
     async fn present_clusters(
         &self,
-        own: &ManagementClusterReference,
+        job: &ManagementJob,
     ) -> Result<BTreeMap<String, PresentCluster>, HubError> {
-        let all = self.stored(KindId::ManagementCluster, Filter::default()).await?;
-        let managing: BTreeSet<(String, String)> =
-            all.into_iter().map(|one| (one.namespace, one.name)).collect();
+        let own = &job.reference;
+        let mut managing = BTreeMap::new();
+        for one in self.stored(KindId::ManagementCluster, Filter::default()).await? {
+            let spec = one.decode::<ManagementCluster>()?.spec;
+            managing.insert((one.namespace, one.name), spec.allow_moves_to);
+        }
         let labels = BTreeMap::from([(LABEL.to_owned(), own.name.clone())]);
         let filter = Filter { namespace: own.namespace.clone(), labels, ..Filter::default() };
         let mut offered: BTreeMap<String, Digest> = BTreeMap::new();
@@ -165,13 +177,17 @@ impl Hub {
             let origin = cluster.spec.cluster_api.map(|from| {
                 let whose =
                     (from.management_cluster_ref.namespace.clone(), from.management_cluster_ref.name.clone());
+                let granted = managing.get(&whose);
                 let owner = match from.management_cluster_ref == *own {
                     true => Owner::This,
-                    false if managing.contains(&whose) => Owner::Other,
+                    false if granted.is_some() => Owner::Other,
                     false => Owner::Gone,
                 };
+                let accepted =
+                    may_move(&from.management_cluster_ref, granted.map_or(&[], Vec::as_slice), job);
+                let management = format!("{}/{}", whose.0, whose.1);
                 let ClusterApiOrigin { namespace, uid, paused, labels, .. } = from;
-                Origin { owner, namespace, uid, paused, labels }
+                Origin { owner, management, accepted, namespace, uid, paused, labels }
             });
             let seen = PresentCluster {
                 origin,
@@ -191,17 +207,36 @@ impl Hub {
         Ok(found)
     }
 
-    /// Carries a step out; `kubeconfig` is what [`ManagementStep::Offer`] puts into the Secret.
+    /// How to reach the cluster that a kubeconfig is of; why not, where this hub does not take it.
     ///
     /// # Errors
-    /// As [`Hub::apply_object`] and [`Hub::delete_object`].
+    /// The refusal, which quotes nothing secret.
+    pub fn access(&self, kubeconfig: &[u8]) -> Result<Access, String> {
+        Access::read(kubeconfig, self.allowed()).map_err(|refusal| refusal.to_string())
+    }
+
+    /// The `kube-system` uid by which the Cluster `name` is known; none where nobody has reached it yet.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn recorded_identity(&self, name: &str) -> Result<Option<KubeSystemUid>, HubError> {
+        let mut tx = self.store.begin().await?;
+        let Some(cluster) = tx.get(KindId::Cluster, "", name).await? else { return Ok(None) };
+        Ok(tx.cluster_identity(cluster.uid.into()).await?)
+    }
+
+    /// Carries a step out.
+    ///
+    /// # Errors
+    /// [`HubError::Conflict`] where what it would change is not of this management cluster, or a move does not lead to the
+    /// same cluster; else as [`Hub::apply_object`] and [`Hub::delete_object`].
     pub async fn carry_out(
         &self,
         job: &ManagementJob,
         step: &ManagementStep,
-        kubeconfig: Option<Zeroizing<Vec<u8>>>,
+        evidence: StepEvidence,
     ) -> Result<(), HubError> {
-        let ManagementClusterReference { namespace, name: whose } = &job.reference;
+        let whose = &job.reference.name;
         match step {
             ManagementStep::Apply(shown) => {
                 let config = self.managed_cluster(job, shown).await?;
@@ -212,32 +247,88 @@ impl Hub {
                     "a management cluster shows a Cluster"
                 );
             }
+            ManagementStep::Move(shown) => {
+                let known = self.recorded_identity(&shown.name).await?;
+                if known.is_some() && known != evidence.reached {
+                    return Err(conflict(
+                        &format!("Cluster '{}'", shown.name),
+                        "it does not move here: its kubeconfig here leads to another cluster than the one that it is known \
+                         to be (the uid of namespace kube-system differs)",
+                    ));
+                }
+                let config = self.managed_cluster(job, shown).await?;
+                self.apply_managed(&address(KindId::Cluster, "", &shown.name), config).await?;
+                tracing::info!(cluster = shown.name, management = whose, "a Cluster has moved here");
+            }
             ManagementStep::Offer { name, .. } => {
-                let Some(kubeconfig) = kubeconfig else { return Ok(()) };
-                let secret = address(KindId::Secret, namespace, &format!("{name}{SUFFIX}"));
-                let config = json!({
-                    "apiVersion": "v1", "kind": "Secret", "type": KUBECONFIG_TYPE,
-                    "metadata": { "name": secret.name, "namespace": namespace,
-                        "labels": { LABEL: whose, "cluster.x-k8s.io/cluster-name": name } },
-                    "data": { KEY: STANDARD.encode(&kubeconfig) },
-                });
-                self.apply_managed(&secret, config).await?;
+                let Some(kubeconfig) = evidence.kubeconfig else { return Ok(()) };
+                self.offer_kubeconfig(job, name, &kubeconfig).await?;
             }
             ManagementStep::Retire { name, why } => {
-                // The Secret first: the Cluster says that there is still something to do.
-                for address in [
-                    address(KindId::Secret, namespace, &format!("{name}{SUFFIX}")),
-                    address(KindId::Cluster, "", name),
-                ] {
-                    match self.delete_object(&Identity::hub(), &address, &DeleteOptions::default()).await {
-                        Ok(_) | Err(HubError::NotFound { .. }) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
+                self.retire_managed(job, name).await?;
                 tracing::info!(cluster = name, management = whose, why, "a Cluster is retired");
             }
         }
         Ok(())
+    }
+
+    /// Puts a kubeconfig into the Secret of a Cluster of this management cluster; never into one that somebody else made.
+    async fn offer_kubeconfig(
+        &self,
+        job: &ManagementJob,
+        name: &str,
+        kubeconfig: &[u8],
+    ) -> Result<(), HubError> {
+        let ManagementClusterReference { namespace, name: whose } = &job.reference;
+        if self.managed(job, name).await?.is_none() {
+            return Err(conflict(
+                &format!("Cluster '{name}'"),
+                "it is not of this management cluster: its kubeconfig is not taken from here",
+            ));
+        }
+        let secret = address(KindId::Secret, namespace, &format!("{name}{SUFFIX}"));
+        let present = self.store.get(KindId::Secret, namespace, &secret.name).await?;
+        if present.as_ref().is_some_and(|present| !is_offered(present, job)) {
+            return Err(conflict(
+                &format!("Secret {namespace}/{}", secret.name),
+                "something else made it, so the kubeconfig is not put there; delete it, or give it another name",
+            ));
+        }
+        let mut config = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": KUBECONFIG_TYPE,
+            "metadata": { "name": secret.name, "namespace": namespace,
+                "labels": { LABEL: whose, "cluster.x-k8s.io/cluster-name": name } },
+            "data": { KEY: STANDARD.encode(kubeconfig) },
+        });
+        // Not another one that was put in its place since it was looked at.
+        if let Some(present) = present {
+            config["metadata"]["uid"] = json!(present.uid.to_string());
+        }
+        self.apply_managed(&secret, config).await
+    }
+
+    /// Deletes a Cluster of this management cluster, and the Secret that was made for it.
+    async fn retire_managed(&self, job: &ManagementJob, name: &str) -> Result<(), HubError> {
+        let Some(cluster) = self.managed(job, name).await? else { return Ok(()) };
+        let namespace = &job.reference.namespace;
+        let secret = self.store.get(KindId::Secret, namespace, &format!("{name}{SUFFIX}")).await?;
+        // The Secret first: the Cluster says that there is still something to do.
+        for stored in secret.into_iter().filter(|secret| is_offered(secret, job)).chain([cluster]) {
+            let options = DeleteOptions { uid: Some(stored.uid.to_string()), ..DeleteOptions::default() };
+            let address = address(stored.kind, &stored.namespace, &stored.name);
+            match self.delete_object(&Identity::hub(), &address, &options).await {
+                Ok(_) | Err(HubError::NotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The Cluster `name`, if it comes from this management cluster.
+    async fn managed(&self, job: &ManagementJob, name: &str) -> Result<Option<Stored>, HubError> {
+        let Some(stored) = self.store.get(KindId::Cluster, "", name).await? else { return Ok(None) };
+        let origin = stored.decode::<Cluster>()?.spec.cluster_api;
+        Ok(origin.is_some_and(|origin| origin.management_cluster_ref == job.reference).then_some(stored))
     }
 
     /// What is wanted of a Cluster. What its spec says besides stays as it is, once it is there.
@@ -245,6 +336,12 @@ impl Hub {
         let ManagementClusterReference { namespace, name: whose } = &job.reference;
         let present = self.store.get(KindId::Cluster, "", &shown.name).await?;
         let (policy, agent) = match present.map(|stored| stored.decode::<Cluster>()).transpose()? {
+            Some(Cluster { spec, .. }) if spec.cluster_api.is_none() => {
+                return Err(conflict(
+                    &format!("Cluster '{}'", shown.name),
+                    "it is on board already, and not by a management cluster",
+                ));
+            }
             Some(Cluster { spec, .. }) => (spec.deletion_policy, spec.agent),
             None => {
                 job.object.spec.template.clone().map(|of| (of.deletion_policy, of.agent)).unwrap_or_default()
@@ -334,6 +431,38 @@ impl Hub {
         tx.commit().await?;
         Ok(())
     }
+}
+
+/// Whether Clusters of `from`, which may go to the namespaces that `granted` names, may move to where `job` reads them.
+fn may_move(
+    from: &ManagementClusterReference,
+    granted: &[ManagementClusterPeer],
+    job: &ManagementJob,
+) -> bool {
+    let to = &job.reference;
+    let names = |peers: &[ManagementClusterPeer], home: &str, wanted: &ManagementClusterReference| {
+        peers.iter().any(|peer| {
+            peer.name == wanted.name && peer.namespace.as_deref().unwrap_or(home) == wanted.namespace
+        })
+    };
+    names(&job.object.spec.accept_moves_from, &to.namespace, from)
+        && (from.namespace == to.namespace || names(granted, &from.namespace, to))
+}
+
+/// Whether a kubeconfig's Secret was made for this management cluster, or for one whose Clusters may move to it.
+fn is_offered(secret: &Stored, job: &ManagementJob) -> bool {
+    let labels = secret.labels();
+    let Some(whose) = labels.get(LABEL) else { return false };
+    // The label alone says little: it is also on what was copied.
+    let made = managers::entries(&secret.object)
+        .and_then(Value::as_array)
+        .is_some_and(|entries| entries.iter().any(|entry| entry["manager"] == MANAGER));
+    let from = ManagementClusterReference { namespace: secret.namespace.clone(), name: whose.clone() };
+    made && (from == job.reference || may_move(&from, &[], job))
+}
+
+fn conflict(what: &str, why: &str) -> HubError {
+    HubError::Conflict { what: what.to_owned(), why: why.to_owned() }
 }
 
 fn address(kind: KindId, namespace: &str, name: &str) -> Address {

@@ -428,19 +428,36 @@ pub(crate) async fn identify(
     kube_system: KubeSystemUid,
     now: Timestamp,
 ) -> Result<(), HubError> {
-    let conflict = |why| Err(HubError::Conflict { what: format!("Cluster '{name}'"), why });
-    let known = tx.cluster_identity(cluster).await?;
-    if known.is_some_and(|known| known != kube_system) {
-        return conflict(
-            "it was joined by another cluster (the uid of namespace kube-system differs); \
-             to let another one take its place, delete the Cluster first"
-                .to_owned(),
-        );
-    }
-    match tx.identify_cluster(cluster, kube_system, now).await? {
-        Some(other) => conflict(format!("this cluster is registered as '{other}' already")),
+    match claim(tx, cluster, name, kube_system, now).await? {
+        Some(other) => Err(HubError::Conflict {
+            what: format!("Cluster '{name}'"),
+            why: format!("this cluster is registered as '{other}' already"),
+        }),
         None => Ok(()),
     }
+}
+
+/// Records which cluster this is; says which other Cluster of this hub it is already, if any.
+///
+/// # Errors
+/// [`HubError::Conflict`] where it is another cluster than before.
+pub(crate) async fn claim(
+    tx: &mut Tx,
+    cluster: ClusterUid,
+    name: &str,
+    kube_system: KubeSystemUid,
+    now: Timestamp,
+) -> Result<Option<String>, HubError> {
+    let known = tx.cluster_identity(cluster).await?;
+    if known.is_some_and(|known| known != kube_system) {
+        return Err(HubError::Conflict {
+            what: format!("Cluster '{name}'"),
+            why: "it was joined by another cluster (the uid of namespace kube-system differs); \
+                  to let another one take its place, delete the Cluster first"
+                .to_owned(),
+        });
+    }
+    Ok(tx.identify_cluster(cluster, kube_system, now).await?)
 }
 
 /// Why a cluster is not on board.

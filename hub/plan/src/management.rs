@@ -38,6 +38,10 @@ pub struct PresentCluster {
 pub struct Origin {
     /// Whose it is.
     pub owner: Owner,
+    /// The ManagementCluster that it comes from, as `namespace/name`.
+    pub management: String,
+    /// Whether the management cluster that is looked at may take Clusters over from that one.
+    pub accepted: bool,
     /// Its namespace in the management cluster.
     pub namespace: String,
     /// Its UID.
@@ -64,6 +68,9 @@ pub enum Owner {
 pub enum ManagementStep {
     /// The Cluster is made, or made as it is shown.
     Apply(ManagedCluster),
+    /// The Cluster is taken over from another management cluster, if its kubeconfig leads to the cluster that it is known
+    /// to be.
+    Move(ManagedCluster),
     /// The kubeconfig is put into the Cluster's Secret.
     Offer {
         /// Of the Cluster and of its kubeconfig's Secret in the management cluster.
@@ -96,8 +103,10 @@ pub struct ManagementPlan {
 pub fn follow(situation: &ManagementSituation) -> ManagementPlan {
     let mut plan = ManagementPlan::default();
     let mut shown: Vec<&ManagedCluster> = situation.shown.iter().collect();
-    // Of two with one name, the one that is on board goes first, and else the first by namespace.
-    shown.sort_by_key(|shown| (!situation.is_of(shown), &shown.namespace, &shown.name));
+    // Of two with one name, the one that is on board, or moves here, goes first, and else the first by namespace.
+    shown.sort_by_key(|shown| {
+        (!situation.is_of(shown), !situation.is_in_place(shown), &shown.namespace, &shown.name)
+    });
     let mut names = BTreeSet::new();
     for shown in shown {
         if names.insert(shown.name.as_str()) {
@@ -132,6 +141,11 @@ impl ManagementSituation {
     fn is_of(&self, shown: &ManagedCluster) -> bool {
         let origin = self.present.get(&shown.name).and_then(|present| present.origin.as_ref());
         origin.is_some_and(|origin| origin.owner == Owner::This && origin.namespace == shown.namespace)
+    }
+
+    fn is_in_place(&self, shown: &ManagedCluster) -> bool {
+        let origin = self.present.get(&shown.name).and_then(|present| present.origin.as_ref());
+        origin.is_some_and(|origin| origin.namespace == shown.namespace)
     }
 }
 
@@ -170,21 +184,48 @@ impl ManagementPlan {
             Owner::This if origin.namespace == shown.namespace && !moved => {
                 self.retire(&shown.name, "another Cluster has taken its name in its management cluster");
             }
+            Owner::This if origin.namespace == shown.namespace => self.adopt(shown),
             Owner::Gone if same && !shown.deleting => self.adopt(shown),
-            Owner::This | Owner::Other | Owner::Gone if moved => self.adopt(shown),
-            Owner::This | Owner::Other | Owner::Gone => self.refused.push(format!(
-                "{}/{}: Cluster '{}' comes from another management cluster or namespace",
-                shown.namespace, shown.name, shown.name
-            )),
+            Owner::This | Owner::Other | Owner::Gone => self.moves(shown, origin, moved),
         }
     }
 
+    /// One that is somebody else's until now. To be paused there is not enough to be had here: whoever can make Clusters in
+    /// any management cluster could take it over, and delete it.
+    fn moves(&mut self, shown: &ManagedCluster, origin: &Origin, moved: bool) {
+        let (namespace, name, from) = (&shown.namespace, &shown.name, &origin.management);
+        let refusal = if origin.namespace != *namespace {
+            format!(
+                "{namespace}/{name}: Cluster '{name}' comes from namespace {} of ManagementCluster {from}; a move keeps the \
+                 namespace",
+                origin.namespace
+            )
+        } else if !origin.accepted {
+            format!(
+                "{namespace}/{name}: Cluster '{name}' comes from ManagementCluster {from}; to let it move here, name that one \
+                 in spec.acceptMovesFrom"
+            )
+        } else if !moved {
+            format!(
+                "{namespace}/{name}: Cluster '{name}' comes from ManagementCluster {from}; it moves here once it is paused \
+                 there and no longer here"
+            )
+        } else {
+            return self.take(shown, ManagementStep::Move(shown.clone()));
+        };
+        self.refused.push(refusal);
+    }
+
     fn adopt(&mut self, shown: &ManagedCluster) {
+        self.take(shown, ManagementStep::Apply(shown.clone()));
+    }
+
+    fn take(&mut self, shown: &ManagedCluster, step: ManagementStep) {
         if !shown.initialized || shown.kubeconfig.is_none() {
             self.waiting.push(format!("{}/{}", shown.namespace, shown.name));
             return;
         }
-        self.steps.push(ManagementStep::Apply(shown.clone()));
+        self.steps.push(step);
         self.offer(shown);
     }
 
@@ -231,6 +272,8 @@ mod tests {
     fn origin() -> Origin {
         Origin {
             owner: Owner::This,
+            management: "default/north".to_owned(),
+            accepted: false,
             namespace: "fleet".to_owned(),
             uid: "1".to_owned(),
             paused: false,
@@ -260,6 +303,7 @@ mod tests {
             .iter()
             .map(|step| match step {
                 ManagementStep::Apply(shown) => format!("apply {}/{}", shown.namespace, shown.name),
+                ManagementStep::Move(shown) => format!("move {}/{}", shown.namespace, shown.name),
                 ManagementStep::Offer { name, .. } => format!("offer {name}"),
                 ManagementStep::Retire { name, .. } => format!("retire {name}"),
             })
@@ -338,8 +382,9 @@ mod tests {
         // Put back from a backup: another uid, in the same management cluster.
         let again = ManagedCluster { uid: "2".to_owned(), ..edge.clone() };
         assert_eq!(told(vec![again.clone()], Some(marked.clone())), "apply fleet/edge, offer edge");
-        let elsewhere = present(Some(Origin { owner: Owner::Other, paused: true, ..origin() }));
-        assert_eq!(told(vec![again.clone()], Some(elsewhere.clone())), "apply fleet/edge, offer edge");
+        let elsewhere =
+            present(Some(Origin { owner: Owner::Other, accepted: true, paused: true, ..origin() }));
+        assert_eq!(told(vec![again.clone()], Some(elsewhere.clone())), "move fleet/edge, offer edge");
         assert_eq!(
             told(vec![ManagedCluster { paused: true, ..again.clone() }], Some(elsewhere)),
             "refuse fleet/edge",
@@ -349,6 +394,37 @@ mod tests {
         assert_eq!(told(vec![again], Some(others)), "refuse fleet/edge");
         let orphan = present(Some(Origin { owner: Owner::Gone, ..origin() }));
         assert_eq!(told(vec![edge], Some(orphan)), "apply fleet/edge, offer edge");
+    }
+
+    #[test]
+    fn a_paused_cluster_is_not_taken_over_without_permission() {
+        let theirs = ManagedCluster { uid: "2".to_owned(), ..shown("edge") };
+        let elsewhere = ManagedCluster { namespace: "mine".to_owned(), ..theirs.clone() };
+        for owner in [Owner::Other, Owner::Gone] {
+            let paused = Origin { owner, paused: true, ..origin() };
+            let plan = follow(&situation(vec![theirs.clone()], Some(present(Some(paused.clone())))));
+            assert_eq!(plan.steps, vec![]);
+            assert!(plan.refused[0].contains("spec.acceptMovesFrom"), "{plan:?}");
+            assert!(plan.refused[0].contains("ManagementCluster default/north"), "{plan:?}");
+            let accepted = Origin { accepted: true, ..paused };
+            assert_eq!(
+                told(vec![theirs.clone()], Some(present(Some(accepted.clone())))),
+                "move fleet/edge, offer edge"
+            );
+            // A tenant of the management cluster that is trusted, in a namespace of its own.
+            assert_eq!(
+                told(vec![elsewhere.clone()], Some(present(Some(accepted.clone())))),
+                "refuse mine/edge"
+            );
+            let both = vec![ManagedCluster { namespace: "a".to_owned(), ..theirs.clone() }, theirs.clone()];
+            assert_eq!(
+                told(both, Some(present(Some(accepted)))),
+                "move fleet/edge, offer edge, refuse a/edge"
+            );
+        }
+        // Another namespace of the same management cluster, while the Cluster is on its way.
+        let gone = Origin { paused: true, accepted: true, ..origin() };
+        assert_eq!(told(vec![elsewhere], Some(present(Some(gone)))), "refuse mine/edge");
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Follows management clusters of Cluster API: reads what each shows, has the hub's core do what follows from that, and
 //! waits for news.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_hub_core::{
     Failed, Hub, HubError, Look, MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementStep,
-    ManagementWatch,
+    ManagementWatch, StepEvidence,
 };
-use roadstead_model::{Digest, ManagedCluster, Reason, ResourceUid};
+use roadstead_model::{Digest, ManagedCluster, Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError, Shown};
 use tokio_util::sync::CancellationToken;
 
@@ -78,6 +78,43 @@ impl Looker for ManagementClusters {
     }
 }
 
+/// Why it is not known what a step needs.
+enum Unknown {
+    /// The management cluster did not say.
+    ManagementCluster(OnboardError),
+    /// That cluster cannot be asked.
+    Cluster(HubError),
+}
+
+/// What a step needs of the clusters themselves.
+async fn evidence(hub: &Hub, cluster: &Cluster, step: &ManagementStep) -> Result<StepEvidence, Unknown> {
+    let (namespace, name) = match step {
+        ManagementStep::Apply(_) | ManagementStep::Retire { .. } => return Ok(StepEvidence::default()),
+        ManagementStep::Move(shown) => (&shown.namespace, &shown.name),
+        ManagementStep::Offer { namespace, name } => (namespace, name),
+    };
+    let kubeconfig = cluster.managed_kubeconfig(namespace, name).await.map_err(Unknown::ManagementCluster)?;
+    if matches!(step, ManagementStep::Offer { .. }) {
+        return Ok(StepEvidence { kubeconfig: Some(kubeconfig), reached: None });
+    }
+    let known = hub.recorded_identity(name).await.map_err(Unknown::Cluster)?;
+    if known.is_none() {
+        return Ok(StepEvidence::default());
+    }
+    let refuse = |why: String| {
+        Unknown::Cluster(HubError::Conflict {
+            what: format!("Cluster '{name}'"),
+            why: format!(
+                "it does not move here before its kubeconfig here was seen to lead to the same cluster: {why}"
+            ),
+        })
+    };
+    let access = hub.access(&kubeconfig).map_err(refuse)?;
+    let target = Cluster::new(&access, hub.allowed()).map_err(|error| refuse(chain(&error)))?;
+    let identity = target.identify().await.map_err(|error| refuse(chain(&error)))?;
+    Ok(StepEvidence { kubeconfig: None, reached: Some(identity.kube_system) })
+}
+
 impl ManagementClusters {
     async fn follow(
         &self,
@@ -105,17 +142,26 @@ impl ManagementClusters {
             .collect();
         let mut outcome = ManagementOutcome { clusters: clusters.len(), ..ManagementOutcome::default() };
         outcome.plan = hub.follow_management(job, identity.kube_system, clusters).await?;
+        let mut left_alone = BTreeSet::new();
         for step in &outcome.plan.steps {
-            let kubeconfig = match step {
-                ManagementStep::Offer { namespace, name } => {
-                    Some(cluster.managed_kubeconfig(namespace, name).await.map_err(unread)?)
-                }
-                ManagementStep::Apply(_) | ManagementStep::Retire { .. } => None,
+            let name = match step {
+                ManagementStep::Apply(shown) | ManagementStep::Move(shown) => &shown.name,
+                ManagementStep::Offer { name, .. } | ManagementStep::Retire { name, .. } => name,
             };
-            match hub.carry_out(job, step, kubeconfig).await {
+            // What builds on a step that was refused.
+            if left_alone.contains(name) {
+                continue;
+            }
+            let done = match evidence(hub, cluster, step).await {
+                Ok(evidence) => hub.carry_out(job, step, evidence).await,
+                Err(Unknown::ManagementCluster(error)) => return Err(unread(error)),
+                Err(Unknown::Cluster(why)) => Err(why),
+            };
+            match done {
                 Ok(()) => {}
                 // One that cannot be here keeps no other one away.
                 Err(error @ (HubError::Invalid { .. } | HubError::Conflict { .. })) => {
+                    left_alone.insert(name.clone());
                     outcome.refused.push(error.to_string());
                 }
                 Err(error) => return Err(error.into()),
