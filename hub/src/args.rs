@@ -7,7 +7,6 @@ use clap::{Parser, ValueEnum};
 
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
-use crate::network::NetworkArgs;
 
 /// Roadstead's hub: keeps a fleet of Kubernetes clusters on what Git says.
 ///
@@ -23,9 +22,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
-    /// The Postgres database, as postgres://user:password@host/database
+    /// The Postgres database, as postgres://user@host/database; a password shows in the process list here, and not in the
+    /// variable or the file
     #[arg(long, value_name = "URL", env = "ROADSTEAD_DATABASE_URL", hide_env_values = true)]
     pub(crate) database_url: Option<String>,
+
+    /// A file with the URL of the database, read at start; it comes before --database-url
+    #[arg(long, value_name = "FILE", env = "ROADSTEAD_DATABASE_URL_FILE")]
+    pub(crate) database_url_file: Option<PathBuf>,
+
+    /// Let --dev listen on addresses that other machines reach. Its sources may read this machine's files, and its private
+    /// network: for networks in which everybody is trusted
+    #[arg(long, requires = "dev")]
+    pub(crate) allow_dev_listen_anywhere: bool,
 
     /// The file with the key (32 bytes, base64) that secrets are encrypted with; all replicas need the same one.
     /// Made with mode 0600 by --dev
@@ -43,9 +52,6 @@ pub(crate) struct Args {
     /// The name or address by which kubectl and agents reach the hub [default: the address that it listens on]
     #[arg(long, value_name = "HOST", env = "ROADSTEAD_PUBLIC_HOST")]
     pub(crate) public_host: Option<String>,
-
-    #[command(flatten)]
-    pub(crate) network: NetworkArgs,
 
     #[command(flatten)]
     pub(crate) clusters: ClusterArgs,

@@ -19,7 +19,9 @@ const RAW: &str = "output";
 
 /// Starts logging to standard error. `RUST_LOG` says what is logged, by default what an operator needs.
 pub(crate) fn start(format: LogFormat) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,sqlx=warn"));
+    // What the pool of connections says of each of them when the database goes, the hub says once.
+    let filter = EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| EnvFilter::new("info,sqlx=error,sqlx::query=warn"));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Json => builder.event_format(JsonLine).init(),

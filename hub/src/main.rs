@@ -2,12 +2,12 @@
 
 mod args;
 mod clusters;
+mod database;
 mod dev;
 mod keyfile;
 mod kubeconfig;
 mod limits;
 mod logging;
-mod network;
 mod private_file;
 mod run;
 

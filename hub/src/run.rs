@@ -16,8 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::args::Args;
 use crate::dev::DevState;
-use crate::network::Own;
-use crate::{dev, keyfile, kubeconfig, limits};
+use crate::{database, dev, keyfile, kubeconfig, limits};
 
 /// So long may requests, sessions and looks take to end after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -29,17 +28,26 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     if args.print_admin_kubeconfig {
         return print_admin_kubeconfig(&args).await;
     }
-    let dev = match (args.dev, &args.database_url) {
+    let url = database::url(&args)?;
+    let dev = match (args.dev, &url) {
         (true, Some(_)) => {
             bail!("--dev brings its own database: leave --database-url away, or leave --dev away")
         }
         (false, None) => bail!(
-            "no database: give --database-url postgres://…, or start with --dev to have a private Postgres"
+            "no database: give --database-url postgres://… or --database-url-file FILE, or start with --dev to have a \
+             private Postgres"
         ),
-        (true, None) => Some(dev::start(args.state_dir.clone()).await?),
+        (true, None) => {
+            check_dev_listeners(&args)?;
+            Some(dev::start(args.state_dir.clone()).await?)
+        }
         (false, Some(_)) => None,
     };
-    let served = serve(&args, dev.as_ref(), async {
+    let url = match (&dev, url) {
+        (Some(dev), _) => Zeroizing::new(dev.postgres.url().to_owned()),
+        (None, url) => url.unwrap_or_default(),
+    };
+    let served = serve(&args, &url, dev.as_ref(), async {
         tokio::select! {
             _ = terminate.recv() => "SIGTERM",
             _ = interrupt.recv() => "SIGINT",
@@ -52,11 +60,28 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     served
 }
 
-async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = &'static str>) -> Result<()> {
+/// What --dev allows is for one machine.
+fn check_dev_listeners(args: &Args) -> Result<()> {
+    for (flag, address) in [("--listen", args.listen), ("--link-listen", args.link_listen)] {
+        if !address.ip().is_loopback() && !args.allow_dev_listen_anywhere {
+            bail!(
+                "{flag} {address}: a hub by --dev lets sources read this machine's files, and listens on loopback addresses \
+                 only; to have it listen there all the same, add --allow-dev-listen-anywhere"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn serve(
+    args: &Args,
+    url: &str,
+    dev: Option<&DevState>,
+    ended: impl Future<Output = &'static str>,
+) -> Result<()> {
     let key = key(args, dev)?;
     let (budget, files) = (limits::share_memory(&args.limits), limits::share_files());
     let sealer = Sealer::new(&key).context("take the key file's key")?;
-    let url = dev.map_or_else(|| args.database_url.as_deref().unwrap_or_default(), |dev| dev.postgres.url());
     let store = Store::open(url, sealer, args.database_connections).await.context("open the database")?;
     let api = TcpListener::bind(args.listen).await.with_context(|| format!("listen on {}", args.listen))?;
     let link = TcpListener::bind(args.link_listen)
@@ -68,13 +93,11 @@ async fn serve(args: &Args, dev: Option<&DevState>, ended: impl Future<Output = 
     }
     let (api_address, link_address) = (api.local_addr()?, link.local_addr()?);
     let host = args.public_host.clone().unwrap_or_else(|| api_address.ip().to_string());
-    let own = Own { listeners: [api_address, link_address], public_host: &host, database_url: url };
     let options = HubOptions {
         api_url: format!("https://{}", address(&host, api_address.port())),
         link_address: address(&host, link_address.port()),
         allow_file_sources: args.dev,
         kubeconfigs: args.clusters.allowed(),
-        outbound: args.network.outbound(&own, args.dev)?,
         agent_image: args.clusters.agent_image.clone(),
         pace: args.clusters.pace(),
         budget,
@@ -133,9 +156,9 @@ fn address(host: &str, port: u16) -> String {
 
 /// Makes an administrator's token and prints a kubeconfig with it; beside a hub that serves.
 async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
-    let url = args.database_url.as_deref().context("no database: give --database-url postgres://…")?;
+    let url = database::url(args)?.context("no database: give --database-url postgres://…")?;
     let sealer = Sealer::new(&key(args, None)?).context("take the key file's key")?;
-    let store = Store::open(url, sealer, args.database_connections).await.context("open the database")?;
+    let store = Store::open(&url, sealer, args.database_connections).await.context("open the database")?;
     let host = args.public_host.clone().unwrap_or_else(|| args.listen.ip().to_string());
     let server = format!("https://{}", address(&host, args.listen.port()));
     let hub = Hub::open(store, Arc::new(SystemClock), HubOptions::default()).await.context("open the hub")?;

@@ -10,32 +10,94 @@ use crate::{Body, BodyError};
 
 /// More than this is not worth telling.
 const MOST: usize = 100;
+/// Bytes of a path that are told; of a longer one its beginning. Keys may be as long as the body, and each of them would
+/// be told in full in all paths beneath it.
+const MAX_PATH: usize = 256;
 
-/// Reads a text of one JSON value. The parser's own limit bounds the depth.
+/// What values cost in memory, at most: a place in a list, with what the list grows by and is moved through.
+const ITEM: usize = 3 * size_of::<Value>();
+/// The first node of a map, which has room for eleven entries.
+const FIRST_NODE: usize = 704;
+/// An entry of a larger map, whose nodes may be half full.
+const ENTRY: usize = 2 * (size_of::<String>() + size_of::<Value>());
+/// An allocation's own, beside its bytes.
+const ALLOCATION: usize = 32;
+
+/// Reads a text of one JSON value, whose values may take `memory` bytes. The parser's own limit bounds the depth.
 ///
 /// # Errors
-/// Where it is no JSON, or goes on after the value.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Body, BodyError> {
-    let bad = |error: serde_json::Error| BodyError::Malformed { form: "JSON", why: error.to_string() };
-    let mut duplicates = Vec::new();
+/// Where it is no JSON, or goes on after the value; [`BodyError::Memory`] where it would take more.
+pub(crate) fn parse(bytes: &[u8], memory: usize) -> Result<Body, BodyError> {
+    // One buffer, in which texts with escapes are put together, grows to twice the longest.
+    let own = bytes.len().saturating_mul(2);
+    let left = memory.checked_sub(own).ok_or(BodyError::Memory { memory })?;
+    let mut state = State { path: String::new(), duplicates: Vec::new(), left, spent: false };
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let reader = Reader { path: &mut String::new(), duplicates: &mut duplicates };
-    let value = reader.deserialize(&mut deserializer).map_err(bad)?;
-    deserializer.end().map_err(bad)?;
-    Ok(Body { value, duplicates })
+    let read = Reader(&mut state).deserialize(&mut deserializer);
+    let read = read.and_then(|value| deserializer.end().map(|()| value));
+    match read {
+        Ok(value) => Ok(Body { value, duplicates: state.duplicates }),
+        Err(_) if state.spent => Err(BodyError::Memory { memory }),
+        Err(error) => Err(BodyError::Malformed { form: "JSON", why: error.to_string() }),
+    }
 }
 
-struct Reader<'a> {
-    path: &'a mut String,
-    duplicates: &'a mut Vec<String>,
+/// The beginning of a text that may be long, for messages.
+pub(crate) fn beginning(text: &str) -> String {
+    match text.char_indices().find(|(at, _)| *at >= MAX_PATH) {
+        None => text.to_owned(),
+        Some((at, _)) => format!("{}…", &text[..at]),
+    }
 }
+
+/// What a value costs beside its place, at most; as [`parse`] counts it.
+pub(crate) fn cost(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len() + ALLOCATION,
+        Value::Array(items) => items.iter().map(|item| ITEM + cost(item)).sum(),
+        Value::Object(map) => {
+            let first = if map.is_empty() { 0 } else { FIRST_NODE };
+            map.iter().map(|(key, value)| key.len() + ALLOCATION + ENTRY + cost(value)).sum::<usize>() + first
+        }
+    }
+}
+
+/// What is known while a text is read.
+struct State {
+    path: String,
+    duplicates: Vec<String>,
+    /// Bytes that values may still take.
+    left: usize,
+    /// Whether they wanted more.
+    spent: bool,
+}
+
+impl State {
+    fn charge<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => {
+                self.spent = true;
+                Err(E::custom("too large"))
+            }
+        }
+    }
+}
+
+struct Reader<'a>(&'a mut State);
 
 impl Reader<'_> {
     fn at(&mut self, segment: fmt::Arguments<'_>) -> (usize, Reader<'_>) {
-        let length = self.path.len();
-        // Writing to a String cannot fail.
-        let _ = fmt::Write::write_fmt(self.path, segment);
-        (length, Reader { path: self.path, duplicates: self.duplicates })
+        let length = self.0.path.len();
+        // What is beyond is not told, and would be written again and again. Writing to a String cannot fail.
+        if length <= MAX_PATH {
+            let _ = fmt::Write::write_fmt(&mut self.0.path, segment);
+        }
+        (length, Reader(self.0))
     }
 }
 
@@ -74,11 +136,13 @@ impl<'de> Visitor<'de> for Reader<'_> {
         Ok(value.into())
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.0.charge(value.len() + ALLOCATION)?;
         Ok(value.into())
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+    fn visit_string<E: serde::de::Error>(self, value: String) -> Result<Value, E> {
+        self.0.charge(value.len() + ALLOCATION)?;
         Ok(value.into())
     }
 
@@ -87,9 +151,12 @@ impl<'de> Visitor<'de> for Reader<'_> {
         loop {
             let (length, reader) = self.at(format_args!("[{}]", list.len()));
             let item = items.next_element_seed(reader)?;
-            self.path.truncate(length);
+            self.0.path.truncate(length);
             match item {
-                Some(item) => list.push(item),
+                Some(item) => {
+                    self.0.charge(ITEM)?;
+                    list.push(item);
+                }
                 None => return Ok(list.into()),
             }
         }
@@ -98,13 +165,15 @@ impl<'de> Visitor<'de> for Reader<'_> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let dot = if self.path.is_empty() { "" } else { "." };
+            let node = if map.is_empty() { FIRST_NODE } else { 0 };
+            self.0.charge(node + ENTRY + key.len() + ALLOCATION)?;
+            let dot = if self.0.path.is_empty() { "" } else { "." };
             let (length, reader) = self.at(format_args!("{dot}{key}"));
             let value = entries.next_value_seed(reader)?;
-            if map.insert(key, value).is_some() && self.duplicates.len() < MOST {
-                self.duplicates.push(self.path.clone());
+            if map.insert(key, value).is_some() && self.0.duplicates.len() < MOST {
+                self.0.duplicates.push(beginning(&self.0.path));
             }
-            self.path.truncate(length);
+            self.0.path.truncate(length);
         }
         Ok(map.into())
     }
@@ -115,7 +184,11 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    use super::parse;
+    use super::{Body, BodyError, cost};
+
+    fn parse(bytes: &[u8]) -> Result<Body, BodyError> {
+        super::parse(bytes, 1 << 20)
+    }
 
     #[test]
     fn keys_that_stand_twice() {
@@ -144,7 +217,43 @@ mod tests {
         assert!(parse(b"\"\xff\"").is_err(), "invalid UTF-8");
     }
 
+    /// A hundred paths of three million bytes each were kept.
+    #[test]
+    fn long_keys_that_stand_twice_are_told_in_short() {
+        let long = "é".repeat(100_000);
+        let inner = "\"x\":1,\"x\":2,".repeat(100);
+        let text = format!("{{\"{long}\":{{{inner}\"y\":{{\"z\":1,\"z\":2}}}}}}");
+        let parsed = super::parse(text.as_bytes(), 4 << 20).unwrap();
+        assert_eq!(parsed.duplicates.len(), 100);
+        assert!(parsed.duplicates.iter().all(|path| path.len() < 300), "{:?}", parsed.duplicates[0].len());
+    }
+
+    #[test]
+    fn values_are_counted_and_bounded() {
+        let many = |item: &str, count: usize| format!("[{}]", vec![item; count].join(","));
+        for item in ["0", "[]", "{}", "\"\"", "{\"\":0}", "[[0]]"] {
+            let error = parse(many(item, 100_000).as_bytes()).unwrap_err();
+            assert!(matches!(error, BodyError::Memory { memory } if memory == 1 << 20), "{item}: {error}");
+            assert!(parse(many(item, 1000).as_bytes()).is_ok(), "{item}");
+        }
+        // What is no JSON is told as such while there is memory.
+        assert!(matches!(parse(b"[1,"), Err(BodyError::Malformed { .. })));
+        assert!(matches!(super::parse(b"[1]", 0), Err(BodyError::Memory { .. })));
+    }
+
     proptest! {
+        /// What is said of a value is what is taken for it while it is read.
+        #[test]
+        fn a_value_costs_what_its_text_does(text in "[\\[\\]{}:,\"a1]{0,20}") {
+            if let Ok(parsed) = parse(text.as_bytes()) {
+                let whole = cost(&parsed.value) + 2 * text.len();
+                prop_assert!(super::parse(text.as_bytes(), 2 * text.len()).is_ok() || cost(&parsed.value) > 0);
+                if parsed.duplicates.is_empty() {
+                    prop_assert!(super::parse(text.as_bytes(), whole).is_ok());
+                }
+            }
+        }
+
         #[test]
         fn reads_what_serde_json_reads(bytes in prop::collection::vec(prop::sample::select(b"{}[]:,\"a1.e-tru ".to_vec()), 0..40)) {
             let want: Result<Value, _> = serde_json::from_slice(&bytes);

@@ -9,7 +9,7 @@
 //! use serde_json::json;
 //!
 //! let body = decode("application/yaml", b"metadata: {name: web}\nspec: {prune: true}\n")?;
-//! let patch = Patch::read("application/merge-patch+json", br#"{"spec":{"prune":null}}"#)?;
+//! let patch = Patch::read("application/merge-patch+json", br#"{"spec":{"prune":null}}"#, 1 << 20)?;
 //! assert_eq!(patch.apply_to(body.value)?, json!({ "metadata": { "name": "web" }, "spec": {} }));
 //! # Ok::<(), roadstead_body::BodyError>(())
 //! ```
@@ -49,6 +49,12 @@ pub enum BodyError {
     /// Of a form, or in it of a kind, that is not taken here.
     #[error("{0}")]
     Unsupported(String),
+    /// What it says would take more memory than there is for it.
+    #[error("the request's body would take more than {memory} bytes of memory")]
+    Memory {
+        /// So much there was for it.
+        memory: usize,
+    },
     /// A patch that is none, or does not fit the object.
     #[error("{0}")]
     Patch(String),
@@ -69,22 +75,37 @@ impl From<Value> for Body {
     }
 }
 
-/// Reads a body of this media type; without one it is taken for JSON.
+/// What a body may take in memory where nobody says: enough for any object that people write.
+pub const MEMORY: usize = 32 << 20;
+
+/// Reads a body of this media type, which may take [`MEMORY`]; without one it is taken for JSON.
 ///
 /// # Errors
-/// [`BodyError::Empty`], [`BodyError::Malformed`], and [`BodyError::Unsupported`] for other media types and for kinds
-/// that are not taken as protobuf.
+/// As [`decode_within`].
 pub fn decode(media_type: &str, bytes: &[u8]) -> Result<Body, BodyError> {
+    decode_within(media_type, bytes, MEMORY)
+}
+
+/// Reads a body of this media type, of which all values and what it takes to make them may take `memory` bytes.
+///
+/// Three megabytes of JSON can be a quarter of a gigabyte of values; so what there may be of these is counted while they are
+/// made.
+///
+/// # Errors
+/// [`BodyError::Empty`], [`BodyError::Malformed`], [`BodyError::Memory`], and [`BodyError::Unsupported`] for other media
+/// types and for kinds that are not taken as protobuf.
+pub fn decode_within(media_type: &str, bytes: &[u8], memory: usize) -> Result<Body, BodyError> {
     if bytes.is_empty() {
         return Err(BodyError::Empty);
     }
     match media_type {
-        "" | JSON => json::parse(bytes),
-        YAML => yaml::parse(bytes).map(Body::from),
+        "" | JSON => json::parse(bytes, memory),
+        YAML => yaml::parse(bytes, memory).map(Body::from),
         // kubectl sends the built-in kinds so when it creates them.
-        PROTOBUF => protobuf::decode(bytes).map(Body::from),
+        PROTOBUF => protobuf::decode(bytes, memory).map(Body::from),
         other => Err(BodyError::Unsupported(format!(
-            "the body of the request is in a form that is not taken here: {other}; want {JSON}, {YAML} or {PROTOBUF}"
+            "the body of the request is in a form that is not taken here: {}; want {JSON}, {YAML} or {PROTOBUF}",
+            json::beginning(other)
         ))),
     }
 }
@@ -92,10 +113,13 @@ pub fn decode(media_type: &str, bytes: &[u8]) -> Result<Body, BodyError> {
 /// Reads the configuration of a server-side apply: YAML, of which JSON is a part, in which a key may stand twice.
 ///
 /// # Errors
-/// [`BodyError::Empty`], [`BodyError::Malformed`].
-pub fn decode_apply(bytes: &[u8]) -> Result<Body, BodyError> {
+/// [`BodyError::Empty`], [`BodyError::Malformed`], [`BodyError::Memory`].
+pub fn decode_apply(bytes: &[u8], memory: usize) -> Result<Body, BodyError> {
     if bytes.is_empty() {
         return Err(BodyError::Empty);
     }
-    json::parse(bytes).or_else(|_| yaml::parse(bytes).map(Body::from))
+    match json::parse(bytes, memory) {
+        Err(BodyError::Malformed { .. }) => yaml::parse(bytes, memory).map(Body::from),
+        read => read,
+    }
 }

@@ -28,25 +28,30 @@ const MAX_OPERATIONS: usize = 10_000;
 /// could double an object with each operation.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
+/// And in bytes of memory, of which a list of small objects takes a hundred times its JSON.
+const MAX_COPIED_MEMORY: usize = 16 * 1024 * 1024;
+
 /// How deep a JSON patch may nest an object, in which each operation can put one value beneath another: twice as deep as
 /// a body may be.
 const MAX_DEPTH: usize = 256;
 
 impl Patch {
-    /// Reads the body of a patch of this media type.
+    /// Reads the body of a patch of this media type, which may take `memory` bytes.
     ///
     /// # Errors
-    /// [`BodyError::Unsupported`] for what is no patch's media type, [`BodyError::Empty`], [`BodyError::Malformed`].
-    pub fn read(media_type: &str, bytes: &[u8]) -> Result<Self, BodyError> {
+    /// [`BodyError::Unsupported`] for what is no patch's media type, [`BodyError::Empty`], [`BodyError::Malformed`],
+    /// [`BodyError::Memory`].
+    pub fn read(media_type: &str, bytes: &[u8], memory: usize) -> Result<Self, BodyError> {
         let make: fn(Value) -> Self = match media_type {
             "application/json-patch+json" => Self::Json,
             "application/merge-patch+json" => Self::Merge,
             "application/strategic-merge-patch+json" => Self::Strategic,
             other => {
                 return Err(BodyError::Unsupported(format!(
-                    "the body of the request is in a form that is not taken here: {other}; want \
+                    "the body of the request is in a form that is not taken here: {}; want \
                      application/json-patch+json, application/merge-patch+json, \
                      application/strategic-merge-patch+json or {}",
+                    json::beginning(other),
                     crate::APPLY
                 )));
             }
@@ -54,7 +59,7 @@ impl Patch {
         if bytes.is_empty() {
             return Err(BodyError::Empty);
         }
-        json::parse(bytes).map(|body| make(body.value))
+        json::parse(bytes, memory).map(|body| make(body.value))
     }
 
     /// The object with the patch applied.
@@ -100,10 +105,13 @@ fn json_patch(object: &mut Value, operations: &Value) -> Result<(), BodyError> {
         return Err(bad(&format_args!("more than {MAX_OPERATIONS} operations")));
     }
     let operations: json_patch::Patch = Deserialize::deserialize(operations).map_err(|error| bad(&error))?;
-    let mut copied = 0;
+    let (mut copied, mut memory) = (0, 0);
     for (index, operation) in operations.0.iter().enumerate() {
         let bad = |why: &dyn fmt::Display| {
-            bad(&format_args!("operation {index}, at {:?}: {why}", operation.path()))
+            bad(&format_args!(
+                "operation {index}, at {:?}: {why}",
+                json::beginning(operation.path().as_str())
+            ))
         };
         let value = match operation {
             PatchOperation::Copy(copy) => copy.from.resolve(object).ok(),
@@ -116,8 +124,13 @@ fn json_patch(object: &mut Value, operations: &Value) -> Result<(), BodyError> {
         if matches!(operation, PatchOperation::Copy(_) | PatchOperation::Move(_)) {
             copied += size.bytes;
         }
-        if copied > MAX_COPIED {
-            return Err(bad(&format_args!("it copies and moves more than {MAX_COPIED} bytes")));
+        if matches!(operation, PatchOperation::Copy(_)) {
+            memory += value.map(json::cost).unwrap_or_default();
+        }
+        if copied > MAX_COPIED || memory > MAX_COPIED_MEMORY {
+            return Err(bad(&format_args!(
+                "it copies and moves more than {MAX_COPIED} bytes, or {MAX_COPIED_MEMORY} bytes of memory"
+            )));
         }
         if operation.path().count() + size.depth > MAX_DEPTH {
             return Err(bad(&format_args!("the object would nest deeper than {MAX_DEPTH}")));
@@ -194,7 +207,10 @@ fn strategic(object: &mut Map<String, Value>, patch: &Map<String, Value>) -> Res
             continue;
         }
         if key.starts_with('$') {
-            return Err(BodyError::Patch(format!("the patch has a directive that is not known: {key}")));
+            return Err(BodyError::Patch(format!(
+                "the patch has a directive that is not known: {}",
+                json::beginning(key)
+            )));
         }
         match value {
             Value::Null => {
@@ -313,8 +329,8 @@ mod tests {
         ] {
             assert!(patch.apply_to(json!({})).is_err(), "{patch:?}");
         }
-        assert!(Patch::read("text/plain", b"{}").is_err());
-        assert!(Patch::read("application/merge-patch+json", b"").is_err());
+        assert!(Patch::read("text/plain", b"{}", 1 << 20).is_err());
+        assert!(Patch::read("application/merge-patch+json", b"", 1 << 20).is_err());
     }
 
     #[test]
@@ -323,6 +339,11 @@ mod tests {
         let wider = Patch::Json(vec![double; 60].into());
         let error = wider.apply_to(json!({ "a": ["x"] })).unwrap_err().to_string();
         assert!(error.contains("more than 3145728 bytes"), "{error}");
+        let small = serde_json::from_str::<Value>(&format!("[{}0]", "{\"\":0},".repeat(1000))).unwrap();
+        let copy = json!({ "op": "copy", "from": "/a", "path": "/b/-" });
+        let many = Patch::Json(vec![copy; 100].into());
+        let error = many.apply_to(json!({ "a": small, "b": [] })).unwrap_err().to_string();
+        assert!(error.contains("16777216 bytes of memory"), "{error}");
         let nest = [
             json!({ "op": "move", "from": "/a", "path": "/b" }),
             json!({ "op": "add", "path": "/a", "value": {} }),

@@ -33,12 +33,90 @@ fn message<T: Message + Default>(bytes: &[u8]) -> Result<T, BodyError> {
     T::decode(bytes).map_err(|error| bad(&error))
 }
 
-/// The JSON form of a body.
-pub(crate) fn decode(body: &[u8]) -> Result<Value, BodyError> {
+/// What a field costs in memory at most, beside its bytes: the largest message, in a list that grows, and the JSON value
+/// that is made of it.
+const FIELD: usize = 1600;
+/// Messages in messages; Kubernetes' own nest less deep.
+const MAX_DEPTH: usize = 6;
+
+/// The fields of a message, one after the other, with their numbers; of those that are no texts or messages no bytes. Ends
+/// where it cannot be read on, as the decoder does.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = (u64, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let tag = self.varint()?;
+        let none: &[u8] = &[];
+        let inner = match tag & 7 {
+            0 => self.varint().map(|_| none)?,
+            1 => self.take(8).map(|_| none)?,
+            5 => self.take(4).map(|_| none)?,
+            2 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                self.take(length)?
+            }
+            _ => return None,
+        };
+        Some((tag >> 3, inner))
+    }
+}
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+/// How many fields there are in a message and in what could be messages in it.
+fn deep(bytes: &[u8], depth: usize) -> usize {
+    let inner = |inner| if depth < MAX_DEPTH { deep(inner, depth + 1) } else { 0 };
+    Fields(bytes).map(|(_, bytes)| 1 + inner(bytes)).sum()
+}
+
+/// How many fields, each of which may become a value, an object has. Of those with texts that may be long, these are not
+/// looked into: a text can look like a message of many fields.
+fn fields(kind: &str, raw: &[u8]) -> usize {
+    let texts = matches!(kind, "Secret" | "ConfigMap");
+    let inner = |(number, bytes)| match number {
+        // The metadata: texts, maps of texts, and messages of a fixed number of texts.
+        1 => 1 + Fields(bytes).count(),
+        _ if texts => 1,
+        _ => 1 + deep(bytes, 0),
+    };
+    Fields(raw).map(inner).sum()
+}
+
+/// The JSON form of a body, which may take `memory` bytes.
+pub(crate) fn decode(body: &[u8], memory: usize) -> Result<Value, BodyError> {
     let rest = body.strip_prefix(MAGIC).ok_or_else(|| bad(&"it does not begin as Kubernetes' does"))?;
+    // The envelope's copy, the message's, and the value's, which may be base64.
+    let texts = rest.len().saturating_mul(5);
+    if texts > memory {
+        return Err(BodyError::Memory { memory });
+    }
     let envelope: Envelope = message(rest)?;
     let type_meta = envelope.type_meta.unwrap_or_default();
     let raw = envelope.raw.as_slice();
+    if fields(&type_meta.kind, raw).saturating_mul(FIELD) > memory - texts {
+        return Err(BodyError::Memory { memory });
+    }
     let mut object = match (type_meta.api_version.as_str(), type_meta.kind.as_str()) {
         ("v1", "Namespace") => json!({ "metadata": metadata(message::<Namespace>(raw)?.metadata) }),
         ("v1", "Secret") => secret(message(raw)?),
@@ -245,10 +323,21 @@ mod tests {
     use serde_json::json;
 
     use super::messages::{ResourceAttributes, SelfSubjectAccessReviewSpec, TypeMeta};
-    use super::{Envelope, MAGIC, ObjectMeta, Secret, SelfSubjectAccessReview, decode};
+    use serde_json::Value;
+
+    use super::{Envelope, MAGIC, ObjectMeta, Secret, SelfSubjectAccessReview};
+    use crate::BodyError;
+
+    fn decode(body: &[u8]) -> Result<Value, BodyError> {
+        super::decode(body, 1 << 20)
+    }
 
     fn body(kind: &str, raw: Vec<u8>) -> Vec<u8> {
-        let type_meta = TypeMeta { api_version: "v1".to_owned(), kind: kind.to_owned() };
+        body_of("v1", kind, raw)
+    }
+
+    fn body_of(version: &str, kind: &str, raw: Vec<u8>) -> Vec<u8> {
+        let type_meta = TypeMeta { api_version: version.to_owned(), kind: kind.to_owned() };
         let envelope = Envelope { type_meta: Some(type_meta), raw };
         [MAGIC, envelope.encode_to_vec().as_slice()].concat()
     }
@@ -310,6 +399,27 @@ mod tests {
                 prop_assert_eq!(&object["kind"], kind.1);
             }
         }
+    }
+
+    /// Of two bytes each message was made.
+    #[test]
+    fn many_empty_messages_do_not_fit_the_memory() {
+        let large = "x".repeat(1 << 20);
+        let honest = Secret { string_data: [("k".to_owned(), large)].into(), ..Secret::default() };
+        assert!(super::decode(&body("Secret", honest.encode_to_vec()), 8 << 20).is_ok());
+        // Owner references in a Secret's metadata; the last one may be cut short.
+        for end in [b"".as_slice(), b"\x6a\x05"] {
+            let owners = [b"\x6a\x00".repeat(100_000).as_slice(), end].concat();
+            let mut raw = vec![0x0a];
+            prost::encoding::encode_varint(owners.len() as u64, &mut raw);
+            raw.extend(&owners);
+            assert!(matches!(super::decode(&body("Secret", raw), 8 << 20), Err(BodyError::Memory { .. })));
+        }
+        let rules = b"\x12\x02\x0a\x00".repeat(100_000);
+        assert!(matches!(
+            super::decode(&body_of(super::RBAC, "Role", rules), 8 << 20),
+            Err(BodyError::Memory { .. })
+        ));
     }
 
     #[test]

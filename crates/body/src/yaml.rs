@@ -15,18 +15,24 @@ const MAX_TEXT: usize = 3 * 1024 * 1024;
 /// Documents, empty ones included: a `---` at either end makes one.
 const MAX_DOCUMENTS: usize = 8;
 
-/// The value of a text of one YAML document. JSON is YAML: it is read as JSON, whose escapes YAML does not all have.
+/// How the reader's messages about both of these end.
+const LIMIT: &str = "with aliases expanded";
+/// What a value costs in memory at most: its node with its place in the text, and the JSON value that is made of it.
+const VALUE: usize = 1200;
+
+/// The value of a text of one YAML document, which may take `memory` bytes. JSON is YAML: it is read as JSON, whose escapes
+/// YAML does not all have.
 ///
 /// # Errors
 /// [`BodyError`] for what is no YAML, is too large or too deep, has a key twice, or is not one document.
-pub(crate) fn parse(bytes: &[u8]) -> Result<Value, BodyError> {
+pub(crate) fn parse(bytes: &[u8], memory: usize) -> Result<Value, BodyError> {
     let bad = |why: String| BodyError::Malformed { form: "YAML", why };
     if bytes.len() > MAX_TEXT {
         return Err(bad(format!("more than {MAX_TEXT} bytes")));
     }
     let mut not_json = None;
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
-        match json::parse(bytes) {
+        match json::parse(bytes, memory) {
             Ok(parsed) => match parsed.duplicates.first() {
                 None => return Ok(parsed.value),
                 Some(twice) => return Err(bad(format!("the key {twice} stands twice"))),
@@ -36,13 +42,26 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Value, BodyError> {
         }
     }
     let mut limits = Limits::default();
+    // The text as it is read, in nodes, and in values.
+    let text = (memory / 8).min(MAX_TEXT);
+    let values = ((memory - 4 * text) / VALUE).min(MAX_VALUES);
     limits.depth = MAX_DEPTH;
-    limits.nodes = MAX_VALUES;
-    limits.total_bytes = MAX_TEXT;
+    limits.nodes = values;
+    limits.total_bytes = text;
     limits.documents = MAX_DOCUMENTS;
-    let (documents, _) = read_strict(bytes, &limits).map_err(|error| {
-        bad(not_json.unwrap_or_else(|| format!("line {}: {}", error.line, error.message)))
-    })?;
+    if bytes.len() > text {
+        return Err(BodyError::Memory { memory });
+    }
+    let (documents, _) = match read_strict(bytes, &limits) {
+        Ok(read) => read,
+        // With more memory it may get further.
+        Err(error) if error.message.ends_with(LIMIT) && (values < MAX_VALUES || text < MAX_TEXT) => {
+            return Err(BodyError::Memory { memory });
+        }
+        Err(error) => {
+            return Err(bad(not_json.unwrap_or_else(|| format!("line {}: {}", error.line, error.message))));
+        }
+    };
     match documents.as_slice() {
         [document] => Ok(document.value.to_json()),
         [] => Err(BodyError::Empty),
@@ -55,7 +74,13 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::json;
 
-    use super::parse;
+    use serde_json::Value;
+
+    use crate::BodyError;
+
+    fn parse(bytes: &[u8]) -> Result<Value, BodyError> {
+        super::parse(bytes, 1 << 30)
+    }
 
     proptest! {
         /// No panic, and JSON is read as JSON.
@@ -63,7 +88,7 @@ mod tests {
         fn any_text(text in "[-{}\\[\\]:,&*!|>'\"#%@a-c0-9 \n\t~?=.]{0,60}") {
             let read = parse(text.as_bytes());
             if text.trim_start().starts_with('{')
-                && let Ok(parsed) = crate::json::parse(text.as_bytes())
+                && let Ok(parsed) = crate::json::parse(text.as_bytes(), 1 << 20)
                 && parsed.duplicates.is_empty()
             {
                 prop_assert_eq!(read.ok(), Some(parsed.value));
@@ -110,5 +135,18 @@ mod tests {
             let error = parse(text).expect_err(part).to_string();
             assert!(error.contains(part), "{part}: {error}");
         }
+    }
+
+    #[test]
+    fn what_does_not_fit_the_memory_is_told_apart_from_what_is_no_yaml() {
+        let many = "- {}\n".repeat(10_000);
+        let anchors = format!("a: &a [{}]\nb: [{}]\n", "x, ".repeat(100), "*a, ".repeat(100));
+        for text in [many.as_str(), anchors.as_str(), &"x".repeat(200_000)] {
+            let error = super::parse(text.as_bytes(), 1 << 20).unwrap_err();
+            assert!(matches!(error, BodyError::Memory { .. }), "{error}");
+            assert!(super::parse(text.as_bytes(), 64 << 20).is_ok());
+        }
+        assert!(matches!(super::parse(b"a: b: c", 1 << 20), Err(BodyError::Malformed { .. })));
+        assert!(matches!(super::parse(b"a: b", 0), Err(BodyError::Memory { .. })));
     }
 }

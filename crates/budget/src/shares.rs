@@ -10,8 +10,11 @@ pub enum PoolName {
     Unauthenticated,
     /// Connections of those who have.
     Connections,
-    /// Bodies of API requests, what they are decoded into, and what handlers make of it.
+    /// Bodies of API requests, as they are sent.
     Bodies,
+    /// What bodies are decoded into, and what handlers make of it. Apart from the bytes, so that one may be waited for
+    /// while holding the others.
+    Decoded,
     /// Fetching, unpacking and building, in this process and its children.
     Workers,
     /// What is kept so that watches need not ask the database.
@@ -26,10 +29,11 @@ pub enum PoolName {
 type Share = (PoolName, &'static str, u64, u64);
 
 /// In percent of the whole; what is left is for the process itself.
-const SHARES: [Share; 7] = [
+const SHARES: [Share; 8] = [
     (PoolName::Unauthenticated, "requests without credentials", 5, 16 << 20),
-    (PoolName::Connections, "connections", 8, u64::MAX),
-    (PoolName::Bodies, "requests' bodies", 12, u64::MAX),
+    (PoolName::Connections, "connections", 6, u64::MAX),
+    (PoolName::Bodies, "requests' bodies", 4, u64::MAX),
+    (PoolName::Decoded, "decoded bodies", 12, u64::MAX),
     (PoolName::Workers, "fetching and building", 40, u64::MAX),
     (PoolName::WatchCaches, "watches", 6, u64::MAX),
     (PoolName::Sessions, "agents' sessions", 6, u64::MAX),

@@ -2,6 +2,7 @@
 //!
 //! This room turns HTTP into use cases of `roadstead-hub-core` and their results into HTTP; it decides nothing else.
 
+mod bodies;
 mod compress;
 mod connection;
 mod cors;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -38,8 +39,10 @@ use hyper::body::Body as _;
 use roadstead_hub_core::{Hub, HubError, Identity};
 use tokio_util::sync::CancellationToken;
 
+use bodies::Bodies;
 use connection::{Connection, Counted, Timed};
 use fair::{Turns, Watches};
+use onboarding::Enrolments;
 use request::Query;
 
 pub use options::ApiOptions;
@@ -56,11 +59,15 @@ pub(crate) struct Api {
     pub(crate) options: Arc<ApiOptions>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) watches: Arc<Watches>,
+    pub(crate) bodies: Bodies,
+    pub(crate) enrolments: Arc<Enrolments>,
 }
 
 /// The API over this hub; `stop` ends its watches.
 pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router {
     let api = Api {
+        bodies: Bodies::new(hub.budget()),
+        enrolments: Arc::default(),
         hub,
         stop,
         documents: Arc::new(openapi::Documents::new()),
@@ -73,12 +80,15 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         .route("/livez", get(alive))
         .route("/readyz", get(ready))
         .route("/fleet/v1/enrol", post(onboarding::enrol));
-    let closed =
-        Router::new().fallback(dispatch).layer(middleware::from_fn_with_state(api.clone(), authenticate));
-    open.fallback_service(closed.with_state(api.clone()))
+    let with_token = Router::new()
+        .fallback(dispatch)
+        .layer(middleware::from_fn_with_state(api.clone(), closed))
+        // What anybody may ask for is compressed beforehand: compressing takes memory.
+        .layer(compress::layer());
+    open.fallback_service(with_token.with_state(api.clone()))
         .method_not_allowed_fallback(method_not_allowed)
-        .layer(compress::layer())
         .layer(middleware::from_fn_with_state(api.clone(), cors::allow))
+        .layer(middleware::map_response(guarded))
         .layer(middleware::from_fn(catch_panics))
         .layer(middleware::from_fn_with_state(api.clone(), bound))
         .with_state(api)
@@ -92,11 +102,24 @@ async fn bound(State(api): State<Api>, mut request: Request, next: Next) -> Resp
         body if body.is_end_stream() => body,
         body => Body::new(Timed::new(body, limit)),
     };
+    let connection = request.extensions().get::<Connection>().cloned();
     let response = next.run(request).await;
+    if let Some(connection) = connection {
+        connection.check();
+    }
     match under_way {
         Some(under_way) => response.map(|body| Body::new(Counted::new(body, under_way))),
         None => response,
     }
+}
+
+/// Nothing that an answer says is kept by whoever passes it on, unless it says so itself, or taken for another kind of thing
+/// than it says to be.
+async fn guarded(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// A panic is a bug of ours: it ends its request and nothing else.
@@ -111,43 +134,69 @@ async fn catch_panics(request: Request, next: Next) -> Response {
     }
 }
 
-async fn authenticate(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let token = request
-        .headers()
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, token)| token.trim().to_owned());
-    let identity = match token {
-        Some(token) => api.hub.authenticate(&token).await,
+/// What a request has for a bearer token.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Everything that needs a token: answered at once also where the database goes away in the middle.
+async fn closed(State(api): State<Api>, request: Request, next: Next) -> Response {
+    let document = (request.method() == Method::GET)
+        .then(|| token(request.headers()))
+        .flatten()
+        .filter(|token| api.hub.was_given_out(token))
+        .map(|_| (request.uri().path().trim_end_matches('/').to_owned(), request.headers().clone()));
+    let lost = tokio::select! {
+        biased;
+        why = api.hub.database().lost() => why,
+        response = authenticate(&api, request, next) => return response,
+    };
+    // What is the same for everybody with a token needs no database.
+    document
+        .and_then(|(path, headers)| documents(&api, &path, &headers))
+        .unwrap_or_else(|| status::response(&HubError::Unavailable(status::away(lost)), None))
+}
+
+/// What is served without looking anything up.
+fn documents(api: &Api, path: &str, headers: &HeaderMap) -> Option<Response> {
+    discovery::answer(path, headers).or_else(|| api.documents.answer(path, headers))
+}
+
+async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
+    let identity = match token(request.headers()) {
+        Some(token) => api.hub.authenticate(token).await,
         None => Err(HubError::Unauthenticated("Unauthorized".to_owned())),
     };
-    match identity {
-        Ok(identity) => {
-            let turn = match api.turns.take(&identity.username).await {
-                Ok(turn) => turn,
-                Err(error) => return status::response(&error, None),
-            };
-            let identity = match impersonated(identity, request.headers()) {
-                Ok(identity) => identity,
-                Err(error) => return status::response(&error, None),
-            };
-            request.extensions_mut().insert(identity);
-            let response = next.run(request).await;
-            drop(turn);
-            response
-        }
+    if identity.is_ok()
+        && let Some(connection) = request.extensions().get::<Connection>()
+        && let Err(error) = connection.authenticated()
+    {
+        return status::response(&bodies::exhausted(&error), None);
+    }
+    let identity = match identity {
+        Ok(identity) => identity,
         Err(error) => {
             let mut response = status::response(&error, None);
             if response.status() == StatusCode::UNAUTHORIZED {
-                response
-                    .headers_mut()
-                    .insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+                let scheme = HeaderValue::from_static("Bearer");
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
             }
-            response
+            return response;
         }
-    }
+    };
+    let turn = match api.turns.take(&identity.username).await {
+        Ok(turn) => turn,
+        Err(error) => return status::response(&error, None),
+    };
+    let identity = match impersonated(identity, request.headers()) {
+        Ok(identity) => identity,
+        Err(error) => return status::response(&error, None),
+    };
+    request.extensions_mut().insert(identity);
+    let response = next.run(request).await;
+    drop(turn);
+    response
 }
 
 /// Whom the request asks to be taken for (`kubectl --as`). An attribute that nothing here looks at is refused rather than
@@ -183,10 +232,7 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
     };
     let path = request.uri().path().trim_end_matches('/').to_owned();
     if request.method() == Method::GET {
-        if let Some(response) = discovery::answer(&path, request.headers()) {
-            return response;
-        }
-        if let Some(response) = api.documents.answer(&path, request.headers()) {
+        if let Some(response) = documents(&api, &path, request.headers()) {
             return response;
         }
         if let Some(view) = views::View::parse(&path) {
@@ -201,7 +247,7 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
             return method_not_allowed().await;
         }
         let (parts, body) = request.into_parts();
-        return review::answer(question, &who, &parts.headers, body)
+        return review::answer(&api, question, &who, &parts.headers, body)
             .await
             .unwrap_or_else(|error| status::response(&error, None));
     }
@@ -215,12 +261,13 @@ async fn alive() -> &'static str {
     "ok"
 }
 
+/// Asks nobody: whoever may ask this, and he needs no token, costs the database nothing.
 async fn ready(State(api): State<Api>) -> Response {
-    match api.hub.check_ready().await {
-        Ok(()) => "ok".into_response(),
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "not ready");
-            (StatusCode::SERVICE_UNAVAILABLE, "the database does not answer").into_response()
+    match api.hub.database().outage() {
+        None => "ok".into_response(),
+        Some(why) => {
+            let retry = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
+            (StatusCode::SERVICE_UNAVAILABLE, retry, status::away(why)).into_response()
         }
     }
 }

@@ -6,9 +6,10 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use jiff::Timestamp;
-use roadstead_hub_core::{Address, ListEnd};
+use roadstead_hub_core::{Address, HubError, ListEnd};
 use serde_json::{Value, json};
 
+use crate::bodies::Answer;
 use crate::render::Form;
 use crate::request::write_continue;
 
@@ -23,12 +24,13 @@ pub(crate) struct ListWriter<'a> {
     pieces: Vec<Bytes>,
     piece: Vec<u8>,
     empty: bool,
+    memory: Answer,
 }
 
 impl<'a> ListWriter<'a> {
-    pub(crate) fn new(address: &'a Address, form: Form, now: Timestamp) -> Self {
+    pub(crate) fn new(address: &'a Address, form: Form, now: Timestamp, memory: Answer) -> Self {
         // The first piece is for what stands before the items, which is known at the end.
-        Self { address, form, now, pieces: vec![Bytes::new()], piece: Vec::new(), empty: true }
+        Self { address, form, now, pieces: vec![Bytes::new()], piece: Vec::new(), empty: true, memory }
     }
 
     pub(crate) fn push(&mut self, object: Value) {
@@ -38,12 +40,23 @@ impl<'a> ListWriter<'a> {
         self.empty = false;
         write(&mut self.piece, &self.form.item(self.address, object, self.now));
         if self.piece.len() >= PIECE {
-            self.pieces.push(std::mem::take(&mut self.piece).into());
+            let piece = std::mem::take(&mut self.piece);
+            // Where there is no memory the rest is read for nothing, and what there was is given back.
+            if self.memory.grow(piece.capacity()) {
+                self.pieces.push(piece.into());
+            } else {
+                self.pieces.truncate(1);
+            }
         }
     }
 
     /// The whole, with what is said of it.
-    pub(crate) fn finish(mut self, end: &ListEnd) -> Response {
+    ///
+    /// # Errors
+    /// Where there is no memory for it.
+    pub(crate) fn finish(mut self, end: &ListEnd) -> Result<Response, HubError> {
+        self.memory.grow(self.piece.capacity());
+        self.memory.finish()?;
         let mut metadata = json!({ "resourceVersion": end.resource_version.to_string() });
         if let Some(next) = &end.next {
             metadata["continue"] = write_continue(next).into();
@@ -63,12 +76,17 @@ impl<'a> ListWriter<'a> {
         self.piece.extend_from_slice(b"]}");
         self.pieces.push(self.piece.into());
         let length: usize = self.pieces.iter().map(Bytes::len).sum();
-        let pieces = self.pieces.into_iter().map(Ok::<Bytes, std::convert::Infallible>);
+        let mut memory = self.memory;
+        let pieces = self.pieces.into_iter().map(move |piece| {
+            // What goes to the connection is the connection's.
+            memory.shrink(piece.len());
+            Ok::<Bytes, std::convert::Infallible>(piece)
+        });
         let mut response = Response::new(Body::from_stream(tokio_stream::iter(pieces)));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::CONTENT_LENGTH, length.into());
-        response
+        Ok(response)
     }
 }
 

@@ -1,24 +1,19 @@
 //! Queries, headers and bodies, bounded before they are read.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::Bytes;
-use http_body_util::LengthLimitError;
-use hyper::body::Body as _;
 use roadstead_api::{FieldError, KindId};
-use roadstead_body::{Body, BodyError, Patch, decode, decode_apply};
+use roadstead_body::{Body, BodyError, Patch, decode_apply, decode_within};
 use roadstead_hub_core::{
     AtVersion, FieldValidation, HubError, ListOptions, NextPage, Selector, WriteOptions,
 };
 use serde_json::Value;
 
-/// As kube-apiserver has it.
-const MAX_BODY: usize = 3 * 1024 * 1024;
+use crate::bodies::{Bodies, Held, MAX_BODY, MAX_SMALL};
 
 /// The parameters after `?`. Of repeated ones the first counts.
 pub(crate) struct Query(BTreeMap<String, String>);
@@ -234,28 +229,6 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
     text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-async fn bytes(body: axum::body::Body) -> Result<Bytes, HubError> {
-    let too_large = || HubError::TooLarge(format!("Request entity too large: limit is {MAX_BODY}"));
-    // A body that says beforehand that it is too large is not even begun.
-    if body.size_hint().lower() > MAX_BODY as u64 {
-        return Err(too_large());
-    }
-    axum::body::to_bytes(body, MAX_BODY).await.map_err(|error| {
-        let mut source = std::error::Error::source(&error);
-        while let Some(error) = source {
-            if error.is::<LengthLimitError>() {
-                return too_large();
-            }
-            if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut)
-            {
-                return HubError::Timeout("the request's body did not come in time".to_owned());
-            }
-            source = error.source();
-        }
-        HubError::BadRequest("the request's body was cut".to_owned())
-    })
-}
-
 /// What is to be told of a body under this `fieldValidation`, in Kubernetes' words.
 pub(crate) fn warnings(body: &Body, validation: FieldValidation) -> Result<Vec<String>, HubError> {
     let found: Vec<String> =
@@ -270,28 +243,46 @@ pub(crate) fn warnings(body: &Body, validation: FieldValidation) -> Result<Vec<S
 }
 
 /// The configuration of a server-side apply.
-pub(crate) async fn configuration(body: axum::body::Body) -> Result<Body, HubError> {
-    Ok(decode_apply(&bytes(body).await?)?)
+pub(crate) async fn configuration(bodies: &Bodies, body: axum::body::Body) -> Result<Held<Body>, HubError> {
+    let sent = bodies.read(body, MAX_BODY).await?;
+    bodies.decode(sent, decode_apply).await
 }
 
 /// The body of a patch that is no apply.
-pub(crate) async fn patch(headers: &HeaderMap, body: axum::body::Body) -> Result<Patch, HubError> {
-    Ok(Patch::read(&media_type(headers), &bytes(body).await?)?)
-}
-
-/// The body, which must be there.
-pub(crate) async fn sent(headers: &HeaderMap, body: axum::body::Body) -> Result<Body, HubError> {
-    Ok(decode(&media_type(headers), &bytes(body).await?)?)
-}
-
-/// The body; none where it is empty.
-pub(crate) async fn sent_or_nothing(
+pub(crate) async fn patch(
+    bodies: &Bodies,
     headers: &HeaderMap,
     body: axum::body::Body,
-) -> Result<Option<Body>, HubError> {
-    match decode(&media_type(headers), &bytes(body).await?) {
-        Ok(body) => Ok(Some(body)),
-        Err(BodyError::Empty) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+) -> Result<Held<Patch>, HubError> {
+    let form = media_type(headers);
+    let sent = bodies.read(body, MAX_BODY).await?;
+    bodies.decode(sent, move |bytes, memory| Patch::read(&form, bytes, memory)).await
+}
+
+/// The body, which must be there, of at most `most` bytes.
+pub(crate) async fn sent(
+    bodies: &Bodies,
+    headers: &HeaderMap,
+    body: axum::body::Body,
+    most: usize,
+) -> Result<Held<Body>, HubError> {
+    let form = media_type(headers);
+    let sent = bodies.read(body, most).await?;
+    bodies.decode(sent, move |bytes, memory| decode_within(&form, bytes, memory)).await
+}
+
+/// The body; null where it is empty.
+pub(crate) async fn sent_or_nothing(
+    bodies: &Bodies,
+    headers: &HeaderMap,
+    body: axum::body::Body,
+) -> Result<Held<Value>, HubError> {
+    let form = media_type(headers);
+    let sent = bodies.read(body, MAX_SMALL).await?;
+    let decode = move |bytes: &[u8], memory: usize| match decode_within(&form, bytes, memory) {
+        Ok(body) => Ok(body.value),
+        Err(BodyError::Empty) => Ok(Value::Null),
+        Err(error) => Err(error),
+    };
+    bodies.decode(sent, decode).await
 }

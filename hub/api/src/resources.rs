@@ -12,6 +12,7 @@ use roadstead_hub_core::{DeleteOptions, Deleted, HubError, Identity, Part, Writt
 use roadstead_model::Action;
 use serde_json::{Value, json};
 
+use crate::bodies::{Held, MAX_BODY};
 use crate::connection::Connection;
 use crate::list::ListWriter;
 use crate::path::{Subresource, Target};
@@ -91,10 +92,10 @@ impl Call<'_> {
         self.query.check_versions(false)?;
         let address = &self.target.address;
         let options = self.query.list_options(address.kind)?;
-        let mut writer = ListWriter::new(address, self.form, self.api.hub.now());
+        let mut writer = ListWriter::new(address, self.form, self.api.hub.now(), self.api.bodies.answer());
         let each = |object| writer.push(object);
         let end = self.api.hub.list_objects_with(self.who, address, &options, each).await?;
-        Ok(writer.finish(&end))
+        writer.finish(&end)
     }
 
     async fn watch(self) -> Result<Response, HubError> {
@@ -108,7 +109,8 @@ impl Call<'_> {
     async fn create(self, body: Body) -> Result<Response, HubError> {
         let options = self.query.write_options(&self.parts.headers)?;
         self.in_a_namespace()?;
-        let sent = request::sent(&self.parts.headers, body).await?;
+        self.may("create")?;
+        let Held { value: sent, _memory } = self.sent(body).await?;
         let warnings = request::warnings(&sent, options.field_validation)?;
         let hub = &self.api.hub;
         let mut written = hub.create_object(self.who, &self.target.address, sent.value, options).await?;
@@ -119,7 +121,8 @@ impl Call<'_> {
     async fn update(self, body: Body) -> Result<Response, HubError> {
         let mut options = self.query.write_options(&self.parts.headers)?;
         options.part = self.part();
-        let sent = request::sent(&self.parts.headers, body).await?;
+        self.may("update")?;
+        let Held { value: sent, _memory } = self.sent(body).await?;
         let warnings = request::warnings(&sent, options.field_validation)?;
         let hub = &self.api.hub;
         let mut written = hub.update_object(self.who, &self.target.address, sent.value, options).await?;
@@ -133,12 +136,14 @@ impl Call<'_> {
         let form = request::media_type(&self.parts.headers);
         let force = self.query.get("force");
         let (hub, address) = (&self.api.hub, &self.target.address);
+        self.may("patch")?;
+        let bodies = &self.api.bodies;
         let written = if form == APPLY {
             if self.query.get("fieldManager").is_empty() {
                 let cause = FieldError::required("fieldManager", "is required for apply patch");
                 return Err(invalid_options(cause));
             }
-            let sent = request::configuration(body).await?;
+            let Held { value: sent, _memory } = request::configuration(bodies, body).await?;
             let warnings = request::warnings(&sent, options.field_validation)?;
             let force = self.query.flag("force");
             let mut written = hub.apply_object(self.who, address, sent.value, force, options).await?;
@@ -149,8 +154,8 @@ impl Call<'_> {
                 let why = "may not be specified for non-apply patch";
                 return Err(invalid_options(FieldError::forbidden("force", why)));
             }
-            let patch = request::patch(&self.parts.headers, body).await?;
-            hub.patch_object(self.who, address, &patch, options).await?
+            let patch = request::patch(bodies, &self.parts.headers, body).await?;
+            hub.patch_object(self.who, address, &patch.value, options).await?
         };
         Ok(self.written(
             if written.action == Action::Created { StatusCode::CREATED } else { StatusCode::OK },
@@ -159,6 +164,7 @@ impl Call<'_> {
     }
 
     async fn delete(self, body: Body) -> Result<Response, HubError> {
+        self.may("delete")?;
         let options = self.delete_options(body).await?;
         let address = &self.target.address;
         match self.api.hub.delete_object(self.who, address, &options).await? {
@@ -180,21 +186,20 @@ impl Call<'_> {
 
     async fn delete_collection(self, body: Body) -> Result<Response, HubError> {
         self.in_a_namespace()?;
+        self.may("deletecollection")?;
         let options = self.delete_options(body).await?;
         let address = &self.target.address;
         let selection = self.query.list_options(address.kind)?;
         let list = self.api.hub.delete_objects(self.who, address, &selection, &options).await?;
-        let mut writer = ListWriter::new(address, self.form, self.api.hub.now());
+        let mut writer = ListWriter::new(address, self.form, self.api.hub.now(), self.api.bodies.answer());
         list.items.into_iter().for_each(|object| writer.push(object));
-        Ok(writer.finish(&list.end))
+        writer.finish(&list.end)
     }
 
     /// Options come in the body or in the query.
     async fn delete_options(&self, body: Body) -> Result<DeleteOptions, HubError> {
-        let body = request::sent_or_nothing(&self.parts.headers, body)
-            .await?
-            .map(|sent| sent.value)
-            .unwrap_or_default();
+        let Held { value: body, _memory } =
+            request::sent_or_nothing(&self.api.bodies, &self.parts.headers, body).await?;
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let in_body = body["dryRun"].as_array().and_then(|list| list.first()).and_then(Value::as_str);
         Ok(DeleteOptions {
@@ -202,6 +207,17 @@ impl Call<'_> {
             uid: text("/preconditions/uid"),
             resource_version: text("/preconditions/resourceVersion"),
         })
+    }
+
+    async fn sent(&self, body: Body) -> Result<Held<roadstead_body::Body>, HubError> {
+        request::sent(&self.api.bodies, &self.parts.headers, body, MAX_BODY).await
+    }
+
+    /// Whoever may not do it is told so before anything of the body is read.
+    fn may(&self, verb: &str) -> Result<(), HubError> {
+        let address = &self.target.address;
+        let subresource = if self.part() == Part::Status { "status" } else { "" };
+        self.who.authorize(verb, address.kind.get(), subresource, &address.namespace, &address.name)
     }
 
     /// Objects of namespaced kinds are made, and deleted in numbers, in one namespace.

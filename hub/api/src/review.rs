@@ -9,6 +9,7 @@ use roadstead_api::FieldError;
 use roadstead_hub_core::{Access, Address, HubError, Identity, Rules};
 use serde_json::{Value, json};
 
+use crate::bodies::{Held, MAX_SMALL};
 use crate::questions::{Asked, Question};
 use crate::{Api, request};
 
@@ -36,7 +37,9 @@ pub(crate) async fn token_request(
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, HubError> {
-    let body = request::sent(headers, body).await?.value;
+    who.authorize("create", address.kind.get(), "token", &address.namespace, &address.name)?;
+    let Held { value: sent, _memory } = request::sent(&api.bodies, headers, body, MAX_SMALL).await?;
+    let body = sent.value;
     expect_kind(&body, AUTHENTICATION, "TokenRequest")?;
     let spec = &body["spec"];
     for field in ["audiences", "boundObjectRef"] {
@@ -63,12 +66,13 @@ pub(crate) async fn token_request(
 
 /// Answers a question of a client about itself.
 pub(crate) async fn answer(
+    api: &Api,
     question: &Question,
     who: &Identity,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<Response, HubError> {
-    let mut body = request::sent_or_nothing(headers, body).await?.map(|sent| sent.value).unwrap_or_default();
+    let Held { value: mut body, _memory } = request::sent_or_nothing(&api.bodies, headers, body).await?;
     let api_version = question.api_version();
     expect_kind(&body, &api_version, question.kind)?;
     let status = match question.asked {

@@ -15,21 +15,27 @@ use roadstead_hub_core::pki::ServingIdentity;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use crate::connection::{Connection, Connections, Patient};
+use crate::connection::{Connection, Connections, Patient, Registered};
 use crate::{ApiOptions, router};
 
 /// A connection that is to end may take so long to say so.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// What a client's headers may take in memory, over HTTP/1.1 and over HTTP/2.
-const HEADERS: usize = 64 * 1024;
-/// Streams of one connection at once.
-const STREAMS: u32 = 250;
+const HEADERS: usize = 32 * 1024;
+/// Streams of one connection at once, as kube-apiserver has it for clients without credentials.
+const STREAMS: u32 = 100;
+/// What a client may send over HTTP/2 before anybody reads it, on one stream and on the whole connection: the least that the
+/// protocol allows. What is read is accounted for from then on.
+const WINDOW: u32 = 65_535;
+/// What waits on a stream until the client takes it.
+const SEND_BUFFER: usize = 64 * 1024;
+/// A connection that nobody has made himself known on is closed after so long without a request.
+const ANONYMOUS_IDLE: Duration = Duration::from_secs(15);
 /// When accepting fails (too many open files, say), it is not tried again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -71,30 +77,32 @@ pub async fn serve(
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .max_header_list_size(HEADERS as u32)
         .keep_alive_interval(Some(options.write_timeout))
         .keep_alive_timeout(options.write_timeout);
+    let connections = Arc::new(Connections::new(options.connections, hub.budget()));
     let router = router(hub, options.clone(), stop.clone());
-    let slots = Arc::new(Semaphore::new(options.connections.max(1)));
-    let connections = Arc::new(Connections::new());
     let server = Arc::new(Server { acceptor, http, router, options, connections, stop: stop.clone() });
     let tasks = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
-            accepted = accept(&listener, &slots, &server.connections) => accepted,
+            accepted = accept(&listener, &server.connections) => accepted,
             () = stop.cancelled() => break,
         };
-        let Some((stream, slot)) = accepted else {
+        let Some((stream, registered)) = accepted else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let (server, registered) = (Arc::clone(&server), server.connections.register());
+        let server = Arc::clone(&server);
         tasks.spawn(async move {
             tokio::select! {
                 () = registered.connection.ended() => {}
                 () = server.serve(stream, &registered.connection) => {}
             }
-            drop(slot);
+            drop(registered);
         });
     }
     drop(listener);
@@ -123,7 +131,7 @@ impl Server {
                 served.as_mut().graceful_shutdown();
                 served.await
             }
-            () = connection.idle_for(self.options.idle_timeout) => {
+            () = connection.idle_for(self.options.idle_timeout, ANONYMOUS_IDLE) => {
                 served.as_mut().graceful_shutdown();
                 match tokio::time::timeout(FAREWELL, served).await {
                     Ok(ended) => ended,
@@ -137,13 +145,9 @@ impl Server {
     }
 }
 
-async fn accept(
-    listener: &TcpListener,
-    slots: &Arc<Semaphore>,
-    connections: &Connections,
-) -> Option<(TcpStream, OwnedSemaphorePermit)> {
-    let stream = match listener.accept().await {
-        Ok((stream, _)) => stream,
+async fn accept(listener: &TcpListener, connections: &Arc<Connections>) -> Option<(TcpStream, Registered)> {
+    let (stream, peer) = match listener.accept().await {
+        Ok(accepted) => accepted,
         Err(error) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "the API's listener accepted nothing");
             return None;
@@ -151,14 +155,7 @@ async fn accept(
     };
     // Latency is what counts here. Without it, things work too.
     let _ = stream.set_nodelay(true);
-    let slot = match Arc::clone(slots).try_acquire_owned() {
-        Ok(slot) => slot,
-        Err(_) => {
-            connections.evict();
-            Arc::clone(slots).acquire_owned().await.ok()?
-        }
-    };
-    Some((stream, slot))
+    Some((stream, connections.register(peer.ip()).await))
 }
 
 fn tls(identity: &ServingIdentity) -> Result<rustls::ServerConfig, ServeError> {

@@ -25,6 +25,9 @@ fn code(error: &HubError) -> (StatusCode, &'static str) {
         HubError::TooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
         HubError::Timeout(_) => (StatusCode::REQUEST_TIMEOUT, "Timeout"),
         HubError::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable"),
+        HubError::Store(_) if error.outage().is_some() => {
+            (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
+        }
         HubError::Store(_) | HubError::Internal(_) => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
     }
 }
@@ -36,6 +39,9 @@ pub(crate) fn status(error: &HubError, address: Option<&Address>) -> (StatusCode
         // Logged once, here; what is inside is not the client's business.
         tracing::error!(error = error as &dyn std::error::Error, ?address, "a request failed");
         "Internal error occurred: see the hub's log".to_owned()
+    } else if let Some(why) = error.outage() {
+        // The outage has its line in the log; the requests that it meets have none.
+        away(why)
     } else {
         error.to_string()
     };
@@ -82,10 +88,16 @@ pub(crate) fn status(error: &HubError, address: Option<&Address>) -> (StatusCode
     (code, status)
 }
 
+/// What is said while the database is away.
+pub(crate) fn away(why: &str) -> String {
+    format!("the hub's database is not available: {why}; please try again later")
+}
+
 /// After how many seconds the same request may do.
 fn retry_after(error: &HubError) -> Option<u64> {
-    matches!(error, HubError::TooLargeVersion { .. } | HubError::TooMany(_) | HubError::Unavailable(_))
-        .then_some(1)
+    let later =
+        matches!(error, HubError::TooLargeVersion { .. } | HubError::TooMany(_) | HubError::Unavailable(_));
+    (later || error.outage().is_some()).then_some(1)
 }
 
 /// An error as a response.

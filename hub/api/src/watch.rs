@@ -1,5 +1,6 @@
 //! Watches as streams of JSON lines.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::bodies::Answer;
 use crate::connection::Connection;
 use crate::render::Form;
 use crate::request::Query;
@@ -82,9 +84,10 @@ pub(crate) async fn start(
         sending: true,
         connection,
     };
-    let mut pieces = Pieces::default();
+    let mut pieces = Pieces::new(api.bodies.answer());
     let each = |object| pieces.push(&writer.show("ADDED", object));
     let (version, watch) = api.hub.watch_objects(who, address, options, settings.from, each).await?;
+    let pieces = pieces.finish()?;
     tokio::spawn(async move {
         writer.run(pieces, version, watch).await;
         drop(place);
@@ -98,26 +101,47 @@ pub(crate) async fn start(
 /// The client went, or takes nothing.
 struct Cut;
 
-/// Lines in pieces of a size that is worth sending.
-#[derive(Default)]
+/// Lines in pieces of a size that is worth sending, in memory that is set aside for them.
 struct Pieces {
-    done: Vec<Bytes>,
+    done: VecDeque<Bytes>,
     open: Vec<u8>,
+    memory: Answer,
 }
 
 impl Pieces {
+    fn new(memory: Answer) -> Self {
+        Self { done: VecDeque::new(), open: Vec::new(), memory }
+    }
+
     fn push(&mut self, line: &[u8]) {
         self.open.extend_from_slice(line);
         if self.open.len() >= PIECE {
-            self.done.push(std::mem::take(&mut self.open).into());
+            self.close();
         }
     }
 
-    fn finish(mut self) -> Vec<Bytes> {
-        if !self.open.is_empty() {
-            self.done.push(self.open.into());
+    fn close(&mut self) {
+        let piece: Bytes = std::mem::take(&mut self.open).into();
+        // Where there is no memory the rest is read for nothing, and what there was is given back.
+        if self.memory.grow(piece.len()) {
+            self.done.push_back(piece);
+        } else {
+            self.done.clear();
         }
-        self.done
+    }
+
+    fn finish(mut self) -> Result<Self, HubError> {
+        if !self.open.is_empty() {
+            self.close();
+        }
+        self.memory.finish()?;
+        Ok(self)
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        let piece = self.done.pop_front()?;
+        self.memory.shrink(piece.len());
+        Some(piece)
     }
 }
 
@@ -152,11 +176,12 @@ impl Writer {
         }
     }
 
-    async fn events(&mut self, pieces: Pieces, version: i64, watch: &mut ObjectWatch) -> Result<(), Cut> {
-        for piece in pieces.finish() {
+    async fn events(&mut self, mut pieces: Pieces, version: i64, watch: &mut ObjectWatch) -> Result<(), Cut> {
+        while let Some(piece) = pieces.next() {
             self.send(piece).await?;
             self.sending = true;
         }
+        drop(pieces);
         self.sending = false;
         if self.settings.initial_events_end {
             let line = self.bookmark_line(version, true);

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use roadstead_api::{ClusterStatus, KindId};
 use roadstead_deploy::Join;
-use roadstead_hub_store::Stored;
+use roadstead_hub_store::{Checked, Stored, TokenKind};
 use roadstead_model::{ClusterUid, KubeSystemUid, Reason};
 use serde_json::Value;
 use zeroize::Zeroizing;
@@ -16,8 +15,6 @@ use crate::{Hub, HubError, events, managers, onboard};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
-const TOKEN_BYTES: usize = 32;
-const MAX_TOKEN_CHARS: usize = 256;
 /// So long may an agent ask again with the same key, in case that the answer got lost.
 const REPEAT: Duration = Duration::from_secs(10 * 60);
 
@@ -78,6 +75,12 @@ pub struct Enrolled {
     pub name: String,
 }
 
+fn refuse(why: &str) -> HubError {
+    HubError::Unauthenticated(format!(
+        "the join token {why}; make a new one with: roadstead cluster join NAME"
+    ))
+}
+
 fn hash(token: &str) -> Vec<u8> {
     digest(&SHA256, token.as_bytes()).as_ref().to_vec()
 }
@@ -96,10 +99,8 @@ impl Hub {
                 ttl.as_secs()
             )));
         }
-        let mut bytes = Zeroizing::new([0_u8; TOKEN_BYTES]);
-        aws_lc_rs::rand::fill(bytes.as_mut())
-            .map_err(|_| HubError::Internal("the operating system gave no randomness".to_owned()))?;
-        let token = Zeroizing::new(URL_SAFE_NO_PAD.encode(bytes.as_ref()));
+        let token = self.store.tokens().make(TokenKind::Join)?;
+        let token = Zeroizing::new(token.expose().to_owned());
         let now = self.now();
         let mut tx = self.store.begin().await?;
         let Some(cluster) = tx.get(KindId::Cluster, "", name).await? else {
@@ -117,19 +118,30 @@ impl Hub {
         })
     }
 
+    /// Refuses a join token that this hub cannot have made; asks no database.
+    ///
+    /// # Errors
+    /// [`HubError::Unauthenticated`].
+    pub fn check_join_token(&self, token: &str) -> Result<(), HubError> {
+        match self.store.tokens().tell(TokenKind::Join, token) {
+            Checked::Ours | Checked::Unchecked => Ok(()),
+            Checked::Foreign => Err(refuse("is not known")),
+        }
+    }
+
     /// Takes an agent on board.
     ///
     /// # Errors
     /// Where the token is unknown, expired or used, where the cluster is registered under another name already, or
     /// the certificate request is not one.
     pub async fn enrol(&self, request: &Enrolment<'_>) -> Result<Enrolled, HubError> {
-        let refuse = |why: &str| {
-            let advice = "make a new one with: roadstead cluster join NAME";
-            HubError::Unauthenticated(format!("the join token {why}; {advice}"))
+        self.check_join_token(request.token)?;
+        // Tokens from before there was a check cannot be told from made-up ones: these wait for each other and for nobody
+        // else.
+        let _place = match self.store.tokens().tell(TokenKind::Join, request.token) {
+            Checked::Unchecked => Some(self.tokens.unchecked().enter().await?),
+            Checked::Ours | Checked::Foreign => None,
         };
-        if request.token.len() > MAX_TOKEN_CHARS {
-            return Err(refuse("is not known"));
-        }
         let kube_system: KubeSystemUid = request
             .kube_system_uid
             .parse()

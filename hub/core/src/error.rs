@@ -99,12 +99,22 @@ impl From<BodyError> for HubError {
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::Unsupported(why) => Self::UnsupportedMediaType(why),
+            error @ BodyError::Memory { .. } => Self::TooLarge(error.to_string()),
             other => Self::BadRequest(other.to_string()),
         }
     }
 }
 
 impl HubError {
+    /// What is wrong with the database as a whole, where that is why; the same may do later.
+    #[must_use]
+    pub fn outage(&self) -> Option<&'static str> {
+        match self {
+            Self::Store(error) => error.outage(),
+            _ => None,
+        }
+    }
+
     /// Whether it is a fault of what was asked for, which whoever asked is to mend.
     #[must_use]
     pub fn is_of_request(&self) -> bool {

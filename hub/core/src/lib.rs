@@ -18,7 +18,6 @@ mod management;
 mod managers;
 mod objects;
 mod onboard;
-mod outbound;
 pub mod pki;
 mod progress;
 mod reads;
@@ -62,13 +61,12 @@ pub use fleet_lists::{EventItem, KustomizationItem, ObjectName};
 pub use management::{MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch, StepEvidence};
 pub use objects::{FieldValidation, Part};
 pub use onboard::{Failed, OnboardingJob, OnboardingPlan};
-pub use outbound::Outbound;
 pub use progress::Progress;
 pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
 pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace};
 pub use roadstead_hub_store::{
-    AgentOrder, AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventFilter, EventType,
+    AgentOrder, AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventFilter, EventType, Health,
     HealthCount, InventoryFilter, InventoryKey, Key, KustomizationFilter, Look, OrderKind, OrderState,
     Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Tx,
 };
@@ -90,8 +88,6 @@ pub struct HubOptions {
     pub allow_file_sources: bool,
     /// What kubeconfigs of clusters may do.
     pub kubeconfigs: Allowed,
-    /// What users may have the hub connect to.
-    pub outbound: Outbound,
     /// The agent's image; without it the one of this version's name is installed, and no agent is told to run another.
     pub agent_image: Option<String>,
     /// How agents come to run another image.
@@ -109,7 +105,6 @@ impl Default for HubOptions {
             link_address: String::new(),
             allow_file_sources: false,
             kubeconfigs: Allowed::default(),
-            outbound: Outbound::default(),
             agent_image: None,
             pace: Pace { soak: Duration::from_secs(60), timeout: Duration::from_secs(300) },
             concurrent_builds: 2,
@@ -169,6 +164,37 @@ impl Hub {
     #[must_use]
     pub fn now(&self) -> jiff::Timestamp {
         self.clock.now()
+    }
+
+    /// Whether the database answers.
+    #[must_use]
+    pub fn database(&self) -> &Health {
+        self.store.health()
+    }
+
+    /// Does something of a background task's own, which is done again later: nothing is begun while the database is away, and
+    /// what waits for it when it goes is given up. A failure is logged, and so told that it need not be by each task.
+    pub async fn attempt<T>(
+        &self,
+        what: &'static str,
+        work: impl Future<Output = Result<T, HubError>>,
+    ) -> Option<T> {
+        self.database().back().await;
+        let done = tokio::select! {
+            done = work => done,
+            _ = self.database().lost() => return None,
+        };
+        match done {
+            Ok(done) => Some(done),
+            Err(HubError::Store(error)) => {
+                self.database().note(what, &error).await;
+                None
+            }
+            Err(error) => {
+                tracing::error!(error = roadstead_model::chain(&error), "{what}");
+                None
+            }
+        }
     }
 
     /// The process's memory, shared out.

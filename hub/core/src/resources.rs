@@ -107,15 +107,6 @@ impl Hub {
         Ok(self.store.compact(age, keep).await?)
     }
 
-    /// Whether requests can be served: whether the database answers.
-    ///
-    /// # Errors
-    /// Where it does not.
-    pub async fn check_ready(&self) -> Result<(), HubError> {
-        self.store.get(KindId::Namespace, "", NAMESPACES[0]).await?;
-        Ok(())
-    }
-
     /// One object.
     ///
     /// # Errors

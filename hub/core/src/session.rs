@@ -409,6 +409,10 @@ impl Hub {
         self.warn_of_the_clock(now);
         let alive_since = now - dead_after;
         self.store.replica_seen(self.replica, now).await?;
+        if self.database().was_away_within(dead_after) {
+            // The others could not say that they live either.
+            return Ok(());
+        }
         for (cluster, session) in self.store.sessions_of_dead_replicas(alive_since).await? {
             self.end_session(cluster, session, "the hub replica that held it is gone").await?;
         }

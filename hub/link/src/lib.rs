@@ -121,7 +121,10 @@ fn status(error: &HubError) -> Status {
         }
         HubError::Invalid { .. } | HubError::BadRequest(_) => Status::invalid_argument(text),
         error => {
-            tracing::error!(error = chain(error), "an agent's session failed");
+            // An outage of the database has its own line in the log.
+            if error.outage().is_none() {
+                tracing::error!(error = chain(error), "an agent's session failed");
+            }
             Status::unavailable("the hub cannot serve this session now; try again")
         }
     }

@@ -114,7 +114,9 @@ impl Opening {
             Err(end) => end,
         };
         let Running { hub, session, .. } = running;
-        if let Err(error) = hub.end_session(session.cluster, session.id, &ended.why).await {
+        if let Err(error) = hub.end_session(session.cluster, session.id, &ended.why).await
+            && error.outage().is_none()
+        {
             tracing::error!(
                 error = chain(&error),
                 cluster = session.name,
@@ -259,7 +261,8 @@ impl Running {
                 let why = "a newer session of this cluster has begun, or its Cluster was deleted";
                 Err(Ended::with(Status::aborted(why)))
             }
-            // The database is away: the session stays, nothing can be recorded.
+            // The database is away: the session stays, nothing can be recorded. The outage has its own line in the log.
+            Err(error) if error.outage().is_some() => Ok(()),
             Err(error) => {
                 tracing::warn!(
                     error = chain(&error),

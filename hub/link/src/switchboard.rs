@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use roadstead_hub_core::{Hub, HubError, Topic};
-use roadstead_model::{SessionId, chain};
+use roadstead_model::SessionId;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -51,8 +51,9 @@ impl Switchboard {
                 _ = timer.tick() => true,
                 Ok(()) = dispatches.changed() => false,
             };
-            if let Err(error) = self.look(&hub, on_timer).await {
-                tracing::warn!(error = chain(&error), "the replica's sessions were not looked after");
+            tokio::select! {
+                _ = hub.attempt("the replica's sessions were not looked after", self.look(&hub, on_timer)) => {}
+                () = stop.cancelled() => return,
             }
         }
     }

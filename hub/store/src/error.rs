@@ -40,6 +40,16 @@ impl StoreError {
         move |source| Self::Query { what, source }
     }
 
+    /// What is wrong with the database as a whole, where that is why: it cannot be reached, takes no writes, or is out of
+    /// something. The same may do later.
+    #[must_use]
+    pub fn outage(&self) -> Option<&'static str> {
+        match self {
+            Self::Query { source, .. } => crate::health::reason(source),
+            Self::Url(_) | Self::Migrate(_) | Self::Corrupt { .. } | Self::Seal { .. } => None,
+        }
+    }
+
     /// Whether the row that a statement wanted to write exists already (a unique index said so).
     #[must_use]
     pub fn is_unique_violation(&self) -> bool {

@@ -16,7 +16,7 @@ use tokio::sync::{OnceCell, broadcast};
 
 use crate::changes::event_row;
 use crate::stored::texts;
-use crate::{Sealer, Signals, Store, StoreError, Stored, Topic};
+use crate::{Health, Sealer, Signals, Store, StoreError, Stored, Topic};
 
 /// How many changes are kept in memory for watchers that are behind; one that is further behind reads the log itself.
 const BEHIND: usize = 1024;
@@ -144,7 +144,9 @@ impl Feed {
             .get_or_try_init(|| async {
                 let (position, _) = positions(&store.pool).await?;
                 let (sender, _) = broadcast::channel(BEHIND);
-                tokio::spawn(read(store.pool.clone(), store.signals.clone(), sender.downgrade(), position));
+                let (pool, signals, health) =
+                    (store.pool.clone(), store.signals.clone(), store.health.clone());
+                tokio::spawn(read(pool, signals, health, sender.downgrade(), position));
                 Ok::<_, StoreError>(sender)
             })
             .await?;
@@ -161,12 +163,26 @@ async fn positions(pool: &PgPool) -> Result<(i64, i64), StoreError> {
 }
 
 /// Hands out what the log gets, until the last clone of the store is gone.
-async fn read(pool: PgPool, signals: Signals, sender: broadcast::WeakSender<Message>, mut position: i64) {
+async fn read(
+    pool: PgPool,
+    signals: Signals,
+    health: Health,
+    sender: broadcast::WeakSender<Message>,
+    mut position: i64,
+) {
     let mut woken = signals.subscribe(Topic::Resources);
     drop(signals);
     loop {
         let Some(strong) = sender.upgrade() else { return };
-        match page(&pool, position, None, PAGE).await {
+        let page = tokio::select! {
+            page = page(&pool, position, None, PAGE) => page,
+            _ = health.lost() => {
+                drop(strong);
+                health.back().await;
+                continue;
+            }
+        };
+        match page {
             Ok(page) => {
                 if !page.follows(position) {
                     // An error says that nobody listens, here as below.
@@ -184,7 +200,7 @@ async fn read(pool: PgPool, signals: Signals, sender: broadcast::WeakSender<Mess
                 }
             }
             Err(_) if pool.is_closed() => return,
-            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "watches stand still"),
+            Err(error) => health.note("watches stand still", &error).await,
         }
         drop(strong);
         // Either way the next look follows.
@@ -267,6 +283,7 @@ pub struct Watcher {
     kind: Option<KindId>,
     sealer: Arc<Sealer>,
     pool: PgPool,
+    health: Health,
     receiver: broadcast::Receiver<Message>,
     version: i64,
     replay: VecDeque<Arc<LogEntry>>,
@@ -301,6 +318,7 @@ impl Store {
             kind,
             sealer: Arc::clone(&self.sealer),
             pool: self.pool.clone(),
+            health: self.health.clone(),
             receiver,
             version,
             replay: VecDeque::new(),
@@ -405,7 +423,22 @@ impl Watcher {
                     self.version = entry.object.resource_version;
                     return Ok(self.event(entry));
                 }
-                let page = page(&self.pool, self.version, self.kind, WATCHERS_PAGE).await?;
+                let page = tokio::select! {
+                    page = page(&self.pool, self.version, self.kind, WATCHERS_PAGE) => page,
+                    // A watch stays open over an outage: there is nothing to tell meanwhile, and nothing is missed.
+                    _ = self.health.lost() => {
+                        self.health.back().await;
+                        continue;
+                    }
+                };
+                let page = match page {
+                    Ok(page) => page,
+                    Err(error) if error.outage().is_some() && !self.pool.is_closed() => {
+                        tokio::time::sleep(POLL).await;
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                };
                 if !page.follows(self.version) {
                     return Err(WatchError::Gone(self.version));
                 }

@@ -12,6 +12,7 @@ mod cluster;
 mod error;
 mod feed;
 mod fleet;
+mod health;
 mod inventory;
 mod reconciliation;
 mod references;
@@ -23,6 +24,7 @@ mod signal;
 mod stored;
 mod time;
 mod token;
+mod token_check;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +46,7 @@ pub use fleet::{
     AttemptFilter, ConnectionTimes, EventFilter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
     KustomizationFilter, KustomizationRow, OwnedObject,
 };
+pub use health::Health;
 pub use inventory::Contested;
 pub use reconciliation::{Aim, DispatchPlan, DispatchStep, History, Outcome, Reconciliation, ToSend};
 pub use resource::{Filter, Listed, Part};
@@ -53,9 +56,15 @@ pub use secret::{LAST_APPLIED, SecretData};
 pub use signal::{Signals, Topic};
 pub use stored::Stored;
 pub use token::{TokenHash, TokenText, TokenUser};
+pub use token_check::{Checked, TokenCheck, TokenKind};
 
 /// A connection that was used within this time is taken to be alive.
 const TRUSTED: Duration = Duration::from_secs(1);
+
+/// How long a connection is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection that was not used for a while may take to say that it lives.
+const PING: Duration = Duration::from_secs(1);
 
 static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("../../migrations");
 
@@ -70,6 +79,7 @@ pub struct Store {
     sealer: Arc<Sealer>,
     signals: Signals,
     feed: feed::Feed,
+    health: Health,
 }
 
 impl Store {
@@ -83,38 +93,45 @@ impl Store {
     pub async fn open(url: &str, sealer: Sealer, max_connections: u32) -> Result<Self, StoreError> {
         let options: PgConnectOptions = url.parse().map_err(StoreError::Url)?;
         let options = options.application_name("roadstead-hub");
+        let health = Health::start(options.clone());
         let pool = |connections| {
+            let (taking, giving) = (health.clone(), health.clone());
             PgPoolOptions::new()
                 .max_connections(connections)
-                .acquire_timeout(Duration::from_secs(10))
+                .acquire_timeout(PATIENCE)
                 // A ping before each use would be a second question for each that is asked.
                 .test_before_acquire(false)
-                .before_acquire(|connection, metadata| {
+                .before_acquire(move |connection, metadata| {
+                    let health = taking.clone();
                     Box::pin(async move {
-                        if metadata.idle_for > TRUSTED {
-                            connection.ping().await?;
+                        if health.was_away_within(metadata.age) {
+                            return Ok(false);
                         }
-                        Ok(true)
+                        if metadata.idle_for <= TRUSTED {
+                            return Ok(true);
+                        }
+                        // The other side may be gone without a word.
+                        Ok(matches!(tokio::time::timeout(PING, connection.ping()).await, Ok(Ok(()))))
                     })
+                })
+                .after_release(move |_, _| {
+                    // While the database is away a ping, which would follow, may never end.
+                    let away = giving.outage().is_some();
+                    Box::pin(async move { Ok(!away) })
                 })
                 .connect_lazy_with(options.clone())
         };
         // One of the first is the listener's for good.
         let (units, pool) = (pool(max_connections / 2), pool(max_connections - max_connections / 2));
         MIGRATOR.run(&pool).await.map_err(StoreError::Migrate)?;
-        let signals = Signals::start(pool.clone());
-        Ok(Self { pool, units, sealer: Arc::new(sealer), signals, feed: feed::Feed::new() })
+        let signals = Signals::start(pool.clone(), health.clone());
+        Ok(Self { pool, units, sealer: Arc::new(sealer), signals, feed: feed::Feed::new(), health })
     }
 
-    /// Host and port of the database at this URL; none for a socket of this machine.
-    ///
-    /// # Errors
-    /// Where it is not a URL of a database.
-    pub fn endpoint(url: &str) -> Result<Option<(String, u16)>, StoreError> {
-        let options: PgConnectOptions = url.parse().map_err(StoreError::Url)?;
-        let host = options.get_host();
-        let tcp = options.get_socket().is_none() && !host.starts_with('/');
-        Ok(tcp.then(|| (host.to_owned(), options.get_port())))
+    /// Whether the database answers.
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.health
     }
 
     /// The signals that this database's replicas send each other.

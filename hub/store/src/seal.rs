@@ -7,7 +7,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use zeroize::Zeroizing;
 
-use crate::StoreError;
+use crate::{StoreError, TokenCheck};
 
 /// The first byte of a sealed value: which key and algorithm. Rotation adds others.
 const VERSION: u8 = 1;
@@ -65,6 +65,7 @@ impl std::fmt::Debug for Key {
 /// Seals and opens values.
 pub struct Sealer {
     key: RandomizedNonceKey,
+    tokens: TokenCheck,
 }
 
 impl std::fmt::Debug for Sealer {
@@ -79,9 +80,15 @@ impl Sealer {
     /// # Errors
     /// Never for a key of 32 bytes; the library's type says it may.
     pub fn new(key: &Key) -> Result<Self, StoreError> {
+        let tokens = TokenCheck::new(key);
         let key = RandomizedNonceKey::new(&AES_256_GCM, key.expose())
             .map_err(|_| StoreError::Seal { what: "take the key file's key" })?;
-        Ok(Self { key })
+        Ok(Self { key, tokens })
+    }
+
+    /// The check of tokens, under a key of its own.
+    pub(crate) fn tokens(&self) -> &TokenCheck {
+        &self.tokens
     }
 
     /// Encrypts `plain` for the place that `context` names.

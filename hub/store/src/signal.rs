@@ -11,6 +11,8 @@ use sqlx::PgPool;
 use sqlx::postgres::PgListener;
 use tokio::sync::{Notify, mpsc, watch};
 
+use crate::{Health, StoreError};
+
 const CHANNEL: &str = "roadstead";
 const RECONNECT: Duration = Duration::from_secs(1);
 
@@ -45,13 +47,13 @@ impl Drop for Stop {
 }
 
 impl Signals {
-    pub(crate) fn start(pool: PgPool) -> Self {
+    pub(crate) fn start(pool: PgPool, health: Health) -> Self {
         let counters = Arc::new(std::array::from_fn(|_| watch::Sender::new(0)));
         // Unbounded, but what it holds is drained and folded whenever the sender wakes: three topics at most are sent.
         let (outbox, inbox) = mpsc::unbounded_channel();
         let stop = Arc::new(Notify::new());
-        tokio::spawn(send_to_replicas(pool.clone(), inbox));
-        let listening = listen(pool, Arc::clone(&counters));
+        tokio::spawn(send_to_replicas(pool.clone(), health.clone(), inbox));
+        let listening = listen(pool, health, Arc::clone(&counters));
         let stopped = Arc::clone(&stop);
         tokio::spawn(async move {
             tokio::select! {
@@ -88,7 +90,7 @@ fn bump(counters: &[watch::Sender<u64>; TOPICS.len()], topic: Topic) {
     counters[index(topic)].send_modify(|count| *count = count.wrapping_add(1));
 }
 
-async fn send_to_replicas(pool: PgPool, mut inbox: mpsc::UnboundedReceiver<Topic>) {
+async fn send_to_replicas(pool: PgPool, health: Health, mut inbox: mpsc::UnboundedReceiver<Topic>) {
     while let Some(first) = inbox.recv().await {
         let mut topics = vec![first];
         while let Ok(topic) = inbox.try_recv() {
@@ -96,26 +98,40 @@ async fn send_to_replicas(pool: PgPool, mut inbox: mpsc::UnboundedReceiver<Topic
                 topics.push(topic);
             }
         }
+        // While the database is away there is nothing to tell: whoever listens looks at everything when it is back.
+        health.back().await;
         for topic in topics {
             let sent = sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL).bind(TOPICS[index(topic)].1);
-            if let Err(error) = sent.execute(&pool).await {
+            let sent = tokio::select! {
+                sent = sent.execute(&pool) => sent,
+                _ = health.lost() => break,
+            };
+            if let Err(error) = sent {
                 if pool.is_closed() {
                     return;
                 }
                 // The other replicas' timers cover for it.
-                tracing::warn!(%error, "signal not sent to other replicas");
+                let error = StoreError::query("notify")(error);
+                health.note("signal not sent to other replicas", &error).await;
             }
         }
     }
 }
 
-async fn listen(pool: PgPool, counters: Arc<[watch::Sender<u64>; TOPICS.len()]>) {
+async fn listen(pool: PgPool, health: Health, counters: Arc<[watch::Sender<u64>; TOPICS.len()]>) {
     while !pool.is_closed() {
-        match listen_once(&pool, &counters).await {
+        health.back().await;
+        let listened = tokio::select! {
+            listened = listen_once(&pool, &counters) => listened,
+            // A connection to a server that is gone without a word would be listened to for ever.
+            _ = health.lost() => continue,
+        };
+        match listened {
             Ok(()) => {}
             Err(_) if pool.is_closed() => return,
             Err(error) => {
-                tracing::warn!(%error, "listening for other replicas' signals was cut; trying again");
+                let error = StoreError::query("listen")(error);
+                health.note("listening for other replicas' signals was cut", &error).await;
             }
         }
         tokio::time::sleep(RECONNECT).await;

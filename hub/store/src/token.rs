@@ -8,7 +8,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::time::{from_sql, to_sql};
-use crate::{Store, StoreError, Tx};
+use crate::{Store, StoreError, TokenCheck, TokenKind, Tx};
 
 /// Whom a token stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,14 +21,14 @@ pub struct TokenUser {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What every token begins with; so many random bytes in hexadecimal follow.
-const PREFIX: &str = "rsdt_";
-const BYTES: usize = 32;
-
 /// A new token's text. Does not print.
 pub struct TokenText(Zeroizing<String>);
 
 impl TokenText {
+    pub(crate) fn new(text: Zeroizing<String>) -> Self {
+        Self(text)
+    }
+
     /// The text, to be given to the user once.
     #[must_use]
     pub fn expose(&self) -> &str {
@@ -47,17 +47,22 @@ impl std::fmt::Debug for TokenText {
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
-    /// Of a token's text; none for a text that no token has.
+    /// Of a token's text.
     #[must_use]
-    pub fn of(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(PREFIX)?;
-        let made_here = digits.len() == 2 * BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let hash = digest(&SHA256, text.as_bytes());
-        made_here.then(|| hash.as_ref().try_into().ok().map(Self)).flatten()
+    pub fn of(text: &str) -> Self {
+        let mut hash = [0; 32];
+        hash.iter_mut().zip(digest(&SHA256, text.as_bytes()).as_ref()).for_each(|(to, from)| *to = *from);
+        Self(hash)
     }
 }
 
 impl Store {
+    /// Tells tokens that a hub with this key made from others.
+    #[must_use]
+    pub fn tokens(&self) -> &TokenCheck {
+        self.sealer.tokens()
+    }
+
     /// Makes a token of 32 random bytes; one of a service account ends with it.
     ///
     /// # Errors
@@ -69,16 +74,8 @@ impl Store {
         expires_at: Option<Timestamp>,
         account: Option<ResourceUid>,
     ) -> Result<(Uuid, TokenText), StoreError> {
-        use std::fmt::Write as _;
-        let mut bytes = Zeroizing::new([0_u8; BYTES]);
-        aws_lc_rs::rand::fill(bytes.as_mut()).map_err(|_| StoreError::Seal { what: "make a token" })?;
-        let mut text = Zeroizing::new(String::with_capacity(PREFIX.len() + 2 * BYTES));
-        text.push_str(PREFIX);
-        for byte in bytes.iter() {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
-        let hash = TokenHash::of(&text).ok_or(StoreError::Seal { what: "make a token" })?;
+        let text = self.sealer.tokens().make(TokenKind::Access)?;
+        let hash = TokenHash::of(text.expose());
         let id = Uuid::new_v4();
         sqlx::query(
             "INSERT INTO access_token (id, hash, username, groups, expires_at, account_uid) \
@@ -93,7 +90,7 @@ impl Store {
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("make a token"))?;
-        Ok((id, TokenText(text)))
+        Ok((id, text))
     }
 
     /// Whom a token stands for; none where it is not known, or has expired.

@@ -17,9 +17,9 @@ const DEAD_AFTER: Duration = Duration::from_secs(8);
 pub(crate) async fn heartbeat(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(HEARTBEAT);
     while next(&mut timer, &stop).await {
-        if let Err(error) = hub.bury_dead_replicas(DEAD_AFTER).await {
-            tracing::error!(error = chain(&error), "the hub's heartbeat could not be recorded");
-        }
+        let recorded =
+            hub.attempt("the hub's heartbeat could not be recorded", hub.bury_dead_replicas(DEAD_AFTER));
+        unless(&stop, recorded).await;
     }
 }
 
@@ -27,9 +27,7 @@ pub(crate) async fn heartbeat(hub: Hub, stop: CancellationToken) {
 pub(crate) async fn roll_out(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(ROLL_OUT);
     while next(&mut timer, &stop).await {
-        if let Err(error) = hub.roll_out_agents().await {
-            tracing::error!(error = chain(&error), "the roll-out of agents was not looked at");
-        }
+        unless(&stop, hub.attempt("the roll-out of agents was not looked at", hub.roll_out_agents())).await;
     }
 }
 
@@ -37,15 +35,21 @@ pub(crate) async fn roll_out(hub: Hub, stop: CancellationToken) {
 pub(crate) async fn tidy(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(UPKEEP_PERIOD);
     while next(&mut timer, &stop).await {
-        if let Err(error) = hub.tidy().await {
-            tracing::error!(error = chain(&error), "housekeeping failed");
-        }
+        unless(&stop, hub.attempt("housekeeping failed", hub.tidy())).await;
         match tokio::task::spawn_blocking(|| roadstead_sources::sweep_scratch(None)).await {
             Ok(Ok(0)) => {}
             Ok(Ok(folders)) => tracing::info!(folders, "temporary folders of killed processes removed"),
             Ok(Err(error)) => tracing::error!(error = chain(&error), "temporary folders could not be listed"),
             Err(error) => tracing::error!(%error, "removing temporary folders was cut short"),
         }
+    }
+}
+
+/// Waits for `work`, or for the end.
+async fn unless(stop: &CancellationToken, work: impl Future) {
+    tokio::select! {
+        _ = work => {}
+        () = stop.cancelled() => {}
     }
 }
 

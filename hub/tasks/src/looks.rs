@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// A database that is away is not asked in a hot loop.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// A look that is under way when the database goes is given up after this.
+const TOO_LONG: Duration = Duration::from_secs(30);
 /// A look that failed for a reason of the hub's own is taken again after this.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -74,8 +76,13 @@ pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L)
         signals.mark_unchanged();
         while under_way.try_join_next().is_some() {}
         let free = slots.available_permits();
-        let nap = match hub.claim_due(L::LOOK, free).await {
-            Ok(claims) => {
+        let claimed = hub.attempt("due looks could not be claimed", hub.claim_due(L::LOOK, free));
+        let claimed = tokio::select! {
+            claimed = claimed => claimed,
+            () = stop.cancelled() => break,
+        };
+        let nap = match claimed {
+            Some(claims) => {
                 let full = free == 0 || claims.len() == free;
                 for claim in claims {
                     let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
@@ -95,10 +102,7 @@ pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L)
                 }
                 until_due(&hub, L::LOOK).await
             }
-            Err(error) => {
-                tracing::error!(look = ?L::LOOK, error = chain(&error), "due looks could not be claimed");
-                AFTER_ERROR
-            }
+            None => AFTER_ERROR,
         };
         tokio::select! {
             () = tokio::time::sleep(nap) => {}
@@ -110,32 +114,48 @@ pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L)
 }
 
 async fn until_due(hub: &Hub, look: Look) -> Duration {
-    match hub.next_due(look).await {
-        Ok(Some(due)) => {
+    match hub.attempt("the next look could not be looked up", hub.next_due(look)).await {
+        Some(Some(due)) => {
             Duration::try_from(due.duration_since(hub.now())).unwrap_or_default().min(LONGEST_NAP)
         }
-        Ok(None) => LONGEST_NAP,
-        Err(error) => {
-            tracing::error!(?look, error = chain(&error), "the next look could not be looked up");
-            AFTER_ERROR
-        }
+        Some(None) => LONGEST_NAP,
+        None => AFTER_ERROR,
     }
 }
 
 async fn look<L: Looker>(hub: &Hub, looker: &L, claim: Claim, stop: &CancellationToken) {
-    let next = match looker.look(hub, claim.uid).await {
+    // A connection to a server that is gone without a word would be waited for, for ever.
+    let looked = tokio::select! {
+        looked = looker.look(hub, claim.uid) => looked,
+        () = hub.database().lost_for(TOO_LONG) => Err(HubError::Unavailable("the database is away".to_owned())),
+    };
+    let next = match looked {
         Ok(next) => next,
         Err(error) => {
-            tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a look failed");
+            // What the database's outage has cut is no fault of the object's.
+            if error.outage().is_none() && !matches!(error, HubError::Unavailable(_)) {
+                tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a look failed");
+            }
             hub.now() + RETRY
         }
     };
     // A claim that is kept by mistake keeps its object from being looked at until the lease is over, which is long.
-    while let Err(error) = hub.release_claim(claim, next).await {
-        tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a claim was not given back");
+    loop {
+        tokio::select! {
+            given = hub.attempt("a claim was not given back", hub.release_claim(claim, next)) => if given.is_some() { return },
+            // Given back all the same where the database answers; else others take it over once this replica is dead.
+            () = stop.cancelled() => {
+                if hub.database().outage().is_none()
+                    && let Err(error) = hub.release_claim(claim, next).await
+                {
+                    tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a claim was not given back");
+                }
+                return;
+            }
+        }
         tokio::select! {
             () = tokio::time::sleep(AFTER_ERROR) => {}
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => {}
         }
     }
 }

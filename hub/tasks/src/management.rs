@@ -12,7 +12,6 @@ use roadstead_hub_core::{
 };
 use roadstead_model::{Digest, ManagedCluster, Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError, Shown};
-use roadstead_outbound::Purpose;
 use tokio_util::sync::CancellationToken;
 
 use crate::looks::Looker;
@@ -53,7 +52,7 @@ impl Looker for ManagementClusters {
             }
             ManagementWatch::Read(job) => job,
         };
-        let cluster = match Cluster::new(&job.access, &hub.way_out(Purpose::Clusters)) {
+        let cluster = match Cluster::new(&job.access, hub.allowed()) {
             Ok(cluster) => cluster,
             Err(error) => {
                 let later = hub.record_management(&job, Err(failed(&error))).await?;

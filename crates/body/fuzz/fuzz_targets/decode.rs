@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         0 => decode(JSON, body),
         1 => decode(YAML, body),
         2 => decode(PROTOBUF, body),
-        _ => decode_apply(body),
+        _ => decode_apply(body, 32 << 20),
     };
     if let Ok(read) = read {
         let again = decode(JSON, read.value.to_string().as_bytes()).expect("what is shown can be read");

@@ -1,12 +1,10 @@
 //! What is asked of a Git repository.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use gix::bstr::ByteSlice;
 use roadstead_model::Revision;
-use roadstead_outbound::{Guard, Policy, Purpose};
 
 use super::error::GitError;
 use crate::secret::Secret;
@@ -182,16 +180,14 @@ pub struct GitRequest {
     pub url: String,
     /// Which commit.
     pub reference: GitReference,
-    /// How to log in, if needed.
+    /// How to log in, if needed. Over plain HTTP they are sent in the clear, as Flux does; a [`super::Note`] says so.
     pub credentials: Option<Credentials>,
-    /// Whether they may be sent over plain HTTP, where anyone on the way can read them.
-    pub plain_http_credentials: bool,
     /// PEM of certificate authorities to trust besides the system's.
     pub ca: Option<Vec<u8>>,
     /// Whether `file://` is allowed: for development on one machine only, since it reads whatever the process may read.
     pub allow_file: bool,
-    /// The way out, which decides what may be connected to.
-    pub guard: Guard,
+    /// Whether the process's proxy settings are followed.
+    pub system_proxy: bool,
     /// For the whole attempt, from the first packet to the packed artifact.
     pub timeout: Duration,
     /// Bounds.
@@ -205,18 +201,16 @@ pub struct GitRequest {
 }
 
 impl GitRequest {
-    /// A request for Flux's default branch with default limits and a timeout of 60 seconds, which reaches the public
-    /// internet alone.
+    /// A request for Flux's default branch with default limits and a timeout of 60 seconds.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             reference: GitReference::default(),
             credentials: None,
-            plain_http_credentials: false,
             ca: None,
             allow_file: false,
-            guard: Guard::new(Arc::new(Policy::default()), Purpose::Git),
+            system_proxy: false,
             timeout: Duration::from_secs(60),
             limits: GitLimits::default(),
             known: None,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use url::Url;
+use reqwest::Url;
 
 use super::error::GitError;
 use super::request::GitRequest;

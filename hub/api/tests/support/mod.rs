@@ -54,27 +54,33 @@ impl Site {
     }
 
     pub(crate) async fn replica_with(&self, api: ApiOptions) -> Result<Replica> {
-        let sealer = Sealer::new(&Key::new(self.key))?;
-        let store = Store::open(self.database.url(), sealer, 20).await?;
-        let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
-        let address = listener.local_addr()?;
-        let url = format!("https://{address}");
-        let options = HubOptions { api_url: url.clone(), ..HubOptions::default() };
-        let hub = Hub::open(store, Arc::new(SystemClock), options).await?;
-        hub.bootstrap().await?;
-        let identity = hub.pki().serving_identity(&["127.0.0.1".to_owned()], hub.now())?;
-        let token = hub.create_admin_token().await?.to_string();
-        let stop = CancellationToken::new();
-        let (served, stopped) = (hub.clone(), stop.clone());
-        tokio::spawn(
-            async move { roadstead_hub_api::serve(served, listener, &identity, api, stopped).await },
-        );
-        let folder = tempfile::tempdir()?;
-        let kubeconfig = folder.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, kubeconfig_of(&url, hub.pki().server_ca_pem(), &token).to_string())?;
-        let kubectl = Kubectl::new(&kubeconfig)?;
-        Ok(Replica { hub, kubectl, url, token, _folder: folder, _stop: stop.drop_guard() })
+        replica(self.database.url(), Key::new(self.key), api).await
     }
+}
+
+/// A replica over this database, with a key of its own.
+pub(crate) async fn replica_over(url: &str, api: ApiOptions) -> Result<Replica> {
+    replica(url, Key::generate()?, api).await
+}
+
+async fn replica(database: &str, key: Key, api: ApiOptions) -> Result<Replica> {
+    let store = Store::open(database, Sealer::new(&key)?, 20).await?;
+    let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
+    let address = listener.local_addr()?;
+    let url = format!("https://{address}");
+    let options = HubOptions { api_url: url.clone(), ..HubOptions::default() };
+    let hub = Hub::open(store, Arc::new(SystemClock), options).await?;
+    hub.bootstrap().await?;
+    let identity = hub.pki().serving_identity(&["127.0.0.1".to_owned()], hub.now())?;
+    let token = hub.create_admin_token().await?.to_string();
+    let stop = CancellationToken::new();
+    let (served, stopped) = (hub.clone(), stop.clone());
+    tokio::spawn(async move { roadstead_hub_api::serve(served, listener, &identity, api, stopped).await });
+    let folder = tempfile::tempdir()?;
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, kubeconfig_of(&url, hub.pki().server_ca_pem(), &token).to_string())?;
+    let kubectl = Kubectl::new(&kubeconfig)?;
+    Ok(Replica { hub, kubectl, url, token, _folder: folder, _stop: stop.drop_guard() })
 }
 
 /// A client that trusts the replica's certificate.

@@ -1,0 +1,170 @@
+//! The form of tokens, and the check in them: a MAC under a key that is derived from the hub's key file, so that a text which
+//! no hub with this key has made is told apart without asking the database.
+//!
+//! The check says nothing about whether a token is still good: that is the database's to say.
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac;
+use zeroize::Zeroizing;
+
+use crate::seal::Key;
+use crate::{StoreError, TokenText};
+
+/// Random bytes of a token, and bytes of its check; in hexadecimal both.
+const BYTES: usize = 32;
+const CHECK: usize = 16;
+
+/// What a token is for; each kind has its own beginning, which is part of what is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenKind {
+    /// A user's or a service account's.
+    Access,
+    /// An agent's, to join with.
+    Join,
+}
+
+impl TokenKind {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Access => "rsdt_",
+            Self::Join => "rsdj_",
+        }
+    }
+}
+
+/// What a text is, as far as it can be told without the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checked {
+    /// A hub with this key has made it.
+    Ours,
+    /// It has the form of tokens from before there was a check: it may be one.
+    Unchecked,
+    /// No hub with this key has made it.
+    Foreign,
+}
+
+/// Makes tokens and checks them. Does not print.
+pub struct TokenCheck(hmac::Key);
+
+impl std::fmt::Debug for TokenCheck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenCheck(…)")
+    }
+}
+
+impl TokenCheck {
+    pub(crate) fn new(key: &Key) -> Self {
+        // HMAC as a pseudorandom function: what comes out says nothing of the key that secrets are sealed with.
+        let derived =
+            hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.expose()), b"roadstead: check of tokens, 1");
+        Self(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
+    }
+
+    /// A new token.
+    ///
+    /// # Errors
+    /// Where the operating system gives no randomness.
+    pub fn make(&self, kind: TokenKind) -> Result<TokenText, StoreError> {
+        let mut bytes = Zeroizing::new([0_u8; BYTES]);
+        aws_lc_rs::rand::fill(bytes.as_mut()).map_err(|_| StoreError::Seal { what: "make a token" })?;
+        let prefix = kind.prefix();
+        // Of its final length at once, so that no part of it stays in memory that is given back.
+        let mut text = Zeroizing::new(String::with_capacity(prefix.len() + 2 * (BYTES + CHECK)));
+        text.push_str(prefix);
+        push_hex(&mut text, bytes.as_ref());
+        let check = self.check(&text);
+        push_hex(&mut text, &check);
+        Ok(TokenText::new(text))
+    }
+
+    /// What a text is, as a token of this kind.
+    #[must_use]
+    pub fn tell(&self, kind: TokenKind, text: &str) -> Checked {
+        let hex = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let Some(digits) = text.strip_prefix(kind.prefix()) else {
+            // Join tokens were 32 bytes in base64 before.
+            let old = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+            let is_old = kind == TokenKind::Join && text.len() == 43 && text.bytes().all(old);
+            return if is_old { Checked::Unchecked } else { Checked::Foreign };
+        };
+        if !hex(digits) {
+            return Checked::Foreign;
+        }
+        if kind == TokenKind::Access && digits.len() == 2 * BYTES {
+            return Checked::Unchecked;
+        }
+        if digits.len() != 2 * (BYTES + CHECK) {
+            return Checked::Foreign;
+        }
+        let (checked, check) = text.split_at(text.len() - 2 * CHECK);
+        let mut want = String::with_capacity(2 * CHECK);
+        push_hex(&mut want, &self.check(checked));
+        match verify_slices_are_equal(check.as_bytes(), want.as_bytes()) {
+            Ok(()) => Checked::Ours,
+            Err(_) => Checked::Foreign,
+        }
+    }
+
+    fn check(&self, text: &str) -> [u8; CHECK] {
+        let mut check = [0; CHECK];
+        let tag = hmac::sign(&self.0, text.as_bytes());
+        check.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
+        check
+    }
+}
+
+fn push_hex(text: &mut String, bytes: &[u8]) {
+    use std::fmt::Write as _;
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Checked, TokenCheck, TokenKind};
+    use crate::Key;
+
+    #[test]
+    fn only_the_own_key_makes_tokens_that_are_taken() {
+        let key = Key::generate().unwrap();
+        let ours = TokenCheck::new(&key);
+        let other = TokenCheck::new(&Key::generate().unwrap());
+        for kind in [TokenKind::Access, TokenKind::Join] {
+            let made = ours.make(kind).unwrap();
+            let text = made.expose();
+            assert_eq!(ours.tell(kind, text), Checked::Ours);
+            assert_eq!(TokenCheck::new(&key).tell(kind, text), Checked::Ours);
+            assert_eq!(other.tell(kind, text), Checked::Foreign);
+            assert_ne!(ours.make(kind).unwrap().expose(), text);
+            // Any digit changed, and any length but its own.
+            for at in text.find('_').unwrap() + 1..text.len() {
+                let digit = if text.as_bytes()[at] == b'0' { "1" } else { "0" };
+                let changed = format!("{}{digit}{}", &text[..at], &text[at + 1..]);
+                assert_eq!(ours.tell(kind, &changed), Checked::Foreign, "{at}");
+            }
+            for length in (0..text.len()).filter(|length| *length != "rsdt_".len() + 64) {
+                assert_eq!(ours.tell(kind, &text[..length]), Checked::Foreign, "{length}");
+            }
+        }
+        // One kind is not the other.
+        let access = ours.make(TokenKind::Access).unwrap();
+        assert_eq!(ours.tell(TokenKind::Join, access.expose()), Checked::Foreign);
+        let renamed = access.expose().replace("rsdt_", "rsdj_");
+        assert_eq!(ours.tell(TokenKind::Join, &renamed), Checked::Foreign);
+    }
+
+    #[test]
+    fn tokens_from_before_there_was_a_check_may_be_good() {
+        let check = TokenCheck::new(&Key::generate().unwrap());
+        let old = format!("rsdt_{}", "0f".repeat(32));
+        assert_eq!(check.tell(TokenKind::Access, &old), Checked::Unchecked);
+        let old = "-_aZ9".repeat(9)[..43].to_owned();
+        assert_eq!(check.tell(TokenKind::Join, &old), Checked::Unchecked);
+        for bad in ["", "rsdt_", "é", &format!("rsdt_{}", "é".repeat(32)), &"a".repeat(44)] {
+            assert_eq!(check.tell(TokenKind::Access, bad), Checked::Foreign, "{bad}");
+            assert_eq!(check.tell(TokenKind::Join, bad), Checked::Foreign, "{bad}");
+        }
+    }
+}
