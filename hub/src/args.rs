@@ -75,6 +75,10 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) restored: bool,
 
+    /// Turn references across namespaces off altogether: spec.dependsOn, too, then stays within its namespace
+    #[arg(long)]
+    pub(crate) no_cross_namespace_refs: bool,
+
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
 

@@ -101,6 +101,7 @@ async fn serve(
         agent_image: args.clusters.agent_image.clone(),
         pace: args.clusters.pace(),
         budget,
+        no_cross_namespace_refs: args.no_cross_namespace_refs,
         ..HubOptions::default()
     };
     let api_url = options.api_url.clone();

@@ -194,7 +194,10 @@ impl AgentProcess {
 }
 
 fn manifest(name: &str) -> String {
-    format!("apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {{name: {name}}}\n")
+    format!(
+        "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {{name: {name}}}\nspec: {{access: [{{namespace: '*', \
+         agentRights: true}}]}}\n"
+    )
 }
 
 /// With what an agent is started.

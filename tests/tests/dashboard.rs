@@ -35,14 +35,17 @@ const CLUSTERS: &str = "
 apiVersion: fleet.roadstead.dev/v1alpha1
 kind: Cluster
 metadata: {name: edge, labels: {region: north, stage: production}}
+spec: {access: [{namespace: '*', agentRights: true}]}
 ---
 apiVersion: fleet.roadstead.dev/v1alpha1
 kind: Cluster
 metadata: {name: edge-2, labels: {region: south, stage: staging}}
+spec: {access: [{namespace: '*', agentRights: true}]}
 ---
 apiVersion: fleet.roadstead.dev/v1alpha1
 kind: Cluster
 metadata: {name: edge-3, labels: {region: south, stage: production}}
+spec: {access: [{namespace: '*', agentRights: true}]}
 ";
 
 /// Everything that a page can show: what is healthy, fails at a health check, at a build and at a source, waits, is suspended.

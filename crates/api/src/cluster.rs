@@ -27,10 +27,32 @@ pub struct ClusterSpec {
     /// Where and how the cluster's agent runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<ClusterAgent>,
+    /// Which namespaces of the hub may deploy to the cluster, and as whom. Without it, the namespace of the Secret by which the
+    /// cluster came on board has all rights, and others have none; a cluster that joined by a token has none until it is
+    /// granted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub access: Option<Vec<ClusterAccessGrant>>,
     /// Where it comes from, of a cluster that a management cluster of Cluster API shows. Set by the hub, which goes by it
     /// when it follows and retires the Cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_api: Option<ClusterApiOrigin>,
+}
+
+/// ClusterAccessGrant lets a namespace of the hub deploy to a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAccessGrant {
+    /// The namespace of the hub; `*` is all of them.
+    pub namespace: String,
+    /// The service accounts of the cluster that it may act as: `NAMESPACE/NAME`, `NAMESPACE/*` or `*`. Defaults to those of the
+    /// cluster's namespace of the same name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub service_accounts: Vec<String>,
+    /// Whether it may deploy without a service account, with the rights of the agent, and so as any account.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub agent_rights: bool,
 }
 
 /// ClusterApiOrigin names a Cluster of Cluster API.

@@ -61,16 +61,16 @@ impl KindId {
         KINDS[self as usize]
     }
 
-    /// Whether objects of the kind that a build holds go to the hub: Flux' own.
+    /// Whether objects of the kind that a build holds go to the hub.
     #[must_use]
     pub fn is_child(self) -> bool {
-        self.get().group().ends_with(".toolkit.fluxcd.io")
+        self.get().child == ChildRule::Always
     }
 
-    /// The kind of that name among those that go to the hub.
+    /// The kind of that name among those that may go to the hub.
     #[must_use]
     pub fn child(kind: &str) -> Option<Self> {
-        KINDS.iter().find(|known| known.kind == kind && known.id.is_child()).map(|known| known.id)
+        KINDS.iter().find(|known| known.kind == kind && known.child != ChildRule::Never).map(|known| known.id)
     }
 
     /// The kind of that group and name.
@@ -93,6 +93,17 @@ pub enum Scope {
     Namespaced,
     /// In none.
     Cluster,
+}
+
+/// Whether objects of a kind that a build holds go to the hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChildRule {
+    /// They go to the cluster, whatever they say: what they are on the hub gives rights there.
+    Never,
+    /// They go to the cluster, and to the hub too where a child of the same build refers to them, or where they say so.
+    Referred,
+    /// They go to the hub, unless they say otherwise.
+    Always,
 }
 
 /// What the names of a kind's objects may be.
@@ -129,6 +140,9 @@ pub struct Kind {
     pub status: bool,
     /// Whether Kubernetes has the kind built in: its clients then patch it by strategic merge.
     pub builtin: bool,
+    /// Whether objects that a build holds go to the hub. A kind for which this becomes `Always` leaves those where they are that
+    /// are in a cluster's inventory by then.
+    pub child: ChildRule,
     /// The columns of `kubectl get`.
     pub columns: &'static [Column],
     /// The versions, the preferred one first.

@@ -19,6 +19,9 @@ impl Typed for Kustomization {
 /// The annotations that ask for a reconciliation at once, as `v1` and as `v1alpha1` name them.
 const REQUEST_ANNOTATIONS: [&str; 2] = ["reconcile.fluxcd.io/requestedAt", "fluxcd.io/reconcileAt"];
 
+/// Entries of `spec.dependsOn`. With it the search for circles is bounded, too.
+pub const MAX_DEPENDENCIES: usize = 100;
+
 /// The value of the annotations that ask for a reconciliation at once; none where nobody asked. A reconciliation is
 /// asked for where it differs from `status.lastHandledReconcileAt`. Where both are set, both count: a change of either
 /// changes the value.
@@ -128,6 +131,10 @@ pub struct KustomizationSpec {
     /// Fields that drift detection passes over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignore: Vec<IgnoreRule>,
+    /// What children (the Kustomizations of the build) may use beyond this one's own cluster and service account. Taken from
+    /// direct writes only: Git cannot give it, and a child's own is within its parent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegation: Option<Delegation>,
     /// How objects are validated before they are applied (v1alpha1). They always are, by the cluster's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<ValidationStrategy>,
@@ -180,6 +187,28 @@ pub(crate) fn known_api_version(kind: &str) -> Option<&'static str> {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+/// Delegation is what a Kustomization passes on to those of its build.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Delegation {
+    /// Names of Clusters that children may deploy to, too; `*` is all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub clusters: Vec<String>,
+    /// Service accounts that children may act as, too: `NAMESPACE/NAME` or `NAMESPACE/*` of the cluster, or `*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub service_accounts: Vec<String>,
+    /// Where children lie on the hub: by the namespace that Git names, the one of the hub. Others lie in this
+    /// Kustomization's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub namespaces: BTreeMap<String, String>,
+    /// Names of Secrets and ConfigMaps of the hub that children may use for decryption and substitution; `*` is all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    pub secrets: Vec<String>,
 }
 
 /// CommonMetadata holds labels and annotations for all objects.

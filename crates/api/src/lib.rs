@@ -23,16 +23,16 @@ pub mod source;
 pub mod validate;
 
 pub use cluster::{
-    AgentRemoval, AgentUpgrade, Cluster, ClusterAgent, ClusterApiOrigin, ClusterDeletionPolicy,
-    ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec, ClusterStatus, ManagementClusterReference,
-    SecretReference,
+    AgentRemoval, AgentUpgrade, Cluster, ClusterAccessGrant, ClusterAgent, ClusterApiOrigin,
+    ClusterDeletionPolicy, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec, ClusterStatus,
+    ManagementClusterReference, SecretReference,
 };
 pub use columns::Column;
 pub use convert::{from_storage, to_storage};
 pub use core_v1::{ConfigMap, Namespace, NamespacePhase, Secret, ServiceAccount};
 pub use event::*;
 pub use git_repository::*;
-pub use kind::{Kind, KindId, NameRule, Scope, Version};
+pub use kind::{ChildRule, Kind, KindId, NameRule, Scope, Version};
 pub use kustomization::*;
 pub use management_cluster::*;
 pub use notification::*;

@@ -1,6 +1,6 @@
 //! The registry of kinds: everything that serves, stores or checks an object goes by it.
 
-use crate::kind::{Kind, KindId, NameRule, Scope, Version};
+use crate::kind::{ChildRule, Kind, KindId, NameRule, Scope, Version};
 use crate::schema::generate;
 use crate::{
     Alert, Bucket, Cluster, ClusterRole, ConfigMap, Event, EventV1, GitRepository, HelmChart, HelmRepository,
@@ -50,6 +50,7 @@ static NAMESPACE: Kind = Kind {
     names: NameRule::Label,
     status: true,
     builtin: true,
+    child: ChildRule::Never,
     columns: &columns::NAMESPACE,
     versions: &[Version::only(CORE, "v1", generate::<Namespace>)],
 };
@@ -65,6 +66,7 @@ static SECRET: Kind = Kind {
     names: NameRule::Subdomain,
     status: false,
     builtin: true,
+    child: ChildRule::Referred,
     columns: &columns::SECRET,
     versions: &[Version::only(CORE, "v1", generate::<Secret>)],
 };
@@ -80,6 +82,7 @@ static CONFIG_MAP: Kind = Kind {
     names: NameRule::Subdomain,
     status: false,
     builtin: true,
+    child: ChildRule::Referred,
     columns: &columns::CONFIG_MAP,
     versions: &[Version::only(CORE, "v1", generate::<ConfigMap>)],
 };
@@ -95,6 +98,7 @@ static SERVICE_ACCOUNT: Kind = Kind {
     names: NameRule::Subdomain,
     status: false,
     builtin: true,
+    child: ChildRule::Never,
     columns: &columns::SERVICE_ACCOUNT,
     versions: &[Version::only(CORE, "v1", generate::<ServiceAccount>)],
 };
@@ -110,6 +114,7 @@ static EVENT: Kind = Kind {
     names: NameRule::Subdomain,
     status: false,
     builtin: true,
+    child: ChildRule::Never,
     columns: &columns::EVENT,
     versions: &[
         Version::only(CORE, "v1", generate::<Event>),
@@ -135,6 +140,7 @@ static ROLE: Kind = Kind {
     names: NameRule::PathSegment,
     status: false,
     builtin: true,
+    child: ChildRule::Never,
     columns: &columns::ROLE,
     versions: &[Version::only(rbac::GROUP, "v1", generate::<Role>)],
 };
@@ -150,6 +156,7 @@ static ROLE_BINDING: Kind = Kind {
     names: NameRule::PathSegment,
     status: false,
     builtin: true,
+    child: ChildRule::Never,
     columns: &columns::ROLE_BINDING,
     versions: &[Version::only(rbac::GROUP, "v1", generate::<RoleBinding>)],
 };
@@ -165,6 +172,7 @@ static CLUSTER_ROLE: Kind = Kind {
     names: NameRule::PathSegment,
     status: false,
     builtin: true,
+    child: ChildRule::Never,
     columns: &columns::ROLE,
     versions: &[Version::only(rbac::GROUP, "v1", generate::<ClusterRole>)],
 };
@@ -180,6 +188,7 @@ static CLUSTER_ROLE_BINDING: Kind = Kind {
     names: NameRule::PathSegment,
     status: false,
     builtin: true,
+    child: ChildRule::Never,
     columns: &columns::ROLE_BINDING,
     versions: &[Version::only(rbac::GROUP, "v1", generate::<RoleBinding>)],
 };
@@ -195,6 +204,7 @@ static KUSTOMIZATION: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
+    child: ChildRule::Always,
     columns: &columns::KUSTOMIZATION,
     versions: &[
         Version {
@@ -252,6 +262,7 @@ static GIT_REPOSITORY: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
+    child: ChildRule::Always,
     columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<GitRepository>)],
 };
@@ -267,6 +278,7 @@ static BUCKET: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
+    child: ChildRule::Always,
     columns: &columns::BUCKET,
     versions: &[Version::only(SOURCE, "v1", generate::<Bucket>)],
 };
@@ -282,6 +294,7 @@ static OCI_REPOSITORY: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
+    child: ChildRule::Always,
     columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<OciRepository>)],
 };
@@ -297,6 +310,7 @@ static HELM_REPOSITORY: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
+    child: ChildRule::Always,
     columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<HelmRepository>)],
 };
@@ -312,6 +326,7 @@ static HELM_CHART: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
+    child: ChildRule::Always,
     columns: &columns::HELM_CHART,
     versions: &[Version::only(SOURCE, "v1", generate::<HelmChart>)],
 };
@@ -327,6 +342,7 @@ static PROVIDER: Kind = Kind {
     names: NameRule::Subdomain,
     status: false,
     builtin: false,
+    child: ChildRule::Always,
     columns: &columns::PROVIDER,
     versions: &[Version::only(NOTIFICATION, "v1beta3", generate::<Provider>)],
 };
@@ -342,6 +358,7 @@ static ALERT: Kind = Kind {
     names: NameRule::Subdomain,
     status: false,
     builtin: false,
+    child: ChildRule::Always,
     columns: &columns::ALERT,
     versions: &[Version::only(NOTIFICATION, "v1beta3", generate::<Alert>)],
 };
@@ -357,6 +374,7 @@ static RECEIVER: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
+    child: ChildRule::Always,
     columns: &columns::RECEIVER,
     versions: &[Version::only(NOTIFICATION, "v1", generate::<Receiver>)],
 };
@@ -372,6 +390,7 @@ static CLUSTER: Kind = Kind {
     names: NameRule::Label,
     status: true,
     builtin: false,
+    child: ChildRule::Never,
     columns: &columns::CLUSTER,
     versions: &[Version::only(FLEET, "v1alpha1", generate::<Cluster>)],
 };
@@ -387,6 +406,7 @@ static MANAGEMENT_CLUSTER: Kind = Kind {
     names: NameRule::Subdomain,
     status: true,
     builtin: false,
+    child: ChildRule::Never,
     columns: &columns::MANAGEMENT_CLUSTER,
     versions: &[Version::only(FLEET, "v1alpha1", generate::<ManagementCluster>)],
 };

@@ -19,9 +19,22 @@ impl Hub {
         &self,
         who: &Identity,
         address: &Address,
+        config: Value,
+        force: bool,
+        options: WriteOptions,
+    ) -> Result<Written, HubError> {
+        self.apply_guarded(who, address, config, force, options, |_, _| Ok(())).await
+    }
+
+    /// The same, unless `guard` refuses to make what there is (none where there is nothing yet) into what there would be.
+    pub(crate) async fn apply_guarded(
+        &self,
+        who: &Identity,
+        address: &Address,
         mut config: Value,
         force: bool,
         options: WriteOptions,
+        guard: impl FnOnce(Option<&Stored>, &Stored) -> Result<(), HubError> + Send,
     ) -> Result<Written, HubError> {
         let kind = address.kind.get();
         let subresource = if options.part == Part::Status { "status" } else { "" };
@@ -45,6 +58,7 @@ impl Hub {
         let mut tx = self.store.begin().await?;
         let Some(before) = tx.get(address.kind, &address.namespace, &address.name).await? else {
             let stored = new_object(who, address, &config, &options, writer, &mut warnings)?;
+            guard(None, &stored)?;
             let object = self.insert(tx, who, address, stored, options.dry_run).await?;
             return Ok(Written { object, warnings, action: Action::Created });
         };
@@ -53,6 +67,7 @@ impl Hub {
             objects::replace(&before, address.version, options.part, object, validation, &mut warnings)?;
         managers::put_entries(&mut after.object, entries);
         managers::settle(&before, &mut after);
+        guard(Some(&before), &after)?;
         let (after, action) = save(tx, who, "patch", &before, after, options.dry_run).await?;
         Ok(Written { object: objects::show(&after, address.version), warnings, action })
     }

@@ -12,8 +12,23 @@ use crate::{Hub, HubError, account_user};
 /// The group that may do all.
 pub const MASTERS: &str = "system:masters";
 
+/// The group of Kustomizations that write their children. No token is of it.
+const KUSTOMIZATIONS: &str = "system:roadstead:kustomizations";
+
 /// What the masters may do.
 static ALL: Rules = Rules { resources: &[("*", "*", "*")], paths: &[("*", "*")] };
+/// What a Kustomization may do with what of its build goes to the hub. Which objects these are, and in which namespaces, is
+/// decided before.
+static CHILDREN: Rules = Rules {
+    resources: &[
+        ("*", "kustomize.toolkit.fluxcd.io", "kustomizations"),
+        ("*", "source.toolkit.fluxcd.io", "*"),
+        ("*", "notification.toolkit.fluxcd.io", "*"),
+        ("*", "", "configmaps"),
+        ("*", "", "secrets"),
+    ],
+    paths: &[],
+};
 /// What everyone with a token may do: ask about itself, of which nothing is stored, and read what is served.
 static OWN: Rules = Rules {
     resources: &[
@@ -87,6 +102,15 @@ impl Identity {
         }
     }
 
+    /// A Kustomization that writes what of its build at a revision goes to the hub.
+    pub(crate) fn kustomization(namespace: &str, name: &str, revision: &str) -> Self {
+        Self {
+            username: format!("system:roadstead:kustomization:{namespace}:{name}@{revision}"),
+            groups: vec![KUSTOMIZATIONS.to_owned()],
+            impersonator: None,
+        }
+    }
+
     /// Whom this one is taken for from here on; `groups` are those that were asked for.
     ///
     /// # Errors
@@ -121,7 +145,14 @@ impl Identity {
     /// All that this identity may do.
     #[must_use]
     pub fn rules(&self) -> &'static Rules {
-        if self.groups.iter().any(|group| group == MASTERS) { &ALL } else { &OWN }
+        let is_in = |group: &str| self.groups.iter().any(|own| own == group);
+        if is_in(MASTERS) {
+            &ALL
+        } else if is_in(KUSTOMIZATIONS) && self.username.starts_with("system:roadstead:kustomization:") {
+            &CHILDREN
+        } else {
+            &OWN
+        }
     }
 
     /// Whether this identity may do that.

@@ -1,6 +1,6 @@
 //! From an artifact to a build: unpack, build, store. Identical inputs are built once, however many ask.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -12,10 +12,10 @@ use roadstead_model::{Digest, chain};
 use roadstead_sources::{Entry, TreeLimits, unpack};
 use serde_json::{Value, json};
 
-use crate::{Hub, HubError, children};
+use crate::{Hub, HubError, placing};
 
 /// Part of every build's inputs: a change of the engine that changes results changes this.
-const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/3");
+const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/4");
 /// Steps of one build, so that a repository made to be slow does not hold a place for long: looking at 2 × 10⁸ pairs of
 /// patch and object took 24 s in a release build. All of kustomize's public cases stay below half of it.
 const MAX_WORK: u64 = 200_000_000;
@@ -73,16 +73,19 @@ struct Inputs {
     artifact: Digest,
     path: String,
     overlay: Overlay,
+    /// Objects of kinds that go to the hub and that stay in the cluster.
+    stays: BTreeSet<String>,
 }
 
 impl Inputs {
-    fn of(spec: &KustomizationSpec, artifact: Digest) -> Self {
-        Self { artifact, path: spec.path.clone().unwrap_or_default(), overlay: overlay(spec) }
+    fn of(spec: &KustomizationSpec, artifact: Digest, stays: BTreeSet<String>) -> Self {
+        Self { artifact, path: spec.path.clone().unwrap_or_default(), overlay: overlay(spec), stays }
     }
 
     fn digest(&self) -> Digest {
         // The overlay's debug form names every field and escapes every text: equal forms are equal overlays.
-        let text = format!("{ENGINE}\n{}\n{:?}\n{:?}", self.artifact, self.path, self.overlay);
+        let text =
+            format!("{ENGINE}\n{}\n{:?}\n{:?}\n{:?}", self.artifact, self.path, self.overlay, self.stays);
         Digest::of(text.as_bytes())
     }
 }
@@ -102,8 +105,9 @@ impl Hub {
         &self,
         spec: &KustomizationSpec,
         artifact: Digest,
+        stays: BTreeSet<String>,
     ) -> Result<Result<CachedBuild, String>, HubError> {
-        let inputs = Inputs::of(spec, artifact);
+        let inputs = Inputs::of(spec, artifact, stays);
         let inputs_digest = inputs.digest();
         if let Some(build) = self.store.cached_build(inputs_digest, self.now()).await? {
             return Ok(Ok(build));
@@ -191,11 +195,8 @@ fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
     let mut options = Options { overlay: inputs.overlay.clone(), ..Options::default() };
     options.limits.work = MAX_WORK;
     let build = roadstead_kustomize::build(tree, &path, &options).map_err(|error| chain(&error))?;
-    let (children, objects): (Vec<Value>, Vec<Value>) = build
-        .objects
-        .iter()
-        .map(roadstead_kustomize::Object::to_json)
-        .partition(|object| children::kind(object).is_some());
+    let objects = build.objects.iter().map(roadstead_kustomize::Object::to_json).collect();
+    let (children, objects) = placing::split(objects, &inputs.stays);
     let children = (!children.is_empty()).then(|| serde_json::to_vec(&children));
     // Secret objects in a stored build are encrypted like the hub's own.
     let secret = build.objects.iter().any(|object| object.kind() == "Secret");

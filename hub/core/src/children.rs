@@ -1,23 +1,25 @@
 //! Objects of a build that go to the hub and not to the cluster: Kustomizations, sources, alerts. Flux' repositories apply
-//! Kustomizations through a Kustomization; here such a child comes into its parent's namespace, with its parent's cluster as
-//! default target, and is owned, waited for and pruned by its parent.
+//! Kustomizations through a Kustomization; here such a child is written with the rights of its parent, which come from the
+//! Kustomization that a person made, and is owned, waited for and pruned by its parent.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::older::modernize;
+use roadstead_api::kustomization::HealthCheck;
 use roadstead_api::{ConditionStatus, KindId, Kustomization, KustomizationSpec};
-use roadstead_hub_plan::{AttemptState, Attempted};
-use roadstead_hub_store::{Child, Stored};
-use roadstead_model::{Action, ChangeSet, KustomizationUid, ObjectRef, ObjectResult, Reason};
-use serde_json::{Value, json};
+use roadstead_hub_plan::{AttemptState, Attempted, Rights};
+use roadstead_hub_store::{Child, Parent, Stored};
+use roadstead_model::{Action, ChangeSet, KustomizationUid, ObjectRef, ObjectResult, Reason, Revision};
+use serde_json::Value;
 
+use crate::access::{ADOPTED_BY, MAX_DEPTH, asked, too_deep};
 use crate::conditions::{self, READY};
+use crate::objects::named;
+use crate::placing::{Claim, Placed, Placing, Seen, claim, fixed_fields};
 use crate::reconcile::{SeenKustomization, set_ready};
-use crate::{Address, DeleteOptions, FieldValidation, Hub, HubError, Identity, WriteOptions};
+use crate::{Address, DeleteOptions, FieldValidation, Hub, HubError, Identity, WriteOptions, events};
 
-/// Where an object of a build goes.
-const TARGET: &str = "fleet.roadstead.dev/target";
 /// As Flux' own controller is called among the managers of fields.
 const MANAGER: &str = "kustomize-controller";
 /// Children of one Kustomization.
@@ -25,41 +27,36 @@ const MAX_CHILDREN: usize = 5_000;
 /// Children that a message names.
 const NAMED: usize = 5;
 
-/// The kind of an object that goes to the hub.
-pub(crate) fn kind(object: &Value) -> Option<KindId> {
-    let group = object["apiVersion"].as_str()?.split_once('/')?.0;
-    if object["metadata"]["annotations"][TARGET] == "Cluster" {
-        return None;
-    }
-    KindId::parse(group, object["kind"].as_str()?).filter(|kind| kind.is_child())
-}
-
-/// Whether a health check is of an object on the hub.
-pub(crate) fn is_checked_here(group: &str, kind: &str) -> bool {
-    KindId::parse(group, kind).is_some_and(KindId::is_child)
-}
-
 /// What came of applying what of a build goes to the hub.
 #[derive(Default)]
 pub(crate) struct AppliedChildren {
     /// What was done to each, in the order in which it was.
     pub(crate) changes: ChangeSet,
     /// Why it was not done to all of them; for the parent's condition.
-    pub(crate) failure: Option<String>,
+    pub(crate) failure: Option<(Reason, String)>,
 }
 
 impl AppliedChildren {
-    fn none(why: String) -> Self {
-        Self { changes: ChangeSet::new(), failure: Some(why) }
+    fn none(reason: Reason, why: &[String]) -> Self {
+        Self { changes: ChangeSet::new(), failure: Some((reason, some_of(why))) }
     }
 }
 
+/// An object of a build, and how it may be written.
+struct Admitted {
+    placed: Placed,
+    claim: Claim,
+    seen: Seen,
+    /// The cluster that its `spec.kubeConfig` chooses.
+    cluster: Option<String>,
+}
+
 impl Hub {
-    /// Applies what of a build goes to the hub.
+    /// Applies what of a build goes to the hub, with the rights that the Kustomization has and passes on.
     pub(crate) async fn apply_children(
         &self,
         look: &SeenKustomization,
-        cluster: &str,
+        revision: &Revision,
         children: Vec<Value>,
     ) -> Result<AppliedChildren, HubError> {
         if children.is_empty() && look.children.is_empty() {
@@ -68,57 +65,143 @@ impl Hub {
         if children.len() > MAX_CHILDREN {
             let count = children.len();
             let why = format!("{count} objects of the build go to the hub, more than {MAX_CHILDREN}");
-            return Ok(AppliedChildren::none(why));
+            return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &[why]));
         }
-        let parent = &look.stored;
-        let prepared = children.into_iter().map(|object| prepare(parent, cluster, object));
-        let prepared: Vec<(Address, Value)> = match prepared.collect() {
-            Ok(prepared) => prepared,
-            Err(why) => return Ok(AppliedChildren::none(why)),
+        let rights = match &look.standing.rights {
+            Ok(rights) => rights,
+            Err(why) => return Ok(AppliedChildren::none(Reason::AccessDenied, std::slice::from_ref(why))),
         };
-        let mut owned: Vec<Child> = prepared
-            .iter()
-            .map(|(address, _)| Child {
-                kind: address.kind,
-                namespace: address.namespace.clone(),
-                name: address.name.clone(),
-                wanted: true,
-            })
-            // One that holds itself, as Flux' own repositories do, is nobody's to prune.
-            .filter(|child| !(child.kind == parent.kind && child.name == parent.name))
-            .collect();
-        owned.sort_unstable();
-        owned.dedup();
-        let mut tx = self.store.begin().await?;
-        if look.unchanged(&mut tx).await?.is_none() {
-            return Ok(AppliedChildren::none("its spec has changed meanwhile".to_owned()));
+        let family: BTreeSet<String> =
+            self.store.git_namespaces(&rights.root.0, &rights.root.1).await?.into_iter().collect();
+        let home = &look.standing.home;
+        let placing = Placing { parent: &look.stored, home, cluster: look.cluster(), rights, family };
+        let placed = match placing.place(children) {
+            Ok(placed) => placed,
+            Err(why) => return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &why)),
+        };
+        let nests = placed.iter().any(|one| one.child.kind == KindId::Kustomization);
+        if nests && look.standing.depth >= MAX_DEPTH {
+            return Ok(AppliedChildren::none(Reason::AccessDenied, &[too_deep()]));
         }
-        let contested = tx.own_children(look.situation.uid, &owned).await?;
-        if let Some((object, owner)) = contested.first() {
-            return Ok(AppliedChildren::none(format!(
-                "{object} is in the build, and is owned by Kustomization {owner}: take it out of one of them"
-            )));
-        }
-        tx.commit().await?;
-        let mut applied = AppliedChildren::default();
-        for (address, config) in prepared {
-            let object = reference(address.kind, &address.namespace, &address.name);
-            let options = WriteOptions {
-                manager: MANAGER.to_owned(),
-                field_validation: FieldValidation::Strict,
-                ..WriteOptions::default()
-            };
-            match self.apply_object(&Identity::hub(), &address, config, true, options).await {
-                Ok(written) => applied.changes.push(ObjectResult { object, action: written.action }),
+        let admitted = match self.claim_children(look, placed).await? {
+            Ok(admitted) => admitted,
+            Err(failed) => return Ok(failed),
+        };
+        let who = Identity::kustomization(&look.stored.namespace, &look.stored.name, &revision.to_string());
+        let (mut changes, mut refused, mut denied) = (ChangeSet::new(), Vec::new(), false);
+        for one in admitted {
+            let object =
+                reference(one.placed.child.kind, &one.placed.child.namespace, &one.placed.child.name);
+            let shown = one.placed.named();
+            match self.apply_child(&who, rights, one).await {
+                Ok(action) => changes.push(ObjectResult { object, action }),
                 Err(error) if error.is_of_request() => {
-                    let name = format!("{} {}/{}", object.kind, object.namespace, object.name);
-                    applied.failure = Some(format!("{name}: {error}"));
-                    break;
+                    denied |= matches!(error, HubError::Forbidden(_));
+                    refused.push(format!("{shown}: {error}"));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(applied)
+        let reason = if denied { Reason::AccessDenied } else { Reason::ReconciliationFailed };
+        let failure = (!refused.is_empty()).then(|| (reason, some_of(&refused)));
+        Ok(AppliedChildren { changes, failure })
+    }
+
+    /// Records what the Kustomization is about to own; nothing where any of it is not its to write.
+    async fn claim_children(
+        &self,
+        look: &SeenKustomization,
+        placed: Vec<Placed>,
+    ) -> Result<Result<Vec<Admitted>, AppliedChildren>, HubError> {
+        let parent = &look.stored;
+        let failed = |reason: Reason, why: &[String]| Ok(Err(AppliedChildren::none(reason, why)));
+        let mut tx = self.store.begin().await?;
+        if look.unchanged(&mut tx).await?.is_none() {
+            return failed(Reason::ReconciliationFailed, &["its spec has changed meanwhile".to_owned()]);
+        }
+        let children: Vec<Child> = placed.iter().map(|one| one.child.clone()).collect();
+        let present = tx.present_children(&children).await?;
+        let reference = &look.kustomization.spec.source_ref;
+        let source = (reference.namespace.as_deref().unwrap_or(&parent.namespace), reference.name.as_str());
+        let (mut admitted, mut owned, mut refused, mut foreign) = (Vec::new(), Vec::new(), Vec::new(), false);
+        for (placed, present) in placed.into_iter().zip(present) {
+            match claim(parent, source, &placed, &present) {
+                Ok(claim) => {
+                    if claim.recorded {
+                        owned.push(Child { kept: claim.kept, ..placed.child.clone() });
+                    }
+                    admitted.push(Admitted { placed, claim, seen: present.uid, cluster: None });
+                }
+                Err(why) => {
+                    foreign |= present.made_by.is_none_or(|by| by.kept || by.uid.is_none());
+                    refused.push(why);
+                }
+            }
+        }
+        if !refused.is_empty() {
+            let reason = if foreign { Reason::AccessDenied } else { Reason::ReconciliationFailed };
+            return failed(reason, &refused);
+        }
+        owned.sort_unstable();
+        let name = format!("{}/{}", parent.namespace, parent.name);
+        let account = look.standing.account_text();
+        let writer = Parent { uid: look.situation.uid, name: &name, account: &account };
+        let contested = tx.own_children(&writer, &owned).await?;
+        if let Some((object, owner)) = contested.first() {
+            let why = format!(
+                "{object} is in the build, and is owned by Kustomization {owner}: take it out of one of them"
+            );
+            return failed(Reason::ReconciliationFailed, &[why]);
+        }
+        tx.commit().await?;
+        for one in &mut admitted {
+            let secret = one.placed.config.pointer("/spec/kubeConfig/secretRef/name").and_then(Value::as_str);
+            if one.placed.child.kind == KindId::Kustomization && secret.is_some() {
+                one.cluster = self.cluster_of_secret(&one.placed.child.namespace, secret).await?;
+            }
+        }
+        Ok(Ok(admitted))
+    }
+
+    async fn apply_child(&self, who: &Identity, rights: &Rights, one: Admitted) -> Result<Action, HubError> {
+        let Admitted { placed: Placed { child, address, config }, claim, seen, cluster } = one;
+        let options = WriteOptions {
+            manager: MANAGER.to_owned(),
+            field_validation: FieldValidation::Strict,
+            ..WriteOptions::default()
+        };
+        let guard = |before: Option<&Stored>, after: &Stored| {
+            if before.map(|before| before.uid) != seen {
+                let what = named(child.kind.get(), &child.name);
+                let why = "somebody else made it, or deleted it, meanwhile; it is tried again".to_owned();
+                return Err(HubError::Conflict { what, why });
+            }
+            match before {
+                Some(before) if claim.fixed => stays_fixed(before, after),
+                _ if claim.recorded && child.kind == KindId::Kustomization => {
+                    let asked = asked(after, &child.git_namespace, cluster)?;
+                    rights.of_child(asked).map(|_| ()).map_err(HubError::Forbidden)
+                }
+                _ => Ok(()),
+            }
+        };
+        let written = self.apply_guarded(who, &address, config, true, options, guard).await?;
+        if written.action != Action::Unchanged {
+            self.note_child(who, &child, written.action).await?;
+        }
+        Ok(written.action)
+    }
+
+    /// Says at the child who wrote it.
+    async fn note_child(&self, who: &Identity, child: &Child, action: Action) -> Result<(), HubError> {
+        let Some(stored) = self.store.get(child.kind, &child.namespace, &child.name).await? else {
+            return Ok(());
+        };
+        let mut tx = self.store.begin().await?;
+        let message = format!("{} by {}", action.as_str(), who.recorded());
+        events::note(&mut tx, &stored, "Normal", "Applied", &message, self.now()).await?;
+        tx.commit().await?;
+        Ok(())
     }
 
     /// Deletes the children that are not wanted any more, once what replaces them is applied; all of them with a parent that
@@ -137,9 +220,14 @@ impl Hub {
         if gone.is_empty() {
             return Ok(());
         }
+        let revision = situation.last.as_ref().and_then(|last| last.revision.as_ref());
+        let revision = revision.map(ToString::to_string).unwrap_or_default();
+        let who = Identity::kustomization(&look.stored.namespace, &look.stored.name, &revision);
         let mut changes = ChangeSet::with_capacity(gone.len());
         for child in &gone {
-            let action = if situation.prune { self.delete_child(child).await? } else { Action::Skipped };
+            // What a person made stays.
+            let prunes = situation.prune && !child.kept;
+            let action = if prunes { self.delete_child(&who, child).await? } else { Action::Skipped };
             let object = reference(child.kind, &child.namespace, &child.name);
             changes.push(ObjectResult { object, action });
         }
@@ -152,7 +240,7 @@ impl Hub {
         Ok(())
     }
 
-    async fn delete_child(&self, child: &Child) -> Result<Action, HubError> {
+    async fn delete_child(&self, who: &Identity, child: &Child) -> Result<Action, HubError> {
         let Some(present) = self.store.get(child.kind, &child.namespace, &child.name).await? else {
             return Ok(Action::Deleted);
         };
@@ -160,7 +248,8 @@ impl Hub {
         if present.object["metadata"]["annotations"]["kustomize.toolkit.fluxcd.io/prune"] == "disabled" {
             return Ok(Action::Skipped);
         }
-        match self.delete_object(&Identity::hub(), &address(child), &DeleteOptions::default()).await {
+        let options = DeleteOptions { uid: Some(present.uid.to_string()), ..DeleteOptions::default() };
+        match self.delete_object(who, &address(child), &options).await {
             Ok(_) | Err(HubError::NotFound { .. }) => Ok(Action::Deleted),
             Err(error) => Err(error),
         }
@@ -169,21 +258,19 @@ impl Hub {
     /// The children that a Kustomization waits for and that are not Ready, with the reason.
     pub(crate) async fn late_children(
         &self,
-        namespace: &str,
+        parent: &Stored,
         spec: &KustomizationSpec,
-        uid: KustomizationUid,
     ) -> Result<Vec<String>, HubError> {
         let mut awaited: Vec<Child> = Vec::new();
         if spec.wait {
-            awaited = self.store.children(uid).await?;
+            awaited = self.store.children(KustomizationUid::from(parent.uid)).await?;
             awaited.retain(|child| child.wanted);
         } else {
             for check in &spec.health_checks {
                 let (group, _) =
                     ObjectRef::split_api_version(check.api_version.as_deref().unwrap_or_default());
                 if let Some(kind) = KindId::parse(group, &check.kind).filter(|kind| kind.is_child()) {
-                    let (namespace, name) = (namespace.to_owned(), check.name.clone());
-                    awaited.push(Child { kind, namespace, name, wanted: true });
+                    awaited.push(self.checked_child(parent, spec, kind, check).await?);
                 }
             }
         }
@@ -195,6 +282,24 @@ impl Hub {
             }
         }
         Ok(late)
+    }
+
+    /// The object on the hub that a health check is of: by the namespace that Git names, where the check names one.
+    async fn checked_child(
+        &self,
+        parent: &Stored,
+        spec: &KustomizationSpec,
+        kind: KindId,
+        check: &HealthCheck,
+    ) -> Result<Child, HubError> {
+        let mut namespace = parent.namespace.clone();
+        if let Some(named) = &check.namespace
+            && let Ok(rights) = &self.standing(parent, spec, None).await?.rights
+        {
+            rights.place(named).clone_into(&mut namespace);
+        }
+        let name = check.name.clone();
+        Ok(Child { kind, namespace, name, wanted: true, git_namespace: String::new(), kept: false })
     }
 
     /// Says what came of waiting for children. Returns when to look again.
@@ -216,7 +321,7 @@ impl Hub {
             return Ok(until);
         }
         let spec = &look.kustomization.spec;
-        let late = self.late_children(&look.stored.namespace, spec, look.situation.uid).await?;
+        let late = self.late_children(&look.stored, spec).await?;
         let deadline = *at + spec.timeout().0;
         let revision = revision.as_ref().map(ToString::to_string);
         self.update_status(look, now, |status, generation| {
@@ -261,7 +366,7 @@ impl Hub {
         let children = children.map(|child| reference(child.kind, &child.namespace, &child.name)).collect();
         let Some(stored) = self.store.get_by_uid(uid.into()).await? else { return Ok(Awaited::default()) };
         let spec = stored.decode::<Kustomization>()?.spec;
-        Ok(Awaited { children, late: self.late_children(&stored.namespace, &spec, uid).await? })
+        Ok(Awaited { children, late: self.late_children(&stored, &spec).await? })
     }
 }
 
@@ -317,55 +422,18 @@ fn address(child: &Child) -> Address {
     Address { kind: child.kind, version, namespace: child.namespace.clone(), name: child.name.clone() }
 }
 
-/// The configuration that is applied for an object of the build, and where.
-fn prepare(parent: &Stored, cluster: &str, mut object: Value) -> Result<(Address, Value), String> {
-    let (Some(kind), Some(name)) = (kind(&object), object["metadata"]["name"].as_str().map(str::to_owned))
-    else {
-        return Err(format!("an object of the build has no name: {}", object["kind"]));
-    };
-    let named = format!("{kind} {name}");
-    let version = modernize(kind.get(), &mut object).map_err(|why| format!("{named}: {why}"))?;
-    let namespace = parent.namespace.clone();
-    let own = object["metadata"]["namespace"].as_str().map(str::to_owned);
-    let Some(metadata) = object["metadata"].as_object_mut() else {
-        return Err(format!("{named}: no metadata"));
-    };
-    metadata.insert("namespace".to_owned(), json!(namespace));
-    let labels = metadata.entry("labels").or_insert_with(|| json!({}));
-    if let Some(labels) = labels.as_object_mut() {
-        labels.insert("kustomize.toolkit.fluxcd.io/name".to_owned(), json!(parent.name));
-        labels.insert("kustomize.toolkit.fluxcd.io/namespace".to_owned(), json!(parent.namespace));
-    }
-    if let Some(fields) = object.as_object_mut() {
-        fields.remove("status");
-    }
-    if let Some(own) = own.filter(|own| *own != namespace) {
-        follow(&mut object["spec"], &own, &namespace);
-    }
-    if kind == KindId::Kustomization && object["spec"].is_object() {
-        let spec = &object["spec"];
-        if spec["clusterRef"].is_null() && spec["kubeConfig"].is_null() {
-            object["spec"]["clusterRef"] = json!({ "name": cluster });
-        }
-    }
-    Ok((Address { kind, version, namespace, name }, object))
-}
-
-/// What referred to the namespace that the object had refers to the one that it gets.
-fn follow(spec: &mut Value, from: &str, to: &str) {
-    let mut references: Vec<&mut Value> = Vec::new();
-    if let Some(fields) = spec.as_object_mut() {
-        for (field, value) in fields {
-            match (field.as_str(), value) {
-                ("sourceRef" | "chartRef", value) => references.push(value),
-                ("dependsOn" | "eventSources" | "resources", Value::Array(items)) => references.extend(items),
-                _ => {}
-            }
-        }
-    }
-    for reference in references {
-        if reference["namespace"] == from {
-            reference["namespace"] = json!(to);
-        }
+/// What Git does not change of an object that a person made.
+fn stays_fixed(before: &Stored, after: &Stored) -> Result<(), HubError> {
+    let (was, is) = (fixed_fields(before), fixed_fields(after));
+    let changed = is.iter().zip(&was).find(|(is, was)| is != was).map(|((field, _), _)| *field);
+    // A URL may be there in one of them only.
+    let changed = changed.or_else(|| (was.len() != is.len()).then_some("url"));
+    match changed {
+        None => Ok(()),
+        Some(field) => Err(HubError::Forbidden(format!(
+            "a person made it, and the build would change its spec.{field}{}: write it as the build has it, or annotate it: \
+             {ADOPTED_BY}=NAMESPACE/NAME of the Kustomization that may",
+            if field == "url" { " to another server" } else { "" }
+        ))),
     }
 }

@@ -1,5 +1,6 @@
 //! Use cases of the hub and who may do them: what the API, the link and the tasks call. None of those knows the store.
 
+mod access;
 mod account;
 mod apply;
 mod auth;
@@ -19,6 +20,7 @@ mod managers;
 mod objects;
 mod onboard;
 pub mod pki;
+mod placing;
 mod progress;
 mod reads;
 mod reconcile;
@@ -92,6 +94,8 @@ pub struct HubOptions {
     pub agent_image: Option<String>,
     /// How agents come to run another image.
     pub pace: Pace,
+    /// Whether references across namespaces are off altogether, dependencies included.
+    pub no_cross_namespace_refs: bool,
     /// How many builds run side by side.
     pub concurrent_builds: usize,
     /// The process's memory, shared out.
@@ -107,6 +111,7 @@ impl Default for HubOptions {
             kubeconfigs: Allowed::default(),
             agent_image: None,
             pace: Pace { soak: Duration::from_secs(60), timeout: Duration::from_secs(300) },
+            no_cross_namespace_refs: false,
             concurrent_builds: 2,
             budget: Arc::default(),
         }

@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
-use roadstead_hub_plan::{Decision, Situation, Target, decide};
+use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
 use roadstead_hub_store::{Aim, Child, DispatchPlan, DispatchStep, Look, Outcome, Stored, Topic, Tx};
 use roadstead_model::{ChangeSet, ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
 
+use crate::access::Standing;
 use crate::children::AppliedChildren;
 use crate::conditions::{self, READY, SUSPENDED};
-use crate::{Hub, HubError, children, events, log, managers, triggers};
+use crate::{Hub, HubError, events, log, managers, placing, triggers};
 
 /// How long past its own timeout an agent's result is waited for.
 const GRACE: Duration = Duration::from_secs(30);
@@ -45,9 +46,9 @@ impl Hub {
         let now = self.now();
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(now + LONG) };
         let kustomization: Kustomization = stored.decode()?;
-        let situation = self.situation(&stored, &kustomization).await?;
+        let (situation, standing) = self.situation(&stored, &kustomization).await?;
         let children = self.store.children(situation.uid).await?;
-        let look = SeenKustomization { stored, kustomization, situation, children };
+        let look = SeenKustomization { stored, kustomization, situation, standing, children };
         self.prune_children(&look).await?;
         match decide(&look.situation, now) {
             Decision::Idle { until } => {
@@ -55,6 +56,10 @@ impl Hub {
                 self.await_children(&look, until, now).await
             }
             Decision::Suspend => self.suspend(&look, now).await,
+            // What was not sent yet is not to be sent any more.
+            Decision::Hold { reason: Reason::AccessDenied, message, .. } if look.is_applying() => {
+                self.give_up(&look, Reason::AccessDenied, &message, now).await
+            }
             Decision::Hold { reason, message, until } => {
                 self.fail_in_hub(&look, reason, &message, now).await?;
                 Ok(until)
@@ -64,7 +69,9 @@ impl Hub {
                 self.reconcile(&look, target, now).await
             }
             Decision::Delete { cluster } => self.dispatch_delete(&look, cluster, now).await,
-            Decision::GiveUp { message } => self.give_up(&look, &message, now).await,
+            Decision::GiveUp { message } => {
+                self.give_up(&look, Reason::ReconciliationFailed, &message, now).await
+            }
             Decision::Release { orphaned } => self.release(&look, orphaned.as_deref()).await,
         }
     }
@@ -115,7 +122,10 @@ impl Hub {
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
         let spec = &look.kustomization.spec;
-        let built = match self.build(spec, target.artifact).await? {
+        let stays =
+            self.store.inventory_of_groups(look.situation.uid, target.cluster, &served_groups()).await?;
+        let stays = stays.iter().map(placing::inventory_key).collect();
+        let built = match self.build(spec, target.artifact, stays).await? {
             Ok(build) => build,
             Err(message) => return self.failed(look, &target, Failed::to_build(message), now).await,
         };
@@ -128,9 +138,9 @@ impl Hub {
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
         };
         let AppliedChildren { changes, failure } =
-            self.apply_children(look, look.cluster(), children).await?;
-        if let Some(message) = failure {
-            let failed = Failed { reason: Reason::ReconciliationFailed, message, changes };
+            self.apply_children(look, &target.revision, children).await?;
+        if let Some((reason, message)) = failure {
+            let failed = Failed { reason, message, changes };
             return self.failed(look, &target, failed, now).await;
         }
         let plan = look.plan(steps);
@@ -219,6 +229,7 @@ impl Hub {
     async fn give_up(
         &self,
         look: &SeenKustomization,
+        reason: Reason,
         message: &str,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
@@ -226,7 +237,6 @@ impl Hub {
         let Some(cluster) = open.aim.cluster else { return Ok(now) };
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
-        let reason = Reason::ReconciliationFailed;
         let message = message.to_owned();
         let outcome = Outcome {
             reason,
@@ -293,17 +303,25 @@ pub(crate) struct SeenKustomization {
     pub(crate) stored: Stored,
     pub(crate) kustomization: Kustomization,
     pub(crate) situation: Situation,
+    /// Whence it has its rights.
+    pub(crate) standing: Standing,
     /// What it owns on the hub.
     pub(crate) children: Vec<Child>,
 }
 
 impl SeenKustomization {
     /// The name of the chosen cluster.
-    fn cluster(&self) -> &str {
+    pub(crate) fn cluster(&self) -> &str {
         match &self.situation.target {
             Target::Cluster { name, .. } | Target::Leaving { name, .. } => name,
             Target::NotFound(_) => "",
         }
+    }
+
+    /// Whether an attempt is open that applies something.
+    fn is_applying(&self) -> bool {
+        let last = self.situation.last.as_ref();
+        last.is_some_and(|last| !last.deletes && matches!(last.state, AttemptState::Open { .. }))
     }
 
     pub(crate) fn status(&self) -> KustomizationStatus {
@@ -333,9 +351,11 @@ impl SeenKustomization {
         DispatchPlan {
             namespace: self.stored.namespace.clone(),
             name: self.stored.name.clone(),
-            service_account: spec
-                .impersonated(&self.stored.namespace)
-                .map(|(namespace, name)| (namespace.to_owned(), name.to_owned())),
+            default_namespace: self.standing.default_namespace.clone(),
+            service_account: self
+                .standing
+                .account()
+                .map(|account| (account.namespace.clone(), account.name.clone())),
             timeout_millis: u64::try_from(spec.timeout().0.as_millis()).unwrap_or(u64::MAX),
             steps,
         }
@@ -422,6 +442,14 @@ pub(crate) fn set_ready(
     status.observed_generation = Some(generation);
 }
 
+/// The API groups of kinds of which a build's objects go to the hub.
+fn served_groups() -> Vec<&'static str> {
+    let mut groups: Vec<&str> =
+        roadstead_api::KINDS.iter().filter(|kind| kind.id.is_child()).map(|kind| kind.group()).collect();
+    groups.dedup();
+    groups
+}
+
 fn steps(spec: &roadstead_api::KustomizationSpec, namespace: &str) -> Result<Vec<DispatchStep>, String> {
     let mut steps = vec![DispatchStep::Apply { force: spec.force }];
     if spec.prune {
@@ -436,7 +464,7 @@ fn steps(spec: &roadstead_api::KustomizationSpec, namespace: &str) -> Result<Vec
             ));
         };
         let (group, version) = ObjectRef::split_api_version(api_version);
-        if children::is_checked_here(group, &check.kind) {
+        if placing::is_checked_here(group, &check.kind) {
             continue;
         }
         objects.push(ObjectRef {

@@ -1,31 +1,32 @@
 //! Gathers what a decision about one Kustomization depends on.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, VecDeque};
 
 use jiff::Timestamp;
-use roadstead_api::kustomization::{DeletionPolicy, SourceKind};
+use roadstead_api::kustomization::{DeletionPolicy, MAX_DEPENDENCIES, SourceKind, SourceReference};
 use roadstead_api::{
     Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, GitRepository, KindId, Kustomization,
     KustomizationSpec,
 };
 use roadstead_hub_plan::{
-    AgentLink, AttemptState, Attempted, Dependency, DependencyState, Owned, Situation, Source, Target,
+    AgentLink, AttemptState, Attempted, Dependency, DependencyState, Gate, Owned, Situation, Source, Target,
 };
-use roadstead_hub_store::{StoreError, Stored};
+use roadstead_hub_store::{DependencyRow, Reach, ReachedDependency, StoreError, Stored};
 use roadstead_model::{Generation, KustomizationUid, Reason};
 
+use crate::access::Standing;
 use crate::conditions::{self, READY};
 use crate::{Hub, HubError, triggers};
 
-/// Dependencies are followed this far in search of a circle.
-const MAX_DEPENDENCIES: usize = 1_000;
+/// Dependencies are followed to this many Kustomizations in search of a circle.
+const MAX_REACHED: usize = 1_000;
 
 impl Hub {
     pub(crate) async fn situation(
         &self,
         stored: &Stored,
         kustomization: &Kustomization,
-    ) -> Result<Situation, HubError> {
+    ) -> Result<(Situation, Standing), HubError> {
         let spec = &kustomization.spec;
         let uid = KustomizationUid::from(stored.uid);
         let last = self.store.newest_reconciliation(uid).await?.map(|last| Attempted {
@@ -45,8 +46,25 @@ impl Hub {
         let well =
             matches!(&last, Some(Attempted { state: AttemptState::Finished { succeeded: true, .. }, .. }));
         let owns_on = self.store.clusters_with_inventory(uid).await?;
+        let (target, cluster) = self.target(stored, spec).await?;
+        let chosen = cluster.as_ref().map(|cluster| cluster.name.as_str());
+        let standing = self.standing(stored, spec, chosen).await?;
+        let mut gates = self.access_gates(&standing, cluster.as_ref()).await?;
+        let names = if spec.depends_on.len() > MAX_DEPENDENCIES {
+            gates.push(too_many_dependencies(spec.depends_on.len()));
+            Vec::new()
+        } else {
+            depends_on(stored, spec)
+        };
+        for name in names.iter().filter(|name| name.0 != stored.namespace) {
+            let to = (name.0.as_str(), name.1.as_str());
+            if let Err(why) = self.may_refer_to(stored, &standing, KindId::Kustomization, to).await? {
+                let message = format!("Kustomization '{}/{}' of spec.dependsOn {why}", name.0, name.1);
+                gates.push(Gate { reason: Reason::AccessDenied, message });
+            }
+        }
         let deleting = stored.deletion_timestamp.is_some();
-        Ok(Situation {
+        let situation = Situation {
             uid,
             generation: Generation(stored.generation),
             deleting,
@@ -56,74 +74,86 @@ impl Hub {
             retry_interval: spec.retry_interval.unwrap_or(spec.interval).0,
             request: triggers::request(stored),
             unsupported: unsupported(spec),
-            dependencies: self.dependencies(stored, spec).await?,
-            cycle: self.cycle(stored, spec).await?,
-            target: self.target(stored, spec).await?,
-            source: self.source(stored, spec).await?,
+            gates,
+            dependencies: self.dependencies(stored, spec, &names).await?,
+            cycle: self.cycle(stored, &names).await?,
+            target,
+            source: self.source(stored, spec, &standing).await?,
             last,
             held: is_held(kustomization),
             late: late_since(kustomization).filter(|_| well),
             owns_on: owns_on.into_iter().map(|(cluster, exists)| Owned { cluster, exists }).collect(),
-        })
+        };
+        Ok((situation, standing))
     }
 
-    async fn target(&self, stored: &Stored, spec: &KustomizationSpec) -> Result<Target, StoreError> {
+    async fn target(
+        &self,
+        stored: &Stored,
+        spec: &KustomizationSpec,
+    ) -> Result<(Target, Option<Stored>), StoreError> {
+        let not_found = |why: String| Ok((Target::NotFound(why), None));
         let secret = spec.kube_config.as_ref().and_then(|config| config.secret_ref.as_ref());
         let cluster = if let Some(secret) = secret {
             let (namespace, name) = (&stored.namespace, &secret.name);
             let clusters = self.store.clusters_of_secret(namespace, name).await?;
             let Some(uid) = clusters.first() else {
-                return Ok(Target::NotFound(format!(
+                return not_found(format!(
                     "no cluster is on board by Secret {namespace}/{name}, which spec.kubeConfig.secretRef names: see \
                      the Secret's events, and kubectl get clusters"
-                )));
+                ));
             };
             self.store.get_by_uid(*uid).await?
         } else if let Some(reference) = &spec.cluster_ref {
             let cluster = self.store.get(KindId::Cluster, "", &reference.name).await?;
             if cluster.is_none() {
-                return Ok(Target::NotFound(format!(
+                return not_found(format!(
                     "cluster '{}' not found: there is no such Cluster on the hub",
                     reference.name
-                )));
+                ));
             }
             cluster
         } else {
             None
         };
         let Some(cluster) = cluster else {
-            return Ok(Target::NotFound(
+            return not_found(
                 "neither spec.clusterRef nor spec.kubeConfig is set, so no cluster is chosen; name one of: \
                  kubectl get clusters"
                     .to_owned(),
-            ));
+            );
         };
         let uid = cluster.uid.into();
         if cluster.deletion_timestamp.is_some() {
             let policy = cluster.decode::<Cluster>()?.spec.deletion_policy;
-            return Ok(match policy {
-                Some(ClusterDeletionPolicy::Prune) => Target::Leaving { uid, name: cluster.name },
-                Some(ClusterDeletionPolicy::Abandon) | None => Target::NotFound(format!(
-                    "cluster '{}' is being deleted: choose another one",
-                    cluster.name
-                )),
-            });
+            return match policy {
+                Some(ClusterDeletionPolicy::Prune) => {
+                    Ok((Target::Leaving { uid, name: cluster.name.clone() }, Some(cluster)))
+                }
+                Some(ClusterDeletionPolicy::Abandon) | None => {
+                    not_found(format!("cluster '{}' is being deleted: choose another one", cluster.name))
+                }
+            };
         }
         let agent = match self.store.session(uid).await? {
             None => AgentLink::Never,
             Some(session) => session.disconnected.map_or(AgentLink::Connected, AgentLink::Lost),
         };
-        Ok(Target::Cluster { uid, name: cluster.name, agent })
+        Ok((Target::Cluster { uid, name: cluster.name.clone(), agent }, Some(cluster)))
     }
 
-    async fn source(&self, stored: &Stored, spec: &KustomizationSpec) -> Result<Source, HubError> {
+    async fn source(
+        &self,
+        stored: &Stored,
+        spec: &KustomizationSpec,
+        standing: &Standing,
+    ) -> Result<Source, HubError> {
         let reference = &spec.source_ref;
         let namespace = reference.namespace.as_deref().unwrap_or(&stored.namespace);
         let full = format!("GitRepository '{namespace}/{}'", reference.name);
-        if namespace != stored.namespace {
-            return Ok(Source::NoArtifact(format!(
-                "{full} is in another namespace; references across namespaces are off on this hub"
-            )));
+        let to = (namespace, reference.name.as_str());
+        if let Err(why) = self.may_refer_to(stored, standing, KindId::GitRepository, to).await? {
+            return Ok(Source::NoArtifact(format!("{full} {why}")));
         }
         let Some(source) = self.store.get(KindId::GitRepository, namespace, &reference.name).await? else {
             return Ok(Source::NoArtifact(format!("{full} not found")));
@@ -141,95 +171,114 @@ impl Hub {
         Ok(Source::Artifact { revision, digest })
     }
 
+    /// The dependencies' states, in the order of `spec.dependsOn`.
     async fn dependencies(
         &self,
         stored: &Stored,
         spec: &KustomizationSpec,
+        names: &[Name],
     ) -> Result<Vec<Dependency>, HubError> {
-        let mut dependencies = Vec::with_capacity(spec.depends_on.len());
-        for reference in &spec.depends_on {
-            let namespace = reference.namespace.as_deref().unwrap_or(&stored.namespace);
-            let found = self.store.get(KindId::Kustomization, namespace, &reference.name).await?;
-            let state = match found {
-                None => DependencyState::Missing,
-                Some(found) => dependency_state(stored, spec, &found)?,
-            };
-            dependencies.push(Dependency { name: format!("{namespace}/{}", reference.name), state });
+        let mut found: HashMap<Name, DependencyState> = HashMap::with_capacity(names.len());
+        for row in self.store.dependencies(names).await? {
+            let state = dependency_state(stored, spec, &row)?;
+            found.insert((row.namespace, row.name), state);
         }
-        Ok(dependencies)
+        Ok(names
+            .iter()
+            .map(|name| Dependency {
+                state: found.get(name).cloned().unwrap_or(DependencyState::Missing),
+                name: format!("{}/{}", name.0, name.1),
+            })
+            .collect())
     }
 
     /// The names along a circle of dependencies that leads back to `stored`.
-    async fn cycle(
-        &self,
-        stored: &Stored,
-        spec: &KustomizationSpec,
-    ) -> Result<Option<Vec<String>>, HubError> {
+    async fn cycle(&self, stored: &Stored, names: &[Name]) -> Result<Option<Vec<String>>, HubError> {
         let start = (stored.namespace.clone(), stored.name.clone());
-        let mut seen: HashSet<(String, String)> = HashSet::new();
-        // Depth first; each entry is a name and the way to it.
-        let mut ahead: Vec<((String, String), Vec<String>)> = next_of(&start, spec, &[]);
-        while let Some((name, way)) = ahead.pop() {
-            if name == start {
-                let mut way = way;
-                way.push(format!("{}/{}", name.0, name.1));
-                return Ok(Some(way));
-            }
-            if seen.len() >= MAX_DEPENDENCIES || !seen.insert(name.clone()) {
-                continue;
-            }
-            if let Some(found) = self.store.get(KindId::Kustomization, &name.0, &name.1).await? {
-                let found: Kustomization = found.decode()?;
-                ahead.extend(next_of(&name, &found.spec, &way));
-            }
-        }
-        Ok(None)
+        let reach = Reach { kustomizations: MAX_REACHED, entries: MAX_DEPENDENCIES };
+        let reached = self.store.reached_dependencies(&start, names, reach).await?;
+        Ok(circle(&start, names, &reached))
     }
 }
 
+/// Namespace and name.
 type Name = (String, String);
 
-fn next_of(name: &Name, spec: &KustomizationSpec, way: &[String]) -> Vec<(Name, Vec<String>)> {
-    let mut way = way.to_vec();
-    way.push(format!("{}/{}", name.0, name.1));
+/// The Kustomizations that `spec.dependsOn` names.
+fn depends_on(stored: &Stored, spec: &KustomizationSpec) -> Vec<Name> {
     spec.depends_on
         .iter()
         .map(|reference| {
-            let namespace = reference.namespace.clone().unwrap_or_else(|| name.0.clone());
-            ((namespace, reference.name.clone()), way.clone())
+            let namespace = reference.namespace.clone().unwrap_or_else(|| stored.namespace.clone());
+            (namespace, reference.name.clone())
         })
         .collect()
+}
+
+/// The shortest way from `start` by one of `first` back to it. One pointer for each Kustomization, to the one by which it was
+/// reached: memory is linear in their number.
+fn circle(start: &Name, first: &[Name], reached: &[ReachedDependency]) -> Option<Vec<String>> {
+    let end = reached.iter().position(|one| one.name == *start)?;
+    let mut from: Vec<Option<usize>> = vec![None; reached.len()];
+    let mut seen: Vec<bool> = reached.iter().map(|one| first.contains(&one.name)).collect();
+    let mut ahead: VecDeque<usize> = (0..reached.len()).filter(|at| seen[*at]).collect();
+    while let Some(at) = ahead.pop_front() {
+        if at == end {
+            break;
+        }
+        for next in reached[at].next.iter().copied().filter(|next| *next < reached.len()) {
+            if !std::mem::replace(&mut seen[next], true) {
+                from[next] = Some(at);
+                ahead.push_back(next);
+            }
+        }
+    }
+    let shown = |name: &Name| format!("{}/{}", name.0, name.1);
+    let mut way = vec![shown(start)];
+    let mut at = from[end];
+    while let Some(before) = at {
+        way.push(shown(&reached[before].name));
+        at = from[before];
+    }
+    way.push(shown(start));
+    way.reverse();
+    Some(way)
 }
 
 fn dependency_state(
     stored: &Stored,
     spec: &KustomizationSpec,
-    dependency: &Stored,
+    dependency: &DependencyRow,
 ) -> Result<DependencyState, HubError> {
-    let found: Kustomization = dependency.decode()?;
-    let status = found.status.unwrap_or_default();
-    if dependency.deletion_timestamp.is_some()
-        || !conditions::is_true(&status.conditions, READY, dependency.generation)
+    let unreadable = |error: serde_json::Error| {
+        HubError::Internal(format!("Kustomization {}/{}: {error}", dependency.namespace, dependency.name))
+    };
+    let conditions: Option<Vec<Condition>> =
+        serde_json::from_value(dependency.conditions.clone()).map_err(unreadable)?;
+    if dependency.deleting
+        || !conditions::is_true(&conditions.unwrap_or_default(), READY, dependency.generation)
     {
         return Ok(DependencyState::NotReady);
     }
-    let source = |of: &Stored, spec: &KustomizationSpec| {
-        let reference = &spec.source_ref;
+    let other: SourceReference = serde_json::from_value(dependency.source_ref.clone()).map_err(unreadable)?;
+    let source = |reference: &SourceReference, own: &str| {
         (
             reference.kind,
-            reference.namespace.clone().unwrap_or_else(|| of.namespace.clone()),
+            reference.namespace.clone().unwrap_or_else(|| own.to_owned()),
             reference.name.clone(),
         )
     };
-    if source(stored, spec) != source(dependency, &found.spec) {
+    if source(&spec.source_ref, &stored.namespace) != source(&other, &dependency.namespace) {
         return Ok(DependencyState::Ready);
     }
-    Ok(DependencyState::ReadyAt(status.last_applied_revision.and_then(|text| text.parse().ok())))
+    let revision = dependency.last_applied_revision.as_deref();
+    Ok(DependencyState::ReadyAt(revision.and_then(|text| text.parse().ok())))
 }
 
 /// Whether Ready says what stands in the way, by a reason that no attempt ends with.
 fn is_held(kustomization: &Kustomization) -> bool {
     let holds = [
+        Reason::AccessDenied,
         Reason::DependencyNotReady,
         Reason::ArtifactFailed,
         Reason::ClusterNotFound,
@@ -255,6 +304,14 @@ fn prunes_on_deletion(spec: &KustomizationSpec) -> bool {
         Some(DeletionPolicy::Delete | DeletionPolicy::WaitForTermination) => true,
         Some(DeletionPolicy::Orphan) => false,
     }
+}
+
+/// One that was stored by a version that had no bound.
+fn too_many_dependencies(count: usize) -> Gate {
+    let message = format!(
+        "spec.dependsOn has {count} entries, and at most {MAX_DEPENDENCIES} are followed: remove some"
+    );
+    Gate { reason: Reason::DependencyNotReady, message }
 }
 
 /// A field that this version cannot act on. To pass over it would apply something other than what was asked for.

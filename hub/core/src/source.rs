@@ -118,6 +118,9 @@ impl Hub {
                     format!("{full} of spec.secretRef not found"),
                 )));
             };
+            if let Err(why) = self.may_send(stored, &secret, &spec.url).await? {
+                return Ok(Err((Reason::AccessDenied, why)));
+            }
             let data = secret.secret.unwrap_or_else(|| SecretData::new(std::collections::BTreeMap::new()));
             match credentials(&data) {
                 Ok((credentials, ca)) => (request.credentials, request.ca) = (credentials, ca),
@@ -282,8 +285,10 @@ impl Hub {
             status.artifact.as_ref().map(|artifact| (artifact.digest.clone(), artifact.revision.clone()))
         };
         // Without an artifact, users show the source's own message.
-        if artifact(&status) != artifact(&before) || status.artifact.is_none() {
-            let users = tx.kustomizations_of_source("GitRepository", &stored.namespace, &stored.name).await?;
+        let concerns_users = artifact(&status) != artifact(&before) || status.artifact.is_none();
+        let mut users = Vec::new();
+        if concerns_users {
+            users = tx.kustomizations_of_source("GitRepository", &stored.namespace, &stored.name).await?;
             tx.look_at(Look::Kustomization, &users).await?;
         }
         if let Some(parent) = tx.parent_of(stored.kind, &stored.namespace, &stored.name).await? {
@@ -293,7 +298,23 @@ impl Hub {
         tx.put(stored.clone()).await?;
         events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, self.now()).await?;
         tx.commit().await?;
+        if concerns_users {
+            self.wake_new_users(&stored, &users).await?;
+        }
         Ok(true)
+    }
+
+    /// Has those Kustomizations looked at that came between the look-up of the source's users and the commit of its status:
+    /// they may have looked at the source as it was before.
+    async fn wake_new_users(&self, source: &Stored, known: &[ResourceUid]) -> Result<(), HubError> {
+        let mut tx = self.store.begin().await?;
+        let mut users = tx.kustomizations_of_source("GitRepository", &source.namespace, &source.name).await?;
+        users.retain(|user| !known.contains(user));
+        if !users.is_empty() {
+            tx.look_at(Look::Kustomization, &users).await?;
+            tx.commit().await?;
+        }
+        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AgentRemoval, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId,
+    AgentRemoval, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId,
     KustomizationStatus, ObjectMeta, reconcile_requested,
 };
 use roadstead_hub_store::{Look, Store, StoreError, Stored, Tx};
@@ -103,6 +103,9 @@ pub async fn on_change(
     after: Option<&Stored>,
 ) -> Result<(), StoreError> {
     let Some(object) = after.or(before) else { return Ok(()) };
+    if after.is_none() && object.kind.get().child != ChildRule::Never {
+        tx.forget_maker(object.kind, &object.namespace, &object.name, object.uid).await?;
+    }
     let asks = asks_for_a_look(before, after);
     match object.kind {
         KindId::Kustomization => {
@@ -110,6 +113,11 @@ pub async fn on_change(
             let idle = |after: &Stored| before.is_none() && is_suspended(after);
             if asks && after.is_some_and(|after| !idle(after)) {
                 tx.look_at(Look::Kustomization, &[object.uid]).await?;
+            }
+            // What it made acts by its rights.
+            if before.is_some_and(|before| after.is_some_and(|after| !same_rights(before, after))) {
+                let made = tx.descendants(object.uid).await?;
+                tx.look_at(Look::Kustomization, &made).await?;
             }
             // What depends on it may go on, or no longer.
             if before.is_none() || after.is_none() {
@@ -165,6 +173,7 @@ async fn on_cluster_change(
 ) -> Result<(), StoreError> {
     if let (Some(before), Some(after)) = (before, after)
         && before.deletion_timestamp == after.deletion_timestamp
+        && before.object.pointer("/spec/access") == after.object.pointer("/spec/access")
     {
         return Ok(());
     }
@@ -184,6 +193,18 @@ pub(crate) async fn wake_cluster(tx: &mut Tx, uid: ResourceUid, name: &str) -> R
 
 fn is_suspended(stored: &Stored) -> bool {
     stored.object.pointer("/spec/suspend") == Some(&true.into())
+}
+
+/// Whether a Kustomization has the same rights, to pass on, after a change.
+fn same_rights(before: &Stored, after: &Stored) -> bool {
+    const FIELDS: [&str; 5] = [
+        "/spec/clusterRef",
+        "/spec/kubeConfig",
+        "/spec/serviceAccount",
+        "/spec/serviceAccountName",
+        "/spec/delegation",
+    ];
+    FIELDS.iter().all(|field| before.object.pointer(field) == after.object.pointer(field))
 }
 
 /// Whether the change is one of what is wanted: of the spec, of a request to reconcile, or a deletion.

@@ -36,6 +36,9 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
     if let Some(message) = &situation.unsupported {
         return hold(Reason::BuildFailed, message.clone());
     }
+    if let Some(gate) = situation.gates.first() {
+        return hold(gate.reason, gate.message.clone());
+    }
     if let Some(cycle) = &situation.cycle {
         return hold(
             Reason::DependencyNotReady,

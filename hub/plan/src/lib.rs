@@ -3,6 +3,7 @@
 //! Pure: no I/O, no clock, no async. The caller gathers a [`Situation`] from one snapshot of the database, asks
 //! [`decide`], carries the [`Decision`] out, and comes back at the time that it names or when something changed.
 
+mod access;
 mod decide;
 mod management;
 mod rollout;
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 use roadstead_model::{ClusterUid, Digest, Generation, KustomizationUid, Reason, Revision};
 use std::time::Duration;
 
+pub use access::{Account, Asked, ClusterAccess, Delegation, Grant, Referred, Rights, may_deploy, may_refer};
 pub use decide::decide;
 pub use management::{
     ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, carried_labels,
@@ -43,6 +45,8 @@ pub struct Situation {
     pub request: Option<String>,
     /// A field of the spec that this version of the hub cannot act on, and what to do about it.
     pub unsupported: Option<String>,
+    /// What holds every attempt back, the first to be told first.
+    pub gates: Vec<Gate>,
     /// `spec.dependsOn`.
     pub dependencies: Vec<Dependency>,
     /// The names along a cycle of dependencies through this one, if there is one.
@@ -60,6 +64,15 @@ pub struct Situation {
     pub late: Option<Timestamp>,
     /// The clusters on which it owns objects, and whether each still exists.
     pub owns_on: Vec<Owned>,
+}
+
+/// Something that holds every attempt back until someone changes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gate {
+    /// The reason of the Ready condition.
+    pub reason: Reason,
+    /// Why, and which field would have to change.
+    pub message: String,
 }
 
 /// Another Kustomization that this one waits for.

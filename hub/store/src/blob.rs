@@ -144,7 +144,10 @@ impl Store {
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        found.map(|(bytes, children)| Ok(CachedBuild { digest: digest(what, &bytes)?, children })).transpose()
+        let Some((bytes, children)) = found else { return Ok(None) };
+        let open =
+            |sealed: Vec<u8>| self.sealer.open(what, inputs.as_bytes(), &sealed).map(|plain| plain.to_vec());
+        Ok(Some(CachedBuild { digest: digest(what, &bytes)?, children: children.map(open).transpose()? }))
     }
 
     /// Records which build came out of which inputs.
@@ -158,6 +161,9 @@ impl Store {
         objects: usize,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        // What goes to the hub may be a Secret.
+        let seal = |plain: &Vec<u8>| self.sealer.seal("seal what goes to the hub", inputs.as_bytes(), plain);
+        let children = build.children.as_ref().map(seal).transpose()?;
         sqlx::query(
             "INSERT INTO build_cache (inputs, build_digest, objects, used_at, children) VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (inputs) DO UPDATE SET build_digest = $2, objects = $3, used_at = $4, children = $5",
@@ -166,7 +172,7 @@ impl Store {
         .bind(build.digest.as_bytes().as_slice())
         .bind(i32::try_from(objects).unwrap_or(i32::MAX))
         .bind(to_sql(now))
-        .bind(&build.children)
+        .bind(&children)
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("remember a build"))?;

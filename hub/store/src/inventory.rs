@@ -257,6 +257,29 @@ impl Store {
         Ok(rows.into_iter().map(object).collect())
     }
 
+    /// What of these API groups `kustomization` owns on a cluster.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn inventory_of_groups(
+        &self,
+        kustomization: KustomizationUid,
+        cluster: ClusterUid,
+        groups: &[&str],
+    ) -> Result<Vec<ObjectRef>, StoreError> {
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT api_group, version, kind, namespace, name FROM inventory
+             WHERE kustomization = $1 AND cluster_uid = $2 AND api_group = ANY($3)",
+        )
+        .bind(kustomization.0)
+        .bind(cluster.0)
+        .bind(groups)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("read an inventory"))?;
+        Ok(rows.into_iter().map(object).collect())
+    }
+
     /// The clusters on which `kustomization` owns something, and whether the hub still knows each.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod blob;
 mod changes;
 mod child;
 mod cluster;
+mod dependencies;
 mod error;
 mod feed;
 mod fleet;
@@ -38,8 +39,9 @@ pub use agent::{AgentOrder, FleetAgent, OrderKind, OrderState};
 pub use authority::KeyPair;
 pub use blob::{AtRest, CachedBuild};
 pub use changes::Committed;
-pub use child::Child;
+pub use child::{Ancestor, Child, Descent, MadeBy, Parent, Present};
 pub use cluster::{AgentSession, JoinToken};
+pub use dependencies::{DependencyRow, Reach, ReachedDependency};
 pub use error::StoreError;
 pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
 pub use fleet::{

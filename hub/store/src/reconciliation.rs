@@ -90,6 +90,9 @@ pub struct DispatchPlan {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// The namespace of the cluster for objects that name none; the cluster's `default` where none is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_namespace: Option<String>,
     /// Impersonated for every read and write: (namespace, name).
     pub service_account: Option<(String, String)>,
     /// For validation, apply and health together.

@@ -9,7 +9,7 @@ use super::{
     ADVISED_INTERVAL, LABEL, MIN_INTERVAL, SUBDOMAIN, Verdict, at_least_a_second, duration, entries,
     is_dns_label, is_dns_subdomain, names, pattern,
 };
-use crate::kustomization::known_api_version;
+use crate::kustomization::{MAX_DEPENDENCIES, known_api_version};
 use crate::validate::FieldError;
 
 pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
@@ -44,6 +44,7 @@ pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
         LABEL,
         errors,
     );
+    delegation(&spec["delegation"], errors);
     if spec.get("clusterRef").is_some() && spec.get("kubeConfig").is_some() {
         errors.push(FieldError::forbidden(
             "spec.kubeConfig",
@@ -87,6 +88,51 @@ pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
             let why = "a variable's name has letters, digits and `_`, and no digit first";
             errors.push(FieldError::invalid("spec.postBuild.substitute", &key.as_str().into(), why));
         }
+    }
+}
+
+fn delegation(delegation: &Value, errors: &mut Vec<FieldError>) {
+    accounts(&delegation["serviceAccounts"], "spec.delegation.serviceAccounts", errors);
+    for (from, to) in entries(&delegation["namespaces"]) {
+        if !is_dns_label(from) || !to.as_str().is_some_and(is_dns_label) {
+            errors.push(FieldError::invalid(format!("spec.delegation.namespaces[{from}]"), to, LABEL));
+        }
+    }
+}
+
+/// Patterns of service accounts.
+pub(super) fn accounts(list: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    for (index, account) in list.as_array().into_iter().flatten().enumerate() {
+        let text = account.as_str().unwrap_or_default();
+        let is_name = |(namespace, name): (&str, &str)| {
+            is_dns_label(namespace) && (name == "*" || is_dns_subdomain(name))
+        };
+        if text != "*" && !text.split_once('/').is_some_and(is_name) {
+            let why = "want NAMESPACE/NAME or NAMESPACE/* of the cluster, or *";
+            errors.push(FieldError::invalid(format!("{field}[{index}]"), account, why));
+        }
+    }
+}
+
+/// Who may use a Cluster.
+pub(super) fn cluster(spec: &Value, verdict: &mut Verdict) {
+    for (index, grant) in spec["access"].as_array().into_iter().flatten().enumerate() {
+        let field = format!("spec.access[{index}]");
+        if !grant["namespace"].as_str().is_some_and(|name| name == "*" || is_dns_label(name)) {
+            let why = format!("{LABEL}; or * for all namespaces of the hub");
+            verdict.errors.push(FieldError::invalid(format!("{field}.namespace"), &grant["namespace"], why));
+        }
+        accounts(&grant["serviceAccounts"], &format!("{field}.serviceAccounts"), &mut verdict.errors);
+    }
+}
+
+/// At most so many dependencies. One that was stored before there was a bound can be changed as long as it gets no more of them.
+pub(super) fn dependencies(spec: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let count = |spec: &Value| spec["dependsOn"].as_array().map_or(0, Vec::len);
+    let (now, before) = (count(spec), old.map_or(0, count));
+    if now > MAX_DEPENDENCIES.max(before) {
+        let message = format!("Too many: {now}: must have at most {MAX_DEPENDENCIES} items");
+        errors.push(FieldError { field: "spec.dependsOn".to_owned(), reason: "FieldValueTooMany", message });
     }
 }
 

@@ -38,7 +38,10 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         verdict.warnings.push(format!("this version of Roadstead stores {} and {what}", kind.get().plural));
     }
     match kind {
-        KindId::Kustomization => flux::kustomization(&object["spec"], &mut verdict),
+        KindId::Kustomization => {
+            flux::kustomization(&object["spec"], &mut verdict);
+            flux::dependencies(&object["spec"], old.map(|old| &old["spec"]), &mut verdict.errors);
+        }
         KindId::GitRepository => flux::git_repository(&object["spec"], &mut verdict),
         KindId::Bucket | KindId::OciRepository | KindId::HelmRepository | KindId::HelmChart => {
             flux::source(&object["spec"], &mut verdict);
@@ -53,7 +56,8 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         KindId::RoleBinding | KindId::ClusterRoleBinding => {
             rbac::binding(kind, object, old, &mut verdict.errors);
         }
-        KindId::Namespace | KindId::ServiceAccount | KindId::Cluster | KindId::ManagementCluster => {}
+        KindId::Cluster => flux::cluster(&object["spec"], &mut verdict),
+        KindId::Namespace | KindId::ServiceAccount | KindId::ManagementCluster => {}
     }
     verdict
 }

@@ -62,7 +62,8 @@ impl SimulatedAgent {
     /// Creates a Cluster and enrols as its agent.
     pub(crate) async fn enrol(hub: &Api, name: &str) -> Result<Self> {
         let clusters = "/apis/fleet.roadstead.dev/v1alpha1/clusters";
-        let cluster = json!({ "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "Cluster", "metadata": { "name": name } });
+        let cluster = json!({ "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "Cluster", "metadata": { "name": name },
+            "spec": { "access": [{ "namespace": "*", "agentRights": true }] } });
         hub.ask(Method::POST, clusters, "application/json", cluster.to_string()).await?;
         let join = hub.post(&format!("{clusters}/{name}/jointoken"), &json!({})).await?;
         Self::join(hub, &join, &uuid::Uuid::new_v4().to_string()).await

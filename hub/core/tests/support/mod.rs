@@ -1,0 +1,322 @@
+//! The hub's use cases over a fresh database, without listeners and without loops: a test does each look itself.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, ensure};
+use roadstead_api::{
+    Artifact, Condition, ConditionStatus, GitRepository, GitRepositoryStatus, KindId, Kustomization, Time,
+    set_condition,
+};
+use roadstead_hub_core::{
+    Address, DeleteOptions, Hub, HubOptions, Identity, Key, Sealer, Store, SystemClock, WriteOptions,
+};
+use roadstead_hub_store::{AgentSession, AtRest, Outcome, Stored};
+use roadstead_model::{ClusterUid, Digest, KubeSystemUid, Reason, ReplicaId, ResourceUid, SessionId};
+use roadstead_sources::{Entry, TreeBuilder, TreeLimits, pack};
+use roadstead_tests::TestDatabase;
+use serde_json::{Value, json};
+
+pub(crate) const FLUX: &str = "kustomize.toolkit.fluxcd.io/v1";
+pub(crate) const SOURCE: &str = "source.toolkit.fluxcd.io/v1";
+pub(crate) const FLEET: &str = "fleet.roadstead.dev/v1alpha1";
+
+/// A hub's use cases and what they are kept in.
+pub(crate) struct Site {
+    pub(crate) hub: Hub,
+    pub(crate) store: Store,
+    pub(crate) database: TestDatabase,
+}
+
+impl Site {
+    pub(crate) async fn new() -> Result<Self> {
+        Self::with(HubOptions::default()).await
+    }
+
+    pub(crate) async fn with(options: HubOptions) -> Result<Self> {
+        let database = TestDatabase::new().await?;
+        let store = Store::open(database.url(), Sealer::new(&Key::generate()?)?, 8).await?;
+        let hub = Hub::open(store.clone(), Arc::new(SystemClock), options).await?;
+        hub.bootstrap().await?;
+        Ok(Self { hub, store, database })
+    }
+
+    /// Gives its connections back.
+    pub(crate) async fn close(&self) {
+        self.hub.close().await;
+    }
+
+    /// Writes an object as an administrator does.
+    pub(crate) async fn apply(&self, object: Value) -> Result<Value> {
+        self.apply_as(&Identity::hub(), object).await
+    }
+
+    pub(crate) async fn apply_as(&self, who: &Identity, object: Value) -> Result<Value> {
+        let address = address(&object)?;
+        let options = WriteOptions { manager: "kubectl".to_owned(), ..WriteOptions::default() };
+        Ok(self.hub.apply_object(who, &address, object, true, options).await?.object)
+    }
+
+    pub(crate) async fn namespace(&self, name: &str) -> Result<()> {
+        self.apply(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await?;
+        Ok(())
+    }
+
+    /// A Cluster whose agent is connected, which `access` of the hub's namespaces may use.
+    pub(crate) async fn cluster(&self, name: &str, access: Value) -> Result<ClusterUid> {
+        let mut object =
+            json!({ "apiVersion": FLEET, "kind": "Cluster", "metadata": { "name": name }, "spec": {} });
+        if !access.is_null() {
+            object["spec"]["access"] = access;
+        }
+        let made = self.apply(object).await?;
+        let uid: ClusterUid = made["metadata"]["uid"].as_str().context("a uid")?.parse()?;
+        self.connect(uid).await?;
+        Ok(uid)
+    }
+
+    pub(crate) async fn connect(&self, uid: ClusterUid) -> Result<()> {
+        let now = self.hub.now();
+        let replica = ReplicaId::random();
+        self.store.replica_seen(replica, now).await?;
+        let mut tx = self.store.begin().await?;
+        tx.identify_cluster(uid, KubeSystemUid::random(), now).await?;
+        let session = AgentSession {
+            session: SessionId::random(),
+            replica,
+            agent_version: "0".to_owned(),
+            kubernetes_version: "v1.36.0".to_owned(),
+            image: None,
+            connected: now,
+            disconnected: None,
+        };
+        tx.begin_session(uid, &session).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// A GitRepository that a person made and that has these files.
+    pub(crate) async fn source(&self, namespace: &str, name: &str, files: &[(String, String)]) -> Result<()> {
+        self.apply(git_repository(namespace, name, "https://git.example.com/fleet.git")).await?;
+        self.fetched(namespace, name, files).await
+    }
+
+    /// Has the source hold these files, as if they had been fetched.
+    pub(crate) async fn fetched(
+        &self,
+        namespace: &str,
+        name: &str,
+        files: &[(String, String)],
+    ) -> Result<()> {
+        let mut tree = TreeBuilder::new(TreeLimits::default());
+        for (path, text) in files {
+            tree.insert(path.clone(), Entry::File { bytes: text.clone().into_bytes(), executable: false })?;
+        }
+        let packed = pack(&tree.finish()?)?;
+        let now = self.hub.now();
+        self.store.put_blob(packed.digest, &packed.bytes, AtRest::Sealed, now).await?;
+        let mut tx = self.store.begin().await?;
+        let mut stored = tx.get(KindId::GitRepository, namespace, name).await?.context("the source")?;
+        let status = ready_source(&stored, packed.digest, now)?;
+        stored.set_status(&status)?;
+        tx.put(stored).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    pub(crate) async fn stored(&self, kind: KindId, namespace: &str, name: &str) -> Result<Stored> {
+        let found = self.store.get(kind, namespace, name).await?;
+        found.with_context(|| format!("no {kind} {namespace}/{name}"))
+    }
+
+    pub(crate) async fn exists(&self, kind: KindId, namespace: &str, name: &str) -> Result<bool> {
+        Ok(self.store.get(kind, namespace, name).await?.is_some())
+    }
+
+    pub(crate) async fn uid(&self, namespace: &str, name: &str) -> Result<ResourceUid> {
+        Ok(self.stored(KindId::Kustomization, namespace, name).await?.uid)
+    }
+
+    /// Looks at a Kustomization, and gives the reason and message of its Ready condition.
+    pub(crate) async fn look(&self, namespace: &str, name: &str) -> Result<(String, String)> {
+        self.hub.look_at_kustomization(self.uid(namespace, name).await?).await?;
+        self.ready(KindId::Kustomization, namespace, name).await
+    }
+
+    pub(crate) async fn ready(&self, kind: KindId, namespace: &str, name: &str) -> Result<(String, String)> {
+        let stored = self.stored(kind, namespace, name).await?;
+        let conditions = stored.object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let ready = conditions.iter().find(|condition| condition["type"] == "Ready");
+        let text = |field: &str| ready.and_then(|ready| ready[field].as_str()).unwrap_or_default().to_owned();
+        Ok((text("reason"), text("message")))
+    }
+
+    /// Where the newest attempt of a Kustomization goes, and as whom: the cluster, and `namespace/name` of the account, which is
+    /// empty where it is the agent itself.
+    pub(crate) async fn dispatched(&self, namespace: &str, name: &str) -> Result<(ClusterUid, String)> {
+        let uid = self.uid(namespace, name).await?;
+        let mut connection = self.database.connect().await?;
+        let (cluster, plan): (Option<sqlx::types::Uuid>, Option<sqlx::types::Json<Value>>) = sqlx::query_as(
+            "SELECT cluster_uid, dispatch FROM reconciliation WHERE kustomization = $1 ORDER BY attempt DESC LIMIT 1",
+        )
+        .bind(uid.0)
+        .fetch_one(&mut connection)
+        .await
+        .with_context(|| format!("an attempt of {namespace}/{name}"))?;
+        let plan = plan.context("a dispatch")?.0;
+        let account = match plan["serviceAccount"].as_array() {
+            Some(pair) => {
+                format!("{}/{}", pair[0].as_str().unwrap_or_default(), pair[1].as_str().unwrap_or_default())
+            }
+            None => String::new(),
+        };
+        Ok((ClusterUid(cluster.context("a cluster")?), account))
+    }
+
+    /// Has the open attempt of a Kustomization end well, and the Kustomization Ready, as if its agent had told so.
+    pub(crate) async fn succeed(&self, namespace: &str, name: &str) -> Result<()> {
+        let uid = self.uid(namespace, name).await?;
+        let newest = self.store.newest_reconciliation(uid.into()).await?.context("an attempt")?;
+        let now = self.hub.now();
+        let outcome = Outcome {
+            reason: Reason::ReconciliationSucceeded,
+            message: String::new(),
+            change_set: Vec::new(),
+            timings: Vec::new(),
+            health: std::collections::BTreeMap::new(),
+        };
+        let cluster = newest.aim.cluster.context("a cluster")?;
+        let mut tx = self.store.begin().await?;
+        tx.finish_reconciliation(uid.into(), newest.attempt, cluster, &outcome, now).await?;
+        let mut stored = tx.get_by_uid(uid).await?.context("the Kustomization")?;
+        let mut status = stored.decode::<Kustomization>()?.status.unwrap_or_default();
+        status.last_applied_revision = newest.aim.revision.map(|revision| revision.to_string());
+        set_condition(&mut status.conditions, ready(stored.generation, now));
+        stored.set_status(&status)?;
+        tx.put(stored).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// All objects of a kind.
+    pub(crate) async fn all(&self, kind: KindId) -> Result<Vec<Stored>> {
+        let mut tx = self.store.begin().await?;
+        Ok(tx.list(kind, "").await?)
+    }
+
+    /// Annotates an object as a person does.
+    pub(crate) async fn annotate(
+        &self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+        key: &str,
+        value: &str,
+    ) -> Result<()> {
+        let stored = self.stored(kind, namespace, name).await?;
+        let version = kind.get().storage_version();
+        let object = json!({
+            "apiVersion": version.api_version(), "kind": kind.get().kind,
+            "metadata": { "namespace": stored.namespace, "name": stored.name, "annotations": { key: value } },
+        });
+        let address = address(&object)?;
+        let options = WriteOptions { manager: "kubectl-annotate".to_owned(), ..WriteOptions::default() };
+        self.hub.apply_object(&Identity::hub(), &address, object, true, options).await?;
+        Ok(())
+    }
+
+    /// Asks for a reconciliation at once.
+    pub(crate) async fn ask(&self, namespace: &str, name: &str) -> Result<()> {
+        let at = ResourceUid::random().to_string();
+        let key = "reconcile.fluxcd.io/requestedAt";
+        self.annotate(KindId::Kustomization, namespace, name, key, &at).await
+    }
+
+    /// Deletes an object as a person does.
+    pub(crate) async fn delete(&self, kind: KindId, namespace: &str, name: &str) -> Result<()> {
+        let version = kind.get().storage_version();
+        let address = Address { kind, version, namespace: namespace.to_owned(), name: name.to_owned() };
+        self.hub.delete_object(&Identity::hub(), &address, &DeleteOptions::default()).await?;
+        Ok(())
+    }
+
+    /// Fails unless nothing was ever dispatched for this Kustomization.
+    pub(crate) async fn nothing_dispatched(&self, namespace: &str, name: &str) -> Result<()> {
+        let Some(stored) = self.store.get(KindId::Kustomization, namespace, name).await? else {
+            return Ok(());
+        };
+        let newest = self.store.newest_reconciliation(stored.uid.into()).await?;
+        ensure!(newest.is_none(), "{namespace}/{name} was dispatched");
+        Ok(())
+    }
+}
+
+fn ready_source(stored: &Stored, digest: Digest, now: jiff::Timestamp) -> Result<GitRepositoryStatus> {
+    let source: GitRepository = stored.decode()?;
+    let mut status = source.status.unwrap_or_default();
+    let commit = digest.hex();
+    status.artifact = Some(Artifact {
+        digest: digest.to_string(),
+        path: String::new(),
+        url: String::new(),
+        revision: format!("main@sha1:{}", &commit[..40]),
+        last_update_time: Time(now),
+        size: None,
+        metadata: std::collections::BTreeMap::new(),
+    });
+    set_condition(&mut status.conditions, ready(stored.generation, now));
+    Ok(status)
+}
+
+fn ready(generation: i64, now: jiff::Timestamp) -> Condition {
+    Condition {
+        type_: "Ready".to_owned(),
+        status: ConditionStatus::True,
+        last_transition_time: Time(now),
+        reason: "Succeeded".to_owned(),
+        message: String::new(),
+        observed_generation: Some(generation),
+    }
+}
+
+pub(crate) fn git_repository(namespace: &str, name: &str, url: &str) -> Value {
+    json!({
+        "apiVersion": SOURCE, "kind": "GitRepository", "metadata": { "namespace": namespace, "name": name },
+        "spec": { "url": url, "interval": "1m" },
+    })
+}
+
+/// A Kustomization of the source `fleet`, with further fields of its spec.
+pub(crate) fn kustomization(namespace: &str, name: &str, path: &str, more: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": FLUX, "kind": "Kustomization", "metadata": { "namespace": namespace, "name": name },
+        "spec": {
+            "interval": "10m", "prune": true, "path": path,
+            "sourceRef": { "kind": "GitRepository", "name": "fleet" },
+        },
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        object["spec"][key] = value.clone();
+    }
+    object
+}
+
+/// A file of a repository.
+pub(crate) fn file(path: &str, objects: &[Value]) -> (String, String) {
+    let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
+    (path.to_owned(), texts.join("\n---\n"))
+}
+
+pub(crate) fn config_map(namespace: &str, name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": namespace, "name": name }, "data": { "a": "b" } })
+}
+
+pub(crate) fn address(object: &Value) -> Result<Address> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", &api_version));
+    let kind = KindId::parse(group, &kind).with_context(|| format!("kind {kind}"))?;
+    let version = kind.get().version(group, version).context("a version")?;
+    let metadata = &object["metadata"];
+    Ok(Address { kind, version, namespace: text(&metadata["namespace"]), name: text(&metadata["name"]) })
+}
