@@ -1,8 +1,10 @@
 //! How long a fetch and an unchanged poll of a small repository take, over HTTPS on the loopback interface.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use roadstead_outbound::{Guard, Policy, Purpose};
 use roadstead_sources::{GitReference, GitRequest, Outcome, fetch};
 use roadstead_test_gitserver::{Commit, GitServer, Options, install_crypto};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +25,7 @@ async fn main() -> Result<()> {
     let request = GitRequest {
         reference: GitReference::Branch("main".to_owned()),
         ca: server.ca_pem().map(|pem| pem.as_bytes().to_vec()),
+        guard: Guard::new(Arc::new(Policy::new(vec!["127.0.0.1".parse()?])), Purpose::Git),
         ..GitRequest::new(server.url("app.git"))
     };
     let (mut fetches, mut polls) = (Vec::new(), Vec::new());

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use roadstead_model::Reason;
+use roadstead_outbound::Refusal;
 
 use super::request::GitRequest;
 use crate::artifact::ArtifactError;
@@ -18,6 +19,34 @@ pub enum GitError {
         url: String,
         /// Why.
         why: String,
+    },
+    /// The policy does not let it be connected to, or somewhere that it redirects to.
+    #[error("`{url}` is not fetched: {refusal}")]
+    AddressRefused {
+        /// The repository.
+        url: String,
+        /// Which address, and what would allow it.
+        refusal: Box<Refusal>,
+    },
+    /// Credentials would be sent in the clear.
+    #[error(
+        "`{url}` is not fetched: without TLS anyone on the way could read the credentials of `spec.secretRef`; use \
+         `https://`, or start the hub with --allow-plain-http-credentials"
+    )]
+    PlainCredentials {
+        /// The repository.
+        url: String,
+    },
+    /// There is no usable answer from an address that is not public. Says the same whatever listens there, so that nobody
+    /// can look around in the hub's network by what it says.
+    #[error(
+        "cannot reach `{url}`: at that address, which is not public, connections are refused or not answered in time, or \
+         the answer is not HTTP, or the server's certificate is not trusted (if it is of your own CA, put that into \
+         `ca.crt` of the Secret in `spec.secretRef`); the hub's log says which"
+    )]
+    NotReached {
+        /// The repository.
+        url: String,
     },
     /// The reference is not one that we ask for.
     #[error("{reference} of `{url}` is refused: {why}")]
@@ -108,7 +137,7 @@ pub enum GitError {
         /// Where to, without credentials.
         to: String,
         /// Why not.
-        why: &'static str,
+        why: String,
     },
     /// Not done in time.
     #[error("`{url}` was not done within {timeout:?} (while {phase})")]
@@ -203,6 +232,12 @@ pub enum GitError {
 }
 
 impl GitError {
+    /// What is told of a failure at an address that is not public; the operator's log has the rest.
+    pub(super) fn not_reached(url: String, detail: &str) -> Self {
+        tracing::info!(url, detail, "a source at an address that is not public cannot be reached");
+        Self::NotReached { url }
+    }
+
     pub(super) fn tree(request: &GitRequest, commit: Option<&str>, source: TreeError) -> Self {
         let url = request.shown_url();
         let commit = commit.unwrap_or("spec.ignore").to_owned();
@@ -220,12 +255,12 @@ impl GitError {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::UrlRefused { .. } => Reason::URLInvalid,
+            Self::UrlRefused { .. } | Self::AddressRefused { .. } => Reason::URLInvalid,
             // What a server sends without end is the server's doing; the rest is about what would be stored.
             Self::TooLarge { measure: Measure::TransferBytes | Measure::AdvertisementBytes, .. } => {
                 Reason::GitOperationFailed
             }
-            Self::Auth { .. } | Self::CaUnusable { .. } => Reason::AuthenticationFailed,
+            Self::Auth { .. } | Self::CaUnusable { .. } | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
             Self::TooLarge { .. } | Self::LinkEscapes { .. } | Self::Tree { .. } | Self::Pack { .. } => {
                 Reason::StorageOperationFailed
             }
@@ -234,6 +269,7 @@ impl GitError {
             | Self::ReferenceNotFound { .. }
             | Self::Untrusted { .. }
             | Self::Unreachable { .. }
+            | Self::NotReached { .. }
             | Self::Status { .. }
             | Self::RedirectRefused { .. }
             | Self::Timeout { .. }
@@ -251,6 +287,7 @@ impl GitError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. }
+            | Self::NotReached { .. }
             | Self::Timeout { .. }
             | Self::Cancelled { .. }
             | Self::Internal { .. } => true,

@@ -9,6 +9,7 @@
 //! the commit that was asked for or advertised. So a server can refuse or delay; it cannot pass off one tree as another.
 
 mod error;
+mod guarded;
 mod http;
 mod local;
 mod remote;
@@ -17,6 +18,7 @@ mod scratch;
 mod stop;
 mod url;
 mod walk;
+mod wire;
 
 use std::time::Instant;
 
@@ -27,6 +29,7 @@ pub use error::GitError;
 pub use request::{Credentials, GitLimits, GitReference, GitRequest};
 pub use scratch::sweep_scratch;
 pub use walk::Note;
+pub use wire::{Wire, WireHead, WireRequest};
 
 use crate::artifact::{Artifact, pack};
 use crate::ignore::Ignore;
@@ -151,6 +154,8 @@ async fn on_a_thread<T: Send + 'static>(
         // However the thread's work broke off: if it was told to stop, that is the cause.
         if cancel.is_cancelled() {
             GitError::Cancelled { url }
+        } else if stop.is_past() && stop.is_veiled() {
+            GitError::not_reached(url, &error.to_string())
         } else if stop.is_past() {
             GitError::Timeout { url, timeout, phase: stop.phase() }
         } else {

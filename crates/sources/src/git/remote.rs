@@ -12,10 +12,11 @@ use gix::protocol::ls_refs::RefPrefixes;
 use gix::protocol::transport::client::blocking_io::http::Transport;
 use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
-use reqwest::Url;
 use roadstead_model::Revision;
+use url::Url;
 
 use super::error::{GitError, detail, git_chain};
+use super::guarded::GuardedWire;
 use super::http::Client;
 use super::request::{GitReference, GitRequest};
 use super::scratch::Scratch;
@@ -49,7 +50,7 @@ impl<'a> Session<'a> {
     /// Connects and learns what the server can do.
     pub(super) fn open(url: &Url, request: &'a GitRequest, stop: &'a Stop) -> Result<Self, GitError> {
         stop.enter("connecting");
-        let client = Client::new(url, request, stop)?;
+        let client = Client::new(Box::new(GuardedWire::new(url, request, stop)?));
         let parsed = gix::url::parse(url.as_str())
             .map_err(|error| GitError::UrlRefused { url: request.shown_url(), why: git_chain(&error) })?;
         let mut transport = Transport::new_http(client.clone(), parsed, Protocol::V2, false);

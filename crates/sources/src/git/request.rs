@@ -1,10 +1,12 @@
 //! What is asked of a Git repository.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use gix::bstr::ByteSlice;
 use roadstead_model::Revision;
+use roadstead_outbound::{Guard, Policy, Purpose};
 
 use super::error::GitError;
 use crate::secret::Secret;
@@ -180,14 +182,16 @@ pub struct GitRequest {
     pub url: String,
     /// Which commit.
     pub reference: GitReference,
-    /// How to log in, if needed. Over plain HTTP they are sent in the clear, as Flux does; a [`super::Note`] says so.
+    /// How to log in, if needed.
     pub credentials: Option<Credentials>,
+    /// Whether they may be sent over plain HTTP, where anyone on the way can read them.
+    pub plain_http_credentials: bool,
     /// PEM of certificate authorities to trust besides the system's.
     pub ca: Option<Vec<u8>>,
     /// Whether `file://` is allowed: for development on one machine only, since it reads whatever the process may read.
     pub allow_file: bool,
-    /// Whether the process's proxy settings are followed.
-    pub system_proxy: bool,
+    /// The way out, which decides what may be connected to.
+    pub guard: Guard,
     /// For the whole attempt, from the first packet to the packed artifact.
     pub timeout: Duration,
     /// Bounds.
@@ -201,16 +205,18 @@ pub struct GitRequest {
 }
 
 impl GitRequest {
-    /// A request for Flux's default branch with default limits and a timeout of 60 seconds.
+    /// A request for Flux's default branch with default limits and a timeout of 60 seconds, which reaches the public
+    /// internet alone.
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
             reference: GitReference::default(),
             credentials: None,
+            plain_http_credentials: false,
             ca: None,
             allow_file: false,
-            system_proxy: false,
+            guard: Guard::new(Arc::new(Policy::default()), Purpose::Git),
             timeout: Duration::from_secs(60),
             limits: GitLimits::default(),
             known: None,

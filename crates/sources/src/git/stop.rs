@@ -1,9 +1,10 @@
 //! How work on a blocking thread learns that it shall end.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+use roadstead_outbound::Veil;
 use tokio_util::sync::CancellationToken;
 
 /// A deadline and a signal, readable from loops (gix takes the flag) and from futures, and what is being done now.
@@ -13,11 +14,12 @@ pub(super) struct Stop {
     token: CancellationToken,
     flag: Arc<AtomicBool>,
     phase: Arc<Mutex<&'static str>>,
+    veil: Arc<OnceLock<Veil>>,
 }
 
 impl Stop {
     pub(super) fn new(deadline: Instant, token: CancellationToken) -> Self {
-        Self { deadline, token, flag: Arc::default(), phase: Arc::new(Mutex::new("starting")) }
+        Self { deadline, token, flag: Arc::default(), phase: Arc::new(Mutex::new("starting")), veil: Arc::default() }
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -35,6 +37,17 @@ impl Stop {
 
     pub(super) fn phase(&self) -> &'static str {
         *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the wire says of what may be told.
+    pub(super) fn hide_behind(&self, veil: Veil) {
+        // There is one wire for one attempt.
+        let _ = self.veil.set(veil);
+    }
+
+    /// Whether it would tell too much to say how far it came.
+    pub(super) fn is_veiled(&self) -> bool {
+        self.veil.get().is_some_and(Veil::is_drawn)
     }
 
     /// Whether to go on; asked in every loop.

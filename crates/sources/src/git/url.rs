@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use reqwest::Url;
+use url::Url;
 
 use super::error::GitError;
 use super::request::GitRequest;

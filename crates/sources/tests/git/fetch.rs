@@ -1,6 +1,6 @@
 //! Against a real Git over real TLS: what is fetched, and who may fetch it.
 
-use crate::kit::{Kit, artifact, error, fetched, files, quiet_files};
+use crate::kit::{Kit, artifact, error, fetched, files, quiet_files, way_to};
 use roadstead_model::Reason;
 use roadstead_sources::{
     Credentials, Entry, GitError, GitReference, GitRequest, Note, Outcome, fetch, resolve, unpack,
@@ -121,6 +121,7 @@ async fn a_password_over_http_works_and_is_noted() {
     kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
     let fetched = fetched(GitRequest {
         credentials: Some(Credentials::Basic { username: "git".to_owned(), password: "pw".into() }),
+        plain_http_credentials: true,
         ..kit.request("main")
     })
     .await;
@@ -298,9 +299,11 @@ async fn redirects() {
     let target = Kit::start(true, None).await;
     target.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
     let kit = Kit::start(true, None).await;
+    let plain = Kit::start(false, None).await;
     let both = [kit.request("main").ca.unwrap(), target.request("main").ca.unwrap()].concat();
     let request = GitRequest {
         ca: Some(both),
+        guard: way_to(&[&kit, &target, &plain].map(|kit| kit.server.address())),
         credentials: Some(Credentials::Basic { username: "u".to_owned(), password: "p".into() }),
         ..kit.request("main")
     };
@@ -318,7 +321,6 @@ async fn redirects() {
     let seen = kit.server.take_seen();
     assert!(seen.len() == 4 && seen.iter().all(|seen| seen.had_credentials), "{seen:?}");
     // Away from https, in circles, to something else: not at all.
-    let plain = Kit::start(false, None).await;
     for to in [
         plain.server.base_url(),
         kit.server.base_url(),

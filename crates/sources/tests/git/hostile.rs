@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::kit::{Kit, error, fetched, files};
+use crate::kit::{Kit, error, fetched, files, way_to};
 use roadstead_model::Reason;
 use roadstead_sources::{GitError, GitLimits, GitReference, GitRequest, Measure, TreeLimits, fetch};
 use roadstead_test_gitserver::{Commit, Fault};
@@ -54,7 +54,8 @@ async fn a_port_that_takes_connections_and_says_nothing_ends_in_time() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     for scheme in ["http", "https"] {
         let url = format!("{scheme}://{}/app.git", listener.local_addr().unwrap());
-        let request = GitRequest { timeout: Duration::from_millis(700), ..GitRequest::new(url) };
+        let guard = way_to(&[listener.local_addr().unwrap()]);
+        let request = GitRequest { timeout: Duration::from_millis(700), guard, ..GitRequest::new(url) };
         let started = Instant::now();
         roadstead_test_gitserver::install_crypto();
         assert!(matches!(error(request).await, GitError::Timeout { .. }));
@@ -101,10 +102,11 @@ async fn no_thread_and_no_folder_is_left_behind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_away() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let guard = way_to(&[listener.local_addr().unwrap()]);
     let url = format!("http://{}/app.git", listener.local_addr().unwrap());
     drop(listener);
     roadstead_test_gitserver::install_crypto();
-    let error = error(GitRequest::new(url)).await;
+    let error = error(GitRequest { guard, ..GitRequest::new(url) }).await;
     assert!(matches!(error, GitError::Unreachable { .. }), "{error:?}");
     assert!(error.is_transient() && error.to_string().contains("refused"), "{error}");
     let nowhere = crate::kit::error(GitRequest::new("https://nowhere.invalid/app.git")).await;

@@ -1,7 +1,10 @@
 //! A Git server with one repository, and short ways to fetch from it.
 
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use roadstead_outbound::{Guard, Policy, Purpose};
 use roadstead_sources::{
     Artifact, Fetched, GitError, GitReference, GitRequest, Outcome, TreeLimits, fetch, unpack,
 };
@@ -37,9 +40,22 @@ impl Kit {
             reference: GitReference::Branch(branch.to_owned()),
             ca: self.server.ca_pem().map(|pem| pem.as_bytes().to_vec()),
             timeout: Duration::from_secs(30),
+            guard: way_to(&[self.server.address()]),
             ..GitRequest::new(self.url())
         }
     }
+}
+
+/// A way out to these servers, whatever address of this machine they are asked for by.
+pub(crate) fn way_to(servers: &[SocketAddr]) -> Guard {
+    let ports = servers.iter().map(SocketAddr::port);
+    by(&ports.flat_map(|port| [format!("127.0.0.1:{port}"), format!("127.0.0.2:{port}")]).collect::<Vec<_>>())
+}
+
+/// A way out with these entries.
+pub(crate) fn by(rules: &[impl AsRef<str>]) -> Guard {
+    let rules = rules.iter().map(|rule| rule.as_ref().parse().unwrap()).collect();
+    Guard::new(Arc::new(Policy::new(rules)), Purpose::Git)
 }
 
 /// What a fetch that must work and find something gives.

@@ -3,5 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
 
 mod fetch;
+mod guarded;
 mod hostile;
 mod kit;

@@ -1,0 +1,417 @@
+//! The connection itself.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::address::{Class, classify};
+use crate::host::{Authority, Host};
+use crate::policy::{Candidate, Detail, Policy, Refusal};
+use crate::proxy::{Proxies, ProxyServer, ask_for};
+use crate::purpose::Purpose;
+use crate::resolve::{Resolve, SystemResolver};
+
+/// The most addresses of one name that are tried.
+const MOST_ADDRESSES: usize = 16;
+/// For a name's look-up and for all of its addresses together.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// For each address but the last, so that one that does not answer leaves time for the others.
+const PER_ADDRESS: Duration = Duration::from_secs(4);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The policy does not allow it. Nothing was sent there.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The name could not be looked up.
+    #[error("look up {host}")]
+    Unresolved {
+        /// The name.
+        host: Host,
+        /// Why.
+        source: io::Error,
+    },
+    /// No address of it could be connected to.
+    #[error("connect to {to}")]
+    Failed {
+        /// Host and port.
+        to: String,
+        /// How much of it may be told to whoever chose the address.
+        detail: Detail,
+        /// What happened at the last address that was tried.
+        source: io::Error,
+    },
+    /// The proxy on the way cannot be used, or does not let it through.
+    #[error("the proxy {proxy}: {why}")]
+    Proxy {
+        /// The proxy, without its password.
+        proxy: String,
+        /// How much of it may be told to whoever chose the address.
+        detail: Detail,
+        /// What it said or did.
+        why: String,
+    },
+}
+
+impl ConnectError {
+    /// How much of it may be told to whoever chose the address. A refusal says the same whatever is there.
+    #[must_use]
+    pub fn detail(&self) -> Detail {
+        match self {
+            Self::Refused(_) | Self::Unresolved { .. } => Detail::Full,
+            Self::Failed { detail, .. } | Self::Proxy { detail, .. } => *detail,
+        }
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// What is read from and written to.
+    pub stream: TcpStream,
+    /// Whether it ends at a proxy that takes whole requests in the clear and sends them on.
+    pub to_http_proxy: bool,
+    /// How much of what happens on it may be told to whoever chose the address.
+    pub detail: Detail,
+}
+
+/// The way out for one purpose: opens connections where its policy lets it. Cheap to clone.
+#[derive(Clone)]
+pub struct Guard {
+    policy: Arc<Policy>,
+    purpose: Purpose,
+    resolver: Arc<dyn Resolve>,
+    way: Way,
+    patience: Duration,
+    lenient: Option<Host>,
+    leniency_used: Arc<AtomicBool>,
+}
+
+/// Straight, or through a proxy.
+#[derive(Clone)]
+enum Way {
+    Straight,
+    /// By the operator's environment: where it names a proxy, that one is as good as allowed.
+    Operators(Arc<Proxies>),
+    /// By a user: the proxy is a host like any other, and looks names up for itself.
+    Chosen(ProxyServer),
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("purpose", &self.purpose).finish_non_exhaustive()
+    }
+}
+
+impl Guard {
+    /// A straight way out, with names looked up by the system.
+    #[must_use]
+    pub fn new(policy: Arc<Policy>, purpose: Purpose) -> Self {
+        Self {
+            policy,
+            purpose,
+            resolver: Arc::new(SystemResolver),
+            way: Way::Straight,
+            patience: PATIENCE,
+            lenient: None,
+            leniency_used: Arc::default(),
+        }
+    }
+
+    /// Looks names up by this.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Arc<dyn Resolve>) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
+    /// Goes through the operator's proxies, where they are for the way.
+    #[must_use]
+    pub fn with_proxies(mut self, proxies: Arc<Proxies>) -> Self {
+        self.way = Way::Operators(proxies);
+        self
+    }
+
+    /// Goes through a proxy that a user chose.
+    #[must_use]
+    pub fn through(mut self, proxy: ProxyServer) -> Self {
+        self.way = Way::Chosen(proxy);
+        self
+    }
+
+    /// Waits this long for a name's look-up, and for a connection, at most.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Lets this host be reached even where no entry allows it, unless it leads to metadata or to an endpoint of the
+    /// operator's own: for what worked before there was a policy. [`Guard::was_lenient`] says whether it was needed.
+    #[must_use]
+    pub fn lenient_towards(mut self, host: Host) -> Self {
+        self.lenient = Some(host);
+        self.leniency_used = Arc::default();
+        self
+    }
+
+    /// Whether a connection was opened that the policy does not allow.
+    #[must_use]
+    pub fn was_lenient(&self) -> bool {
+        self.leniency_used.load(Ordering::Relaxed)
+    }
+
+    /// The operator's proxies, if it goes through them.
+    pub(crate) fn proxies(&self) -> Option<Arc<Proxies>> {
+        match &self.way {
+            Way::Operators(proxies) => Some(Arc::clone(proxies)),
+            Way::Straight | Way::Chosen(_) => None,
+        }
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// Opens a connection: looks the name up, judges every address, and connects to those that may be connected to.
+    ///
+    /// # Errors
+    /// [`ConnectError`], within twice the guard's patience.
+    pub async fn connect(&self, to: &Authority) -> Result<Connection, ConnectError> {
+        self.connect_telling(to, |_| ()).await
+    }
+
+    /// The same; `tell` is called once it is known how much of what follows may be told to whoever chose the address, and
+    /// before a connection is opened: for those who may have to give up in the middle of that.
+    ///
+    /// # Errors
+    /// As [`Guard::connect`].
+    pub async fn connect_telling(
+        &self,
+        to: &Authority,
+        tell: impl Fn(Detail) + Send + Sync,
+    ) -> Result<Connection, ConnectError> {
+        match &self.way {
+            Way::Straight => self.straight(to, &tell).await,
+            Way::Operators(proxies) => match proxies.on_the_way(to)? {
+                None => self.straight(to, &tell).await,
+                Some(proxy) => {
+                    let detail = self.judge_behind_a_proxy(to).await?;
+                    tell(detail);
+                    self.by_proxy(to, &proxy, true, detail).await
+                }
+            },
+            Way::Chosen(proxy) => {
+                if let Host::Ip(address) = to.host {
+                    self.judge(&to.host, address, to.port).await?;
+                }
+                tell(Detail::Coarse);
+                self.by_proxy(to, proxy, false, Detail::Coarse).await
+            }
+        }
+    }
+
+    async fn straight(
+        &self,
+        to: &Authority,
+        tell: &(impl Fn(Detail) + Send + Sync),
+    ) -> Result<Connection, ConnectError> {
+        let allowed = self.allowed(&to.host, to.port, false).await?;
+        tell(allowed.detail);
+        let detail = allowed.detail;
+        Ok(Connection { stream: self.open(allowed).await?, to_http_proxy: false, detail })
+    }
+
+    async fn by_proxy(
+        &self,
+        to: &Authority,
+        proxy: &ProxyServer,
+        operators: bool,
+        detail: Detail,
+    ) -> Result<Connection, ConnectError> {
+        let allowed = self.allowed(proxy.host(), proxy.port(), operators).await?;
+        let mut stream = self.open(allowed).await?;
+        let to_http_proxy = operators && to.scheme == crate::host::Scheme::Http;
+        if !to_http_proxy {
+            let asked = timeout(self.patience, ask_for(&mut stream, to, proxy)).await;
+            let why = match asked {
+                Ok(Ok(())) => None,
+                Ok(Err(why)) => Some(why),
+                Err(_) => Some("no answer in time".to_owned()),
+            };
+            if let Some(why) = why {
+                return Err(ConnectError::Proxy { proxy: proxy.to_string(), detail, why });
+            }
+        }
+        Ok(Connection { stream, to_http_proxy, detail })
+    }
+
+    /// The addresses of `host` that may be connected to. `ours` is a proxy that the operator named: private addresses and
+    /// this machine's are allowed then.
+    async fn allowed<'a>(&self, host: &'a Host, port: u16, ours: bool) -> Result<Allowed<'a>, ConnectError> {
+        let mut refused = None;
+        let mut addresses = Vec::new();
+        let mut detail = Detail::Full;
+        for address in self.addresses(host).await? {
+            match self.judge_as(host, address, port, ours).await {
+                Ok(told) => {
+                    detail = detail.max(told);
+                    addresses.push(address);
+                }
+                Err(refusal) => refused = refused.or(Some(refusal)),
+            }
+        }
+        match refused {
+            Some(refusal) if addresses.is_empty() => Err(refusal.into()),
+            _ => Ok(Allowed { host, port, ours, addresses, detail }),
+        }
+    }
+
+    /// Connects to the first of them that answers.
+    async fn open(&self, allowed: Allowed<'_>) -> Result<TcpStream, ConnectError> {
+        let Allowed { host, port, ours, addresses, detail } = allowed;
+        let failed = |source| ConnectError::Failed { to: format!("{host}:{port}"), detail, source };
+        let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "the name has no addresses");
+        let deadline = tokio::time::Instant::now() + self.patience;
+        let count = addresses.len();
+        for (index, address) in addresses.into_iter().enumerate() {
+            let left = deadline.saturating_duration_since(tokio::time::Instant::now());
+            let patience = if index + 1 == count { left } else { left.min(PER_ADDRESS) };
+            match timeout(patience, TcpStream::connect((address, port))).await {
+                Ok(Ok(stream)) => {
+                    // Again, for where the system really led us.
+                    let peer = stream.peer_addr().map_err(failed)?;
+                    self.judge_as(host, peer.ip(), peer.port(), ours).await?;
+                    // Small requests are not to wait for each other; where it cannot be set nothing is lost.
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, "no answer in time"),
+            }
+        }
+        Err(failed(last))
+    }
+
+    /// The addresses of a host, each once.
+    async fn addresses(&self, host: &Host) -> Result<Vec<IpAddr>, ConnectError> {
+        let name = match host {
+            Host::Ip(address) => return Ok(vec![*address]),
+            Host::Name(name) => name,
+        };
+        let unresolved = |source| ConnectError::Unresolved { host: host.clone(), source };
+        let found = timeout(self.patience, self.resolver.resolve(name)).await;
+        let found = found
+            .map_err(|_| unresolved(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")))?
+            .map_err(unresolved)?;
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for address in found {
+            if !addresses.contains(&address) && addresses.len() < MOST_ADDRESSES {
+                addresses.push(address);
+            }
+        }
+        if addresses.is_empty() {
+            return Err(unresolved(io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")));
+        }
+        Ok(addresses)
+    }
+
+    /// Where a proxy looks names up: an address is judged as ever; so is a name that this process can look up too, and
+    /// all of its addresses count, as nobody knows which the proxy takes. Any other name is judged as a name.
+    async fn judge_behind_a_proxy(&self, to: &Authority) -> Result<Detail, ConnectError> {
+        let name = match &to.host {
+            Host::Ip(address) => return Ok(self.judge(&to.host, *address, to.port).await?),
+            Host::Name(name) => name,
+        };
+        match self.addresses(&to.host).await {
+            Ok(addresses) => {
+                let mut detail = Detail::Full;
+                for address in addresses {
+                    detail = detail.max(self.judge(&to.host, address, to.port).await?);
+                }
+                Ok(detail)
+            }
+            Err(_) => Ok(self.policy.check_name(self.purpose, name, to.port)?),
+        }
+    }
+
+    async fn judge(&self, host: &Host, address: IpAddr, port: u16) -> Result<Detail, Refusal> {
+        self.judge_as(host, address, port, false).await
+    }
+
+    async fn judge_as(&self, host: &Host, address: IpAddr, port: u16, ours: bool) -> Result<Detail, Refusal> {
+        let own = self.is_own(address, port).await;
+        let candidate = Candidate { purpose: self.purpose, host, address, port, own };
+        self.policy.check(&candidate).or_else(|refusal| {
+            let mild = !own && !matches!(classify(address), Class::Metadata | Class::Unusable);
+            if mild && ours {
+                return Ok(Detail::Coarse);
+            }
+            if mild && self.lenient.as_ref() == Some(host) {
+                self.leniency_used.store(true, Ordering::Relaxed);
+                return Ok(Detail::Coarse);
+            }
+            Err(refusal)
+        })
+    }
+
+    /// Whether an endpoint is the operator's own: one that is reserved by address, by a name that leads there now, or as
+    /// a port of this machine.
+    async fn is_own(&self, address: IpAddr, port: u16) -> bool {
+        if self.policy.is_reserved(address, port) {
+            return true;
+        }
+        if self.policy.is_reserved_local_port(port) && is_local(address) {
+            return true;
+        }
+        for name in self.policy.reserved_names(port) {
+            let found = timeout(self.patience, self.resolver.resolve(name)).await;
+            if matches!(found, Ok(Ok(found)) if found.contains(&address)) {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Where a host may be connected to.
+struct Allowed<'a> {
+    host: &'a Host,
+    port: u16,
+    ours: bool,
+    addresses: Vec<IpAddr>,
+    detail: Detail,
+}
+
+/// Whether an address is one of this machine's: the system would send from it what goes to it. Nothing is sent.
+fn is_local(address: IpAddr) -> bool {
+    if matches!(classify(address), Class::Loopback) {
+        return true;
+    }
+    let any: SocketAddr = match address {
+        IpAddr::V4(_) => ([0, 0, 0, 0], 0).into(),
+        IpAddr::V6(_) => ([0_u16; 8], 0).into(),
+    };
+    let from = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect((address, 9))?;
+        socket.local_addr()
+    });
+    from.is_ok_and(|from| from.ip() == address)
+}
+
+/// Opens a connection to `to` as far as `guard` lets it; [`Guard::connect`] by another name.
+///
+/// # Errors
+/// [`ConnectError`].
+pub async fn connect(to: &Authority, guard: &Guard) -> Result<Connection, ConnectError> {
+    guard.connect(to).await
+}
