@@ -2,10 +2,12 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use roadstead_kustomize::{FileTree, MemoryTree, TreePath};
+use roadstead_outbound::{Guard, Policy, Proxies, Purpose};
 use roadstead_sources::{
     Entry, Fetched, GitError, GitReference, GitRequest, Outcome, Tree, TreeLimits, fetch, unpack,
 };
@@ -134,7 +136,9 @@ fn fetch_git(url: &str, reference: Option<&str>) -> Result<Box<Fetched>> {
         let mut request = GitRequest::new(url.to_owned());
         request.reference = reference;
         request.allow_file = true;
-        request.system_proxy = true;
+        // Where the user could go as well.
+        request.guard = Guard::new(Arc::new(Policy::everything()), Purpose::Git)
+            .with_proxies(Arc::new(Proxies::from_env()));
         request.timeout = TIMEOUT;
         match runtime.block_on(fetch(request, &CancellationToken::new())) {
             Ok(Outcome::Fetched(fetched)) => return Ok(fetched),

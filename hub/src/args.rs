@@ -7,6 +7,7 @@ use clap::{Parser, ValueEnum};
 
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
+use crate::network::NetworkArgs;
 
 /// Roadstead's hub: keeps a fleet of Kubernetes clusters on what Git says.
 ///
@@ -52,6 +53,9 @@ pub(crate) struct Args {
     /// The name or address by which kubectl and agents reach the hub [default: the address that it listens on]
     #[arg(long, value_name = "HOST", env = "ROADSTEAD_PUBLIC_HOST")]
     pub(crate) public_host: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
 
     #[command(flatten)]
     pub(crate) clusters: ClusterArgs,

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use clap::Args;
-use ipnet::IpNet;
 use roadstead_hub_core::Pace;
 use roadstead_kubeconfig::Allowed;
 
@@ -11,10 +10,6 @@ use roadstead_kubeconfig::Allowed;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Clusters by kubeconfig")]
 pub(crate) struct ClusterArgs {
-    /// A network, beside the public internet, in which clusters may be reached (repeatable): 10.20.0.0/16
-    #[arg(long = "allow-cluster-network", value_name = "CIDR")]
-    networks: Vec<IpNet>,
-
     /// Let kubeconfigs name a server with plain HTTP
     #[arg(long = "allow-plain-http-clusters")]
     plain_http: bool,
@@ -53,11 +48,6 @@ impl ClusterArgs {
     }
 
     pub(crate) fn allowed(&self) -> Allowed {
-        Allowed {
-            plain_http: self.plain_http,
-            skip_verification: self.unverified,
-            proxies: self.proxies,
-            networks: self.networks.clone(),
-        }
+        Allowed { plain_http: self.plain_http, skip_verification: self.unverified, proxies: self.proxies }
     }
 }

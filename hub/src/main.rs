@@ -8,6 +8,7 @@ mod keyfile;
 mod kubeconfig;
 mod limits;
 mod logging;
+mod network;
 mod private_file;
 mod run;
 

@@ -16,6 +16,7 @@ use zeroize::Zeroizing;
 
 use crate::args::Args;
 use crate::dev::DevState;
+use crate::network::Own;
 use crate::{database, dev, keyfile, kubeconfig, limits};
 
 /// So long may requests, sessions and looks take to end after SIGTERM.
@@ -93,11 +94,13 @@ async fn serve(
     }
     let (api_address, link_address) = (api.local_addr()?, link.local_addr()?);
     let host = args.public_host.clone().unwrap_or_else(|| api_address.ip().to_string());
+    let own = Own { listeners: [api_address, link_address], public_host: &host, database_url: url };
     let options = HubOptions {
         api_url: format!("https://{}", address(&host, api_address.port())),
         link_address: address(&host, link_address.port()),
         allow_file_sources: args.dev,
         kubeconfigs: args.clusters.allowed(),
+        outbound: args.network.outbound(&own, args.dev)?,
         agent_image: args.clusters.agent_image.clone(),
         pace: args.clusters.pace(),
         budget,

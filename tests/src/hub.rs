@@ -30,6 +30,7 @@ pub struct HubSetup {
     link_port: u16,
     args: Vec<String>,
     env: Vec<(String, OsString)>,
+    without_git: bool,
 }
 
 impl HubSetup {
@@ -55,6 +56,7 @@ impl HubSetup {
             link_port: free_port()?,
             args: Vec::new(),
             env: Vec::new(),
+            without_git: false,
         })
     }
 
@@ -69,6 +71,13 @@ impl HubSetup {
     #[must_use]
     pub fn arg(mut self, arg: &str) -> Self {
         self.args.push(arg.to_owned());
+        self
+    }
+
+    /// Leaves it to the test which Git servers the hub may connect to.
+    #[must_use]
+    pub fn without_git(mut self) -> Self {
+        self.without_git = true;
         self
     }
 
@@ -98,6 +107,10 @@ impl HubSetup {
         command.arg("--listen").arg(format!("127.0.0.1:{}", replica.api_port));
         command.arg("--link-listen").arg(format!("127.0.0.1:{}", replica.link_port));
         command.arg("--admin-kubeconfig").arg(&replica.kubeconfig);
+        // The run's Git servers are on this machine.
+        if !self.without_git {
+            command.arg("--allow-network=git=127.0.0.0/8");
+        }
         command.args(&self.args);
         for variable in ["ROADSTEAD_DATABASE_URL", "ROADSTEAD_KEY_FILE"] {
             command.env_remove(variable);

@@ -213,7 +213,11 @@ async fn hub_and_agent_run_in_their_images_and_find_each_other_by_name() -> Resu
         command.env("ROADSTEAD_LINK_LISTEN", format!("127.0.0.1:{link}"));
         Ok(command)
     };
-    let _hub = Process::start("the hub", &mut hub(&[])?, &folder.path().join("hub.log"))?;
+    let _hub = Process::start(
+        "the hub",
+        &mut hub(&["--allow-network=git=127.0.0.0/8"])?,
+        &folder.path().join("hub.log"),
+    )?;
     let printed = hub(&["--print-admin-kubeconfig"])?.output()?;
     ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
     let kubectl = administrator(&printed.stdout, api, folder.path()).await?;

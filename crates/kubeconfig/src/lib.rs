@@ -4,8 +4,7 @@
 //! only inline credentials are taken, everything else is refused by the field's name, and so is every field that is not
 //! known. What an operator may allow stands in [`Allowed`]; all of it is off by default.
 //!
-//! A host name says nothing yet of where it leads: whoever connects asks [`Allowed::check_address`] for each address
-//! that it resolves to.
+//! Which addresses may be connected to is not decided here: that is for whoever connects.
 //!
 //! ```
 //! use roadstead_kubeconfig::{Access, Allowed, Refusal};
@@ -23,13 +22,10 @@
 //! );
 //! ```
 
-mod address;
 mod read;
 
-use core::net::IpAddr;
 use std::fmt;
 
-use ipnet::IpNet;
 use url::Url;
 use zeroize::Zeroizing;
 
@@ -40,7 +36,7 @@ pub const MAX_BYTES: usize = 128 * 1024;
 pub const MAX_ENTRIES: usize = 64;
 
 /// What an operator lets kubeconfigs do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Allowed {
     /// `server: http://…`: whoever is on the way reads the credentials.
     pub plain_http: bool,
@@ -48,8 +44,6 @@ pub struct Allowed {
     pub skip_verification: bool,
     /// `proxy-url`: the hub connects to it instead.
     pub proxies: bool,
-    /// Addresses that are not of the public internet: the hub's own machine and network, and those beside it.
-    pub networks: Vec<IpNet>,
 }
 
 /// A credential. Does not print.
@@ -123,15 +117,6 @@ pub enum Refusal {
         field: String,
         /// What is wrong with it, and what to do.
         why: &'static str,
-    },
-    /// An address that is not of the public internet, and not allowed.
-    #[error(
-        "{address} is not an address of the public internet: start the hub with --allow-cluster-network {address}/{} \
-         (or a wider network) where clusters are to be reached there", if address.is_ipv4() { 32 } else { 128 }
-    )]
-    Address {
-        /// Where it would connect to.
-        address: IpAddr,
     },
 }
 

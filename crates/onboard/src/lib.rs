@@ -1,7 +1,6 @@
 //! Reaches a stranger's cluster by what its kubeconfig says, tells which cluster it is, and installs the agent there.
 //!
-//! The cluster is as hostile as its kubeconfig: names are resolved here and each address is checked before anything
-//! connects to it, answers are bounded in size and time, redirects are not followed.
+//! The cluster is as hostile as its kubeconfig: every connection is opened by a guard that checks its address, answers are bounded in size and time, redirects are not followed.
 
 mod connect;
 mod management;
@@ -11,8 +10,9 @@ use std::time::Duration;
 
 use http::{Method, Request};
 use kube::Client;
-use roadstead_kubeconfig::{Access, Allowed, Refusal};
+use roadstead_kubeconfig::Access;
 use roadstead_model::{KubeSystemUid, chain};
+use roadstead_outbound::{Guard, Refusal, Veil};
 use serde_json::Value;
 
 pub use management::Shown;
@@ -30,7 +30,7 @@ const MAX_TEXT: usize = 256;
 /// Why a cluster is not on board yet.
 #[derive(Debug, thiserror::Error)]
 pub enum OnboardError {
-    /// Its kubeconfig, or where it leads, is not allowed.
+    /// Where it leads is not allowed.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The kubeconfig's certificates or names are not usable.
@@ -80,6 +80,7 @@ pub struct Identity {
 pub struct Cluster {
     client: Client,
     server: String,
+    veil: Veil,
 }
 
 impl Cluster {
@@ -87,8 +88,9 @@ impl Cluster {
     ///
     /// # Errors
     /// [`OnboardError::Unusable`].
-    pub fn new(access: &Access, allowed: &Allowed) -> Result<Self, OnboardError> {
-        Ok(Self { client: connect::client(access, allowed)?, server: access.server.to_string() })
+    pub fn new(access: &Access, guard: &Guard) -> Result<Self, OnboardError> {
+        let (client, veil) = connect::client(access, guard)?;
+        Ok(Self { client, server: access.server.to_string(), veil })
     }
 
     /// Which cluster it is.
@@ -138,11 +140,24 @@ impl Cluster {
         self.answer(what, request).await
     }
 
-    async fn answer(&self, what: &str, request: Request<Vec<u8>>) -> Result<Value, OnboardError> {
-        let unreachable = |why: String| OnboardError::Unreachable {
-            what: what.to_owned(),
-            server: self.server.clone(),
+    /// What is told of a failure at an address that is not public: the same whatever is there, so that nobody can look
+    /// around in the hub's network by it. The operator's log has the rest.
+    fn veiled(&self, what: &str, why: &str) -> String {
+        tracing::info!(
+            server = self.server,
+            what,
             why,
+            "a cluster at an address that is not public cannot be reached"
+        );
+        "at that address, which is not public, connections are refused or not answered in time, or its certificate is not \
+         that of the kubeconfig, or what answers is not an apiserver; the hub's log says which"
+            .to_owned()
+    }
+
+    async fn answer(&self, what: &str, request: Request<Vec<u8>>) -> Result<Value, OnboardError> {
+        let unreachable = |why: String| {
+            let why = if self.veil.is_drawn() { self.veiled(what, &why) } else { why };
+            OnboardError::Unreachable { what: what.to_owned(), server: self.server.clone(), why }
         };
         match tokio::time::timeout(PATIENCE, self.client.request::<Value>(request)).await {
             Err(_) => Err(unreachable(format!("no answer within {} s", PATIENCE.as_secs()))),

@@ -282,8 +282,8 @@ fn tls(ca: Option<&[u8]>) -> Result<rustls::ClientConfig, ClientError> {
         .ok_or_else(|| ClientError::Tls("no TLS provider is installed in this process".to_owned()))?;
     let extra = ca.map(authorities).transpose()?.unwrap_or_default();
     let unusable = |error: rustls::Error| ClientError::Authority(error.to_string());
-    let verifier =
-        rustls_platform_verifier::Verifier::new_with_extra_roots(extra, Arc::clone(provider)).map_err(unusable)?;
+    let verifier = rustls_platform_verifier::Verifier::new_with_extra_roots(extra, Arc::clone(provider))
+        .map_err(unusable)?;
     let versions = rustls::ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| ClientError::Tls(error.to_string()))?;

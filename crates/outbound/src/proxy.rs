@@ -28,6 +28,12 @@ impl Proxies {
         Self(Matcher::from_env())
     }
 
+    /// None for any destination.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Matcher::builder().build())
+    }
+
     /// One for everything but these hosts (comma-separated, as in `NO_PROXY`).
     #[must_use]
     pub fn all_through(proxy: &str, except: &str) -> Self {
@@ -51,7 +57,8 @@ impl Proxies {
         if found.uri().scheme_str() != Some("http") {
             return Err(unusable("only http://HOST:PORT is supported in the environment's proxy settings"));
         }
-        let authority = Authority::of_uri(found.uri()).ok_or_else(|| unusable("it is not a URL of a host"))?;
+        let authority =
+            Authority::of_uri(found.uri()).ok_or_else(|| unusable("it is not a URL of a host"))?;
         Ok(Some(ProxyServer {
             host: authority.host,
             port: authority.port,
@@ -112,7 +119,11 @@ impl fmt::Debug for ProxyServer {
 }
 
 /// Asks the proxy for a connection. The error says what it answered.
-pub(crate) async fn ask_for(stream: &mut TcpStream, to: &Authority, proxy: &ProxyServer) -> Result<(), String> {
+pub(crate) async fn ask_for(
+    stream: &mut TcpStream,
+    to: &Authority,
+    proxy: &ProxyServer,
+) -> Result<(), String> {
     let mut head = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n").into_bytes();
     if let Some(auth) = &proxy.auth {
         head.extend_from_slice(b"Proxy-Authorization: ");
@@ -134,9 +145,10 @@ pub(crate) async fn ask_for(stream: &mut TcpStream, to: &Authority, proxy: &Prox
     let version = words.next().unwrap_or_default();
     match words.next() {
         Some([b'2', ..]) if version.starts_with(b"HTTP/1.") => Ok(()),
-        Some(status) if version.starts_with(b"HTTP/1.") => {
-            Err(format!("it answered {}", String::from_utf8_lossy(status).chars().take(3).collect::<String>()))
-        }
+        Some(status) if version.starts_with(b"HTTP/1.") => Err(format!(
+            "it answered {}",
+            String::from_utf8_lossy(status).chars().take(3).collect::<String>()
+        )),
         _ => Err("its answer is not HTTP".to_owned()),
     }
 }

@@ -26,16 +26,8 @@ pub enum Purpose {
 
 impl Purpose {
     /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Clusters,
-        Self::Git,
-        Self::Oci,
-        Self::Bucket,
-        Self::Helm,
-        Self::Kms,
-        Self::Oidc,
-        Self::Notify,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Clusters, Self::Git, Self::Oci, Self::Bucket, Self::Helm, Self::Kms, Self::Oidc, Self::Notify];
 
     /// Its name on the command line.
     #[must_use]

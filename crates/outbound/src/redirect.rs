@@ -106,7 +106,9 @@ mod tests {
     #[test]
     fn redirects_to_other_schemes_with_credentials_and_in_circles_are_refused() {
         let refused = |from: &str, to: &str| Trail::new(url(from)).step(to).unwrap_err();
-        for scheme in ["ftp://h/", "file:///etc/passwd", "gopher://h/", "ssh://h/", "javascript:1", "http://h/"] {
+        for scheme in
+            ["ftp://h/", "file:///etc/passwd", "gopher://h/", "ssh://h/", "javascript:1", "http://h/"]
+        {
             assert_eq!(refused("https://git.example/a", scheme), RedirectRefused::Scheme, "{scheme}");
         }
         assert_eq!(refused("http://git.example/a", "ftp://h/"), RedirectRefused::Scheme);

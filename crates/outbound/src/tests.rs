@@ -95,7 +95,10 @@ fn every_notation_of_an_address_is_that_address() {
 fn addresses_that_are_not_public_need_an_entry() {
     use Class::{LinkLocal, Loopback, Metadata, Private, Public, Unusable};
     for (class, addresses) in [
-        (Loopback, &["127.0.0.1", "127.255.255.254", "0.0.0.0", "0.1.2.3", "::1", "::", "::7f00:1"] as &[&str]),
+        (
+            Loopback,
+            &["127.0.0.1", "127.255.255.254", "0.0.0.0", "0.1.2.3", "::1", "::", "::7f00:1"] as &[&str],
+        ),
         (LinkLocal, &["169.254.1.1", "fe80::1", "febf::1"]),
         (
             Metadata,
@@ -141,7 +144,14 @@ fn addresses_that_are_not_public_need_an_entry() {
         (Unusable, &["224.0.0.1", "240.0.0.1", "255.255.255.255", "ff02::1"]),
         (
             Public,
-            &["8.8.8.8", "203.0.114.7", "172.32.0.1", "2606:4700::1111", "64:ff9b::808:808", "2002:808:808::"],
+            &[
+                "8.8.8.8",
+                "203.0.114.7",
+                "172.32.0.1",
+                "2606:4700::1111",
+                "64:ff9b::808:808",
+                "2002:808:808::",
+            ],
         ),
     ] {
         for address in addresses {
@@ -232,7 +242,9 @@ fn the_operators_own_endpoints_are_in_no_wider_entry() {
     };
     for rules in [&["10.0.0.0/8", "8.8.8.8"] as &[&str], &["10.0.0.5", "10.0.0.6/32"]] {
         let policy = reserve(policy(rules));
-        for (host, port) in [("10.0.0.5", 5432), ("[::ffff:a00:5]", 5432), ("10.0.0.6", 5432), ("8.8.8.8", 7443)] {
+        for (host, port) in
+            [("10.0.0.5", 5432), ("[::ffff:a00:5]", 5432), ("10.0.0.6", 5432), ("8.8.8.8", 7443)]
+        {
             let refusal = check(&policy, Purpose::Git, host, port).unwrap_err().to_string();
             assert!(refusal.contains(&format!(":{port} to allow it")), "{refusal}");
         }
@@ -248,9 +260,13 @@ fn a_name_of_an_entry_leads_to_private_addresses_and_not_into_the_machine() {
     let check = |name: &str, address: &str| {
         let host = Host::parse(name).unwrap();
         let address = address.parse().unwrap();
-        policy.check(&Candidate { purpose: Purpose::Git, host: &host, address, port: 443, own: false }).is_ok()
+        policy
+            .check(&Candidate { purpose: Purpose::Git, host: &host, address, port: 443, own: false })
+            .is_ok()
     };
-    assert!(check("git.corp", "10.1.2.3") && check("GIT.corp.", "fd00::1") && check("localhost", "127.0.0.1"));
+    assert!(
+        check("git.corp", "10.1.2.3") && check("GIT.corp.", "fd00::1") && check("localhost", "127.0.0.1")
+    );
     for address in ["127.0.0.1", "::1", "169.254.169.254", "169.254.1.1", "0.0.0.0", "::ffff:127.0.0.1"] {
         assert!(!check("git.corp", address), "{address}");
     }
@@ -375,7 +391,9 @@ async fn a_name_that_changes_is_judged_at_each_connection() {
     let to = to(Scheme::Https, "rebinds.example", port);
     assert_eq!(said(guard.connect(&to).await.unwrap()).await, "127.0.0.2");
     let refused = connect(&to, &guard).await.unwrap_err();
-    assert!(matches!(&refused, ConnectError::Refused(refusal) if refusal.entry.as_deref() == Some("127.0.0.3/32")));
+    assert!(
+        matches!(&refused, ConnectError::Refused(refusal) if refusal.entry.as_deref() == Some("127.0.0.3/32"))
+    );
     assert!(!refused.to_string().contains("127.0.0.2"), "{refused}");
 }
 
@@ -495,7 +513,8 @@ async fn behind_a_proxy_names_are_judged_too() {
     }
     assert!(asked.lock().unwrap().is_empty(), "the proxy was asked for what is refused");
     // What does not go through the proxy is judged as ever.
-    let straight = with(Script::new(&[&["127.0.0.1"]])).connect(&to(Scheme::Https, "direct.example", 1)).await;
+    let straight =
+        with(Script::new(&[&["127.0.0.1"]])).connect(&to(Scheme::Https, "direct.example", 1)).await;
     assert!(matches!(straight, Err(ConnectError::Refused(_))));
 }
 
@@ -506,10 +525,9 @@ async fn the_proxys_own_address_is_checked() {
     // One that the operator named may be on this machine, but not be the hub itself, nor hand out credentials.
     let mut reserved = Policy::default();
     reserved.reserve(Host::Ip(at.ip()), at.port());
-    for (policy, proxy) in [
-        (reserved, format!("http://{at}")),
-        (Policy::default(), "http://169.254.169.254:80".to_owned()),
-    ] {
+    for (policy, proxy) in
+        [(reserved, format!("http://{at}")), (Policy::default(), "http://169.254.169.254:80".to_owned())]
+    {
         let proxies = Arc::new(Proxies::all_through(&proxy, ""));
         let refused = guard(policy, Script::new(&[])).with_proxies(proxies).connect(&github).await;
         assert!(matches!(refused, Err(ConnectError::Refused(_))), "{proxy}");

@@ -19,6 +19,7 @@ mod management;
 mod managers;
 mod objects;
 mod onboard;
+mod outbound;
 pub mod pki;
 mod placing;
 mod progress;
@@ -63,6 +64,7 @@ pub use fleet_lists::{EventItem, KustomizationItem, ObjectName};
 pub use management::{MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch, StepEvidence};
 pub use objects::{FieldValidation, Part};
 pub use onboard::{Failed, OnboardingJob, OnboardingPlan};
+pub use outbound::Outbound;
 pub use progress::Progress;
 pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
@@ -90,6 +92,8 @@ pub struct HubOptions {
     pub allow_file_sources: bool,
     /// What kubeconfigs of clusters may do.
     pub kubeconfigs: Allowed,
+    /// What users may have the hub connect to.
+    pub outbound: Outbound,
     /// The agent's image; without it the one of this version's name is installed, and no agent is told to run another.
     pub agent_image: Option<String>,
     /// How agents come to run another image.
@@ -109,6 +113,7 @@ impl Default for HubOptions {
             link_address: String::new(),
             allow_file_sources: false,
             kubeconfigs: Allowed::default(),
+            outbound: Outbound::default(),
             agent_image: None,
             pace: Pace { soak: Duration::from_secs(60), timeout: Duration::from_secs(300) },
             no_cross_namespace_refs: false,

@@ -10,6 +10,7 @@ use roadstead_api::{
 };
 use roadstead_hub_store::{AtRest, Look, SecretData, Stored};
 use roadstead_model::{KustomizationUid, Reason, ResourceUid, Revision, chain};
+use roadstead_outbound::Purpose;
 use roadstead_sources::{Credentials, Fetched, GitError, GitReference, GitRequest, Outcome, Secret};
 
 use crate::conditions::{self, READY, SUSPENDED};
@@ -106,6 +107,8 @@ impl Hub {
             reference.commit.as_deref(),
         );
         request.allow_file = self.options.allow_file_sources;
+        request.guard = self.way_out(Purpose::Git);
+        request.plain_http_credentials = self.options.outbound.plain_http_credentials;
         request.timeout = spec.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
         request.ignore.clone_from(&spec.ignore);
         request.known = self.known_revision(stored, artifact).await?;

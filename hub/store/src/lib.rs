@@ -136,6 +136,17 @@ impl Store {
         &self.health
     }
 
+    /// Host and port of the database at this URL; none for a socket of this machine.
+    ///
+    /// # Errors
+    /// Where it is not a URL of a database.
+    pub fn endpoint(url: &str) -> Result<Option<(String, u16)>, StoreError> {
+        let options: PgConnectOptions = url.parse().map_err(StoreError::Url)?;
+        let host = options.get_host();
+        let tcp = options.get_socket().is_none() && !host.starts_with('/');
+        Ok(tcp.then(|| (host.to_owned(), options.get_port())))
+    }
+
     /// The signals that this database's replicas send each other.
     #[must_use]
     pub fn signals(&self) -> &Signals {

@@ -12,6 +12,7 @@ use roadstead_hub_core::{
 };
 use roadstead_model::{Digest, ManagedCluster, Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError, Shown};
+use roadstead_outbound::Purpose;
 use tokio_util::sync::CancellationToken;
 
 use crate::looks::Looker;
@@ -52,7 +53,7 @@ impl Looker for ManagementClusters {
             }
             ManagementWatch::Read(job) => job,
         };
-        let cluster = match Cluster::new(&job.access, hub.allowed()) {
+        let cluster = match Cluster::new(&job.access, &hub.way_out(Purpose::Clusters)) {
             Ok(cluster) => cluster,
             Err(error) => {
                 let later = hub.record_management(&job, Err(failed(&error))).await?;

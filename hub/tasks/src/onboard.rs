@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use roadstead_hub_core::{Failed, Hub, HubError, Look, OnboardingJob, OnboardingPlan};
 use roadstead_model::{Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError};
+use roadstead_outbound::Purpose;
 
 use crate::looks::Looker;
 
@@ -28,7 +29,8 @@ impl Looker for Clusters {
 
 /// Says whether the agent was installed: not where it has joined already.
 async fn reach(hub: &Hub, job: &OnboardingJob) -> Result<bool, Failed> {
-    let cluster = Cluster::new(&job.access, hub.allowed()).map_err(|error| failed(&error))?;
+    let cluster =
+        Cluster::new(&job.access, &hub.way_out(Purpose::Clusters)).map_err(|error| failed(&error))?;
     let identity = cluster.identify().await.map_err(|error| failed(&error))?;
     let objects = hub.admit(job, identity.kube_system).await?;
     for object in &objects {

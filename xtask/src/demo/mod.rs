@@ -163,7 +163,7 @@ fn start_hub(runner: &Runner, place: &Place, bin: &Path, ports: &Ports, anywhere
     command.arg("--link-listen").arg(format!("127.0.0.1:{}", ports.link));
     command.args(["--log-format", "text"]);
     let networks: &[&str] = if anywhere { &["0.0.0.0/0", "::/0"] } else { &["127.0.0.0/8"] };
-    command.args(networks.iter().map(|network| format!("--allow-cluster-network={network}")));
+    command.args(networks.iter().map(|network| format!("--allow-network=clusters={network}")));
     ports.check_free(daemon.running().is_some(), &[ports.api, ports.link])?;
     said(runner, "hub", daemon.start(&mut command)?);
     Ok(())

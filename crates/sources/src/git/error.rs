@@ -260,7 +260,9 @@ impl GitError {
             Self::TooLarge { measure: Measure::TransferBytes | Measure::AdvertisementBytes, .. } => {
                 Reason::GitOperationFailed
             }
-            Self::Auth { .. } | Self::CaUnusable { .. } | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
+            Self::Auth { .. } | Self::CaUnusable { .. } | Self::PlainCredentials { .. } => {
+                Reason::AuthenticationFailed
+            }
             Self::TooLarge { .. } | Self::LinkEscapes { .. } | Self::Tree { .. } | Self::Pack { .. } => {
                 Reason::StorageOperationFailed
             }

@@ -143,8 +143,7 @@ impl GuardedWire {
             }
             let had_credentials = credentials.is_some();
             let sent = sent.body(Full::new(body.clone())).map_err(|error| internal(error.to_string()))?;
-            let response =
-                self.wait(self.client.send(sent))?.map_err(|error| self.unreachable(&error))?;
+            let response = self.wait(self.client.send(sent))?.map_err(|error| self.unreachable(&error))?;
             if !response.status().is_redirection() {
                 let (head, body) = self.accept(response, had_credentials)?.into_parts();
                 self.answer = Some(body);

@@ -19,7 +19,13 @@ pub(super) struct Stop {
 
 impl Stop {
     pub(super) fn new(deadline: Instant, token: CancellationToken) -> Self {
-        Self { deadline, token, flag: Arc::default(), phase: Arc::new(Mutex::new("starting")), veil: Arc::default() }
+        Self {
+            deadline,
+            token,
+            flag: Arc::default(),
+            phase: Arc::new(Mutex::new("starting")),
+            veil: Arc::default(),
+        }
     }
 
     pub(super) fn deadline(&self) -> Instant {

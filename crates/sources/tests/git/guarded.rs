@@ -202,7 +202,8 @@ async fn what_is_told_of_an_allowed_network_does_not_depend_on_what_listens_ther
         assert_eq!(*text, told[0].1, "{what}");
     }
     // Of one endpoint that the operator named with its port, all is told: there is nothing to look around in.
-    let request = GitRequest { guard: way_to(&[closed]), ..GitRequest::new(format!("http://{closed}/app.git")) };
+    let request =
+        GitRequest { guard: way_to(&[closed]), ..GitRequest::new(format!("http://{closed}/app.git")) };
     let error = error(request).await;
     assert!(matches!(error, GitError::Unreachable { .. }), "{error:?}");
 }
@@ -225,7 +226,8 @@ async fn alternates_are_never_followed() {
     let kit = plain_kit().await;
     let info = kit.repository.path().join("objects/info");
     std::fs::create_dir_all(&info).unwrap();
-    std::fs::write(info.join("http-alternates"), format!("{}/app.git/objects\n", other.server.base_url())).unwrap();
+    std::fs::write(info.join("http-alternates"), format!("{}/app.git/objects\n", other.server.base_url()))
+        .unwrap();
     let guard = way_to(&[kit.server.address(), other.server.address()]);
     assert_eq!(quiet_files(GitRequest { guard: guard.clone(), ..kit.request("main") }).await, ["v"]);
     let asked: Vec<String> = kit.server.take_seen().into_iter().map(|seen| seen.what).collect();
@@ -296,7 +298,10 @@ async fn a_repository_behind_the_operators_proxy() {
         guard: guard(address),
         url: url.to_owned(),
         ca: server.ca_pem().map(|pem| pem.as_bytes().to_vec()),
-        ..GitRequest { reference: roadstead_sources::GitReference::Branch("main".to_owned()), ..GitRequest::new("") }
+        ..GitRequest {
+            reference: roadstead_sources::GitReference::Branch("main".to_owned()),
+            ..GitRequest::new("")
+        }
     };
     assert_eq!(quiet_files(request("https://git.example/app.git")).await, ["v"]);
     let lines = std::mem::take(&mut *seen.lock().unwrap());

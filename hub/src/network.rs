@@ -1,0 +1,81 @@
+//! Where the hub connects to for its users: the command line's options for it, and what is never in them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use roadstead_hub_core::{Outbound, Store};
+use roadstead_outbound::{Host, Policy, Proxies, Purpose, Rule, Target};
+
+/// Addresses come from whoever may write sources and Secrets: besides the public internet nothing is allowed unless it is
+/// given.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connections to addresses that users choose")]
+pub(crate) struct NetworkArgs {
+    /// A network or host, beside the public internet, that may be connected to (repeatable): 10.20.0.0/16,
+    /// git=10.1.2.3, git=git.corp:8443. Purposes are clusters, git, oci, bucket, helm, kms, oidc and notify; without one
+    /// it is for all. Loopback, link-local and metadata addresses, the database and the hub's own listeners are in no wider
+    /// network: they need an entry of their own
+    #[arg(
+        long = "allow-network",
+        value_name = "[PURPOSE=]CIDR|HOST[:PORT]",
+        env = "ROADSTEAD_ALLOW_NETWORK",
+        value_delimiter = ','
+    )]
+    networks: Vec<Rule>,
+
+    /// The same as --allow-network clusters=CIDR
+    #[arg(long = "allow-cluster-network", value_name = "CIDR")]
+    cluster_networks: Vec<Rule>,
+
+    /// Let credentials of sources be sent over plain HTTP, where anyone on the way can read them
+    #[arg(long)]
+    allow_plain_http_credentials: bool,
+}
+
+/// What is this hub's own, and in no wider entry.
+pub(crate) struct Own<'a> {
+    /// Where it listens.
+    pub(crate) listeners: [SocketAddr; 2],
+    /// The name or address by which it is reached.
+    pub(crate) public_host: &'a str,
+    /// The database's URL.
+    pub(crate) database_url: &'a str,
+}
+
+impl NetworkArgs {
+    /// The way out by these options. With `dev`, this machine may be connected to.
+    pub(crate) fn outbound(&self, own: &Own<'_>, dev: bool) -> Result<Outbound> {
+        let mut policy = Policy::new(self.networks.clone());
+        for rule in &self.cluster_networks {
+            policy.allow(Rule { purpose: Some(Purpose::Clusters), ..rule.clone() });
+        }
+        if dev {
+            for network in ["127.0.0.0/8", "::1/128"] {
+                let network = network.parse().context("loopback is a network")?;
+                policy.allow(Rule { purpose: None, target: Target::Network(network), port: None });
+            }
+        }
+        for listener in own.listeners {
+            if listener.ip().is_unspecified() {
+                policy.reserve_local_port(listener.port());
+            } else {
+                policy.reserve(Host::Ip(listener.ip()), listener.port());
+            }
+            if let Some(host) = Host::parse(own.public_host) {
+                policy.reserve(host, listener.port());
+            }
+        }
+        if let Some((host, port)) = Store::endpoint(own.database_url).context("read the database's URL")?
+            && let Some(host) = Host::parse(&host)
+        {
+            policy.reserve(host, port);
+        }
+        Ok(Outbound {
+            policy: Arc::new(policy),
+            proxies: Arc::new(Proxies::from_env()),
+            plain_http_credentials: self.allow_plain_http_credentials,
+        })
+    }
+}
