@@ -34,7 +34,9 @@ const REFUSED: i32 = 3;
 const IDENTITY: &str = "roadstead-agent-identity";
 
 fn cluster(name: &str) -> String {
-    format!("apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {{name: {name}}}\n")
+    format!(
+        "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {{name: {name}}}\nspec: {{access: [{{namespace: '*', agentRights: true}}]}}\n"
+    )
 }
 
 /// Waits until a Cluster's Ready has this status and reason, and gives the message.

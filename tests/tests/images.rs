@@ -235,7 +235,7 @@ async fn hub_and_agent_run_in_their_images_and_find_each_other_by_name() -> Resu
     let target = TestCluster::first()?;
     let home = target.later_namespace("agent");
     kubectl
-        .apply("apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {name: edge}\n")
+        .apply("apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {name: edge}\nspec: {access: [{namespace: '*', agentRights: true}]}\n")
         .await?;
     let mut join = tokio::process::Command::new(roadstead_tests::binary("roadstead")?);
     let join = join.args(["cluster", "join", "edge", "--agent-namespace", home.name()]);

@@ -200,7 +200,7 @@ async fn fleet() -> Result<Fleet> {
     let hub = HubProcess::start(&setup).await?;
     hub.kubectl().run(&["create", "namespace", "apps"]).await?;
     let cluster = TestCluster::second()?;
-    let manifest = "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {name: edge}\n";
+    let manifest = "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {name: edge}\nspec: {access: [{namespace: '*', agentRights: true}]}\n";
     hub.kubectl().apply(manifest).await?;
     let join = setup.folder().join("join-edge.json");
     std::fs::write(&join, AgentProcess::token(&hub, "edge").await?)?;
