@@ -3,8 +3,12 @@
 //! Small inputs can ask for a lot: a hundred thousand patches for a hundred thousand objects, a copy of a field into
 //! itself that doubles it again and again. Steps count here what they look at and what they make, and end the build once
 //! a bound is met. Nothing here knows of time: the same tree always ends at the same place.
+//!
+//! Memory is counted the same way: whatever a step is about to make is charged first, by [`weight`]. What is kept for the
+//! rest of the build is never given back; what is needed for a while only is [`Held`].
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use crate::limits::Limits;
 use crate::value::Value;
@@ -15,6 +19,8 @@ pub(crate) struct Budget {
     work: Cell<u64>,
     made: Cell<u64>,
     nodes: Cell<usize>,
+    /// Bytes of memory that are taken now.
+    memory: Rc<Cell<usize>>,
     limits: Limits,
     /// The bound that was met.
     met: Cell<Option<Bound>>,
@@ -33,9 +39,14 @@ impl Budget {
             work: Cell::new(0),
             made: Cell::new(0),
             nodes: Cell::new(0),
+            memory: Rc::default(),
             limits: limits.clone(),
             met: Cell::new(None),
         }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     fn meet(&self, what: &'static str, limit: usize) -> Result<(), String> {
@@ -64,7 +75,28 @@ impl Budget {
         if self.made.get() > self.limits.made_bytes as u64 {
             return self.meet("bytes made by patches and other changes", self.limits.made_bytes);
         }
+        self.keep(bytes)
+    }
+
+    /// Takes memory for the rest of the build.
+    pub(crate) fn keep(&self, bytes: usize) -> Result<(), String> {
+        let memory = self.memory.get().saturating_add(bytes);
+        if memory > self.limits.memory {
+            return self.meet("bytes of memory", self.limits.memory);
+        }
+        self.memory.set(memory);
         Ok(())
+    }
+
+    /// Takes memory until what is returned is dropped.
+    pub(crate) fn hold(&self, bytes: usize) -> Result<Held, String> {
+        self.keep(bytes)?;
+        Ok(Held { memory: self.memory.clone(), bytes })
+    }
+
+    /// Memory that is left.
+    pub(crate) fn room(&self) -> usize {
+        self.limits.memory.saturating_sub(self.memory.get())
     }
 
     /// Counts values that were read.
@@ -84,6 +116,53 @@ impl Budget {
         self.work(size.nodes)?;
         self.make(size.bytes())
     }
+}
+
+/// Memory that is taken for a while.
+#[derive(Debug)]
+#[must_use = "the memory is given back when this is dropped"]
+pub(crate) struct Held {
+    memory: Rc<Cell<usize>>,
+    bytes: usize,
+}
+
+impl Held {
+    /// Keeps it for the rest of the build.
+    pub(crate) fn keep(mut self) {
+        self.bytes = 0;
+    }
+
+    /// Takes more.
+    pub(crate) fn grow(&mut self, budget: &Budget, bytes: usize) -> Result<(), String> {
+        budget.keep(bytes)?;
+        self.bytes = self.bytes.saturating_add(bytes);
+        Ok(())
+    }
+
+    /// How much it is.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.memory.set(self.memory.get().saturating_sub(self.bytes));
+    }
+}
+
+/// Memory of the parts of values in bytes, with what the allocator adds and the room that a growing list or mapping keeps.
+pub(crate) mod weight {
+    /// An allocation besides its content.
+    pub(crate) const ALLOCATION: usize = 24;
+    /// A value in a list.
+    pub(crate) const ITEM: usize = 56;
+    /// A key and its value in a mapping, without the text of the key.
+    pub(crate) const ENTRY: usize = 80;
+    /// A shared text besides its bytes.
+    pub(crate) const TEXT: usize = 16 + ALLOCATION;
+    /// An object with its ids, besides its value and the texts of the ids.
+    pub(crate) const OBJECT: usize = 1_024;
 }
 
 /// How large a value is.
@@ -125,10 +204,20 @@ impl Size {
         self.depth = self.depth.max(inner.depth);
     }
 
+    /// The most bytes that it takes as text, in YAML or JSON, with its indentation.
+    pub(crate) fn written(self) -> usize {
+        /// Of a character as JSON escapes it.
+        const ESCAPED: usize = 6;
+        let indent = 2 * (self.depth + 1);
+        // Each line of a text is indented too, and it may have as many as it has bytes.
+        let lines = self.nodes.saturating_add(self.text);
+        lines.saturating_mul(indent + 4).saturating_add(self.text.saturating_mul(ESCAPED))
+    }
+
     /// About the memory that a value takes, and its place in the output.
     pub(crate) fn bytes(self) -> usize {
         /// Of one value besides its text.
-        const NODE: usize = 48;
+        const NODE: usize = weight::ENTRY + weight::TEXT;
         self.nodes.saturating_mul(NODE).saturating_add(self.text)
     }
 }

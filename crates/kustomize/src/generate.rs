@@ -2,13 +2,15 @@
 
 use base64::Engine as _;
 
+use crate::budget::{Held, Size, weight};
 use crate::error::Error;
 use crate::fields::{Fields, Site};
-use crate::kustomization::{Generator, Kustomization};
+use crate::kustomization::{Generator, GeneratorOptions, Kustomization};
 use crate::load::Loader;
 use crate::origin::{Origin, note_generated};
 use crate::resource::{Behavior, Resource, Source};
 use crate::resources::Resources;
+use crate::tree::TreePath;
 use crate::value::{Map, Str, Value};
 
 /// Runs the generators of a kustomization: ConfigMaps, then Secrets.
@@ -26,7 +28,8 @@ pub(crate) fn run(
         let secret = field == "secretGenerator";
         let field = format!("{field}[{}]", counts[usize::from(secret)]);
         counts[usize::from(secret)] += 1;
-        let mut resource = generate(loader, site, &field, generator, secret)?;
+        let place = Place { loader, site, field: &field };
+        let mut resource = generate(place, generator, &kustomization.generator_options, secret)?;
         if let Some(origin) = origin {
             let kind = if secret { "SecretGenerator" } else { "ConfigMapGenerator" };
             note_generated(&origin.of_builtin(&site.file, kind), &mut resource);
@@ -36,15 +39,25 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Makes the object of one generator.
+/// Where a generator stands.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'p> {
+    pub(crate) loader: &'p Loader<'p>,
+    pub(crate) site: &'p Site,
+    pub(crate) field: &'p str,
+}
+
+/// Makes the object of one generator; what its own options do not say, those of the kustomization do.
 pub(crate) fn generate(
-    loader: &Loader<'_>,
-    site: &Site,
-    field: &str,
+    place: Place<'_>,
     generator: &Generator,
+    global: &GeneratorOptions,
     secret: bool,
 ) -> Result<Resource, Error> {
+    let Place { loader, site, field } = place;
     let error = |message: String| site.error(field, message);
+    let fail = |message: String| loader.fail(site, field, message);
+    loader.budget.keep(weight::OBJECT).map_err(fail)?;
     if generator.name.is_empty() {
         return Err(error("name is missing".into()));
     }
@@ -63,9 +76,15 @@ pub(crate) fn generate(
         meta.insert("namespace", Value::string(generator.namespace.as_str()));
     }
     let options = &generator.options;
-    for (name, pairs) in [("labels", &options.labels), ("annotations", &options.annotations)] {
-        for (key, value) in pairs {
-            meta.get_or_insert_map(name).insert(key.clone(), Value::String(value.clone()));
+    for (name, global, own) in [
+        ("labels", &global.labels, &options.labels),
+        ("annotations", &global.annotations, &options.annotations),
+    ] {
+        loader.budget.keep((global.len() + own.len()).saturating_mul(weight::ENTRY)).map_err(fail)?;
+        let texts = global.iter().chain(own).map(|(key, text)| (key.clone(), Value::String(text.clone())));
+        let texts: Map = texts.collect();
+        if !texts.is_empty() {
+            meta.insert(name, Value::Map(texts));
         }
     }
     if secret {
@@ -73,15 +92,18 @@ pub(crate) fn generate(
         object.insert("type", Value::string(kind));
         object.get_or_insert_map("data");
     }
-    if options.immutable {
+    if options.immutable || global.immutable {
         object.insert("immutable", Value::Bool(true));
     }
-    let pairs = pairs(loader, site, field, generator)?;
-    loader.budget.read(pairs.len()).map_err(|message| loader.fail(site, field, message))?;
-    fill(&mut object, pairs, secret).map_err(error)?;
+    let pairs = pairs(place, generator)?;
+    loader.budget.read(pairs.list.len()).map_err(fail)?;
+    fill(&mut object, pairs.list, secret).map_err(error)?;
+    drop(pairs.held);
+    let size = |field: &str| object.get(field).map_or(0, |value| Size::of(value).bytes());
+    loader.budget.keep(size("data") + size("binaryData")).map_err(fail)?;
     let mut resource = Resource::new(object, made_by(site));
     resource.behavior = behavior;
-    resource.needs_hash = !options.disable_name_suffix_hash;
+    resource.needs_hash = !(options.disable_name_suffix_hash || global.disable_name_suffix_hash);
     Ok(resource)
 }
 
@@ -176,36 +198,40 @@ fn lines(base64: &str) -> String {
     out
 }
 
+/// Keys and contents, and the memory that they take until they are in an object.
+struct Pairs<'p> {
+    place: Place<'p>,
+    list: Vec<(String, Vec<u8>)>,
+    held: Held,
+}
+
+impl Pairs<'_> {
+    fn add(&mut self, key: &str, content: &[u8]) -> Result<(), Error> {
+        /// Of a pair besides its bytes: its places in the lists and in the table of keys while these grow.
+        const PAIR: usize = 512;
+        // The content, its text or base64, and that text in the object.
+        let bytes = PAIR + 3 * key.len() + 5 * content.len();
+        let Place { loader, site, field } = self.place;
+        self.held.grow(&loader.budget, bytes).map_err(|message| loader.fail(site, field, message))?;
+        self.list.push((key.to_owned(), content.to_vec()));
+        Ok(())
+    }
+}
+
 /// Keys and contents: env files first, then literals, then files.
-fn pairs(
-    loader: &Loader<'_>,
-    site: &Site,
-    field: &str,
-    generator: &Generator,
-) -> Result<Vec<(String, Vec<u8>)>, Error> {
-    let mut out = Vec::new();
+fn pairs<'p>(place: Place<'p>, generator: &Generator) -> Result<Pairs<'p>, Error> {
+    let Place { loader, site, field } = place;
+    let held = loader.budget.hold(0).map_err(|message| loader.fail(site, field, message))?;
+    let mut out = Pairs { place, list: Vec::new(), held };
     for (i, path) in generator.envs.iter().enumerate() {
-        let field = format!("{field}.envs[{i}]");
-        let file = loader.file(site, &field, path)?;
-        let bytes = loader.read(&file)?;
-        for (n, line) in bytes.split(|b| *b == b'\n').enumerate() {
-            let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let error = |message: String| Error::Yaml { file: file.to_string(), line: n + 1, message };
-            let line = std::str::from_utf8(line).map_err(|_| error("not valid UTF-8".into()))?;
-            let line = if n == 0 { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
-            let line = line.trim_start();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let (key, value) = line.split_once('=').unwrap_or((line, ""));
-            out.push((key.to_owned(), value.as_bytes().to_vec()));
-        }
+        let file = loader.file(site, &format!("{field}.envs[{i}]"), path)?;
+        read_env(&loader.read(&file)?, &file, &mut out)?;
     }
     for (i, literal) in generator.literals.iter().enumerate() {
         let Some((key, value)) = literal.split_once('=').filter(|(key, _)| !key.is_empty()) else {
-            return Err(site.error(format!("{field}.literals[{i}]"), format!("{literal:?} is not key=value")));
+            return Err(site.error(format!("{field}.literals[{i}]"), "is not of the form key=value"));
         };
-        out.push((key.to_owned(), unquote(value).as_bytes().to_vec()));
+        out.add(key, unquote(value).as_bytes())?;
     }
     for (i, source) in generator.files.iter().enumerate() {
         let field = format!("{field}.files[{i}]");
@@ -215,9 +241,26 @@ fn pairs(
             Some(_) => return Err(site.error(field, format!("{source:?} is neither a path nor key=path"))),
         };
         let file = loader.file(site, &field, path)?;
-        out.push((key.to_owned(), loader.read(&file)?.into_owned()));
+        out.add(key, &loader.read(&file)?)?;
     }
     Ok(out)
+}
+
+/// The lines `key=value` of an env file.
+fn read_env(bytes: &[u8], file: &TreePath, out: &mut Pairs<'_>) -> Result<(), Error> {
+    for (n, line) in bytes.split(|b| *b == b'\n').enumerate() {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let error = |message: String| Error::Yaml { file: file.to_string(), line: n + 1, message };
+        let line = std::str::from_utf8(line).map_err(|_| error("not valid UTF-8".into()))?;
+        let line = if n == 0 { line.strip_prefix('\u{feff}').unwrap_or(line) } else { line };
+        let line = line.trim_start();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let (key, value) = line.split_once('=').unwrap_or((line, ""));
+        out.add(key, value.as_bytes())?;
+    }
+    Ok(())
 }
 
 fn unquote(text: &str) -> &str {

@@ -1,25 +1,43 @@
-//! JSON as Go writes it: keys sorted, `<`, `>`, `&` and the two line separators of Unicode escaped.
-
-use std::fmt::Write as _;
+//! JSON as Go writes it: keys sorted, `<`, `>`, `&` and the two line separators of Unicode escaped. What it is written to
+//! takes everything: a text, or a digest.
 
 use crate::value::{Map, Value};
 
+/// Takes a text bit by bit.
+pub(crate) trait Sink {
+    fn push_str(&mut self, text: &str);
+
+    fn push(&mut self, c: char) {
+        self.push_str(c.encode_utf8(&mut [0; 4]));
+    }
+}
+
+impl Sink for String {
+    fn push_str(&mut self, text: &str) {
+        self.push_str(text);
+    }
+
+    fn push(&mut self, c: char) {
+        self.push(c);
+    }
+}
+
 /// Appends a value on one line.
-pub(crate) fn write(out: &mut String, value: &Value) {
+pub(crate) fn write(out: &mut impl Sink, value: &Value) {
     put(out, value, None);
 }
 
 /// Appends a value with two spaces for each level.
-pub(crate) fn write_pretty(out: &mut String, value: &Value) {
+pub(crate) fn write_pretty(out: &mut impl Sink, value: &Value) {
     put(out, value, Some(0));
 }
 
 /// Appends a mapping on one line.
-pub(crate) fn write_map(out: &mut String, map: &Map) {
+pub(crate) fn write_map(out: &mut impl Sink, map: &Map) {
     put_map(out, map, None);
 }
 
-fn put(out: &mut String, value: &Value, indent: Option<usize>) {
+fn put(out: &mut impl Sink, value: &Value, indent: Option<usize>) {
     match value {
         Value::String(text) => write_text(out, text),
         Value::Map(map) => put_map(out, map, indent),
@@ -39,13 +57,12 @@ fn put(out: &mut String, value: &Value, indent: Option<usize>) {
             out.push(']');
         }
         Value::Null(_) | Value::Bool(_) | Value::Number(_) => {
-            // Writing to a String cannot fail.
-            let _ = write!(out, "{}", value.to_json());
+            out.push_str(&value.to_json().to_string());
         }
     }
 }
 
-fn put_map(out: &mut String, map: &Map, indent: Option<usize>) {
+fn put_map(out: &mut impl Sink, map: &Map, indent: Option<usize>) {
     let inner = indent.map(|indent| indent + 1);
     out.push('{');
     for (i, (key, value)) in map.iter().enumerate() {
@@ -63,7 +80,7 @@ fn put_map(out: &mut String, map: &Map, indent: Option<usize>) {
     out.push('}');
 }
 
-fn new_line(out: &mut String, indent: Option<usize>) {
+fn new_line(out: &mut impl Sink, indent: Option<usize>) {
     if let Some(indent) = indent {
         out.push('\n');
         (0..indent).for_each(|_| out.push_str("  "));
@@ -71,7 +88,7 @@ fn new_line(out: &mut String, indent: Option<usize>) {
 }
 
 /// Appends a string.
-pub(crate) fn write_text(out: &mut String, text: &str) {
+pub(crate) fn write_text(out: &mut impl Sink, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {
@@ -83,8 +100,7 @@ pub(crate) fn write_text(out: &mut String, text: &str) {
             '\x08' => out.push_str("\\b"),
             '\x0c' => out.push_str("\\f"),
             '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..='\x1f' => {
-                // Writing to a String cannot fail.
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
+                out.push_str(&format!("\\u{:04x}", u32::from(c)));
             }
             c => out.push(c),
         }

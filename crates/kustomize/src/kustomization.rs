@@ -1,5 +1,8 @@
 //! `kustomization.yaml`: its fields, read strictly.
 
+use std::rc::Rc;
+
+use crate::budget::Held;
 use crate::error::{Error, Quoted};
 use crate::fields::{Fields, Site};
 use crate::fieldspec::FieldSpec;
@@ -46,6 +49,10 @@ pub(crate) struct Kustomization {
     pub(crate) openapi: Vec<(Str, Str)>,
     pub(crate) vars: Vec<Var>,
     pub(crate) build_metadata: BuildMetadata,
+    /// What the generators say who do not say it themselves.
+    pub(crate) generator_options: GeneratorOptions,
+    /// The memory that it takes.
+    pub(crate) held: Option<Rc<Held>>,
 }
 
 /// An entry of `labels`.
@@ -257,7 +264,7 @@ impl Kustomization {
         // Without charts it means nothing.
         f.map("helmGlobals", |f| Ok((f.text("chartHome")?, f.text("configHome")?, f.flag("debug")?)))?;
         let global = f.map("generatorOptions", |f| GeneratorOptions::read(f))?;
-        let mut out = Self {
+        let out = Self {
             component,
             resources,
             components: f.texts("components")?,
@@ -284,13 +291,10 @@ impl Kustomization {
             openapi: f.pairs("openapi")?,
             vars: f.list("vars", Var::read)?,
             build_metadata: build_metadata(&mut f)?,
+            generator_options: global.unwrap_or_default(),
+            held: None,
         };
         f.finish()?;
-        if let Some(global) = global {
-            for generator in out.config_maps.iter_mut().chain(&mut out.secrets) {
-                generator.options.default_to(&global);
-            }
-        }
         Ok(out)
     }
 }
@@ -401,21 +405,6 @@ impl GeneratorOptions {
             disable_name_suffix_hash: f.flag("disableNameSuffixHash")?,
             immutable: f.flag("immutable")?,
         })
-    }
-
-    /// Takes over what the options of the kustomization say and these do not.
-    fn default_to(&mut self, global: &Self) {
-        for (own, global) in
-            [(&mut self.labels, &global.labels), (&mut self.annotations, &global.annotations)]
-        {
-            for (key, value) in global {
-                if !own.iter().any(|(known, _)| known == key) {
-                    own.push((key.clone(), value.clone()));
-                }
-            }
-        }
-        self.disable_name_suffix_hash |= global.disable_name_suffix_hash;
-        self.immutable |= global.immutable;
     }
 }
 

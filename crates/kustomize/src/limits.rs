@@ -3,20 +3,25 @@
 /// How much a build may take. Every bound ends the build with an error that names it.
 ///
 /// The defaults let pass what people keep in repositories (a hundred thousand objects), and end everything else within
-/// some seconds and two gigabytes. Whoever builds for strangers sets them lower:
+/// some seconds and four gigabytes. Whoever builds for strangers derives them from the memory that a build may take:
 ///
 /// ```
 /// use roadstead_kustomize::{Limits, Options};
 ///
-/// let mut limits = Limits::default();
+/// let mut limits = Limits::within(200 << 20);
 /// limits.objects = 5_000;
-/// limits.file_bytes = 1 << 20;
 /// let options = Options { limits, ..Options::default() };
 /// # let _ = options;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
+    /// Memory of a build in bytes: what it holds at any one time, from the first file read to the finished objects.
+    ///
+    /// Not counted: the tree itself, the builtin tables (about 4 MiB, once per process), and what the caller makes of the
+    /// objects afterwards. What a build makes is counted before it is made, by estimates that are at least what the
+    /// allocator hands out, so the heap stays below this figure whatever the input is.
+    pub memory: usize,
     /// Bytes of one file.
     pub file_bytes: usize,
     /// Bytes read in all, counting a file as often as it is read.
@@ -35,6 +40,8 @@ pub struct Limits {
     /// A tree of 10,000 objects with an overlay over all of them takes a quarter of a million. The default is two thousand
     /// times that: it leaves room for a hundred thousand objects with a patch for each twentieth.
     pub work: u64,
+    /// Anchors in one file. What an anchor names is counted among the values and the memory once more.
+    pub anchors: usize,
     /// Documents in one file.
     pub documents: usize,
     /// Objects in the build.
@@ -50,6 +57,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            memory: 4 << 30,
             file_bytes: 32 << 20,
             total_bytes: 256 << 20,
             depth: 200,
@@ -57,11 +65,28 @@ impl Default for Limits {
             total_nodes: 16_000_000,
             made_bytes: 1 << 30,
             work: 500_000_000,
+            anchors: 10_000,
             documents: 20_000,
             objects: 100_000,
             kustomizations: 10_000,
             bases_depth: 64,
             regex_bytes: 1 << 20,
+        }
+    }
+}
+
+impl Limits {
+    /// The bounds of a build that may take this much memory, in bytes: the defaults, lowered to what can fit at all.
+    ///
+    /// The smallest figure that builds anything of use is about 4 MiB.
+    pub fn within(memory: usize) -> Self {
+        let all = Self::default();
+        Self {
+            memory: memory.min(all.memory),
+            file_bytes: all.file_bytes.min(memory / 4),
+            made_bytes: all.made_bytes.min(memory),
+            regex_bytes: all.regex_bytes.min(memory / 32),
+            ..all
         }
     }
 }

@@ -4,17 +4,18 @@ use std::borrow::Cow;
 use std::cell::Cell;
 
 use crate::Options;
-use crate::budget::{Bound, Budget};
+use crate::budget::{Bound, Budget, Held, Size, weight};
 use crate::error::Error;
 use crate::fields::Site;
 use crate::limits::Limits;
+use crate::notes;
 use crate::remote::{Mounts, Remote};
 use crate::resource::{Resource, Source};
 use crate::resources::Resources;
 use crate::schema::Schemas;
 use crate::tree::{Entry, EntryKind, FileTree, TreeError, TreePath};
 use crate::value::{Map, Str, Value};
-use crate::yaml::{Dialect, Document, ReadError, read_counted};
+use crate::yaml::{Dialect, Document, Read, ReadError, read_counted, read_strict_counted};
 
 /// Where the files that a kustomization names may lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,9 +79,23 @@ impl<'t> Loader<'t> {
 
     /// Bytes of a file at a real path.
     pub(crate) fn read(&self, path: &TreePath) -> Result<Cow<'t, [u8]>, Error> {
-        let bytes = match self.mounts.find(path) {
-            None => self.tree.read(path, self.limits.file_bytes)?,
-            Some((_, tree, inner)) => Cow::Owned(tree.read(&inner, self.limits.file_bytes)?.into_owned()),
+        // A file for which there is no memory is not read at all.
+        let room = self.budget.room();
+        let most = self.limits.file_bytes.min(room);
+        let read = match self.mounts.find(path) {
+            None => self.tree.read(path, most),
+            Some((_, tree, inner)) => tree.read(&inner, most).map(|bytes| Cow::Owned(bytes.into_owned())),
+        };
+        let bytes = match read {
+            Err(TreeError::TooLarge { .. }) if most < self.limits.file_bytes => {
+                let limit = self.limits.memory;
+                return Err(Error::Limit {
+                    place: path.display().to_owned(),
+                    what: "bytes of memory",
+                    limit,
+                });
+            }
+            read => read?,
         };
         self.bytes.set(self.bytes.get().saturating_add(bytes.len()));
         if self.bytes.get() > self.limits.total_bytes {
@@ -156,39 +171,47 @@ impl<'t> Loader<'t> {
     }
 
     /// The documents of a file.
-    pub(crate) fn documents(&self, file: &TreePath, dialect: Dialect) -> Result<Vec<Document>, Error> {
+    pub(crate) fn documents(&self, file: &TreePath, dialect: Dialect) -> Result<Documents, Error> {
         let bytes = self.read(file)?;
         self.parse(&bytes, dialect).map_err(|error| yaml_error(file.as_str(), error))
     }
 
     /// The documents of a text.
-    pub(crate) fn parse(&self, text: &[u8], dialect: Dialect) -> Result<Vec<Document>, ReadError> {
-        self.counted(read_counted(text, dialect, self.limits)?)
+    pub(crate) fn parse(&self, text: &[u8], dialect: Dialect) -> Result<Documents, ReadError> {
+        self.counted(read_counted(text, dialect, self.limits, self.budget.room())?)
     }
 
-    /// Counts the values of documents.
-    pub(crate) fn counted(
-        &self,
-        (documents, nodes): (Vec<Document>, usize),
-    ) -> Result<Vec<Document>, ReadError> {
-        match self.budget.read(nodes) {
-            Ok(()) => Ok(documents),
-            Err(message) => Err(ReadError { line: 1, message }),
-        }
+    /// The documents of a text in which no key may stand twice.
+    pub(crate) fn parse_strict(&self, text: &[u8]) -> Result<Documents, ReadError> {
+        self.counted(read_strict_counted(text, self.limits, self.budget.room())?)
+    }
+
+    /// Counts documents that were read.
+    fn counted(&self, read: Read) -> Result<Documents, ReadError> {
+        let at_start = |message| ReadError { line: 1, message };
+        self.budget.read(read.nodes).map_err(at_start)?;
+        let held = self.budget.hold(read.memory).map_err(at_start)?;
+        Ok(Documents { list: read.documents, held })
     }
 
     /// A JSON text.
-    pub(crate) fn json(&self, text: &[u8]) -> Result<Value, ReadError> {
+    pub(crate) fn json(&self, text: &[u8]) -> Result<(Value, Held), ReadError> {
+        let at_start = |message| ReadError { line: 1, message };
         // Each value is followed by one of these or by the end. Those in texts are counted too: nobody has that many.
         let nodes = 1 + text.iter().filter(|byte| matches!(byte, b',' | b']' | b'}')).count();
         if nodes > self.limits.nodes {
-            return Err(ReadError { line: 1, message: format!("more than {} values", self.limits.nodes) });
+            return Err(at_start(format!("more than {} values", self.limits.nodes)));
         }
-        self.budget.read(nodes).map_err(|message| ReadError { line: 1, message })?;
+        self.budget.read(nodes).map_err(at_start)?;
+        // A list or mapping is put together in a table that grows, and a mapping is sorted then.
+        let most = nodes.saturating_mul(3 * weight::ENTRY + 2 * weight::TEXT).saturating_add(2 * text.len());
+        let reading = self.budget.hold(most).map_err(at_start)?;
         // serde_json bounds how deep values nest.
-        let json = serde_json::from_slice(text);
-        let json = json.map_err(|e| ReadError { line: e.line(), message: format!("no JSON: {e}") })?;
-        Ok(Value::from_json(&json))
+        let value = serde_json::from_slice(text);
+        let value = value.map_err(|e| ReadError { line: e.line(), message: format!("no JSON: {e}") })?;
+        drop(reading);
+        let held = self.budget.hold(Size::of(&value).bytes()).map_err(at_start)?;
+        Ok((value, held))
     }
 
     /// The error of a change that a field asks for: of the bound that it met, or of the field.
@@ -204,21 +227,21 @@ impl<'t> Loader<'t> {
     }
 
     /// The mapping in a file that holds JSON, if it starts with a brace, or YAML.
-    pub(crate) fn json_or_yaml(&self, file: &TreePath) -> Result<Map, Error> {
+    pub(crate) fn json_or_yaml(&self, file: &TreePath) -> Result<(Map, Held), Error> {
         let bytes = self.read(file)?;
         let error = |line, message| Error::Yaml { file: file.to_string(), line, message };
-        let value = if bytes.starts_with(b"{") {
+        let (value, held) = if bytes.starts_with(b"{") {
             self.json(&bytes).map_err(|error| yaml_error(file.as_str(), error))?
         } else {
             let documents = self.parse(&bytes, Dialect::Kustomization);
-            let documents = documents.map_err(|error| yaml_error(file.as_str(), error))?;
-            let Some(document) = documents.into_iter().next() else {
+            let Documents { list, held } = documents.map_err(|error| yaml_error(file.as_str(), error))?;
+            let Some(document) = list.into_iter().next() else {
                 return Err(error(1, "the file is empty".into()));
             };
-            document.value
+            (document.value, held)
         };
         match value {
-            Value::Map(map) => Ok(map),
+            Value::Map(map) => Ok((map, held)),
             other => Err(error(1, format!("a mapping is needed, not {}", other.type_name()))),
         }
     }
@@ -227,21 +250,31 @@ impl<'t> Loader<'t> {
     pub(crate) fn objects(&self, file: &TreePath) -> Result<Resources, Error> {
         let documents = self.documents(file, Dialect::Object)?;
         let mut out = Resources::default();
-        for resource in self.objects_of(documents, file.as_str())? {
+        let (objects, held) = self.objects_of(documents, file.as_str())?;
+        held.into_iter().for_each(Held::keep);
+        for resource in objects {
             let file = resource.source.to_string();
             out.append(resource).map_err(|message| Error::Object { file, message })?;
         }
         Ok(out)
     }
 
-    /// The objects of documents; lists of objects become their items.
-    pub(crate) fn objects_of(&self, documents: Vec<Document>, file: &str) -> Result<Vec<Resource>, Error> {
+    /// The objects of documents, and the memory that they take; lists of objects become their items.
+    pub(crate) fn objects_of(
+        &self,
+        documents: Documents,
+        file: &str,
+    ) -> Result<(Vec<Resource>, Vec<Held>), Error> {
         let file: Str = file.into();
         let mut out = Vec::new();
-        for document in documents {
+        let mut held = vec![documents.held];
+        for document in documents.list {
             let source = Source { file: file.clone(), line: document.line };
             let mut found = Vec::new();
             expand(document.value, &source, &mut found)?;
+            let memory = found.iter().map(|map| weight::OBJECT + notes::cost(map)).sum();
+            let memory = self.budget.hold(memory);
+            held.push(memory.map_err(|message| Error::Object { file: source.to_string(), message })?);
             for map in found {
                 if out.len() >= self.limits.objects {
                     return Err(Error::Limit {
@@ -255,8 +288,19 @@ impl<'t> Loader<'t> {
                 out.push(Resource::in_schema(map, source.clone(), self.schemas.current()));
             }
         }
-        Ok(out)
+        Ok((out, held))
     }
+}
+
+/// The fields of a kustomization, or of a file that it names, take at most this many times the memory of the values that
+/// they are read from: those that an entry does not name take room too.
+pub(crate) const FIELDS: usize = 5;
+
+/// Documents, with the memory that they take.
+#[derive(Debug)]
+pub(crate) struct Documents {
+    pub(crate) list: Vec<Document>,
+    pub(crate) held: Held,
 }
 
 pub(crate) fn yaml_error(file: &str, error: ReadError) -> Error {

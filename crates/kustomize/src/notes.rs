@@ -34,6 +34,16 @@ pub(crate) struct Notes {
     pub(crate) needs_hash: bool,
 }
 
+/// Memory that the notes of an object may take.
+pub(crate) fn cost(object: &Map) -> usize {
+    /// Of one entry in each of the lists, and the id that they make.
+    const ID: usize = 512;
+    let annotations = object.get("metadata").and_then(|meta| meta.as_map()?.get("annotations")?.as_map());
+    let texts = annotations.into_iter().flat_map(Map::iter).filter(|(key, _)| key.starts_with(DOMAIN));
+    let entries = |text: &str| text.bytes().filter(|byte| *byte == b',').count() + 1;
+    texts.filter_map(|(_, text)| text.as_str()).map(|text| entries(text) * ID + text.len()).sum()
+}
+
 /// Takes the notes out of an object; `id` is what it is now.
 pub(crate) fn take(object: &mut Map, id: &Id, schema: &Schema) -> Option<Notes> {
     let annotations = object.get("metadata")?.as_map()?.get("annotations")?.as_map()?;

@@ -3,6 +3,7 @@
 //! kustomize keeps them in the objects all through the build, where patches can see and change them, and takes out at
 //! the end what was not asked for. So does this.
 
+use crate::budget::Budget;
 use crate::resource::{Resource, metadata};
 use crate::resources::Resources;
 use crate::value::{Map, Str, Value};
@@ -146,10 +147,9 @@ pub(crate) fn origin(resource: &Resource) -> Option<&Value> {
     resource.texts("annotations").and_then(|annotations| annotations.get(ORIGIN))
 }
 
-/// Notes a transformer, changed it anything or not. What has no origin yet must come from the transformer. Gives back how
-/// many bytes the notes are long.
-pub(crate) fn note_transformed(note: &Str, objects: &mut Resources) -> usize {
-    let mut bytes = 0;
+/// Notes a transformer, changed it anything or not. What has no origin yet must come from the transformer. Each note is as
+/// long as all notes before it, and counts before it is made.
+pub(crate) fn note_transformed(note: &Str, objects: &mut Resources, budget: &Budget) -> Result<(), String> {
     let mut line = String::from("- ");
     for (i, text) in note.lines().enumerate() {
         if i > 0 {
@@ -165,11 +165,11 @@ pub(crate) fn note_transformed(note: &Str, objects: &mut Resources) -> usize {
         }
         let before = resource.texts("annotations").and_then(|annotations| annotations.get(TRANSFORMATIONS));
         let before = before.and_then(Value::as_str).unwrap_or_default();
+        budget.make(before.len() + line.len())?;
         let all = format!("{before}{line}");
-        bytes += all.len();
         set(resource, TRANSFORMATIONS, all.into());
     }
-    bytes
+    Ok(())
 }
 
 fn set(resource: &mut Resource, key: &str, note: Str) {

@@ -7,6 +7,8 @@ use std::borrow::Cow;
 
 use regex::{Regex, RegexBuilder};
 
+use crate::budget::{Budget, Held};
+
 /// A brace that begins no repetition (`{2}`, `{2,}`, `{2,3}`), as in `${NAME}`, stands for itself in Go's expressions.
 fn escape_braces(pattern: &str) -> Cow<'_, str> {
     if !pattern.contains('{') {
@@ -49,9 +51,42 @@ fn is_repetition(text: &str) -> bool {
     !least.is_empty() && digits(least) && digits(most)
 }
 
+/// A compiled regular expression, with the memory that it takes.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    regex: Regex,
+    _held: Held,
+}
+
+impl Pattern {
+    pub(crate) fn is_match(&self, text: &str) -> bool {
+        self.regex.is_match(text)
+    }
+}
+
 /// Compiles a regular expression; `shown` is what the user wrote.
-pub(crate) fn compile(pattern: &str, shown: &str, bytes: usize) -> Result<Regex, String> {
-    RegexBuilder::new(&escape_braces(pattern)).size_limit(bytes).build().map_err(|error| match error {
+pub(crate) fn compile(pattern: &str, shown: &str, budget: &Budget) -> Result<Pattern, String> {
+    /// Of one that is small, as nearly all are: the library tells no size, so larger ones are found out by trying.
+    const SMALL: usize = 16 << 10;
+    /// Of the tables that it fills while it looks at a text.
+    const CACHE: usize = 64 << 10;
+    /// The expression is kept forwards and backwards, and what looks at a text needs as much again.
+    const COPIES: usize = 6;
+    let pattern = escape_braces(pattern);
+    let most = budget.limits().regex_bytes;
+    let mut size = SMALL.min(most);
+    loop {
+        let held = budget.hold(COPIES * size + 2 * CACHE)?;
+        match RegexBuilder::new(&pattern).size_limit(size).dfa_size_limit(CACHE).build() {
+            Ok(regex) => return Ok(Pattern { regex, _held: held }),
+            Err(regex::Error::CompiledTooBig(_)) if size < most => size = size.saturating_mul(4).min(most),
+            Err(error) => return Err(explain(error, shown)),
+        }
+    }
+}
+
+fn explain(error: regex::Error, shown: &str) -> String {
+    match error {
         regex::Error::CompiledTooBig(limit) => {
             format!(
                 "the regular expression {:?} needs more than {limit} bytes; make it simpler",
@@ -64,7 +99,7 @@ pub(crate) fn compile(pattern: &str, shown: &str, bytes: usize) -> Result<Regex,
             let why = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
             format!("{:?} is no regular expression: {why}", start(shown))
         }
-    })
+    }
 }
 
 /// As much of a text as a message can hold.

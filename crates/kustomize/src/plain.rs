@@ -6,7 +6,7 @@ use crate::load::{Loader, yaml_error};
 use crate::target::kustomization_file;
 use crate::tree::{EntryKind, TreeError, TreePath};
 use crate::value::Value;
-use crate::yaml::{Dialect, read_documents};
+use crate::yaml::{Dialect, read_counted};
 
 /// Paths of the manifests, from `dir`.
 pub(crate) fn manifests(loader: &Loader<'_>, dir: &TreePath) -> Result<Vec<String>, Error> {
@@ -64,9 +64,9 @@ fn is_manifest(loader: &Loader<'_>, name: &str, path: &TreePath) -> Result<bool,
     }
     let bytes = loader.read(path)?;
     // Not counted among the values of the build: what is listed here is read again.
-    let documents = read_documents(&bytes, Dialect::Object, loader.limits)
+    let read = read_counted(&bytes, Dialect::Object, loader.limits, loader.budget.room())
         .map_err(|error| yaml_error(path.as_str(), error))?;
-    Ok(documents.iter().any(|document| {
+    Ok(read.documents.iter().any(|document| {
         let Value::Map(map) = &document.value else { return false };
         map.contains_key("apiVersion") && map.contains_key("kind")
     }))

@@ -6,11 +6,12 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
+use crate::budget::Held;
 use crate::error::Error;
 use crate::fields::{Fields, Site};
 use crate::fieldspec::FieldSpec;
 use crate::generate;
-use crate::kustomization::{Generator, Image, Patch, Replica, Selector};
+use crate::kustomization::{Generator, GeneratorOptions, Image, Patch, Replica, Selector};
 use crate::limits::Limits;
 use crate::load::Loader;
 use crate::origin::{ORIGIN, configured, note_file, note_generated, note_transformed};
@@ -54,8 +55,8 @@ impl<'p> Plugins<'p> {
         for Steps { field, steps, note } in self.steps("transformers", entries)? {
             steps.iter().try_for_each(|step| step.run(self.loader, self.site, &field, objects))?;
             if let Some(note) = note {
-                let made = self.loader.budget.make(note_transformed(&note, objects));
-                made.map_err(|message| self.loader.fail(self.site, &field, message))?;
+                let noted = note_transformed(&note, objects, &self.loader.budget);
+                noted.map_err(|message| self.loader.fail(self.site, &field, message))?;
             }
         }
         Ok(())
@@ -154,8 +155,12 @@ fn inline(
 ) -> Option<Result<Vec<Resource>, Error>> {
     let name = format!("{field} in {}", site.dir.display());
     match loader.parse(entry.as_bytes(), Dialect::Object) {
-        Ok(documents) if documents.iter().all(|document| matches!(document.value, Value::Map(_))) => {
-            Some(loader.objects_of(documents, &name))
+        Ok(documents) if documents.list.iter().all(|document| matches!(document.value, Value::Map(_))) => {
+            // They are gone after the step, but count until the end: they are few.
+            Some(loader.objects_of(documents, &name).map(|(objects, held)| {
+                held.into_iter().for_each(Held::keep);
+                objects
+            }))
         }
         Err(error) if entry.contains('\n') => Some(Err(crate::load::yaml_error(&name, error))),
         _ => None,
@@ -176,7 +181,7 @@ impl<'s> Plugin<'s> {
     /// What is noted of a plugin whose own origin is noted.
     fn note(&self) -> Option<Str> {
         let origin = self.config.texts("annotations")?.get(ORIGIN)?.as_str()?;
-        let documents = read_documents(origin.as_bytes(), Dialect::Object, &Limits::default()).ok()?;
+        let documents = read_documents(origin.as_bytes(), Dialect::Object, &small()).ok()?;
         let path = documents.first().and_then(|document| document.value.at(&["path"])?.scalar_text());
         let text = |key: &str| self.config.value().get(key).and_then(Value::as_str).unwrap_or_default();
         let file = path.unwrap_or_else(|| "".into());
@@ -226,7 +231,8 @@ impl<'s> Plugin<'s> {
                 if generator.namespace.is_empty() {
                     generator.namespace = namespace;
                 }
-                generate::generate(loader, self.site, &self.field(), &generator, secret)
+                let place = generate::Place { loader, site: self.site, field: &self.field() };
+                generate::generate(place, &generator, &GeneratorOptions::default(), secret)
             }
             "IAMPolicyGenerator" => {
                 let account = generate::CloudAccount::read(&mut f)?;
@@ -286,9 +292,14 @@ impl<'s> Plugin<'s> {
     }
 }
 
+/// Bounds of what an annotation says: a few lines.
+fn small() -> Limits {
+    Limits::within(4 << 20)
+}
+
 /// What a function annotation asks for.
 fn describe_function(text: &str) -> String {
-    let documents = read_documents(text.as_bytes(), Dialect::Object, &Limits::default());
+    let documents = read_documents(text.as_bytes(), Dialect::Object, &small());
     let value =
         documents.ok().and_then(|documents| documents.into_iter().next()).map(|document| document.value);
     let at = |path: &[&str]| value.as_ref().and_then(|value| value.at(path)).and_then(Value::scalar_text);

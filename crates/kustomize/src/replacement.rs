@@ -1,9 +1,10 @@
 //! `replacements`: their fields, read from a kustomization, from a file that it names, or from a plugin.
 
+use crate::budget::Held;
 use crate::error::Error;
 use crate::fields::{Fields, Site};
 use crate::kustomization::Selector;
-use crate::load::Loader;
+use crate::load::{Documents, FIELDS, Loader};
 use crate::value::Value;
 use crate::yaml::Dialect;
 
@@ -67,20 +68,23 @@ impl Entry {
         Ok(Self::File(path))
     }
 
-    /// The replacements, those of a file loaded.
+    /// The replacements, those of a file loaded, and the memory of these.
     pub(crate) fn load(
         self,
         loader: &Loader<'_>,
         site: &Site,
         field: &str,
-    ) -> Result<Vec<Replacement>, Error> {
+    ) -> Result<(Vec<Replacement>, Option<Held>), Error> {
         let path = match self {
-            Self::Inline(replacement) => return Ok(vec![*replacement]),
+            Self::Inline(replacement) => return Ok((vec![*replacement], None)),
             Self::File(path) => path,
         };
         let field = format!("{field}.path");
         let file = loader.file(site, &field, &path)?;
-        let document = loader.documents(&file, Dialect::Kustomization)?.into_iter().next();
+        let Documents { list, held } = loader.documents(&file, Dialect::Kustomization)?;
+        let fields = loader.budget.hold(held.bytes().saturating_mul(FIELDS));
+        let fields = fields.map_err(|message| loader.fail(site, &field, message))?;
+        let document = list.into_iter().next();
         let items = match document.map(|document| document.value) {
             Some(Value::List(items)) => items,
             Some(map @ Value::Map(_)) => vec![map],
@@ -94,7 +98,8 @@ impl Entry {
                 Err(site.error(&field, format!("{path:?}: a mapping is needed, not {}", other.type_name())))
             }
         };
-        items.into_iter().enumerate().map(read).collect()
+        let replacements: Result<_, Error> = items.into_iter().enumerate().map(read).collect();
+        Ok((replacements?, Some(fields)))
     }
 }
 

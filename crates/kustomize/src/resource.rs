@@ -68,6 +68,10 @@ fn split_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
+/// Memory of an earlier id that is kept, without its texts: its place in a list that grows, in the indices, and in what
+/// references are looked for in.
+pub(crate) const KEPT_ID: usize = 320;
+
 /// The id of an object: unique in a build.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Id {

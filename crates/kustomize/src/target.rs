@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::budget::Held;
 use crate::error::{Error, Quoted};
 use crate::fields::{Fields, Site};
 use crate::generate;
 use crate::kustomization::{FILE_NAMES, Kustomization};
-use crate::load::{Found, Loader, yaml_error};
+use crate::load::{Documents, FIELDS, Found, Loader, yaml_error};
 use crate::origin::{Origin, note_file};
 use crate::plain;
 use crate::plugin::Plugins;
@@ -18,7 +19,7 @@ use crate::transform;
 use crate::tree::{EntryKind, TreeError, TreePath};
 use crate::value::Value;
 use crate::vars::Vars;
-use crate::yaml::{Dialect, read_strict};
+use crate::yaml::Dialect;
 
 /// The directories from the root of a build down to a base.
 pub(crate) struct Chain {
@@ -92,8 +93,14 @@ pub(crate) fn read_kustomization(
     let file = kustomization_file(loader, dir)?.ok_or_else(|| Error::NoKustomization(Quoted(dir.clone())))?;
     let Some(path) = dir.join(file) else { return Err(Error::NoKustomization(Quoted(dir.clone()))) };
     let (path, _) = loader.resolve(&path)?;
-    let documents = loader.documents(&path, Dialect::Kustomization)?;
-    Ok((Site { dir: dir.clone(), file: file.to_owned() }, Kustomization::read(dir, file, documents)?))
+    let Documents { list, held } = loader.documents(&path, Dialect::Kustomization)?;
+    let site = Site { dir: dir.clone(), file: file.to_owned() };
+    // The fields that an entry does not name take room too.
+    let fields = loader.budget.hold(held.bytes().saturating_mul(FIELDS));
+    let fields = fields.map_err(|message| loader.fail(&site, "kustomization", message))?;
+    let mut kustomization = Kustomization::read(dir, file, list)?;
+    kustomization.held = Some(Rc::new(fields));
+    Ok((site, kustomization))
 }
 
 /// The kustomization of a directory, made from its manifests where there is none.
@@ -229,7 +236,12 @@ pub(crate) fn take_schema(
     match (file, version) {
         (Some(_), Some(_)) => Err(site.error("openapi", "path and version cannot both be there")),
         (Some(file), None) => {
-            loader.schemas.replace(OpenApi::new(loader.json_or_yaml(&file)?));
+            let (schema, held) = loader.json_or_yaml(&file)?;
+            // It is kept, with tables of the kinds in it.
+            let tables = loader.budget.hold(held.bytes());
+            let tables = tables.map_err(|message| loader.fail(site, "openapi.path", message))?;
+            loader.schemas.replace(OpenApi::new(schema));
+            [held, tables].into_iter().for_each(Held::keep);
             Ok(())
         }
         (None, Some(version)) if !version.is_empty() && &**version != BUILTIN_SCHEMA => {
@@ -265,7 +277,7 @@ fn configure(
     for (i, path) in kustomization.crds.iter().enumerate() {
         let field = format!("crds[{i}]");
         let file = loader.file(site, &field, path)?;
-        let definitions = loader.json_or_yaml(&file)?;
+        let (definitions, _held) = loader.json_or_yaml(&file)?;
         let found = specs::read_crd(&definitions).map_err(|message| site.error(field.as_str(), message))?;
         gathered.merge_specs(&Arc::new(found)).map_err(|message| site.error(field, message))?;
     }
@@ -274,8 +286,12 @@ fn configure(
 
 fn read_configuration(loader: &Loader<'_>, file: &TreePath) -> Result<Specs, Error> {
     let site = Site::of_file(file);
-    let documents = read_strict(&loader.read(file)?, loader.limits).and_then(|read| loader.counted(read));
-    let document = documents.map_err(|error| yaml_error(file.as_str(), error))?.into_iter().next();
+    let documents = loader.parse_strict(&loader.read(file)?);
+    let Documents { list, held } = documents.map_err(|error| yaml_error(file.as_str(), error))?;
+    // What it specifies is laid over what is there, and stays.
+    let specs = loader.budget.keep(held.bytes().saturating_mul(2));
+    specs.map_err(|message| loader.fail(&site, "configurations", message))?;
+    let document = list.into_iter().next();
     match document.map(|document| document.value) {
         None | Some(Value::Null(_)) => Ok(Specs::default()),
         Some(Value::Map(map)) => {

@@ -4,6 +4,8 @@
 //! lookups are binary searches, two maps merge in one pass, and the hash of a generated object needs that order anyway.
 //! Strings are shared, so that copying an object (a base that two overlays use, an alias) copies pointers.
 
+mod json;
+
 use std::sync::Arc;
 
 /// A shared, immutable string.
@@ -209,10 +211,9 @@ impl Map {
     }
 
     fn put(&mut self, at: usize, entry: (Str, Value)) {
-        /// Up to here, a list grows by one place at a time: most mappings of an object stay this small, and there are many.
-        const SMALL: usize = 4;
-        if self.entries.len() < SMALL {
-            self.entries.reserve_exact(1);
+        if self.entries.len() == self.entries.capacity() {
+            // Most mappings of an object are small, and there are many: one that grows keeps little room.
+            self.entries.reserve_exact(1 + self.entries.len() / 8);
         }
         self.entries.insert(at, entry);
     }

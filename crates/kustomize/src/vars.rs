@@ -107,10 +107,7 @@ impl Vars {
             let id = resource.id().clone();
             let result = resource.edit(|object| {
                 specs.iter().filter(|spec| spec.matches(&id.gvk)).try_for_each(|spec| {
-                    spec.apply(object, Create::Nothing, &mut |value| {
-                        set(value, &values)?;
-                        budget.make(texts(value))
-                    })
+                    spec.apply(object, Create::Nothing, &mut |value| set(value, &values, budget))
                 })
             });
             result.map_err(|message| format!("{id}: {message}"))?;
@@ -220,23 +217,13 @@ fn split(path: &str) -> Vec<String> {
     out
 }
 
-/// Bytes of the texts that were set.
-fn texts(value: &Value) -> usize {
-    let text = |value: &Value| value.as_str().map_or(0, str::len);
+fn set(value: &mut Value, values: &HashMap<Str, Value>, budget: &Budget) -> Result<(), String> {
     match value {
-        Value::Map(map) => map.iter().map(|(_, value)| text(value)).sum(),
-        Value::List(items) => items.iter().map(text).sum(),
-        other => text(other),
-    }
-}
-
-fn set(value: &mut Value, values: &HashMap<Str, Value>) -> Result<(), String> {
-    match value {
-        Value::String(text) => *value = replace(text, values),
+        Value::String(text) => *value = replace(text, values, budget)?,
         Value::Map(map) => {
             for (_, value) in map.values_mut() {
                 if let Value::String(text) = value {
-                    *value = replace(text, values);
+                    *value = replace(text, values, budget)?;
                 }
             }
         }
@@ -248,7 +235,7 @@ fn set(value: &mut Value, values: &HashMap<Str, Value>) -> Result<(), String> {
                         item.type_name()
                     ));
                 };
-                *item = replace(text, values);
+                *item = replace(text, values, budget)?;
             }
         }
         Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
@@ -257,10 +244,17 @@ fn set(value: &mut Value, values: &HashMap<Str, Value>) -> Result<(), String> {
 }
 
 /// Resolves all references in a text. A text that is one reference becomes the value with its type.
-fn replace(text: &Str, values: &HashMap<Str, Value>) -> Value {
+///
+/// Every reference is counted before its value is put in: a text of nothing but references to a long value is
+/// thousands of times as long afterwards.
+fn replace(text: &Str, values: &HashMap<Str, Value>, budget: &Budget) -> Result<Value, String> {
+    /// The text grows by doubling, and is then copied into the object, as base64 at worst.
+    const COPIES: usize = 5;
     if !text.contains('$') {
-        return Value::String(text.clone());
+        return Ok(Value::String(text.clone()));
     }
+    budget.make(text.len())?;
+    let mut building = budget.hold(COPIES * text.len())?;
     let mut out = Vec::with_capacity(text.len());
     let mut rest: &str = text;
     while let Some((before, after)) = rest.split_once('$') {
@@ -272,9 +266,11 @@ fn replace(text: &Str, values: &HashMap<Str, Value>) -> Value {
         } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|after| after.split_once(')')) {
             let value = values.get(name).filter(|value| !matches!(value, Value::List(_) | Value::Map(_)));
             if text.len() == name.len() + "$()".len() {
-                return value.cloned().unwrap_or_else(|| Value::String(text.clone()));
+                return Ok(value.cloned().unwrap_or_else(|| Value::String(text.clone())));
             }
             let value = value.map_or_else(|| format!("$({name})"), formatted);
+            budget.make(value.len())?;
+            building.grow(budget, COPIES * value.len())?;
             out.extend_from_slice(value.as_bytes());
             rest = tail;
         } else if let Some((first, tail)) = after.as_bytes().split_first()
@@ -293,10 +289,10 @@ fn replace(text: &Str, values: &HashMap<Str, Value>) -> Value {
     }
     out.extend_from_slice(rest.as_bytes());
     // What is no UTF-8 any more is printed as base64.
-    match String::from_utf8(out) {
+    Ok(match String::from_utf8(out) {
         Ok(text) => Value::string(text),
         Err(error) => Value::string(base64::engine::general_purpose::STANDARD.encode(error.as_bytes())),
-    }
+    })
 }
 
 /// A value inside of a text, as Go's `%v` writes it.
@@ -337,7 +333,8 @@ mod tests {
     fn references_are_resolved() {
         let values: HashMap<Str, Value> =
             [("A".into(), Value::string("x")), ("N".into(), Value::int(7))].into_iter().collect();
-        let run = |text: &str| replace(&text.into(), &values);
+        let budget = Budget::new(&crate::Limits::default());
+        let run = |text: &str| replace(&text.into(), &values, &budget).unwrap();
         assert_eq!(run("$(N)"), Value::int(7));
         assert_eq!(run("$(N)$(A)"), Value::string("7x"));
         assert_eq!(run("$$(A) $(B) $(A"), Value::string("$(A) $(B) $(A"));

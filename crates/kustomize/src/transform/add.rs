@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
+use crate::budget::Held;
 use crate::error::Error;
 use crate::fields::{Fields, Site};
 use crate::kustomization::Selector;
-use crate::limits::Limits;
-use crate::load::Loader;
+use crate::load::{Documents, FIELDS, Loader};
 use crate::resource::Resource;
 use crate::resources::Resources;
 use crate::value::{Map, Value};
@@ -59,10 +59,14 @@ pub(super) fn apply(
     objects: &mut Resources,
 ) -> Result<(), Error> {
     let value = if add.value.is_empty() { site.dir.file_name() } else { &add.value };
+    let mut held = None;
     let mut targets = Cow::Borrowed(add.targets.as_slice());
     if !add.target_file.is_empty() {
-        targets.to_mut().extend(read_targets(loader, site, field, &add.target_file)?);
+        let (more, memory) = read_targets(loader, site, field, &add.target_file)?;
+        targets.to_mut().extend(more);
+        held = Some(memory);
     }
+    let _held = held;
     for (i, target) in targets.iter().enumerate() {
         one(target, value, loader, objects)
             .map_err(|message| loader.fail(site, &format!("{field}: targets[{i}]"), message))?;
@@ -70,22 +74,32 @@ pub(super) fn apply(
     Ok(())
 }
 
-fn read_targets(loader: &Loader<'_>, site: &Site, field: &str, path: &str) -> Result<Vec<Addition>, Error> {
+/// The targets in a file, and the memory that they take.
+fn read_targets(
+    loader: &Loader<'_>,
+    site: &Site,
+    field: &str,
+    path: &str,
+) -> Result<(Vec<Addition>, Held), Error> {
     let field = format!("{field}: targetFilePath");
     let file = loader.file(site, &field, path)?;
-    let document = loader.documents(&file, Dialect::Kustomization)?.into_iter().next();
-    match document.map(|document| document.value) {
-        Some(Value::Map(map)) => Fields::lenient(site, field, map).list("targets", Addition::read),
+    let Documents { list, held } = loader.documents(&file, Dialect::Kustomization)?;
+    let fields = loader.budget.hold(held.bytes().saturating_mul(FIELDS));
+    let fields = fields.map_err(|message| loader.fail(site, &field, message))?;
+    match list.into_iter().next().map(|document| document.value) {
+        Some(Value::Map(map)) => {
+            Ok((Fields::lenient(site, field, map).list("targets", Addition::read)?, fields))
+        }
         _ => Err(site.error(field, format!("{path:?} holds no mapping with targets"))),
     }
 }
 
 fn one(target: &Addition, value: &str, loader: &Loader<'_>, objects: &mut Resources) -> Result<(), String> {
-    let Limits { regex_bytes, depth, .. } = *loader.limits;
+    let depth = loader.limits.depth;
     loader.budget.work(objects.len())?;
     let selected = match &target.selector {
         None => (0..objects.len()).collect(),
-        Some(selector) => Matcher::new(selector, regex_bytes)?.select(objects),
+        Some(selector) => Matcher::new(selector, &loader.budget)?.select(objects),
     };
     let parts = path::split_at(&target.field_path, '/', depth)?;
     for at in selected {

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::budget::Size;
 use crate::error::Error;
-use crate::json;
+use crate::json::{self, Sink};
 use crate::kustomization::SortOptions;
 use crate::limits::Limits;
 use crate::order::{FIRST, LAST};
@@ -43,10 +43,27 @@ pub(crate) fn hashes(objects: &mut Resources) -> Result<(), String> {
     objects.check_unique()
 }
 
+/// The digest of a text that is never held in whole: as JSON it can be six times as long as in the object.
+struct Hasher {
+    digest: Sha256,
+    waiting: String,
+}
+
+impl Sink for Hasher {
+    fn push_str(&mut self, text: &str) {
+        const BLOCK: usize = 4_096;
+        self.waiting.push_str(text);
+        if self.waiting.len() >= BLOCK {
+            self.digest.update(self.waiting.as_bytes());
+            self.waiting.clear();
+        }
+    }
+}
+
 /// The first ten digits of the SHA-256 of the content as JSON, with letters that spell nothing.
 fn hash(resource: &Resource) -> String {
     let object = resource.value();
-    let mut out = String::from("{");
+    let mut out = Hasher { digest: Sha256::new(), waiting: String::from("{") };
     let secret = &*resource.id().gvk.kind == "Secret";
     let map = |name: &str| object.get(name).and_then(Value::as_map);
     if !secret && let Some(binary) = map("binaryData") {
@@ -72,7 +89,8 @@ fn hash(resource: &Resource) -> String {
         json::write_text(&mut out, object.get("type").and_then(Value::as_str).unwrap_or_default());
     }
     out.push('}');
-    let digest = Sha256::digest(out.as_bytes());
+    out.digest.update(out.waiting.as_bytes());
+    let digest = out.digest.finalize();
     let mut hex = String::with_capacity(10);
     for byte in digest.iter().take(5) {
         // Writing to a String cannot fail.

@@ -27,10 +27,10 @@ pub(super) fn apply(
 ) -> Result<(), Error> {
     let error = |message: String| loader.fail(site, field, message);
     let names = images.iter().map(|image| image.name.as_str());
-    let rules = Rules::new(names, loader.limits.regex_bytes).map_err(|(rule, message)| {
+    let rules = Rules::new(names, &loader.budget).map_err(|(rule, message)| {
         // The configuration of a plugin has one rule only.
         let place = if field == "images" { format!("{field}[{rule}]") } else { field.to_owned() };
-        site.error(place, message)
+        loader.fail(site, &place, message)
     })?;
     for resource in objects.iter_mut() {
         let id = resource.id().clone();

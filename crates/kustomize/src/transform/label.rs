@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, weight};
 use crate::fieldspec::{Create, FieldSpec};
 use crate::kustomization::Label;
 use crate::resources::Resources;
@@ -10,7 +10,7 @@ use crate::specs::{Specs, merge_fields};
 use crate::value::{Map, Str, Value};
 use crate::yaml::is_text;
 
-use super::shared::{self, Group};
+use super::shared::{self, Group, Hold};
 
 /// Fields of an entry of `labels`: in metadata, and where it says in templates and selectors.
 pub(super) fn fields(label: &Label, specs: &Specs) -> Result<Vec<FieldSpec>, String> {
@@ -49,8 +49,7 @@ pub(super) fn set(
                 .iter()
                 .filter(|spec| spec.matches(&gvk))
                 .try_for_each(|spec| spec.apply(object, Create::Mapping, &mut |value| setter.set(value)))?;
-            setter.carry(object);
-            Ok::<(), String>(())
+            setter.carry(object)
         });
         result.map_err(|message| format!("{}: {message}", resource.id()))?;
         let Setter { mut groups, seen, .. } = setter;
@@ -103,6 +102,7 @@ impl Setter<'_> {
                 if !is_text(key) {
                     return Err(format!("a key must be a string, and {key:?} without quotes is none"));
                 }
+                self.budget.keep(weight::ENTRY)?;
                 map.insert(key.clone(), Value::String(text.clone()));
                 seen.made += 1;
                 continue;
@@ -117,14 +117,17 @@ impl Setter<'_> {
     }
 
     /// Sets the pairs that met a group in all of its places.
-    fn carry(&mut self, object: &mut Map) {
+    fn carry(&mut self, object: &mut Map) -> Result<(), String> {
+        let mut hold = Hold::new(self.budget)?;
         for ((_, text), seen) in self.pairs.iter().zip(&self.seen) {
             let Some(at) = seen.group else { continue };
             if *self.groups[at].text != **text
-                && let Some(group) = shared::set_all(object, &self.groups[at], &Value::string(&**text))
+                && let Some(group) =
+                    shared::set_all(object, &self.groups[at], &Value::string(&**text), &mut hold)?
             {
                 self.groups[at] = group;
             }
         }
+        Ok(())
     }
 }

@@ -113,7 +113,7 @@ fn walk_map(target: Option<Value>, patch: Option<Value>, of: Type<'_>) -> Result
 
 /// Both maps are sorted: one pass over the two.
 fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>) -> Result<Map, String> {
-    let mut out: Vec<(Str, Value)> = Vec::with_capacity(target.len());
+    let mut out: Vec<(Str, Value)> = Vec::with_capacity(target.len() + patch.as_ref().map_or(0, Map::len));
     let mut left = target.into_entries().into_iter().peekable();
     let mut right = patch.unwrap_or_default().into_entries().into_iter().peekable();
     loop {

@@ -48,8 +48,8 @@ pub(crate) fn run(
             let note = origin.of_builtin(&site.file, step.kind(&field));
             // For kustomize, each image is a step of its own.
             for _ in 0..step.count() {
-                let made = loader.budget.make(note_transformed(&note, objects));
-                made.map_err(|message| loader.fail(site, &field, message))?;
+                let noted = note_transformed(&note, objects, &loader.budget);
+                noted.map_err(|message| loader.fail(site, &field, message))?;
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Namespace, name prefix and name suffix.
 
+use crate::budget::{Budget, weight};
 use crate::fieldspec::{Create, FieldSpec};
-use crate::resource::{Resource, metadata};
+use crate::resource::{KEPT_ID, Resource, metadata};
 use crate::resources::Resources;
 use crate::value::{Map, Str, Value};
 
@@ -10,10 +11,15 @@ use crate::yaml::plain_value;
 use super::step::{Affix, Namespace, Subjects};
 
 /// Sets the namespace of all objects that have one.
-pub(super) fn namespace(step: &Namespace<'_>, objects: &mut Resources) -> Result<(), String> {
+pub(super) fn namespace(
+    step: &Namespace<'_>,
+    budget: &Budget,
+    objects: &mut Resources,
+) -> Result<(), String> {
     if step.namespace.is_empty() {
         return Ok(());
     }
+    budget.keep(objects.len().saturating_mul(KEPT_ID))?;
     for resource in objects.list_mut() {
         resource.store_id();
         set_namespace(step, resource)?;
@@ -94,18 +100,19 @@ fn keeps_name(resource: &Resource) -> bool {
         || (&*gvk.kind == "APIService" && &*gvk.group == "apiregistration.k8s.io")
 }
 
-pub(super) fn prefix(prefix: &Affix<'_>, objects: &mut Resources) -> Result<(), String> {
+pub(super) fn prefix(prefix: &Affix<'_>, budget: &Budget, objects: &mut Resources) -> Result<(), String> {
     let text = &prefix.text;
-    rename(prefix, objects, |resource| &mut resource.prefixes, |name| format!("{text}{name}"))
+    rename(prefix, budget, objects, |resource| &mut resource.prefixes, |name| format!("{text}{name}"))
 }
 
-pub(super) fn suffix(suffix: &Affix<'_>, objects: &mut Resources) -> Result<(), String> {
+pub(super) fn suffix(suffix: &Affix<'_>, budget: &Budget, objects: &mut Resources) -> Result<(), String> {
     let text = &suffix.text;
-    rename(suffix, objects, |resource| &mut resource.suffixes, |name| format!("{name}{text}"))
+    rename(suffix, budget, objects, |resource| &mut resource.suffixes, |name| format!("{name}{text}"))
 }
 
 fn rename(
     affix: &Affix<'_>,
+    budget: &Budget,
     objects: &mut Resources,
     parts: impl Fn(&mut Resource) -> &mut Vec<Str>,
     new_name: impl Fn(&str) -> String,
@@ -133,6 +140,8 @@ fn rename(
                     let Some(name) = value.scalar_text() else {
                         return Err(format!("a string is needed, not {}", value.type_name()));
                     };
+                    // The name before stays among the earlier ids.
+                    budget.make(name.len() + affix.text.len() + weight::TEXT + KEPT_ID)?;
                     let name = new_name(&name);
                     // What is no string is written plain again, and may be a number still.
                     *value = if value.as_str().is_some() { Value::string(name) } else { plain_value(&name) };

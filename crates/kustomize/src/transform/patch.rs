@@ -4,8 +4,8 @@ use crate::budget::{Budget, Size};
 use crate::error::Error;
 use crate::fields::Site;
 use crate::kustomization::Patch;
-use crate::load::{Loader, yaml_error};
-use crate::resource::{Id, Resource};
+use crate::load::{Documents, Loader, yaml_error};
+use crate::resource::{Id, KEPT_ID, Resource};
 use crate::resources::Resources;
 use crate::value::{Map, NullForm, Num, Str, Value};
 use crate::yaml::{Dialect, Document, ReadError};
@@ -31,7 +31,7 @@ pub(super) fn strategic_merge_files(
             None
         };
         let (documents, name) = match inline {
-            Some(documents) if documents.iter().all(|d| matches!(d.value, Value::Map(_))) => {
+            Some(documents) if documents.list.iter().all(|d| matches!(d.value, Value::Map(_))) => {
                 (documents, format!("{field} in {}", site.dir.display()))
             }
             _ => {
@@ -39,7 +39,7 @@ pub(super) fn strategic_merge_files(
                 (loader.documents(&file, Dialect::Patch)?, file.to_string())
             }
         };
-        let patches = loader.objects_of(documents, &name)?;
+        let (patches, _held) = loader.objects_of(documents, &name)?;
         if patches.is_empty() {
             return Err(site.error(field, "the patch is empty"));
         }
@@ -76,31 +76,34 @@ pub(super) fn apply(
     }
     let (documents, name) = read(loader, site, field, patch)?;
     let lists =
-        matches!(documents.as_slice(), [Document { value: Value::List(list), .. }] if !list.is_empty());
+        matches!(documents.list.as_slice(), [Document { value: Value::List(list), .. }] if !list.is_empty());
     if json_only && !lists {
         return Err(error("a JSON 6902 patch, a list of operations, is needed".into()));
     }
-    if documents.is_empty() {
+    if documents.list.is_empty() {
         // A file with nothing in it is no patch, and no mistake for kustomize.
         return Ok(());
     }
-    let matcher = patch.target.as_ref().map(|target| Matcher::new(target, loader.limits.regex_bytes));
+    let matcher = patch.target.as_ref().map(|target| Matcher::new(target, &loader.budget));
     let matcher = matcher.transpose().map_err(error)?;
     // Of several documents, kustomize takes the first for a JSON patch.
-    if let [Document { value: Value::List(operations), line }, ..] = documents.as_slice() {
+    if let [Document { value: Value::List(operations), line }, ..] = documents.list.as_slice() {
+        let copies = loader.budget.hold(documents.held.bytes()).map_err(error)?;
         let operations = json6902::parse(operations).map_err(|message| {
             error(if name.is_empty() { message } else { format!("{name}:{line}: {message}") })
         })?;
         let matcher = matcher.ok_or_else(|| error("a JSON 6902 patch needs a target".into()))?;
-        return json_patch(&operations, &matcher, !json_only, &loader.budget, objects).map_err(error);
+        let done = json_patch(&operations, &matcher, !json_only, &loader.budget, objects);
+        drop(copies);
+        return done.map_err(error);
     }
     let name = if name.is_empty() { format!("{field} in {}", site.dir.display()) } else { name };
     let allow = Allow { name: patch.allow_name_change, kind: patch.allow_kind_change };
     let Some(matcher) = matcher else {
-        let patches = loader.objects_of(documents, &name)?;
+        let (patches, _held) = loader.objects_of(documents, &name)?;
         return patches.iter().try_for_each(|patch| by_id(loader, patch, allow, objects)).map_err(error);
     };
-    let patches = loader.objects_of(documents, &name)?;
+    let (patches, _held) = loader.objects_of(documents, &name)?;
     let [patch] = patches.as_slice() else {
         return Err(error("one strategic merge patch is needed where there is a target, not several".into()));
     };
@@ -120,12 +123,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-fn read(
-    loader: &Loader<'_>,
-    site: &Site,
-    field: &str,
-    patch: &Patch,
-) -> Result<(Vec<Document>, String), Error> {
+fn read(loader: &Loader<'_>, site: &Site, field: &str, patch: &Patch) -> Result<(Documents, String), Error> {
     match (&patch.path, &patch.patch) {
         (Some(_), Some(_)) => Err(site.error(field, "path and patch cannot both be there")),
         (None, None) => Err(site.error(field, "path or patch is missing")),
@@ -144,13 +142,15 @@ fn read(
 }
 
 /// A strategic merge patch is read as an object, and a JSON patch as a kustomization.
-fn patch_documents(bytes: &[u8], loader: &Loader<'_>) -> Result<Vec<Document>, ReadError> {
+fn patch_documents(bytes: &[u8], loader: &Loader<'_>) -> Result<Documents, ReadError> {
     // What starts as a JSON list must be JSON.
     if bytes.starts_with(b"[") {
-        return Ok(vec![Document { value: loader.json(bytes)?, line: 1 }]);
+        let (value, held) = loader.json(bytes)?;
+        return Ok(Documents { list: vec![Document { value, line: 1 }], held });
     }
     let documents = loader.parse(bytes, Dialect::Patch)?;
-    if matches!(documents.as_slice(), [Document { value: Value::List(_), .. }, ..]) {
+    if matches!(documents.list.as_slice(), [Document { value: Value::List(_), .. }, ..]) {
+        drop(documents);
         return loader.parse(bytes, Dialect::Kustomization);
     }
     Ok(documents)
@@ -169,6 +169,7 @@ fn json_patch(
             let id = resource.id().clone();
             budget.work(1 + resource.previous_ids().len())?;
             if keep_id {
+                budget.keep(KEPT_ID)?;
                 resource.store_id();
             }
             // kustomize keeps its notes of earlier ids and of generators among the annotations: where it has some, there
@@ -273,11 +274,12 @@ fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: A
     let schema = loader.schemas.current();
     let of = schema.of_object(text("apiVersion"), text("kind"));
     if allow.name || allow.kind {
+        loader.budget.keep(KEPT_ID)?;
         resource.store_id();
     }
-    let watch = Watch::start(resource);
-    let (value, patch) = (Value::Map(resource.edit(std::mem::take)), Value::Map(patch));
     let budget = &loader.budget;
+    let watch = Watch::start(resource, budget)?;
+    let (value, patch) = (Value::Map(resource.edit(std::mem::take)), Value::Map(patch));
     budget.work(Size::of(&value).nodes + resource.previous_ids().len())?;
     budget.put(Size::of(&patch), 0)?;
     let merged = merge::merge(value, patch, of).map_err(|message| format!("{id}: {message}"))?;
@@ -285,7 +287,7 @@ fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: A
         Some(Value::Map(mut map)) if !map.is_empty() => {
             restore(&mut map, (!allow.name).then_some(&name), (!allow.kind).then_some(&kind), &namespace);
             resource.set_value(map);
-            watch.settle(resource);
+            watch.settle(resource)?;
         }
         _ => {
             resource.set_value(Map::new());

@@ -3,9 +3,8 @@
 //! A part is a key, an index, `*` for all elements of a list, or `[key=value]` for some of them. A dot in a key is written
 //! `\.`, or the key stands in brackets.
 
-use regex::Regex;
-
-use crate::pattern;
+use crate::budget::{Budget, Size};
+use crate::pattern::{self, Pattern};
 use crate::value::{Map, Str, Value};
 use crate::yaml;
 
@@ -34,6 +33,7 @@ pub(super) fn split(path: &str, limit: usize) -> Result<Vec<String>, String> {
 /// Splits a path at a character; with a backslash before it, it is part of a key.
 pub(super) fn split_at(path: &str, at: char, limit: usize) -> Result<Vec<String>, String> {
     let mut parts: Vec<String> = Vec::new();
+    let too_many = || format!("field path {path:?} has more than {limit} parts");
     for piece in path.strip_prefix(at).unwrap_or(path).split(at) {
         match parts.last_mut().filter(|last| last.ends_with('\\')) {
             Some(last) => {
@@ -43,9 +43,9 @@ pub(super) fn split_at(path: &str, at: char, limit: usize) -> Result<Vec<String>
             }
             None => parts.push(piece.to_owned()),
         }
-    }
-    if parts.len() > limit {
-        return Err(format!("field path {path:?} has more than {limit} parts"));
+        if parts.len() > limit {
+            return Err(too_many());
+        }
     }
     Ok(parts)
 }
@@ -186,12 +186,12 @@ pub(super) enum Part {
         key: String,
         /// The value; for elements that are there it is a regular expression.
         text: String,
-        pattern: Regex,
+        pattern: Pattern,
     },
 }
 
 /// Reads the parts of a path that leads to fields to set.
-pub(super) fn parse(parts: &[String], regex_bytes: usize) -> Result<Vec<Part>, String> {
+pub(super) fn parse(parts: &[String], budget: &Budget) -> Result<Vec<Part>, String> {
     let one = |part: &String| {
         if let Some(index) = number(part).and_then(|index| usize::try_from(index).ok()) {
             return Ok(Part::Index(index));
@@ -201,7 +201,7 @@ pub(super) fn parse(parts: &[String], regex_bytes: usize) -> Result<Vec<Part>, S
         }
         let Some(pair) = element(part) else { return Ok(Part::Key(part.as_str().into())) };
         let (key, text) = pair?;
-        let pattern = pattern::compile(text, text, regex_bytes)?;
+        let pattern = pattern::compile(text, text, budget)?;
         Ok(Part::Element { key: key.to_owned(), text: text.to_owned(), pattern })
     };
     parts.iter().map(one).collect()
@@ -249,6 +249,8 @@ pub(super) trait Visitor {
     fn set(&mut self, field: Field<'_>) -> Result<(), String>;
     /// Counts elements of a list that are looked at.
     fn count(&mut self, elements: usize) -> Result<(), String>;
+    /// What counts.
+    fn budget(&self) -> &Budget;
 }
 
 type Set<'s> = &'s mut dyn Visitor;
@@ -312,15 +314,17 @@ fn elements(
     let mut one = |item: &mut Value| {
         // An element that is compared itself is what is meant, whatever the path says after it.
         if key.is_empty() {
-            let matches = pattern.is_match(&written(item));
+            let matches = pattern.is_match(&written(item)?);
             return if matches {
                 step(Field { value: item, made: false }, &[], make, &mut *set)
             } else {
                 Ok(0)
             };
         }
-        let matches =
-            item.as_map().and_then(|map| map.get(key)).is_some_and(|v| pattern.is_match(&written(v)));
+        let matches = match item.as_map().and_then(|map| map.get(key)) {
+            Some(value) => pattern.is_match(&written(value)?),
+            None => false,
+        };
         if matches { step(Field { value: item, made: false }, rest, make, &mut *set) } else { Ok(0) }
     };
     let mut count = 0;
@@ -337,12 +341,18 @@ fn elements(
 }
 
 /// A value as a regular expression is compared with it.
-fn written(value: &Value) -> Str {
-    value.scalar_text().unwrap_or_else(|| {
-        let mut out = String::new();
-        yaml::write_document(&mut out, value);
-        out.trim().into()
-    })
+fn written(value: &Value) -> Result<Str, String> {
+    /// Bytes of a list or mapping that is written out for this.
+    const MOST: usize = 1 << 20;
+    if let Some(text) = value.scalar_text() {
+        return Ok(text);
+    }
+    if Size::of(value).written() > MOST {
+        return Err(format!("{} is too large to be compared with a regular expression", value.type_name()));
+    }
+    let mut out = String::new();
+    yaml::write_document(&mut out, value);
+    Ok(out.trim().into())
 }
 
 /// A path that goes on inside of a text counts as found where it leads somewhere in what the text says, but what is set
@@ -350,7 +360,7 @@ fn written(value: &Value) -> Str {
 fn inside_of_text(value: &Value, rest: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
     let text = value.scalar_text().unwrap_or_else(|| "".into());
     set.count(text.len())?;
-    let mut value = super::structured::parse(&text)?;
+    let (mut value, _held) = super::structured::parse(&text, set.budget())?;
     step(Field { value: &mut value, made: false }, rest, make, set)
 }
 
@@ -373,9 +383,13 @@ mod tests {
         assert!(split("a.b.c", 2).is_err());
     }
 
-    struct SetX;
+    struct SetX(Budget);
 
     impl Visitor for SetX {
+        fn budget(&self) -> &Budget {
+            &self.0
+        }
+
         fn set(&mut self, field: Field<'_>) -> Result<(), String> {
             *field.value = Value::string("x");
             Ok(())
@@ -388,8 +402,9 @@ mod tests {
 
     fn run(value: &serde_json::Value, path: &str, make: Make) -> Result<(usize, serde_json::Value), String> {
         let mut value = Value::from_json(value);
-        let parts = parse(&split(path, 10)?, 1 << 20)?;
-        let count = visit(&mut value, &parts, make, &mut SetX)?;
+        let budget = Budget::new(&crate::Limits::default());
+        let parts = parse(&split(path, 10)?, &budget)?;
+        let count = visit(&mut value, &parts, make, &mut SetX(budget))?;
         Ok((count, value.to_json()))
     }
 

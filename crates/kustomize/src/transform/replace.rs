@@ -25,7 +25,8 @@ pub(super) fn apply(
 ) -> Result<(), Error> {
     for (i, entry) in entries.iter().enumerate() {
         let field = format!("{field}[{i}]");
-        for replacement in entry.clone().load(loader, site, &field)? {
+        let (replacements, _held) = entry.clone().load(loader, site, &field)?;
+        for replacement in replacements {
             one(&replacement, loader, objects).map_err(|message| loader.fail(site, &field, message))?;
         }
     }
@@ -153,14 +154,14 @@ fn replace(
 ) -> Result<(), String> {
     let (limits, budget) = (loader.limits, &loader.budget);
     let select = target.select.as_ref().ok_or("select is missing")?;
-    let select = Matcher::new(select, limits.regex_bytes)?;
+    let select = Matcher::new(select, budget)?;
     let mut reject = Vec::with_capacity(target.reject.len());
     for selector in &target.reject {
         let by_id = [&selector.group, &selector.version, &selector.kind, &selector.name, &selector.namespace]
             .iter()
             .any(|part| !part.is_empty());
         let by_text = !(selector.label_selector.is_empty() && selector.annotation_selector.is_empty());
-        reject.push((Matcher::new(selector, limits.regex_bytes)?, by_id, by_text));
+        reject.push((Matcher::new(selector, budget)?, by_id, by_text));
     }
     let rejected = |resource: &Resource| {
         reject.iter().any(|(matcher, by_id, by_text)| {
@@ -170,8 +171,7 @@ fn replace(
     let mut paths = Vec::with_capacity(target.field_paths.len());
     for path in &target.field_paths {
         let words = path::split(path, limits.depth)?;
-        let parts =
-            path::parse(&words, limits.regex_bytes).map_err(|message| format!("{path}: {message}"))?;
+        let parts = path::parse(&words, budget).map_err(|message| format!("{path}: {message}"))?;
         paths.push(FieldPath { text: path, words, parts });
     }
     budget.work(select.cost(objects))?;
@@ -181,7 +181,7 @@ fn replace(
         }
         objects.change(at, |resource| {
             let id = resource.id().clone();
-            let watch = Watch::start(resource);
+            let watch = Watch::start(resource, budget)?;
             let mut object = Value::Map(resource.edit(std::mem::take));
             for path in &paths {
                 set_path(&mut object, path, &target.options, copied, budget)
@@ -189,8 +189,7 @@ fn replace(
             }
             let Value::Map(map) = object else { return Err(format!("{id}: no mapping is left of it")) };
             resource.set_value(map);
-            watch.settle(resource);
-            Ok(())
+            watch.settle(resource)
         })?;
     }
     Ok(())
@@ -241,7 +240,7 @@ fn set_inside_of_text(
         budget.work(text.len())?;
         let (options, depth) = (&FieldOptions::default(), path.parts.len());
         let mut setter = Setter { options, copied, budget, depth, misfit: None };
-        let edited = structured::edit(text, |value| {
+        let edited = structured::edit(text, budget, |value| {
             match path::visit(value, &path.parts[cut..], make, &mut setter)? {
                 0 => Err("nothing is there".to_owned()),
                 _ => Ok(()),
@@ -288,6 +287,10 @@ impl Visitor for Setter<'_> {
 
     fn count(&mut self, elements: usize) -> Result<(), String> {
         self.budget.work(elements)
+    }
+
+    fn budget(&self) -> &Budget {
+        self.budget
     }
 }
 

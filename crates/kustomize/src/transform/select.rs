@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use regex::Regex;
-
+use crate::budget::{Budget, Held};
 use crate::kustomization::Selector;
 use crate::pattern;
 use crate::resource::{Id, Resource};
@@ -19,24 +18,25 @@ pub(super) struct Matcher {
     namespace: Pattern,
     labels: LabelSelector,
     annotations: LabelSelector,
+    _held: Held,
 }
 
 enum Pattern {
     Any,
     /// Without anything that is special to a regular expression: a name, so that the index can be asked.
     Text(String),
-    Regex(Regex),
+    Regex(pattern::Pattern),
 }
 
 impl Pattern {
-    fn new(field: &str, text: &str, regex_bytes: usize) -> Result<Self, String> {
+    fn new(field: &str, text: &str, budget: &Budget) -> Result<Self, String> {
         if text.is_empty() {
             return Ok(Self::Any);
         }
         if text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'/')) {
             return Ok(Self::Text(text.to_owned()));
         }
-        pattern::compile(&format!("^(?:{text})$"), text, regex_bytes)
+        pattern::compile(&format!("^(?:{text})$"), text, budget)
             .map(Self::Regex)
             .map_err(|message| format!("target.{field}: {message}"))
     }
@@ -51,8 +51,12 @@ impl Pattern {
 }
 
 impl Matcher {
-    pub(super) fn new(selector: &Selector, regex_bytes: usize) -> Result<Self, String> {
-        let pattern = |field, text: &str| Pattern::new(field, text, regex_bytes);
+    pub(super) fn new(selector: &Selector, budget: &Budget) -> Result<Self, String> {
+        /// Of a byte of a label selector: `a in (b,c,d)` becomes a set of texts.
+        const BYTE: usize = 96;
+        let texts = selector.label_selector.len() + selector.annotation_selector.len();
+        let held = budget.hold(texts.saturating_mul(BYTE))?;
+        let pattern = |field, text: &str| Pattern::new(field, text, budget);
         let labels = |field, text: &str| {
             LabelSelector::parse(text).map_err(|message| format!("target.{field} {text:?}: {message}"))
         };
@@ -64,6 +68,7 @@ impl Matcher {
             namespace: pattern("namespace", &selector.namespace)?,
             labels: labels("labelSelector", &selector.label_selector)?,
             annotations: labels("annotationSelector", &selector.annotation_selector)?,
+            _held: held,
         })
     }
 

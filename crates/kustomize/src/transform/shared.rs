@@ -7,6 +7,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::budget::{Budget, Held};
 use crate::fieldspec::{FieldSpec, Step};
 use crate::resource::Resource;
 use crate::value::{Map, Str, Value};
@@ -25,33 +26,43 @@ impl Group {
     }
 
     /// The places in an object, the first ones first.
-    fn places(&self, object: &Map) -> Vec<Place> {
+    fn places(&self, object: &Map, held: &mut Hold<'_>) -> Result<Vec<Place>, String> {
         let mut out = Vec::new();
         for field in self.fields.iter() {
-            self.collect(object, &field.path, &mut Vec::new(), &mut out);
+            self.collect(object, &field.path, &mut Vec::new(), &mut out, held)?;
         }
         out.sort_unstable();
         out.dedup();
-        out
+        Ok(out)
     }
 
-    fn collect(&self, map: &Map, path: &[Step], at: &mut Place, out: &mut Vec<Place>) {
+    fn collect(
+        &self,
+        map: &Map,
+        path: &[Step],
+        at: &mut Place,
+        out: &mut Vec<Place>,
+        held: &mut Hold<'_>,
+    ) -> Result<(), String> {
+        /// Of a place besides its parts, in a list that grows.
+        const PLACE: usize = 128;
         let Some((step, rest)) = path.split_first() else {
             if map.get(&self.key).is_some_and(|value| self.holds(&self.key, value)) {
+                held.held.grow(held.budget, PLACE + (at.len() + 1) * size_of::<Part>())?;
                 let mut place = at.clone();
                 place.push(Part::Key(self.key.clone()));
                 out.push(place);
             }
-            return;
+            return Ok(());
         };
         at.push(Part::Key(step.key.clone()));
         match map.get(&step.key) {
-            Some(Value::Map(map)) => self.collect(map, rest, at, out),
+            Some(Value::Map(map)) => self.collect(map, rest, at, out, held)?,
             Some(Value::List(items)) => {
                 for (i, item) in items.iter().enumerate() {
                     if let Value::Map(map) = item {
                         at.push(Part::Index(i));
-                        self.collect(map, rest, at, out);
+                        self.collect(map, rest, at, out, held)?;
                         at.pop();
                     }
                 }
@@ -59,6 +70,19 @@ impl Group {
             _ => {}
         }
         at.pop();
+        Ok(())
+    }
+}
+
+/// Memory of places.
+pub(super) struct Hold<'b> {
+    budget: &'b Budget,
+    held: Held,
+}
+
+impl<'b> Hold<'b> {
+    pub(super) fn new(budget: &'b Budget) -> Result<Self, String> {
+        Ok(Self { budget, held: budget.hold(0)? })
     }
 }
 
@@ -82,30 +106,41 @@ fn find<'v>(object: &'v mut Map, place: &Place) -> Option<&'v mut Value> {
 }
 
 /// The places of an object's groups before a change.
-pub(super) struct Watch(Vec<(Rc<Group>, Vec<Place>)>);
+pub(super) struct Watch<'b> {
+    groups: Vec<(Rc<Group>, Vec<Place>)>,
+    hold: Hold<'b>,
+}
 
-impl Watch {
-    pub(super) fn start(resource: &mut Resource) -> Self {
+impl<'b> Watch<'b> {
+    pub(super) fn start(resource: &mut Resource, budget: &'b Budget) -> Result<Self, String> {
+        let mut hold = Hold::new(budget)?;
         let groups = std::mem::take(&mut resource.shared);
         let watched = |group: Rc<Group>| {
-            let places = group.places(resource.value());
-            (group, places)
+            let places = group.places(resource.value(), &mut hold)?;
+            Ok((group, places))
         };
-        Self(groups.into_iter().map(watched).collect())
+        let groups: Result<_, String> = groups.into_iter().map(watched).collect();
+        Ok(Self { groups: groups?, hold })
     }
 
     /// Carries what changed in one place to the others.
-    pub(super) fn settle(self, resource: &mut Resource) {
-        for (group, places) in self.0 {
-            if let Some(group) = resource.edit(|object| carry(object, group, &places)) {
+    pub(super) fn settle(mut self, resource: &mut Resource) -> Result<(), String> {
+        for (group, places) in self.groups {
+            if let Some(group) = resource.edit(|object| carry(object, group, &places, &mut self.hold))? {
                 resource.shared.push(group);
             }
         }
+        Ok(())
     }
 }
 
 /// The group as it is from now on; none where its value is no text any more.
-fn carry(object: &mut Map, group: Rc<Group>, places: &[Place]) -> Option<Rc<Group>> {
+fn carry(
+    object: &mut Map,
+    group: Rc<Group>,
+    places: &[Place],
+    hold: &mut Hold<'_>,
+) -> Result<Option<Rc<Group>>, String> {
     let mut left: Vec<&Place> = Vec::with_capacity(places.len());
     let mut changed = None;
     for place in places {
@@ -117,7 +152,7 @@ fn carry(object: &mut Map, group: Rc<Group>, places: &[Place]) -> Option<Rc<Grou
         }
         left.push(place);
     }
-    let Some(changed) = changed else { return Some(group) };
+    let Some(changed) = changed else { return Ok(Some(group)) };
     // A text of its own, so that nothing else is taken for a part of the group.
     let value = changed.as_str().map_or_else(|| changed.clone(), Value::string);
     for place in left {
@@ -125,16 +160,21 @@ fn carry(object: &mut Map, group: Rc<Group>, places: &[Place]) -> Option<Rc<Grou
             *slot = value.clone();
         }
     }
-    set_all(object, &group, &value)
+    set_all(object, &group, &value, hold)
 }
 
 /// Sets what is left of a group.
-pub(super) fn set_all(object: &mut Map, group: &Group, value: &Value) -> Option<Rc<Group>> {
-    for place in group.places(object) {
+pub(super) fn set_all(
+    object: &mut Map,
+    group: &Group,
+    value: &Value,
+    hold: &mut Hold<'_>,
+) -> Result<Option<Rc<Group>>, String> {
+    for place in group.places(object, hold)? {
         if let Some(slot) = find(object, &place) {
             *slot = value.clone();
         }
     }
-    let Value::String(text) = value else { return None };
-    Some(Rc::new(Group { key: group.key.clone(), text: text.clone(), fields: group.fields.clone() }))
+    let Value::String(text) = value else { return Ok(None) };
+    Ok(Some(Rc::new(Group { key: group.key.clone(), text: text.clone(), fields: group.fields.clone() })))
 }

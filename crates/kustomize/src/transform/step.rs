@@ -127,9 +127,9 @@ impl Step<'_> {
             }
             Self::Patch(patch) => return patch::apply(loader, site, field, patch, false, objects),
             Self::JsonPatch(patch) => return patch::apply(loader, site, field, patch, true, objects),
-            Self::Namespace(namespace) => name::namespace(namespace, objects),
-            Self::Prefix(prefix) => name::prefix(prefix, objects),
-            Self::Suffix(suffix) => name::suffix(suffix, objects),
+            Self::Namespace(namespace) => name::namespace(namespace, &loader.budget, objects),
+            Self::Prefix(prefix) => name::prefix(prefix, &loader.budget, objects),
+            Self::Suffix(suffix) => name::suffix(suffix, &loader.budget, objects),
             Self::Pairs(pairs, fields) => label::set(pairs, fields, &loader.budget, objects),
             Self::Replicas(replica, fields) => replica::apply(replica, fields, objects),
             Self::Images(images, fields) => {

@@ -1,18 +1,19 @@
 //! JSON and YAML inside of a text, changed in place.
 
+use crate::budget::{Budget, Held, Size};
 use crate::json;
-use crate::limits::Limits;
 use crate::value::{NullForm, Value};
-use crate::yaml::{self, Dialect, read_documents};
+use crate::yaml::{self, Dialect, read_counted};
 
 /// What a text says, if it is JSON or YAML; of several documents, the first.
-pub(super) fn parse(text: &str) -> Result<Value, String> {
-    let documents = read_documents(text.as_bytes(), Dialect::Patch, &Limits::default())
+pub(super) fn parse(text: &str, budget: &Budget) -> Result<(Value, Held), String> {
+    let read = read_counted(text.as_bytes(), Dialect::Patch, budget.limits(), budget.room())
         .map_err(|error| format!("the text is no YAML: line {}: {}", error.line, error.message))?;
-    match documents.into_iter().next() {
-        Some(document) => Ok(document.value),
+    let held = budget.hold(read.memory)?;
+    match read.documents.into_iter().next() {
+        Some(document) => Ok((document.value, held)),
         None if text.trim().is_empty() => Err("the text is empty".into()),
-        None => Ok(Value::Null(NullForm::Written)),
+        None => Ok((Value::Null(NullForm::Written), held)),
     }
 }
 
@@ -25,10 +26,16 @@ pub(super) fn is_json(text: &str) -> bool {
 /// order, quotes and comments.
 pub(super) fn edit(
     text: &str,
+    budget: &Budget,
     change: impl FnOnce(&mut Value) -> Result<(), String>,
 ) -> Result<String, String> {
-    let mut value = parse(text)?;
+    /// Of a value in what is read to find out how the text was written, and of a byte.
+    const STYLE: (usize, usize) = (640, 8);
+    let (mut value, _held) = parse(text, budget)?;
+    let _style = budget.hold(Size::of(&value).nodes * STYLE.0 + text.len() * STYLE.1)?;
     change(&mut value)?;
+    // What is written grows by doubling.
+    let _written = budget.hold(Size::of(&value).written().saturating_mul(3))?;
     let mut out = String::with_capacity(text.len());
     if !is_json(text) {
         yaml::write_like(&mut out, &value, text);

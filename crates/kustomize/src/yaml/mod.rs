@@ -10,10 +10,11 @@ mod locate;
 mod read;
 mod resolve;
 mod restyle;
+mod tally;
 mod write;
 
 pub(crate) use locate::line_of;
-pub(crate) use read::read_counted;
+pub(crate) use read::{Read, read_counted, read_strict_counted};
 pub(crate) use resolve::is_text;
 
 pub use read::{Dialect, Document, ReadError, read_documents, read_strict};

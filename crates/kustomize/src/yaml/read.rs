@@ -7,6 +7,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 
 use super::fold::refold;
 use super::resolve::{Plain, resolve};
+use super::tally::{Count, Tally, scalar_count};
 use crate::limits::Limits;
 use crate::value::{Map, NullForm, Str, Value};
 
@@ -59,16 +60,27 @@ pub struct ReadError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn read_documents(bytes: &[u8], dialect: Dialect, limits: &Limits) -> Result<Vec<Document>, ReadError> {
-    read_counted(bytes, dialect, limits).map(|(documents, _)| documents)
+    read_counted(bytes, dialect, limits, limits.memory).map(|read| read.documents)
 }
 
-/// The same, with the number of values read.
+/// Documents with what they count for.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) documents: Vec<Document>,
+    /// Values, with aliases expanded.
+    pub(crate) nodes: usize,
+    /// Memory in bytes.
+    pub(crate) memory: usize,
+}
+
+/// The same, within the memory that is left, and with what was read.
 pub(crate) fn read_counted(
     bytes: &[u8],
     dialect: Dialect,
     limits: &Limits,
-) -> Result<(Vec<Document>, usize), ReadError> {
-    read(bytes, dialect, dialect == Dialect::Object, limits)
+    room: usize,
+) -> Result<Read, ReadError> {
+    read(bytes, dialect, dialect == Dialect::Object, limits, room)
 }
 
 /// Reads all documents as a kustomization, and refuses keys that stand twice. These are the rules by which an apiserver
@@ -77,7 +89,12 @@ pub(crate) fn read_counted(
 /// # Errors
 /// Where the text is no YAML, or passes a bound.
 pub fn read_strict(bytes: &[u8], limits: &Limits) -> Result<(Vec<Document>, usize), ReadError> {
-    read(bytes, Dialect::Kustomization, true, limits)
+    read_strict_counted(bytes, limits, limits.memory).map(|read| (read.documents, read.nodes))
+}
+
+/// The same, within the memory that is left.
+pub(crate) fn read_strict_counted(bytes: &[u8], limits: &Limits, room: usize) -> Result<Read, ReadError> {
+    read(bytes, Dialect::Kustomization, true, limits, room)
 }
 
 fn read(
@@ -85,13 +102,19 @@ fn read(
     dialect: Dialect,
     unique: bool,
     limits: &Limits,
-) -> Result<(Vec<Document>, usize), ReadError> {
+    room: usize,
+) -> Result<Read, ReadError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
         ReadError { line, message: "not valid UTF-8".into() }
     })?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let at_start = |message| ReadError { line: 1, message };
+    if text.lines().filter(|line| line.starts_with('%')).count() > MAX_DIRECTIVES {
+        return Err(at_start(format!("more than {MAX_DIRECTIVES} lines that start with %")));
+    }
     let mut reader = Reader {
+        tally: Tally::start(limits, room, text).map_err(at_start)?,
         dialect,
         unique,
         limits,
@@ -101,8 +124,6 @@ fn read(
         entries: Vec::new(),
         anchors: HashMap::new(),
         keys: HashSet::new(),
-        nodes: 0,
-        text: 0,
         starts_flow: false,
         flow: Vec::new(),
         line: 1,
@@ -147,8 +168,12 @@ fn read(
             reader.event(event)?;
         }
     }
-    Ok((reader.documents, reader.nodes))
+    let (nodes, memory) = (reader.tally.counted().nodes, reader.tally.kept());
+    Ok(Read { documents: reader.documents, nodes, memory })
 }
+
+/// Lines that start with `%` in one text: a document has one or two directives, if any.
+const MAX_DIRECTIVES: usize = 100;
 
 /// The parser's message; of its own bound on nesting, which a text meets that nests deeper than ours, in our words.
 fn explain(message: &str, limits: &Limits) -> String {
@@ -171,13 +196,6 @@ enum Frame {
     Map { first: usize, merges: Vec<Value>, key: Option<Key>, anchor: usize, from: Count },
 }
 
-/// Values and bytes of text, with aliases expanded.
-#[derive(Clone, Copy)]
-struct Count {
-    nodes: usize,
-    text: usize,
-}
-
 enum Key {
     Name(Str),
     Merge,
@@ -197,8 +215,7 @@ struct Reader<'l> {
     anchors: HashMap<usize, (Value, Count)>,
     /// Keys come again and again: one allocation for each.
     keys: HashSet<Str>,
-    nodes: usize,
-    text: usize,
+    tally: Tally<'l>,
     /// Does a list or mapping in brackets start, and is each open one in brackets?
     starts_flow: bool,
     flow: Vec<bool>,
@@ -211,20 +228,13 @@ impl Reader<'_> {
         Err(ReadError { line: self.line, message: message.into() })
     }
 
-    fn count(&mut self, nodes: usize, text: usize) -> Result<(), ReadError> {
-        self.nodes = self.nodes.saturating_add(nodes);
-        self.text = self.text.saturating_add(text);
-        if self.text > self.limits.total_bytes {
-            return self.error(format!("more than {} bytes, with aliases expanded", self.limits.total_bytes));
-        }
-        if self.nodes > self.limits.nodes {
-            return self.error(format!("more than {} values, with aliases expanded", self.limits.nodes));
-        }
-        Ok(())
+    /// Takes the line into an error of the counters.
+    fn count(&mut self, count: impl FnOnce(&mut Tally<'_>) -> Result<(), String>) -> Result<(), ReadError> {
+        count(&mut self.tally).or_else(|message| self.error(message))
     }
 
     fn open(&mut self, frame: Frame) -> Result<(), ReadError> {
-        self.count(1, 0)?;
+        self.count(|tally| tally.open())?;
         if let Some(Frame::Map { key: None, .. }) = self.stack.last() {
             return self.error("a mapping key must be a string");
         }
@@ -247,41 +257,44 @@ impl Reader<'_> {
                 Ok(())
             }
             Event::SequenceStart(anchor, _) => {
-                let from = self.counted();
+                let from = self.tally.counted();
                 self.open(Frame::List { first: self.items.len(), anchor, from })
             }
             Event::MappingStart(anchor, _) => {
-                let from = self.counted();
+                let from = self.tally.counted();
                 let first = self.entries.len();
                 self.open(Frame::Map { first, merges: Vec::new(), key: None, anchor, from })
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Scalar(text, style, anchor, tag) => {
-                self.count(1, text.len())?;
+                self.count(|tally| tally.scalar(text.len()))?;
                 if self.wants_key() {
                     let key = self.key(&text, style, tag.as_deref())?;
                     if anchor != 0
                         && let Key::Name(name) = &key
                     {
-                        let count = Count { nodes: 1, text: name.len() };
-                        self.anchors.insert(anchor, (Value::String(name.clone()), count));
+                        let name = Value::String(name.clone());
+                        self.anchor(anchor, &name, scalar_count(&name))?;
                     }
                     if let Some(Frame::Map { key: slot, .. }) = self.stack.last_mut() {
                         *slot = Some(key);
                     }
                     return Ok(());
                 }
+                self.count(|tally| tally.text(text.len()))?;
                 let value = self.scalar(&text, style, tag.as_deref())?;
                 if anchor != 0 {
-                    self.anchors.insert(anchor, (value.clone(), Count { nodes: 1, text: text.len() }));
+                    self.anchor(anchor, &value, scalar_count(&value))?;
                 }
                 self.put(value)
             }
             Event::Alias(anchor) => {
-                let Some((value, Count { nodes, text })) = self.anchors.get(&anchor).cloned() else {
+                let Some((_, count)) = self.anchors.get(&anchor) else {
                     return self.error("an alias inside of its own anchor");
                 };
-                self.count(nodes, text)?;
+                let count = *count;
+                self.count(|tally| tally.copy(count))?;
+                let Some((value, _)) = self.anchors.get(&anchor).cloned() else { return Ok(()) };
                 if self.wants_key() {
                     let Value::String(name) = value else {
                         return self.error("a mapping key must be a string");
@@ -297,21 +310,25 @@ impl Reader<'_> {
         }
     }
 
-    fn counted(&self) -> Count {
-        Count { nodes: self.nodes, text: self.text }
+    /// Keeps what an anchor names. An alias gets a copy, and so does the anchor: both are counted before they are made.
+    fn anchor(&mut self, anchor: usize, value: &Value, count: Count) -> Result<(), ReadError> {
+        self.count(|tally| tally.anchor(count))?;
+        self.anchors.insert(anchor, (value.clone(), count));
+        Ok(())
     }
 
     fn wants_key(&self) -> bool {
         matches!(self.stack.last(), Some(Frame::Map { key: None, .. }))
     }
 
-    fn intern(&mut self, key: &str) -> Str {
+    fn intern(&mut self, key: &str) -> Result<Str, ReadError> {
         if let Some(known) = self.keys.get(key) {
-            return known.clone();
+            return Ok(known.clone());
         }
+        self.count(|tally| tally.new_key(key.len()))?;
         let key = Str::from(key);
         self.keys.insert(key.clone());
-        key
+        Ok(key)
     }
 
     fn key(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Key, ReadError> {
@@ -322,7 +339,7 @@ impl Reader<'_> {
                 // go-yaml 2 turns such keys into text on the way to JSON.
                 Plain::Value(value) if self.dialect != Dialect::Object => {
                     if let Some(text) = value.scalar_text() {
-                        return Ok(Key::Name(text));
+                        return self.intern(&text).map(Key::Name);
                     }
                 }
                 Plain::Timestamp(_) if self.dialect != Dialect::Object => {}
@@ -337,7 +354,7 @@ impl Reader<'_> {
                 }
             }
         }
-        Ok(Key::Name(self.intern(text)))
+        self.intern(text).map(Key::Name)
     }
 
     fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, ReadError> {
@@ -396,6 +413,9 @@ impl Reader<'_> {
 
     /// Adds a finished value to what is open.
     fn put(&mut self, value: Value) -> Result<(), ReadError> {
+        let in_list = matches!(self.stack.last(), Some(Frame::List { .. }));
+        let (items, entries) = (self.items.len() + 1, self.entries.len() + 1);
+        self.count(|tally| tally.put(items, entries, in_list))?;
         match self.stack.last_mut() {
             None => {
                 if !value.is_null() {
@@ -441,14 +461,19 @@ impl Reader<'_> {
             None => return self.error("unbalanced end of a list or mapping"),
         };
         if anchor != 0 {
-            let count = Count { nodes: self.nodes - from.nodes, text: self.text - from.text };
-            self.anchors.insert(anchor, (value.clone(), count));
+            let now = self.tally.counted();
+            let count = Count {
+                nodes: now.nodes - from.nodes,
+                text: now.text - from.text,
+                slots: now.slots - from.slots,
+            };
+            self.anchor(anchor, &value, count)?;
         }
         self.put(value)
     }
 
     /// `<<`: what stands in the mapping itself wins, then the earlier of several merged mappings.
-    fn merge(&self, map: Map, merges: Vec<Value>) -> Result<Map, ReadError> {
+    fn merge(&mut self, map: Map, merges: Vec<Value>) -> Result<Map, ReadError> {
         let mut sources = Vec::new();
         for merged in merges {
             match merged {
@@ -456,7 +481,10 @@ impl Reader<'_> {
                 single => sources.push(single),
             }
         }
-        let mut entries = Vec::new();
+        let count =
+            sources.iter().map(|source| source.as_map().map_or(0, Map::len)).sum::<usize>() + map.len();
+        self.count(|tally| tally.merged(count))?;
+        let mut entries = Vec::with_capacity(count);
         for source in sources.into_iter().rev() {
             let Value::Map(source) = source else {
                 return self.error("map merge requires a mapping, or a list of mappings, as its value");

@@ -5,9 +5,8 @@
 
 use std::collections::HashMap;
 
-use regex::Regex;
-
-use crate::pattern;
+use crate::budget::Budget;
+use crate::pattern::{self, Pattern};
 
 /// The names of rules.
 pub(super) struct Rules {
@@ -15,7 +14,7 @@ pub(super) struct Rules {
     /// The node that each character leads to from a node.
     edges: HashMap<(usize, char), usize>,
     /// Names that are real regular expressions.
-    patterns: Vec<(usize, Regex)>,
+    patterns: Vec<(usize, Pattern)>,
 }
 
 #[derive(Default)]
@@ -30,16 +29,19 @@ impl Rules {
     /// Compiles names; where one cannot be, tells which and why.
     pub(super) fn new<'n>(
         names: impl Iterator<Item = &'n str>,
-        regex_bytes: usize,
+        budget: &Budget,
     ) -> Result<Self, (usize, String)> {
+        /// Of a character of a name in the tree, whose tables grow by doubling.
+        const NODE: usize = 256;
         let mut out = Self { nodes: vec![Node::default()], edges: HashMap::new(), patterns: Vec::new() };
         for (rule, name) in names.enumerate() {
+            budget.keep(name.len().saturating_mul(NODE)).map_err(|message| (rule, message))?;
             if name.chars().all(|c| c.is_ascii_alphanumeric() || "-_/:@.".contains(c)) {
                 out.add(rule, name);
                 continue;
             }
             let pattern = format!("^{name}(:[a-zA-Z0-9_.{{}}-]*)?(@sha256:[a-zA-Z0-9_.{{}}-]*)?$");
-            let pattern = pattern::compile(&pattern, name, regex_bytes)
+            let pattern = pattern::compile(&pattern, name, budget)
                 .map_err(|message| (rule, format!("name: {message}")))?;
             out.patterns.push((rule, pattern));
         }
@@ -131,7 +133,8 @@ mod tests {
 
     #[test]
     fn dots_are_any_character_and_the_first_rule_counts() {
-        let rules = Rules::new(["a.b/web", "a-b/web", "(a|b)", "b", ""].into_iter(), 1 << 20).unwrap();
+        let budget = Budget::new(&crate::Limits::default());
+        let rules = Rules::new(["a.b/web", "a-b/web", "(a|b)", "b", ""].into_iter(), &budget).unwrap();
         let first = |image: &str, from| rules.first(image, from);
         assert_eq!(first("a-b/web:1@sha256:ab", 0), Some(0));
         assert_eq!(first("a-b/web", 1), Some(1));
@@ -143,6 +146,6 @@ mod tests {
         for other in ["a-b/web/c", "a-b/web:1:2", "a-b/web@md5:ab", "a-b/we", "c", "b@sha256:"] {
             assert_eq!(first(other, 0), (other == "b@sha256:").then_some(2), "{other}");
         }
-        assert!(Rules::new(["a("].into_iter(), 1 << 20).is_err());
+        assert!(Rules::new(["a("].into_iter(), &budget).is_err());
     }
 }
