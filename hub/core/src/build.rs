@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use flate2::{Compression, write::GzEncoder};
 use roadstead_api::KustomizationSpec;
 use roadstead_hub_store::{AtRest, CachedBuild};
-use roadstead_kustomize::{Image, MemoryTree, Options, Overlay, Patch, Selector, TreePath};
+use roadstead_kustomize::{Image, Limits, MemoryTree, Options, Overlay, Patch, Selector, TreePath};
 use roadstead_model::{Digest, chain};
 use roadstead_sources::{Entry, TreeLimits, unpack};
 use serde_json::{Value, json};
@@ -19,6 +19,8 @@ const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), 
 /// Steps of one build, so that a repository made to be slow does not hold a place for long: looking at 2 × 10⁸ pairs of
 /// patch and object took 24 s in a release build. All of kustomize's public cases stay below half of it.
 const MAX_WORK: u64 = 200_000_000;
+/// Memory of one build in bytes, besides the source's tree and what is made of the objects afterwards.
+const MAX_BUILD_MEMORY: usize = 200 << 20;
 /// More than this is no build that an agent takes.
 const MAX_BUILD_BYTES: usize = 64 << 20;
 /// Trees that were unpacked last: the Kustomizations of one source are built one after the other.
@@ -193,6 +195,7 @@ fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
     let path = TreePath::new(&inputs.path)
         .ok_or_else(|| format!("spec.path '{}' leaves the source's root", inputs.path))?;
     let mut options = Options { overlay: inputs.overlay.clone(), ..Options::default() };
+    options.limits = Limits::within(MAX_BUILD_MEMORY);
     options.limits.work = MAX_WORK;
     let build = roadstead_kustomize::build(tree, &path, &options).map_err(|error| chain(&error))?;
     let objects = build.objects.iter().map(roadstead_kustomize::Object::to_json).collect();
