@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help demo clean-demo web test measure bench images check fmt rooms generated deny clippy dashboard tools
+.PHONY: help demo clean-demo web test measure bench compare images check fmt rooms generated deny clippy dashboard tools
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ measure: tools ## Build for release and measure: push to applied beside a bare l
 
 bench: tools ## Build for release and measure the API beside kube-apiserver: rates, latencies, memory
 	$(CARGO) xtask bench
+
+compare: ## Build random inputs with our engine and with the real kustomize, and show what differs (INPUTS=20000)
+	crates/kustomize/compare/run.sh $(or $(INPUTS),20000)
 
 images: tools ## Build the images' static programs, and run them in roots that hold nothing else (as root)
 	$(CARGO) xtask images

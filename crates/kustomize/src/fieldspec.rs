@@ -137,6 +137,9 @@ fn walk_map(
     if step.key.is_empty() {
         return Err("the path has an empty key in it".into());
     }
+    if &*step.key == "*" {
+        return Err("*: a path of a field specification has no wildcards".into());
+    }
     let missing = || match (make, rest.is_empty()) {
         (Create::Scalar, true) => Value::string(""),
         _ => Value::Map(Map::new()),

@@ -159,7 +159,12 @@ fn fill(object: &mut Map, pairs: Vec<(String, Vec<u8>)>, secret: bool) -> Result
     let (mut texts, mut binaries) = (Vec::new(), Vec::new());
     for (key, bytes) in pairs {
         if !seen.insert(key.clone()) {
-            return Err(format!("key {key:?} is there twice"));
+            // A line of an env file without an equals sign is all key.
+            return Err(if secret {
+                "a key is there twice".into()
+            } else {
+                format!("key {key:?} is there twice")
+            });
         }
         let encode = |bytes: &[u8]| Value::string(lines(&base64.encode(bytes)));
         let key = Str::from(key);
@@ -238,7 +243,7 @@ fn pairs<'p>(place: Place<'p>, generator: &Generator) -> Result<Pairs<'p>, Error
         let (key, path) = match source.split_once('=') {
             None => (source.rsplit('/').next().unwrap_or(source), source.as_str()),
             Some((key, path)) if !key.is_empty() && !path.is_empty() && !path.contains('=') => (key, path),
-            Some(_) => return Err(site.error(field, format!("{source:?} is neither a path nor key=path"))),
+            Some(_) => return Err(site.error(field, "is neither a path nor key=path")),
         };
         let file = loader.file(site, &field, path)?;
         out.add(key, &loader.read(&file)?)?;

@@ -110,6 +110,10 @@ impl<'t> Loader<'t> {
 
     /// Finds what a path of a kustomization leads to, links resolved.
     pub(crate) fn find(&self, site: &Site, field: &str, path: &str) -> Result<Found, Error> {
+        // An object or a patch where a path is needed is not repeated: it may be a Secret.
+        if path.contains('\n') {
+            return Err(site.error(field, "a path is needed, not a text of several lines"));
+        }
         let wrap = |error: TreeError| site.error(field, error);
         let target = site.dir.join(path).ok_or_else(|| {
             wrap(TreeError::PathLeavesRoot { from: site.dir.clone(), path: path.to_owned() })
@@ -330,7 +334,10 @@ fn expand(value: Value, source: &Source, out: &mut Vec<Map>) -> Result<(), Error
         return Ok(());
     }
     match map.remove("items") {
-        Some(Value::List(items)) => items.into_iter().try_for_each(|item| expand(item, source, out)),
+        Some(Value::List(items)) => {
+            let there = items.into_iter().filter(|item| !item.is_null());
+            there.into_iter().try_for_each(|item| expand(item, source, out))
+        }
         None | Some(Value::Null(_)) => Ok(()),
         Some(other) => Err(error(format!("{kind}: items must be a list, not {}", other.type_name()))),
     }

@@ -42,6 +42,9 @@ pub enum NullForm {
     Empty,
     /// `null` or `~`.
     Written,
+    /// Nothing stood there, inside of brackets. kustomize writes the brackets out once more, with quotes for nothing, so
+    /// that it is null for patches and an empty text in the end.
+    Quoted,
 }
 
 /// A number, with the text it was read from: merge keys are compared as text.
@@ -102,7 +105,7 @@ impl Value {
             Self::Number(number) => Some(number.text.clone()),
             Self::Bool(true) => Some("true".into()),
             Self::Bool(false) => Some("false".into()),
-            Self::Null(NullForm::Empty) => Some("".into()),
+            Self::Null(NullForm::Empty | NullForm::Quoted) => Some("".into()),
             Self::Null(NullForm::Written) => Some("null".into()),
             Self::List(_) | Self::Map(_) => None,
         }
@@ -129,6 +132,7 @@ impl Value {
     pub fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match self {
+            Self::Null(NullForm::Quoted) => Json::String(String::new()),
             Self::Null(_) => Json::Null,
             Self::Bool(value) => Json::Bool(*value),
             Self::Number(number) => match number.num.canonical() {

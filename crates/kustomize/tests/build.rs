@@ -287,7 +287,7 @@ impl Remote for Web {
 #[test]
 fn urls_are_fetched_where_that_is_wanted() {
     let options = Options { remote: Some(Arc::new(Web)), ..Options::default() };
-    let all = "resources: [https://example.org/org/repo//app?ref=v1]\n\
+    let all = "resources: ['https://example.org/org/repo//app?ref=v1']\n\
                patches: [{path: https://example.org/patch, target: {kind: Pod}}]\n";
     let build = run(&[("kustomization.yaml", all)], &options).unwrap();
     let names: Vec<_> = build.objects.iter().map(|o| o.name().to_owned()).collect();

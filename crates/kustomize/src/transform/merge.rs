@@ -81,7 +81,7 @@ fn directive(patch: &mut Map) -> Result<Directive, String> {
                 "merge" => Directive::Merge,
                 "replace" => Directive::Replace,
                 "delete" => Directive::Delete,
-                other => return Err(format!("unknown {DIRECTIVE} directive {other:?}")),
+                _ => return Err(format!("unknown {DIRECTIVE} directive (not merge, replace or delete)")),
             };
             patch.remove(DIRECTIVE);
             Ok(found)

@@ -26,7 +26,12 @@ pub(super) fn strategic_merge_files(
     for (i, entry) in entries.iter().enumerate() {
         let field = format!("{field}[{i}]");
         let inline = if entry.contains('\n') || entry.contains(": ") {
-            loader.parse(entry.as_bytes(), Dialect::Patch).ok()
+            match loader.parse(entry.as_bytes(), Dialect::Patch) {
+                Err(error) if entry.contains('\n') => {
+                    return Err(yaml_error(&format!("{field} in {:?}", site.dir.display()), error));
+                }
+                read => read.ok(),
+            }
         } else {
             None
         };
@@ -200,6 +205,7 @@ fn pass_through_json(value: &mut Value) {
     /// Up to here, floats have all whole numbers.
     const EXACT: u64 = 1 << 53;
     match value {
+        Value::Null(NullForm::Quoted) => *value = Value::string(""),
         Value::Null(form) => *form = NullForm::Written,
         Value::Number(number) => {
             number.num = match number.num {

@@ -241,6 +241,15 @@ pub(super) struct Field<'v> {
     pub(super) value: &'v mut Value,
     /// It was made just now: a scalar has no type yet.
     pub(super) made: bool,
+    /// It was made in a mapping that was there, and empty: such a one stands in brackets.
+    pub(super) in_brackets: bool,
+}
+
+impl<'v> Field<'v> {
+    /// A field that was there.
+    fn known(value: &'v mut Value) -> Self {
+        Self { value, made: false, in_brackets: false }
+    }
 }
 
 /// What is done on the way.
@@ -257,7 +266,7 @@ type Set<'s> = &'s mut dyn Visitor;
 
 /// Sets every field that a path leads to; gives back their number.
 pub(super) fn visit(value: &mut Value, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
-    step(Field { value, made: false }, parts, make, set)
+    step(Field::known(value), parts, make, set)
 }
 
 fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
@@ -266,12 +275,14 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
         return Ok(1);
     };
     let wrong = |wanted: &str, found: &Value| format!("{wanted} is needed, not {}", found.type_name());
-    let found = |value, made| Field { value, made };
+    let found = |value, made| Field { value, made, in_brackets: false };
+    let parent_made = field.made;
     match (part, field.value) {
         // kustomize makes the field in a null all the same, and then writes the null without it.
         (Part::Key(_), Value::Null(_)) => Ok(usize::from(make != Make::Nothing)),
         (Part::Key(key), Value::Map(map)) => {
             let made = !map.contains_key(key);
+            let in_brackets = made && !parent_made && map.is_empty();
             if made && make == Make::Nothing {
                 return Ok(0);
             }
@@ -279,7 +290,7 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
             if !rest.is_empty() && !matches!(value, Value::Map(_) | Value::List(_)) {
                 return inside_of_text(value, rest, make, set);
             }
-            step(found(value, made), rest, make, set)
+            step(Field { value, made, in_brackets }, rest, make, set)
         }
         (Part::Key(key), other) => Err(format!("{key}: {}", wrong("a mapping", other))),
         (Part::Index(index), Value::List(items)) => {
@@ -315,17 +326,13 @@ fn elements(
         // An element that is compared itself is what is meant, whatever the path says after it.
         if key.is_empty() {
             let matches = pattern.is_match(&written(item)?);
-            return if matches {
-                step(Field { value: item, made: false }, &[], make, &mut *set)
-            } else {
-                Ok(0)
-            };
+            return if matches { step(Field::known(item), &[], make, &mut *set) } else { Ok(0) };
         }
         let matches = match item.as_map().and_then(|map| map.get(key)) {
             Some(value) => pattern.is_match(&written(value)?),
             None => false,
         };
-        if matches { step(Field { value: item, made: false }, rest, make, &mut *set) } else { Ok(0) }
+        if matches { step(Field::known(item), rest, make, &mut *set) } else { Ok(0) }
     };
     let mut count = 0;
     for item in items.iter_mut() {
@@ -361,7 +368,7 @@ fn inside_of_text(value: &Value, rest: &[Part], make: Make, set: Set<'_>) -> Res
     let text = value.scalar_text().unwrap_or_else(|| "".into());
     set.count(text.len())?;
     let (mut value, _held) = super::structured::parse(&text, set.budget())?;
-    step(Field { value: &mut value, made: false }, rest, make, set)
+    step(Field::known(&mut value), rest, make, set)
 }
 
 #[cfg(test)]

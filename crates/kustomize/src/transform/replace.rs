@@ -7,7 +7,7 @@ use crate::load::Loader;
 use crate::replacement::{Entry, FieldOptions, Replacement, Source, Target};
 use crate::resource::{Gvk, Resource};
 use crate::resources::Resources;
-use crate::value::{Num, Str, Value};
+use crate::value::{NullForm, Num, Str, Value};
 use crate::yaml;
 
 use super::path::{self, Field, Make, Part, Visitor};
@@ -89,7 +89,10 @@ fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result
         return Err(format!("source: {}", only_scalars(&value)));
     };
     let part = usize::try_from(*index).ok().and_then(|index| text.split(delimiter.as_str()).nth(index));
-    let part = part.ok_or_else(|| format!("source: options.index {index} is out of bounds for {text:?}"))?;
+    let part = part.ok_or_else(|| {
+        let count = text.split(delimiter.as_str()).count();
+        format!("source: options.index {index} is out of bounds for a value of {count} parts")
+    })?;
     let value = retype(&value, part).unwrap_or_else(|_| Value::string(part));
     Ok(Copied { text: part.into(), ..Copied::new(value) })
 }
@@ -296,7 +299,7 @@ impl Visitor for Setter<'_> {
 
 /// Sets one field.
 fn set(field: Field<'_>, options: &FieldOptions, copied: &Copied) -> Result<(), String> {
-    let Field { value, made } = field;
+    let Field { value, made, in_brackets } = field;
     let Some(old) = value.scalar_text() else {
         if !options.delimiter.is_empty() {
             return Err(only_scalars(value));
@@ -306,7 +309,11 @@ fn set(field: Field<'_>, options: &FieldOptions, copied: &Copied) -> Result<(), 
     };
     let text =
         if options.delimiter.is_empty() { copied.text.clone() } else { splice(&old, options, copied).into() };
-    *value = if made { yaml::plain_value(&text) } else { retype(value, &text)? };
+    *value = match made {
+        true if in_brackets && text.is_empty() => Value::Null(NullForm::Quoted),
+        true => yaml::plain_value(&text),
+        false => retype(value, &text)?,
+    };
     Ok(())
 }
 
@@ -335,5 +342,9 @@ fn retype(old: &Value, text: &str) -> Result<Value, String> {
         (Value::Bool(_), Value::Bool(_)) | (Value::Null(_), Value::Null(_)) => true,
         _ => false,
     };
-    if fits { Ok(new) } else { Err(format!("{text:?} does not fit where {} stands", old.type_name())) }
+    if fits {
+        Ok(new)
+    } else {
+        Err(format!("{} does not fit where {} stands", new.type_name(), old.type_name()))
+    }
 }

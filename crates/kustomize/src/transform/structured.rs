@@ -8,7 +8,8 @@ use crate::yaml::{self, Dialect, read_counted};
 /// What a text says, if it is JSON or YAML; of several documents, the first.
 pub(super) fn parse(text: &str, budget: &Budget) -> Result<(Value, Held), String> {
     let read = read_counted(text.as_bytes(), Dialect::Patch, budget.limits(), budget.room())
-        .map_err(|error| format!("the text is no YAML: line {}: {}", error.line, error.message))?;
+        // What is wrong names keys, and here these are part of a value.
+        .map_err(|error| format!("the text cannot be read as YAML: line {}", error.line))?;
     let held = budget.hold(read.memory)?;
     match read.documents.into_iter().next() {
         Some(document) => Ok((document.value, held)),

@@ -73,6 +73,7 @@ impl Serialize for Value {
     /// As [`Value::to_json`] has it.
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
+            Self::Null(NullForm::Quoted) => to.serialize_str(""),
             Self::Null(_) => to.serialize_unit(),
             Self::Bool(value) => to.serialize_bool(*value),
             Self::Number(number) => match number.num.canonical() {

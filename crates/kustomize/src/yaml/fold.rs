@@ -5,8 +5,10 @@
 
 /// What is left of a folded text once go-yaml has written and read it again.
 pub(super) fn refold(text: &str) -> String {
-    // A text with a space at its end or that cannot be printed is written in quotes, and stays.
-    if !text.contains('\n') || text.ends_with([' ', '\t']) || text.contains(['\r', '\u{85}', '\u{feff}']) {
+    // A text with a space at the end of a line or that cannot be printed is written in quotes, and stays.
+    let quoted =
+        text.ends_with([' ', '\t']) || text.contains(" \n") || text.contains(['\r', '\u{85}', '\u{feff}']);
+    if !text.contains('\n') || quoted {
         return text.to_owned();
     }
     let doubles = text.trim_start_matches('\n').chars().next().is_some_and(|c| !is_blank(c));

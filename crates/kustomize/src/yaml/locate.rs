@@ -1,6 +1,6 @@
 //! The line of a field, for messages. A second pass over a text that is wrong is cheaper than lines in all values.
 
-use saphyr_parser::{Event, Parser};
+use super::parse::{Event, Parser};
 
 /// Deeper than this, no field is looked for.
 const MAX_DEPTH: usize = 64;
@@ -28,19 +28,20 @@ pub(crate) fn line_of(text: &[u8], field: &str) -> Option<usize> {
     let parts = split(field);
     let mut stack: Vec<Open> = Vec::new();
     let mut line = None;
-    for event in Parser::new_from_str(text) {
-        let (event, span) = event.ok()?;
+    let mut parser = Parser::new(text, usize::MAX);
+    while let Some((event, span)) = parser.next().ok()? {
+        let at = span.start.line + 1;
         let (map, key) = match &event {
             Event::DocumentEnd => break,
             Event::SequenceEnd | Event::MappingEnd => {
                 stack.pop();
                 continue;
             }
-            Event::SequenceStart(..) => (Some(false), None),
-            Event::MappingStart(..) => (Some(true), None),
-            Event::Scalar(text, ..) => (None, Some(&**text)),
+            Event::Sequence { .. } => (Some(false), None),
+            Event::Mapping { .. } => (Some(true), None),
+            Event::Scalar { text, .. } => (None, Some(&**text)),
             Event::Alias(_) => (None, None),
-            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) => continue,
+            Event::End | Event::DocumentStart { .. } => continue,
         };
         let led = match stack.last_mut() {
             None => Some(0),
@@ -51,7 +52,7 @@ pub(crate) fn line_of(text: &[u8], field: &str) -> Option<usize> {
                         (Some(Part::Key(wanted)), Some(key)) => wanted.eq_ignore_ascii_case(key),
                         _ => false,
                     });
-                    line = led.map(|_| span.start.line()).or(line);
+                    line = led.map(|_| at).or(line);
                     open.value = Some(led.map(|at| at + 1));
                     if map.is_some() {
                         // A list or mapping as a key: no kustomization has one.
@@ -65,7 +66,7 @@ pub(crate) fn line_of(text: &[u8], field: &str) -> Option<usize> {
                 open.count += 1;
                 let led =
                     open.parts.filter(|at| matches!(parts.get(*at), Some(Part::Index(i)) if *i == index));
-                line = led.map(|_| span.start.line()).or(line);
+                line = led.map(|_| at).or(line);
                 led.map(|at| at + 1)
             }
         };

@@ -7,9 +7,12 @@ mod facts;
 mod fold;
 mod keys;
 mod locate;
+mod parse;
 mod read;
 mod resolve;
 mod restyle;
+mod scan;
+mod split;
 mod tally;
 mod write;
 

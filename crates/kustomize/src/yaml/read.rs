@@ -3,10 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use base64::Engine as _;
-use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 
 use super::fold::refold;
+use super::parse::{About, CORE, Event, Parser};
 use super::resolve::{Plain, resolve};
+use super::scan::ScalarStyle;
+use super::split::{self, Part};
 use super::tally::{Count, Tally, scalar_count};
 use crate::limits::Limits;
 use crate::value::{Map, NullForm, Str, Value};
@@ -104,17 +106,10 @@ fn read(
     limits: &Limits,
     room: usize,
 ) -> Result<Read, ReadError> {
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        let line = 1 + bytes[..error.valid_up_to()].iter().filter(|b| **b == b'\n').count();
-        ReadError { line, message: "not valid UTF-8".into() }
-    })?;
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let text = split::text(bytes)?;
     let at_start = |message| ReadError { line: 1, message };
-    if text.lines().filter(|line| line.starts_with('%')).count() > MAX_DIRECTIVES {
-        return Err(at_start(format!("more than {MAX_DIRECTIVES} lines that start with %")));
-    }
     let mut reader = Reader {
-        tally: Tally::start(limits, room, text).map_err(at_start)?,
+        tally: Tally::start(limits, room, text.len()).map_err(at_start)?,
         dialect,
         unique,
         limits,
@@ -124,196 +119,182 @@ fn read(
         entries: Vec::new(),
         anchors: HashMap::new(),
         keys: HashSet::new(),
-        starts_flow: false,
         flow: Vec::new(),
         line: 1,
         document_line: 1,
     };
-    let (mut chars, mut at) = (text.chars(), 0);
-    let (mut first, mut left_out) = (true, false);
-    let last_line = text.rsplit('\n').next().unwrap_or(text).trim_start();
-    for event in Parser::new_from_str(text) {
-        let (mut event, span) = event.map_err(|error| ReadError {
-            line: error.marker().line().max(1),
-            message: explain(error.info(), limits),
-        })?;
-        reader.line = span.start.line().max(1);
-        if matches!(event, Event::SequenceStart(..) | Event::MappingStart(..)) {
-            let start = span.start.index();
-            if start > at {
-                chars.nth(start - at - 1);
-                at = start;
-            }
-            reader.starts_flow = start == at && matches!(chars.clone().next(), Some('[' | '{'));
-        }
-        // libyaml does not add a newline to a block that the text ends with, if the text has none there.
-        if let Event::Scalar(block, ScalarStyle::Literal | ScalarStyle::Folded, ..) = &mut event
-            && !text.ends_with('\n')
-            && block.ends_with('\n')
-            && ends_with_text(last_line, block)
-        {
-            block.to_mut().pop();
-        }
-        match event {
-            // go-yaml 2 reads the first document, and does not look at what comes after it. A strict reader does.
-            Event::DocumentEnd if dialect == Dialect::Kustomization && !unique => break,
-            // Of objects, what stands between two `---` is read apart, and the first document of each part counts.
-            Event::DocumentStart(explicit) => {
-                left_out = !explicit && !first;
-                first = false;
-            }
-            _ => {}
-        }
-        if !left_out {
-            reader.event(event)?;
+    if dialect == Dialect::Kustomization {
+        // go-yaml 2 reads the first document, and does not look at what comes after it. A strict reader does.
+        reader.read(Part { text, line: 0 }, !unique)?;
+    } else {
+        // Of objects, what stands between two `---` is read apart, and the first document of each part counts.
+        for part in split::parts(text) {
+            reader.read(part?, true)?;
         }
     }
     let (nodes, memory) = (reader.tally.counted().nodes, reader.tally.kept());
     Ok(Read { documents: reader.documents, nodes, memory })
 }
 
-/// Lines that start with `%` in one text: a document has one or two directives, if any.
-const MAX_DIRECTIVES: usize = 100;
-
-/// The parser's message; of its own bound on nesting, which a text meets that nests deeper than ours, in our words.
-fn explain(message: &str, limits: &Limits) -> String {
-    match message {
-        "recursion limit exceeded" => format!("nested deeper than {}", limits.depth),
-        other => other.to_owned(),
-    }
-}
-
-/// Is the last line of a block the last line of the text?
-fn ends_with_text(line: &str, block: &str) -> bool {
-    let block = block.trim_end_matches('\n');
-    let last = block.rsplit('\n').next().unwrap_or(block);
-    line == last.trim_start() && !line.is_empty()
-}
-
 /// A list or mapping that is still open, with the place of its first item or entry among those of all.
-enum Frame {
-    List { first: usize, anchor: usize, from: Count },
-    Map { first: usize, merges: Vec<Value>, key: Option<Key>, anchor: usize, from: Count },
+enum Frame<'t> {
+    List { first: usize, anchor: Option<&'t str>, from: Count },
+    Map { first: usize, merges: Vec<Value>, key: Option<Key>, anchor: Option<&'t str>, from: Count },
 }
 
 enum Key {
     Name(Str),
     Merge,
+    /// A list or mapping in a patch, which fits nothing.
+    Ignored,
 }
 
-struct Reader<'l> {
+struct Reader<'l, 't> {
     dialect: Dialect,
     /// Is a key that stands twice an error?
     unique: bool,
     limits: &'l Limits,
     documents: Vec<Document>,
-    stack: Vec<Frame>,
+    stack: Vec<Frame<'t>>,
     /// What stands in the open lists and in the open mappings: each is made at its end, of the right size.
     items: Vec<Value>,
     entries: Vec<(Str, Value)>,
-    /// Values by anchor, with what they count.
-    anchors: HashMap<usize, (Value, Count)>,
+    /// Values by anchor, with what they count; none while what the anchor is for is still open.
+    anchors: HashMap<&'t str, Option<(Value, Count)>>,
     /// Keys come again and again: one allocation for each.
     keys: HashSet<Str>,
     tally: Tally<'l>,
-    /// Does a list or mapping in brackets start, and is each open one in brackets?
-    starts_flow: bool,
+    /// Is each open list or mapping in brackets?
     flow: Vec<bool>,
     line: usize,
     document_line: usize,
 }
 
-impl Reader<'_> {
+impl<'l, 't> Reader<'l, 't> {
+    /// Reads the documents of a part, or its first one.
+    fn read(&mut self, part: Part<'t>, first_only: bool) -> Result<(), ReadError> {
+        let before = part.line;
+        let mut parser = Parser::new(part.text, self.limits.depth);
+        let mut first = true;
+        loop {
+            let next = parser.next().map_err(|error| ReadError { line: before + error.line, ..error })?;
+            let Some((event, span)) = next else { return Ok(()) };
+            self.line = before + span.start.line + 1;
+            if let Event::DocumentStart { .. } = event {
+                // What follows a line of `---` starts there.
+                self.document_line = if before > 0 && first { before } else { self.line };
+                first = false;
+            }
+            let ends = event == Event::DocumentEnd;
+            self.event(event)?;
+            if ends && first_only {
+                return Ok(());
+            }
+        }
+    }
+
     fn error<T>(&self, message: impl Into<String>) -> Result<T, ReadError> {
         Err(ReadError { line: self.line, message: message.into() })
     }
 
     /// Takes the line into an error of the counters.
-    fn count(&mut self, count: impl FnOnce(&mut Tally<'_>) -> Result<(), String>) -> Result<(), ReadError> {
+    fn count(&mut self, count: impl FnOnce(&mut Tally<'l>) -> Result<(), String>) -> Result<(), ReadError> {
         count(&mut self.tally).or_else(|message| self.error(message))
     }
 
-    fn open(&mut self, frame: Frame) -> Result<(), ReadError> {
-        self.count(|tally| tally.open())?;
-        if let Some(Frame::Map { key: None, .. }) = self.stack.last() {
+    fn open(&mut self, frame: Frame<'t>, flow: bool) -> Result<(), ReadError> {
+        self.count(Tally::open)?;
+        if self.wants_key() && self.dialect != Dialect::Patch {
             return self.error("a mapping key must be a string");
         }
         if self.stack.len() >= self.limits.depth {
             return self.error(format!("nested deeper than {}", self.limits.depth));
         }
+        let (Frame::List { anchor, .. } | Frame::Map { anchor, .. }) = &frame;
+        if let Some(anchor) = anchor {
+            self.anchors.insert(anchor, None);
+        }
         self.stack.push(frame);
-        self.flow.push(self.starts_flow);
+        self.flow.push(flow);
         Ok(())
     }
 
-    fn event(&mut self, event: Event<'_>) -> Result<(), ReadError> {
+    fn event(&mut self, event: Event<'t>) -> Result<(), ReadError> {
         match event {
-            Event::DocumentStart(_) => {
+            Event::DocumentStart { .. } => {
                 self.anchors.clear();
-                self.document_line = self.line;
                 if self.documents.len() >= self.limits.documents {
                     return self.error(format!("more than {} documents", self.limits.documents));
                 }
                 Ok(())
             }
-            Event::SequenceStart(anchor, _) => {
+            Event::Sequence { about, flow } => {
                 let from = self.tally.counted();
-                self.open(Frame::List { first: self.items.len(), anchor, from })
+                self.open(Frame::List { first: self.items.len(), anchor: about.anchor, from }, flow)
             }
-            Event::MappingStart(anchor, _) => {
+            Event::Mapping { about, flow } => {
                 let from = self.tally.counted();
                 let first = self.entries.len();
-                self.open(Frame::Map { first, merges: Vec::new(), key: None, anchor, from })
+                let anchor = about.anchor;
+                self.open(Frame::Map { first, merges: Vec::new(), key: None, anchor, from }, flow)
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
-            Event::Scalar(text, style, anchor, tag) => {
-                self.count(|tally| tally.scalar(text.len()))?;
-                if self.wants_key() {
-                    let key = self.key(&text, style, tag.as_deref())?;
-                    if anchor != 0
-                        && let Key::Name(name) = &key
-                    {
-                        let name = Value::String(name.clone());
-                        self.anchor(anchor, &name, scalar_count(&name))?;
-                    }
-                    if let Some(Frame::Map { key: slot, .. }) = self.stack.last_mut() {
-                        *slot = Some(key);
-                    }
-                    return Ok(());
-                }
-                self.count(|tally| tally.text(text.len()))?;
-                let value = self.scalar(&text, style, tag.as_deref())?;
-                if anchor != 0 {
-                    self.anchor(anchor, &value, scalar_count(&value))?;
-                }
-                self.put(value)
+            Event::Scalar { text, style, about } => self.scalar_event(&text, style, &about),
+            Event::Alias(name) => self.alias(name),
+            Event::DocumentEnd | Event::End => Ok(()),
+        }
+    }
+
+    fn scalar_event(&mut self, text: &str, style: ScalarStyle, about: &About<'t>) -> Result<(), ReadError> {
+        self.count(|tally| tally.scalar(text.len()))?;
+        let tag = about.tag.as_deref();
+        if self.wants_key() {
+            let key = self.key(text, style, tag)?;
+            if let Some(anchor) = about.anchor
+                && let Key::Name(name) = &key
+            {
+                let name = Value::String(name.clone());
+                self.anchor(anchor, &name, scalar_count(&name))?;
             }
-            Event::Alias(anchor) => {
-                let Some((_, count)) = self.anchors.get(&anchor) else {
-                    return self.error("an alias inside of its own anchor");
-                };
-                let count = *count;
-                self.count(|tally| tally.copy(count))?;
-                let Some((value, _)) = self.anchors.get(&anchor).cloned() else { return Ok(()) };
-                if self.wants_key() {
-                    let Value::String(name) = value else {
-                        return self.error("a mapping key must be a string");
-                    };
-                    if let Some(Frame::Map { key, .. }) = self.stack.last_mut() {
-                        *key = Some(Key::Name(name));
-                    }
-                    return Ok(());
-                }
-                self.put(value)
-            }
-            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => Ok(()),
+            self.set_key(key);
+            return Ok(());
+        }
+        self.count(|tally| tally.text(text.len()))?;
+        let value = self.scalar(text, style, tag)?;
+        if let Some(anchor) = about.anchor {
+            self.anchor(anchor, &value, scalar_count(&value))?;
+        }
+        self.put(value)
+    }
+
+    fn alias(&mut self, name: &str) -> Result<(), ReadError> {
+        let count = match self.anchors.get(name) {
+            Some(Some((_, count))) => *count,
+            Some(None) => return self.error(format!("anchor {name:?} contains itself")),
+            None => return self.error(format!("found unknown anchor {name:?}")),
+        };
+        self.count(|tally| tally.copy(count))?;
+        let Some((value, _)) = self.anchors.get(name).cloned().flatten() else { return Ok(()) };
+        if self.wants_key() {
+            let Value::String(name) = value else {
+                return self.error("a mapping key must be a string");
+            };
+            self.set_key(Key::Name(name));
+            return Ok(());
+        }
+        self.put(value)
+    }
+
+    fn set_key(&mut self, key: Key) {
+        if let Some(Frame::Map { key: slot, .. }) = self.stack.last_mut() {
+            *slot = Some(key);
         }
     }
 
     /// Keeps what an anchor names. An alias gets a copy, and so does the anchor: both are counted before they are made.
-    fn anchor(&mut self, anchor: usize, value: &Value, count: Count) -> Result<(), ReadError> {
+    fn anchor(&mut self, anchor: &'t str, value: &Value, count: Count) -> Result<(), ReadError> {
         self.count(|tally| tally.anchor(count))?;
-        self.anchors.insert(anchor, (value.clone(), count));
+        self.anchors.insert(anchor, Some((value.clone(), count)));
         Ok(())
     }
 
@@ -331,7 +312,7 @@ impl Reader<'_> {
         Ok(key)
     }
 
-    fn key(&mut self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Key, ReadError> {
+    fn key(&mut self, text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Key, ReadError> {
         if style == ScalarStyle::Plain && tag.is_none() {
             match resolve(text, self.dialect) {
                 Plain::Merge => return Ok(Key::Merge),
@@ -357,28 +338,33 @@ impl Reader<'_> {
         self.intern(text).map(Key::Name)
     }
 
-    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, ReadError> {
+    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Value, ReadError> {
         match tag {
-            None if style == ScalarStyle::Folded && self.dialect != Dialect::Kustomization => {
+            // Annotations are set anew from their texts, and are not folded again.
+            None if style == ScalarStyle::Folded
+                && self.dialect != Dialect::Kustomization
+                && !self.in_annotations() =>
+            {
                 Ok(Value::string(refold(text)))
             }
             None if style != ScalarStyle::Plain => Ok(Value::string(text)),
             None => self.plain(text),
-            Some(tag) if tag.is_yaml_core_schema() => match tag.suffix.as_str() {
-                "str" => Ok(Value::string(text)),
-                "binary" => self.binary(text),
-                "null" => Ok(Value::Null(NullForm::Written)),
-                "int" | "bool" | "timestamp" => self.plain(text),
-                "float" => self.plain(text),
-                other => self.error(format!("tag !!{other} is not supported")),
+            Some(tag) => match tag.strip_prefix(CORE) {
+                None | Some("str") => Ok(Value::string(text)),
+                Some("binary") => self.binary(text),
+                Some("null") => match resolve(text, self.dialect) {
+                    Plain::Value(Value::Null(_)) => Ok(Value::Null(NullForm::Written)),
+                    _ => self.error("a value with the tag !!null is not null"),
+                },
+                Some("int" | "bool" | "timestamp" | "float") => self.plain(text),
+                Some(other) => self.error(format!("tag !!{other} is not supported")),
             },
-            Some(_) => Ok(Value::string(text)),
         }
     }
 
     /// Is the value of an annotation of an object read? kustomize sets all of these anew, from their text.
     fn in_annotations(&self) -> bool {
-        let is = |frame: &Frame, wanted: &str| matches!(frame, Frame::Map { key: Some(Key::Name(key)), .. } if &**key == wanted);
+        let is = |frame: &Frame<'_>, wanted: &str| matches!(frame, Frame::Map { key: Some(Key::Name(key)), .. } if &**key == wanted);
         match self.stack.as_slice() {
             [object, meta, Frame::Map { .. }] => is(object, "metadata") && is(meta, "annotations"),
             _ => false,
@@ -393,6 +379,12 @@ impl Reader<'_> {
                     && (self.in_annotations() || (self.flow.last() == Some(&true) && text.contains(':'))) =>
             {
                 Ok(Value::string(text))
+            }
+            // In brackets, what is written out for nothing has quotes.
+            Plain::Value(Value::Null(NullForm::Empty))
+                if self.dialect == Dialect::Object && self.flow.last() == Some(&true) =>
+            {
+                Ok(Value::Null(NullForm::Quoted))
             }
             Plain::Value(value) => Ok(value),
             // On the way through JSON a date becomes text.
@@ -429,6 +421,8 @@ impl Reader<'_> {
                     return self.error("the key << stands twice in this mapping");
                 }
                 Some(Key::Merge) => merges.push(value),
+                Some(Key::Ignored) => {}
+                None if self.dialect == Dialect::Patch => *key = Some(Key::Ignored),
                 None => return self.error("a mapping key must be a string"),
             },
         }
@@ -460,7 +454,7 @@ impl Reader<'_> {
             }
             None => return self.error("unbalanced end of a list or mapping"),
         };
-        if anchor != 0 {
+        if let Some(anchor) = anchor {
             let now = self.tally.counted();
             let count = Count {
                 nodes: now.nodes - from.nodes,

@@ -5,10 +5,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use saphyr_parser::{Event, Parser, ScalarStyle, Span};
-
 use super::facts::flow_plain_allowed;
+use super::parse::{Event, Parser, Span};
 use super::plain_value;
+use super::scan::ScalarStyle;
 use super::write::{Context, Emitter, Style};
 use crate::value::{Map, Value};
 
@@ -101,16 +101,16 @@ impl Reader {
             scalars: Vec::new(),
             root: None,
         };
-        for event in Parser::new_from_str(text) {
-            let (event, span) = event.ok()?;
+        let mut parser = Parser::new(text, usize::MAX);
+        while let Some((event, span)) = parser.next().ok()? {
             match event {
-                Event::Scalar(text, style, 0, None) => reader.scalar(&text, style, span),
-                Event::SequenceStart(0, None) => {
-                    let flow = reader.open(span, '[');
+                Event::Scalar { text, style, about } if about.is_empty() => reader.scalar(&text, style, span),
+                Event::Sequence { about, flow } if about.is_empty() => {
+                    reader.element(span);
                     reader.stack.push(Frame { node: Node::List { flow, items: Vec::new() }, key: None });
                 }
-                Event::MappingStart(0, None) => {
-                    let flow = reader.open(span, '{');
+                Event::Mapping { about, flow } if about.is_empty() => {
+                    reader.element(span);
                     reader.stack.push(Frame { node: Node::Map { flow, entries: Vec::new() }, key: None });
                 }
                 Event::SequenceEnd | Event::MappingEnd => {
@@ -118,8 +118,8 @@ impl Reader {
                     reader.add(node);
                 }
                 Event::DocumentEnd => break,
-                Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) => {}
-                Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..) | Event::Alias(_) => {
+                Event::End | Event::DocumentStart { .. } => {}
+                Event::Scalar { .. } | Event::Sequence { .. } | Event::Mapping { .. } | Event::Alias(_) => {
                     return None;
                 }
             }
@@ -130,8 +130,8 @@ impl Reader {
     }
 
     fn hold(&mut self, span: Span, back: usize) -> usize {
-        let column = span.start.col().saturating_sub(back);
-        let line = span.start.line();
+        let column = span.start.column.saturating_sub(back);
+        let line = span.start.line + 1;
         self.holders.push(Holder { line, column, head: Vec::new(), trailing: None, foot: Vec::new() });
         self.holders.len() - 1
     }
@@ -146,19 +146,12 @@ impl Reader {
         }
     }
 
-    /// Notes the start of a list or mapping; tells whether it is written in brackets.
-    fn open(&mut self, span: Span, bracket: char) -> bool {
-        self.element(span);
-        self.chars.get(span.start.index()) == Some(&bracket)
-    }
-
     fn scalar(&mut self, text: &str, style: ScalarStyle, span: Span) {
-        let start = span.start.index();
-        self.scalars.push((start, self.end_of_quotes(start, style).unwrap_or(span.end.index())));
+        self.scalars.push((span.start.index, span.end.index));
         let style = match style {
             ScalarStyle::Plain => Style::Plain,
-            ScalarStyle::SingleQuoted => Style::Single,
-            ScalarStyle::DoubleQuoted => Style::Double,
+            ScalarStyle::Single => Style::Single,
+            ScalarStyle::Double => Style::Double,
             ScalarStyle::Literal => Style::Literal,
             ScalarStyle::Folded => Style::Folded,
         };
@@ -171,24 +164,6 @@ impl Reader {
             }
         } else {
             self.add(Node::Scalar { text: text.to_owned(), style });
-        }
-    }
-
-    /// Where a quoted scalar ends: the parser counts a comment after it too.
-    fn end_of_quotes(&self, start: usize, style: ScalarStyle) -> Option<usize> {
-        let quote = match style {
-            ScalarStyle::SingleQuoted => '\'',
-            ScalarStyle::DoubleQuoted => '"',
-            ScalarStyle::Plain | ScalarStyle::Literal | ScalarStyle::Folded => return None,
-        };
-        let mut at = start + 1;
-        loop {
-            match (*self.chars.get(at)?, self.chars.get(at + 1)) {
-                ('\\', _) if quote == '"' => at += 2,
-                ('\'', Some('\'')) if quote == '\'' => at += 2,
-                (c, _) if c == quote => return Some(at + 1),
-                _ => at += 1,
-            }
         }
     }
 

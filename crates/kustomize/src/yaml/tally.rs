@@ -31,10 +31,12 @@ pub(super) struct Tally<'l> {
 }
 
 impl<'l> Tally<'l> {
-    /// Starts with a text, for which this much memory is left.
-    pub(super) fn start(limits: &'l Limits, room: usize, text: &str) -> Result<Self, String> {
+    /// Starts with a text of this many bytes, for which this much memory is left.
+    pub(super) fn start(limits: &'l Limits, room: usize, bytes: usize) -> Result<Self, String> {
         // The text itself, and one scalar as long as it: what it is read into grows by doubling, and is copied out.
         const COPIES: usize = 5;
+        /// Of the tokens that are read ahead, and what is open.
+        const AHEAD: usize = 256 << 10;
         let mut tally = Self {
             limits,
             room: room.min(limits.memory),
@@ -45,10 +47,7 @@ impl<'l> Tally<'l> {
             items: 0,
             entries: 0,
         };
-        /// Of the tokens at a comma: the parser keeps those of a list in brackets inside of another until it ends.
-        const TOKENS: usize = 640;
-        let commas = text.bytes().filter(|byte| *byte == b',').count();
-        tally.pass(text.len().saturating_mul(COPIES).saturating_add(commas.saturating_mul(TOKENS)))?;
+        tally.pass(bytes.saturating_mul(COPIES).saturating_add(AHEAD))?;
         Ok(tally)
     }
 

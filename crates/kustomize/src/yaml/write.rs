@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::facts::{Facts, is_break, is_printable};
 use super::keys::{in_order, sort_keys};
 use super::resolve::plain_is_text;
-use crate::value::{Map, Num, Value};
+use crate::value::{Map, NullForm, Num, Value};
 
 /// From this column on, a line is broken at the next single space.
 const BEST_WIDTH: usize = 80;
@@ -207,6 +207,7 @@ impl<'o> Emitter<'o> {
 
     fn node(&mut self, value: &Value, context: Context) {
         match value {
+            Value::Null(NullForm::Quoted) => self.text("", context),
             Value::Null(_) => self.scalar("null", Style::Plain, context),
             Value::Bool(true) => self.scalar("true", Style::Plain, context),
             Value::Bool(false) => self.scalar("false", Style::Plain, context),

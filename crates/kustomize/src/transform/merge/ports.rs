@@ -73,7 +73,10 @@ pub(super) fn join(
             out = vec![at];
             continue;
         }
-        lists.set(&mut out, &texts, None);
+        // With one key, kustomize puts the element where it stands already.
+        if lists.keys.len() > 1 {
+            lists.set(&mut out, &texts, None);
+        }
         lists.set(&mut out, &texts, Some(at));
     }
     Ok(out.into_iter().map(|at| lists.nodes[at].clone()).collect())

@@ -1,0 +1,164 @@
+//! Random inputs, built by the real kustomize and by us: the bytes must be the same, and where it refuses, so must we.
+//!
+//! The real one runs in one process for many inputs (`compare/oracle`, made by `make compare`, which runs this). Only
+//! `KUSTOMIZE_COMPARE` says how many inputs are compared: without it none are. `KUSTOMIZE_COMPARE_FROM` is the first seed.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+mod random;
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use random::Files;
+use roadstead_kustomize::{Generate, MemoryTree, Options, TreePath, build};
+
+/// The real kustomize.
+struct Oracle {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Oracle {
+    fn start() -> Option<Self> {
+        let cache = std::env::var_os("ROADSTEAD_CACHE").map(PathBuf::from);
+        let cache =
+            cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache/roadstead")))?;
+        let program = cache.join("bin/kustomize-oracle");
+        let child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let Ok(mut child) = child else {
+            eprintln!("NOT TESTED: there is no {}; `make compare` makes it", program.display());
+            return None;
+        };
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Some(Self { child, input, output })
+    }
+
+    fn build(&mut self, files: &Files) -> Result<String, String> {
+        let files: serde_json::Map<_, _> =
+            files.iter().map(|(path, text)| (path.clone(), text.as_str().into())).collect();
+        let mut line = serde_json::json!({ "files": files }).to_string();
+        line.push('\n');
+        self.input.write_all(line.as_bytes()).unwrap();
+        self.input.flush().unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        match (answer["yaml"].as_str(), answer["error"].as_str()) {
+            (Some(yaml), _) => Ok(yaml.to_owned()),
+            (_, error) => Err(error.unwrap_or_default().to_owned()),
+        }
+    }
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn ours(files: &Files) -> Result<String, String> {
+    let mut tree = MemoryTree::new();
+    for (path, text) in files {
+        tree.insert_file(TreePath::new(path).unwrap(), text.as_str());
+    }
+    let options = Options { generate: Generate::Never, ..Options::default() };
+    build(&tree, &TreePath::root(), &options).map(|build| build.to_yaml()).map_err(|error| error.to_string())
+}
+
+/// How the two differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Difference {
+    Content,
+    OnlyWeRefuse,
+    OnlyTheyRefuse,
+}
+
+fn difference(theirs: &Result<String, String>, ours: &Result<String, String>) -> Option<Difference> {
+    match (theirs, ours) {
+        (Ok(a), Ok(b)) if a == b => None,
+        (Ok(_), Ok(_)) => Some(Difference::Content),
+        (Ok(_), Err(_)) => Some(Difference::OnlyWeRefuse),
+        (Err(_), Ok(_)) => Some(Difference::OnlyTheyRefuse),
+        (Err(_), Err(_)) => None,
+    }
+}
+
+/// Takes files and lines away for as long as the two differ in the same way.
+fn shrink(oracle: &mut Oracle, mut files: Files, wanted: Difference) -> Files {
+    let mut differs = |files: &Files| difference(&oracle.build(files), &ours(files)) == Some(wanted);
+    loop {
+        let before: usize = files.iter().map(|(_, text)| text.len() + 1).sum();
+        for at in (0..files.len()).rev() {
+            let mut fewer = files.clone();
+            fewer.remove(at);
+            if differs(&fewer) {
+                files = fewer;
+            }
+        }
+        for at in 0..files.len() {
+            for size in [8, 4, 2, 1] {
+                let mut line = 0;
+                loop {
+                    let lines: Vec<&str> = files[at].1.split_inclusive('\n').collect();
+                    if line >= lines.len() {
+                        break;
+                    }
+                    let end = (line + size).min(lines.len());
+                    let text: String = lines[..line].iter().chain(&lines[end..]).copied().collect();
+                    let mut fewer = files.clone();
+                    fewer[at].1 = text;
+                    if differs(&fewer) {
+                        files = fewer;
+                    } else {
+                        line += 1;
+                    }
+                }
+            }
+        }
+        if files.iter().map(|(_, text)| text.len() + 1).sum::<usize>() == before {
+            return files;
+        }
+    }
+}
+
+fn show(files: &Files) -> String {
+    files.iter().map(|(path, text)| format!("--- {path}\n{text}\n")).collect()
+}
+
+#[test]
+fn random_inputs_are_built_as_kustomize_builds_them() {
+    /// Differences that are shrunk and shown.
+    const SHOWN: usize = 12;
+    let Some(mut oracle) = Oracle::start() else { return };
+    let number = |name: &str, or: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(or);
+    let (count, from) = (number("KUSTOMIZE_COMPARE", 0), number("KUSTOMIZE_COMPARE_FROM", 1));
+    let (mut built, mut refused, mut found) = (0, 0, Vec::new());
+    for seed in from..from + count {
+        let files = random::tree(seed);
+        let (theirs, ours) = (oracle.build(&files), ours(&files));
+        match theirs {
+            Ok(_) => built += 1,
+            Err(_) => refused += 1,
+        }
+        if let Some(difference) = difference(&theirs, &ours) {
+            found.push((seed, difference));
+        }
+    }
+    let of = |wanted| found.iter().filter(|(_, difference)| *difference == wanted).count();
+    eprintln!(
+        "{built} built, {refused} refused; {} differ in content, {} only we refuse, {} only kustomize refuses",
+        of(Difference::Content),
+        of(Difference::OnlyWeRefuse),
+        of(Difference::OnlyTheyRefuse)
+    );
+    for (seed, wanted) in found.iter().take(SHOWN) {
+        let files = shrink(&mut oracle, random::tree(*seed), *wanted);
+        let (theirs, ours) = (oracle.build(&files), ours(&files));
+        eprintln!("==== seed {seed}: {wanted:?}\n{}kustomize: {theirs:?}\nours: {ours:?}\n", show(&files));
+    }
+    assert!(found.is_empty(), "{} of {count} inputs differ: {found:?}", found.len());
+}
