@@ -111,7 +111,8 @@ async fn evidence(hub: &Hub, cluster: &Cluster, step: &ManagementStep) -> Result
         })
     };
     let access = hub.access(&kubeconfig).map_err(refuse)?;
-    let target = Cluster::new(&access, hub.allowed()).map_err(|error| refuse(chain(&error)))?;
+    let target =
+        Cluster::new(&access, &hub.way_out(Purpose::Clusters)).map_err(|error| refuse(chain(&error)))?;
     let identity = target.identify().await.map_err(|error| refuse(chain(&error)))?;
     Ok(StepEvidence { kubeconfig: None, reached: Some(identity.kube_system) })
 }
