@@ -28,6 +28,7 @@ fn protocol(root: &Path, fresh: &Path, check: bool) -> Result<()> {
         .with_context(|| format!("compile {PROTO_ROOT}/{PROTO_FILE}"))?;
     tonic_prost_build::configure()
         .out_dir(fresh)
+        .codec_path("crate::codec::BoundedCodec")
         .compile_fds(descriptors)
         .context("generate Rust from the protocol's descriptors")?;
     let name = "roadstead.link.v1.rs";

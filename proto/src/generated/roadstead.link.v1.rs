@@ -611,7 +611,7 @@ pub mod link_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::codec::BoundedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/roadstead.link.v1.Link/Session",
             );
@@ -754,7 +754,7 @@ pub mod link_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SessionSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::codec::BoundedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

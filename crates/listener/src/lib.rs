@@ -1,0 +1,43 @@
+//! What the hub's TLS listeners have in common: a bounded number of connections, of which those that have not said who
+//! they are go first; deadlines for handshakes, idleness and writes; TLS as we want it.
+//!
+//! A listener [admits](Connections::admit) each connection, which starts as a stranger's. Once its client has shown who it
+//! is, it is [known](Connection::known). Strangers have places of their own, so however many come, they take none from
+//! those who are known. Nothing here waits for a place: there is always one connection to be ended instead, so accepting
+//! never stands still.
+
+mod connections;
+mod patient;
+mod tls;
+
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+
+pub use connections::{Bounds, Connection, Connections, Party, Registered, UnderWay};
+pub use patient::Patient;
+pub use tls::{TlsError, server_config};
+
+/// When accepting fails (too many open files, say), it is not tried again at once.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The next connection. Failures are logged and waited out; `name` is the listener's in the log.
+pub async fn accept(listener: &TcpListener, name: &'static str) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // For latency; without it, things work too.
+                let _ = stream.set_nodelay(true);
+                return stream;
+            }
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    listener = name,
+                    "no connection was accepted"
+                );
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
