@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use jiff::Timestamp;
 use roadstead_hub_core::pki::AgentIdentity;
 use roadstead_hub_core::{Greeting, Hub, HubOptions, SystemClock};
 use roadstead_model::{ClusterUid, KubeSystemUid};
@@ -30,8 +31,10 @@ async fn more_agents_come_at_once_than_there_are_connections() -> Result<()> {
     let listed = replica.kubectl.get(&["clusters"]).await?;
     for object in listed["items"].as_array().context("a list")? {
         let cluster: ClusterUid = object["metadata"]["uid"].as_str().context("a uid")?.parse()?;
-        let (identity, kube_system) =
-            (AgentIdentity { cluster, public_key: vec![1] }, KubeSystemUid::random());
+        let (identity, kube_system) = (
+            AgentIdentity { cluster, public_key: vec![1], expires: Timestamp::MAX },
+            KubeSystemUid::random(),
+        );
         let mut tx = store.begin().await?;
         tx.identify_cluster(cluster, kube_system, hub.now()).await?;
         tx.set_agent_key(cluster, &identity.public_key, hub.now()).await?;

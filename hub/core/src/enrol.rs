@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use roadstead_api::{ClusterStatus, KindId};
+use roadstead_api::{ClusterStatus, ConditionStatus, KindId};
 use roadstead_deploy::Join;
 use roadstead_hub_store::{Checked, Stored, TokenKind};
 use roadstead_model::{ClusterUid, KubeSystemUid, Reason};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::pki::AgentIdentity;
+use crate::conditions::{self, READY};
+use crate::pki::{AgentCertificate, AgentIdentity};
 use crate::{Hub, HubError, events, managers, onboard};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
@@ -169,12 +170,26 @@ impl Hub {
             return self.refuse_claim(&stored, &holder).await;
         }
         tx.use_join_token(token.id, &certificate.public_key, now).await?;
+        let replaced = tx.agent_key(token.cluster).await?.is_some_and(|key| key != certificate.public_key);
         tx.set_agent_key(token.cluster, &certificate.public_key, now).await?;
         let cluster: roadstead_api::Cluster = stored.decode()?;
-        let status = cluster.status.unwrap_or_default();
-        let status = ClusterStatus { kube_system_uid: Some(kube_system.to_string()), ..status };
+        let before = cluster.status.unwrap_or_default();
+        let mut status = ClusterStatus { kube_system_uid: Some(kube_system.to_string()), ..before.clone() };
+        // Whoever holds the key from before has no part in this cluster any more, also if it is connected.
+        if replaced && tx.cut_session(token.cluster, now).await? {
+            conditions::set(
+                &mut status.conditions,
+                READY,
+                ConditionStatus::False,
+                Reason::AgentDisconnected,
+                "another agent has joined as this cluster; the one before it is cut off",
+                stored.generation,
+                now,
+            );
+        }
         managers::set_status(&mut stored, &status, now)?;
-        tx.put(stored).await?;
+        tx.put(stored.clone()).await?;
+        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
         tx.commit().await?;
         tracing::info!(cluster = name, "agent enrolled");
         Ok(Enrolled {
@@ -217,7 +232,7 @@ impl Hub {
     ///
     /// # Errors
     /// Where the request is for another key.
-    pub fn renew(&self, identity: &AgentIdentity, csr_pem: &str) -> Result<String, HubError> {
+    pub fn renew(&self, identity: &AgentIdentity, csr_pem: &str) -> Result<AgentCertificate, HubError> {
         let certificate = self.pki.sign_agent(csr_pem, identity.cluster, self.now())?;
         if certificate.public_key != identity.public_key {
             return Err(HubError::Forbidden(
@@ -225,6 +240,6 @@ impl Hub {
                     .to_owned(),
             ));
         }
-        Ok(certificate.pem)
+        Ok(certificate)
     }
 }

@@ -8,6 +8,7 @@ mod build;
 mod children;
 mod clock;
 mod conditions;
+mod delivery;
 mod enrol;
 mod error;
 mod events;
@@ -41,7 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use roadstead_budget::MemoryBudget;
+use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
 use tokio::sync::Semaphore;
@@ -54,6 +55,7 @@ use tokens::Tokens;
 pub use account::{AccountToken, account_user};
 pub use auth::{Access, Identity, MASTERS, Rules};
 pub use clock::{Clock, SystemClock};
+pub use delivery::BuildReader;
 pub use enrol::{Enrolled, Enrolment, Invitation};
 pub use error::HubError;
 pub use fleet::{
@@ -76,7 +78,7 @@ pub use roadstead_hub_store::{
 };
 pub use rollout::UpgradeReport;
 pub use selector::Selector;
-pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, Session};
+pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, NOT_CURRENT, Session};
 pub use source::{FetchJob, FetchPlan};
 pub use upkeep::UPKEEP_PERIOD;
 pub use views::{ReconciliationView, Reconciliations, ReconciliationsOptions};
@@ -148,6 +150,7 @@ impl Hub {
         let pki = Pki::load(&store, clock.now()).await?;
         let replica = ReplicaId::random();
         store.replica_seen(replica, store.now().await?).await?;
+        let followed = Followed::new(options.budget.pool(PoolName::Sessions));
         let builds = Semaphore::new(options.concurrent_builds.max(1));
         Ok(Self {
             store,
@@ -158,7 +161,7 @@ impl Hub {
             builds: Arc::new(builds),
             trees: Arc::default(),
             under_way: Arc::default(),
-            followed: Arc::default(),
+            followed: Arc::new(followed),
             tokens: Arc::default(),
             clock_is_off: Arc::default(),
         })

@@ -49,6 +49,8 @@ pub struct AgentCertificate {
     pub pem: String,
     /// The public key that it is for.
     pub public_key: Vec<u8>,
+    /// After this it is worth nothing.
+    pub expires: Timestamp,
 }
 
 /// Who presents an agent certificate.
@@ -58,6 +60,8 @@ pub struct AgentIdentity {
     pub cluster: ClusterUid,
     /// The public key.
     pub public_key: Vec<u8>,
+    /// When the certificate expires.
+    pub expires: Timestamp,
 }
 
 fn internal(what: &str) -> impl FnOnce(rcgen::Error) -> HubError {
@@ -144,21 +148,28 @@ impl Pki {
         let certificate = params
             .signed_by(&request.public_key, &self.agent)
             .map_err(internal("sign an agent's certificate"))?;
-        Ok(AgentCertificate { pem: certificate.pem(), public_key: request.public_key.der_bytes().to_vec() })
+        let public_key = request.public_key.der_bytes().to_vec();
+        Ok(AgentCertificate { pem: certificate.pem(), public_key, expires: now + AGENT_LIFE })
     }
 }
 
 /// Reads the certificate that an agent presented; TLS has checked its signature and its time already.
 ///
 /// # Errors
-/// Where its subject is no cluster.
+/// Where its subject is not a cluster.
 pub fn read_agent_certificate(der: &[u8]) -> Result<AgentIdentity, HubError> {
     let refuse = |why: &str| HubError::Unauthenticated(format!("the agent's certificate is refused: {why}"));
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| refuse("it is not readable"))?;
     let name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
     let cluster =
         name.and_then(|name| name.parse().ok()).ok_or_else(|| refuse("its subject is no cluster's uid"))?;
-    Ok(AgentIdentity { cluster, public_key: certificate.public_key().subject_public_key.data.to_vec() })
+    let expires = Timestamp::from_second(certificate.validity().not_after.timestamp())
+        .map_err(|_| refuse("its time is out of range"))?;
+    Ok(AgentIdentity {
+        cluster,
+        public_key: certificate.public_key().subject_public_key.data.to_vec(),
+        expires,
+    })
 }
 
 fn params(common_name: &str, now: Timestamp, life: Duration) -> CertificateParams {

@@ -136,7 +136,10 @@ impl Hub {
             Some(why) => OrderState::Failed(conditions::shortened(why)),
         };
         let mut tx = self.store.begin().await?;
-        tx.note_order(session.cluster, &OrderKind::Remove, &state).await?;
+        if !tx.note_order(session.cluster, &OrderKind::Remove, &state).await? {
+            // Nobody asked for it, or it is known.
+            return Ok(());
+        }
         look_again(&mut tx, session.cluster).await?;
         tx.commit().await?;
         tracing::info!(cluster = session.name, failed, "the agent removes itself");

@@ -143,8 +143,11 @@ impl Hub {
     /// Where the database fails.
     pub async fn upgrade_reported(&self, session: &Session, report: &UpgradeReport) -> Result<(), HubError> {
         let mut tx = self.store.begin().await?;
-        note_report(&mut tx, session.cluster, report).await?;
+        let is_news = note_report(&mut tx, session.cluster, report).await?;
         tx.commit().await?;
+        if !is_news {
+            return Ok(());
+        }
         match &report.failed {
             None => {
                 tracing::info!(cluster = session.name, image = report.image, "the agent changes its image");
@@ -187,18 +190,17 @@ impl Hub {
     }
 }
 
-/// Records what an agent says of an upgrade. What is not, or no longer, asked of it is passed over.
+/// Records what an agent says of an upgrade. False where it is not, or no longer, asked of it, or is known already.
 pub(crate) async fn note_report(
     tx: &mut Tx,
     cluster: ClusterUid,
     report: &UpgradeReport,
-) -> Result<(), HubError> {
+) -> Result<bool, HubError> {
     let state = match &report.failed {
         None => OrderState::UnderWay,
         Some(why) => OrderState::Failed(conditions::shortened(why)),
     };
-    tx.note_order(cluster, &OrderKind::Run(report.image.clone()), &state).await?;
-    Ok(())
+    Ok(tx.note_order(cluster, &OrderKind::Run(report.image.clone()), &state).await?)
 }
 
 /// The value of the annotation that asks for another try.

@@ -8,19 +8,26 @@ use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{Cluster, ConditionStatus, KindId, Kustomization};
 use roadstead_hub_store::{AgentSession, DispatchPlan, Look, Outcome};
 use roadstead_model::{
-    Action, ChangeSet, ClusterUid, Digest, DispatchKey, HubEpoch, ObjectRef, ObjectResult, Reason, ReplicaId,
+    Action, ChangeSet, ClusterUid, DispatchKey, HubEpoch, ObjectRef, ObjectResult, Reason, ReplicaId,
     SessionId, Stage, StageTiming,
 };
 
 use crate::children::Awaited;
 use crate::conditions::{self, READY};
 use crate::pki::AgentIdentity;
+use crate::progress::Sent;
 use crate::reconcile::{set_ready, write_status};
 use crate::rollout::{self, UpgradeReport};
 use crate::{Hub, HubError, children, clock, events, log, managers, triggers};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
+/// Where a namespaced object names no namespace, the cluster's `default` is meant, as with kubectl, unless its Kustomization has
+/// a namespace of the cluster of its own.
+const DEFAULT_NAMESPACE: &str = "default";
+/// Why a session has no say any more.
+pub const NOT_CURRENT: &str =
+    "a newer session of this cluster has begun, another agent has joined as it, or its Cluster was deleted";
 /// Two announcements of one new object at the same instant: the loser's second try finds the winner.
 const ANNOUNCE_TRIES: usize = 3;
 
@@ -52,6 +59,8 @@ pub struct Session {
     pub id: SessionId,
     /// The hub's epoch.
     pub epoch: HubEpoch,
+    /// What it was sent.
+    pub(crate) sent: Sent,
 }
 
 /// A dispatch, complete.
@@ -63,6 +72,8 @@ pub struct AgentDispatch {
     pub plan: DispatchPlan,
     /// What the Kustomization owns on the cluster now.
     pub inventory: Vec<ObjectRef>,
+    /// Where a namespaced object goes that names no namespace.
+    pub default_namespace: String,
 }
 
 /// What came of a dispatch.
@@ -103,7 +114,6 @@ impl Hub {
     ) -> Result<Session, HubError> {
         let now = self.now();
         let refuse = |why: String| HubError::Unauthenticated(why);
-        let key = self.store.agent_key(identity.cluster).await?;
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(identity.cluster.into()).await? else {
             return Err(refuse("the certificate is of a Cluster that is gone from the hub".to_owned()));
@@ -112,7 +122,14 @@ impl Hub {
             return Err(refuse("the certificate's subject is no Cluster".to_owned()));
         }
         let name = stored.name.clone();
-        if key.as_ref() != Some(&identity.public_key) {
+        if identity.expires <= now {
+            let expired = identity.expires;
+            return Err(refuse(format!(
+                "the agent's certificate expired at {expired} (it is {now} for the hub)"
+            )));
+        }
+        // Asked while the Cluster's row is held, as an enrolment holds it: the newest key is the only one.
+        if tx.agent_key(identity.cluster).await?.as_ref() != Some(&identity.public_key) {
             return Err(refuse(format!("another agent has joined as Cluster '{name}' since this one did")));
         }
         let known = tx.cluster_identity(identity.cluster).await?;
@@ -160,7 +177,8 @@ impl Hub {
         tx.commit().await?;
         tracing::info!(cluster = name, session = %session.session, agent = session.agent_version, "agent connected");
         let epoch = self.store.epoch().await?;
-        Ok(Session { cluster: identity.cluster, name, id: session.session, epoch })
+        let sent = Sent::new(session.session, &self.followed);
+        Ok(Session { cluster: identity.cluster, name, id: session.session, epoch, sent })
     }
 
     /// Ends a session; `why` is for people.
@@ -225,44 +243,56 @@ impl Hub {
         Ok(self.store.newest_sessions(self.replica).await?)
     }
 
-    /// The dispatches that this session has not been sent yet.
+    /// Some of the dispatches that this session has not been sent yet, without their inventories; none where it has been
+    /// sent all. From now on they count as sent.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn take_dispatches(&self, session: &Session) -> Result<Vec<AgentDispatch>, HubError> {
-        let mut dispatches = Vec::new();
-        loop {
-            let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
-            let last = (batch.len() as u64) < BATCH.unsigned_abs();
-            for to_send in batch {
-                let inventory = self.store.inventory(session.cluster, to_send.key.kustomization).await?;
-                dispatches.push(AgentDispatch { key: to_send.key, plan: to_send.plan, inventory });
-            }
-            if last {
-                return Ok(dispatches);
-            }
-        }
+        let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
+        let taken = batch.into_iter().map(|to_send| {
+            session.sent.add(&to_send.key);
+            let default_namespace = default_namespace(&to_send.plan).to_owned();
+            AgentDispatch { key: to_send.key, plan: to_send.plan, inventory: Vec::new(), default_namespace }
+        });
+        Ok(taken.collect())
     }
 
-    /// The packed bytes of a build; none where it is not stored.
+    /// Adds to a dispatch what its Kustomization owns. Just before it is sent, so that the inventories of many are never in
+    /// memory at once.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn packed_build(&self, digest: Digest) -> Result<Option<Vec<u8>>, HubError> {
-        Ok(self.store.blob(digest).await?)
+    pub async fn complete_dispatch(
+        &self,
+        session: &Session,
+        dispatch: &mut AgentDispatch,
+    ) -> Result<(), HubError> {
+        dispatch.inventory = self.store.inventory(session.cluster, dispatch.key.kustomization).await?;
+        Ok(())
+    }
+
+    /// Fails where this is not the cluster's session any more: then what it says does not count.
+    async fn must_be_current(&self, session: &Session) -> Result<(), HubError> {
+        if self.is_current_session(session).await? {
+            return Ok(());
+        }
+        Err(HubError::Conflict { what: format!("cluster '{}'", session.name), why: NOT_CURRENT.to_owned() })
     }
 
     /// Records what a dispatch is about to own, before anything is written. Returns the objects that others own, with
     /// their owners; then nothing was recorded and nothing may be written.
     ///
     /// # Errors
-    /// `Gone` where the dispatch is not the open one any more; else where the database fails.
+    /// `Gone` where the dispatch is not one that is open for the session's cluster; `BadRequest` where objects are not of its
+    /// build; `Conflict` where this is not the cluster's session any more; else where the database fails.
     pub async fn announce(
         &self,
         session: &Session,
         key: &DispatchKey,
         objects: &[ObjectRef],
     ) -> Result<Vec<(ObjectRef, String)>, HubError> {
+        self.must_be_current(session).await?;
         for _ in 1..ANNOUNCE_TRIES {
             match self.try_announce(session, key, objects).await {
                 Err(HubError::Store(error)) if error.is_unique_violation() => {}
@@ -279,8 +309,18 @@ impl Hub {
         objects: &[ObjectRef],
     ) -> Result<Vec<(ObjectRef, String)>, HubError> {
         let mut tx = self.store.begin().await?;
-        if !tx.hold_open_attempt(key.kustomization, key.attempt, session.cluster).await? {
+        let Some(plan) = tx.hold_open_attempt(key, session.cluster).await? else {
             return Err(HubError::Gone("the dispatch was superseded".to_owned()));
+        };
+        let (cluster, owner) = (session.cluster, key.kustomization);
+        let outside =
+            tx.outside_build(cluster, owner, key.build, default_namespace(&plan), objects).await?;
+        if !outside.is_empty() {
+            let named: Vec<String> = outside.iter().map(ToString::to_string).collect();
+            return Err(HubError::BadRequest(format!(
+                "these objects are not in the dispatch's build: {}",
+                named.join(", ")
+            )));
         }
         let contested = tx.announce(session.cluster, key.kustomization, objects).await?;
         if contested.is_empty() {
@@ -310,15 +350,16 @@ impl Hub {
         result: &DispatchResult,
     ) -> Result<(), HubError> {
         let key = &result.key;
-        let health = self.followed.take(key);
+        self.must_be_current(session).await?;
         if let Some(DispatchFailure { cancelled: true, .. }) = result.failure {
             // The agent went down, or a newer dispatch came: what is open is sent again in the next session.
             return Ok(());
         }
         let now = self.now();
-        let Some(begun) = self.store.reconciliation(key.kustomization, key.attempt).await? else {
+        let Some(begun) = self.store.open_attempt(key, session.cluster).await? else {
             return Ok(());
         };
+        let health = session.sent.close(key);
         let aim = begun.aim;
         let Awaited { children, mut late } = self.awaited(key.kustomization).await?;
         if result.failure.is_some() || aim.deletes {
@@ -386,6 +427,9 @@ impl Hub {
         key: &DispatchKey,
         why: &str,
     ) -> Result<(), HubError> {
+        if self.store.open_attempt(key, session.cluster).await?.is_none() {
+            return Ok(());
+        }
         let inventory = self.store.inventory(session.cluster, key.kustomization).await?;
         let message = format!("the dispatch to the agent of cluster {} came to nothing: {why}", session.name);
         let failure = DispatchFailure { stage: Stage::Apply, message, cancelled: false };
@@ -437,6 +481,10 @@ impl Hub {
     pub fn replica(&self) -> ReplicaId {
         self.replica
     }
+}
+
+fn default_namespace(plan: &DispatchPlan) -> &str {
+    plan.default_namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
 }
 
 fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>, deletes: bool) -> Outcome {

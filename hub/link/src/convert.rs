@@ -6,10 +6,6 @@ use roadstead_hub_core::{AgentDispatch, DispatchFailure, DispatchResult, Dispatc
 use roadstead_proto::limits::bounded;
 use roadstead_proto::{Dispatch, Finished, ServiceAccount, Step, v1};
 
-/// Where a namespaced object names no namespace, the cluster's `default` is meant, as with kubectl, unless its Kustomization has
-/// a namespace of the cluster of its own.
-const DEFAULT_NAMESPACE: &str = "default";
-
 /// A dispatch as it is sent.
 pub(crate) fn dispatch(dispatch: AgentDispatch) -> Dispatch {
     let plan = dispatch.plan;
@@ -21,7 +17,7 @@ pub(crate) fn dispatch(dispatch: AgentDispatch) -> Dispatch {
         inventory: dispatch.inventory,
         timeout: Duration::from_millis(plan.timeout_millis),
         steps: plan.steps.into_iter().map(step).collect(),
-        default_namespace: plan.default_namespace.unwrap_or_else(|| DEFAULT_NAMESPACE.to_owned()),
+        default_namespace: dispatch.default_namespace,
     }
 }
 

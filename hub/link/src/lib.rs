@@ -4,7 +4,10 @@
 //! lies in the database; a session takes it from there when it begins and whenever it is signalled, so a session, an
 //! agent or a hub may go at any moment and the next session goes on.
 
+mod builds;
 mod convert;
+mod listener;
+mod meter;
 mod numbers;
 mod session;
 mod switchboard;
@@ -12,6 +15,7 @@ mod switchboard;
 use std::sync::Arc;
 use std::time::Duration;
 
+use roadstead_budget::{Pool, PoolName};
 use roadstead_hub_core::pki::ServingIdentity;
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::chain;
@@ -19,11 +23,15 @@ use roadstead_proto::limits::MAX_MESSAGE_BYTES;
 use roadstead_proto::v1::link_server::{Link, LinkServer};
 use roadstead_proto::v1::{AgentMessage, HubMessage};
 use tokio::net::TcpListener;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
+use tower::util::MapRequestLayer;
 
+use listener::Peer;
+use meter::Receipts;
 use switchboard::Switchboard;
 
 /// How the link behaves.
@@ -31,23 +39,51 @@ use switchboard::Switchboard;
 pub struct LinkOptions {
     /// Either side sends something at least this often; after three such spans of silence the link counts as cut.
     pub heartbeat: Duration,
+    /// Connections of agents at once.
+    pub connections: usize,
+    /// Connections at once that have not shown a certificate yet; beyond these, the oldest is closed.
+    pub strangers: usize,
+    /// So long may the TLS handshake take.
+    pub handshake: Duration,
 }
 
 impl Default for LinkOptions {
     fn default() -> Self {
-        Self { heartbeat: Duration::from_secs(1) }
+        Self {
+            heartbeat: Duration::from_secs(1),
+            connections: 4_000,
+            strangers: 128,
+            handshake: Duration::from_secs(10),
+        }
     }
 }
 
 /// Why the link's server ended.
 #[derive(Debug, thiserror::Error)]
-#[error("serve the agents' link")]
-pub struct LinkError(#[from] tonic::transport::Error);
+pub enum LinkError {
+    /// The certificates are not usable.
+    #[error("set up the TLS of the agents' link")]
+    Tls(#[from] roadstead_listener::TlsError),
+    /// The transport failed.
+    #[error("serve the agents' link")]
+    Transport(#[from] tonic::transport::Error),
+}
+
+/// Connections that wait for the transport to take them.
+const READY: usize = 16;
+/// Streams of one connection: a session, and the one that takes its place.
+const STREAMS: u32 = 2;
+/// What may be under way from an agent and not be read yet, of a stream and of a connection, in bytes.
+const WINDOW: u32 = 128 * 1024;
+/// Bytes of a request's headers.
+const HEADERS: u32 = 16 * 1024;
+/// Messages that are handled at once, of all agents: they leave connections to the database for others.
+const TURNS: usize = 8;
 
 /// Serves agents on `listener` until `stop`; then ends their sessions, so that they go to another replica.
 ///
 /// # Errors
-/// Where the listener fails, or the certificates are not usable.
+/// Where the transport fails, or the certificates are not usable.
 pub async fn serve(
     hub: Hub,
     listener: TcpListener,
@@ -55,25 +91,29 @@ pub async fn serve(
     options: LinkOptions,
     stop: CancellationToken,
 ) -> Result<(), LinkError> {
-    let tls = ServerTlsConfig::new()
-        .identity(Identity::from_pem(&identity.chain_pem, identity.key_pem.as_bytes()))
-        .client_ca_root(Certificate::from_pem(hub.pki().agent_ca_pem()));
+    let acceptor = listener::acceptor(&hub, identity)?;
     let board = Arc::new(Switchboard::default());
     let looking = Arc::clone(&board).run(hub.clone(), stop.clone());
-    let service = LinkServer::new(Service { hub, options, board, stop: stop.clone() })
+    let (ready, incoming) = mpsc::channel(READY);
+    let accepting = listener::run(listener, acceptor, options, ready, stop.clone());
+    let sessions = hub.budget().pool(PoolName::Sessions).clone();
+    let turns = Arc::new(Semaphore::new(TURNS));
+    let service = Service { hub, options, board, turns, sessions: sessions.clone(), stop: stop.clone() };
+    let service = LinkServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
     let serving = Server::builder()
-        .tls_config(tls)?
-        .tcp_nodelay(true)
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))
-        // One stream is all that an agent needs.
-        .concurrency_limit_per_connection(4)
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .http2_max_header_list_size(HEADERS)
+        .layer(MapRequestLayer::new(move |request| meter::metered(request, &sessions)))
         .add_service(service)
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop.cancelled_owned());
-    // Both end with `stop`.
-    let ((), served) = tokio::join!(looking, serving);
+        .serve_with_incoming_shutdown(ReceiverStream::new(incoming), stop.cancelled_owned());
+    // All end with `stop`.
+    let ((), (), served) = tokio::join!(looking, accepting, serving);
     Ok(served?)
 }
 
@@ -81,6 +121,8 @@ struct Service {
     hub: Hub,
     options: LinkOptions,
     board: Arc<Switchboard>,
+    turns: Arc<Semaphore>,
+    sessions: Pool,
     stop: CancellationToken,
 }
 
@@ -92,16 +134,21 @@ impl Link for Service {
         &self,
         request: Request<Streaming<AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        let certificates = request.peer_certs().unwrap_or_default();
-        let leaf = certificates
-            .first()
-            .ok_or_else(|| Status::unauthenticated("the link takes agents with a certificate only"))?;
-        let identity =
-            roadstead_hub_core::pki::read_agent_certificate(leaf).map_err(|error| status(&error))?;
+        let peer = request.extensions().get::<Peer>().cloned();
+        let Peer { identity, connection } =
+            peer.ok_or_else(|| Status::unauthenticated("the link takes agents with a certificate only"))?;
+        let receipts = request.extensions().get::<Receipts>().cloned();
+        let receipts = receipts.ok_or_else(|| Status::internal("the session is not metered"))?;
+        let reserved = self.sessions.try_reserve(meter::BASE);
+        let reserved = reserved.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         let opening = session::Opening {
             hub: self.hub.clone(),
             board: Arc::clone(&self.board),
             identity,
+            _under_way: connection.request(),
+            _reserved: reserved,
+            receipts,
+            turns: Arc::clone(&self.turns),
             incoming: request.into_inner(),
             options: self.options,
         };

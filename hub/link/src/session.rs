@@ -5,30 +5,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use roadstead_budget::Reservation;
 use roadstead_hub_core::pki::AgentIdentity;
-use roadstead_hub_core::{Greeting, Hub, HubError, OrderKind, Session};
-use roadstead_model::{Digest, DispatchKey, chain};
-use roadstead_proto::limits::{BUILD_CHUNK_BYTES, MAX_PEM_BYTES, bounded};
+use roadstead_hub_core::{Greeting, Hub, HubError, NOT_CURRENT, OrderKind, Session};
+use roadstead_listener::UnderWay;
+use roadstead_model::{DispatchKey, chain};
+use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{
     self, AgentMessage, BuildChunk, Certificate, Heartbeat, Hello, HubMessage, Refused, Welcome,
     agent_message, hub_message,
 };
 use roadstead_proto::{ConvertError, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
+use crate::builds::{Builds, Part};
+use crate::meter::{Receipt, Receipts};
 use crate::numbers::Numbers;
 use crate::switchboard::{Place, Switchboard};
 use crate::{LinkOptions, convert, status};
 
-/// Messages that wait for the transport.
-const BUFFERED: usize = 64;
+/// Messages that wait for the transport. Few, since some are parts of builds.
+const BUFFERED: usize = 4;
 /// Messages of one agent that are handled side by side. More wait in the transport, and so does the agent.
-const IN_HAND: usize = 16;
+const IN_HAND: usize = 8;
+/// Certificates are not signed more often than that in one session.
+const RENEWAL: Duration = Duration::from_secs(5);
+/// Bytes of a version's name, and of an image's.
+const MAX_NAME: usize = 512;
 /// An agent that connects and says nothing.
 const HELLO: Duration = Duration::from_secs(10);
 
@@ -45,6 +53,8 @@ enum Answer {
     Say(Vec<hub_message::Body>),
     /// The session cannot go on: what was told has not been recorded, and is to be told again.
     Cut(Status),
+    /// A new certificate, and when it expires: until then the session may go on.
+    Renewed(Certificate, Timestamp),
 }
 
 /// Starts a session's task and gives the stream of what it sends.
@@ -65,6 +75,13 @@ pub(crate) struct Opening {
     pub(crate) hub: Hub,
     pub(crate) board: Arc<Switchboard>,
     pub(crate) identity: AgentIdentity,
+    /// The connection counts as idle once this is dropped.
+    pub(crate) _under_way: UnderWay,
+    /// What the session itself takes of the hub's memory.
+    pub(crate) _reserved: Reservation,
+    pub(crate) receipts: Receipts,
+    /// Turns at the database, of which all sessions have a few.
+    pub(crate) turns: Arc<Semaphore>,
     pub(crate) incoming: Streaming<AgentMessage>,
     pub(crate) options: LinkOptions,
 }
@@ -74,17 +91,19 @@ impl Opening {
         let mut numbers = Numbers::default();
         let hello = self.hello(&mut numbers).await?;
         let greeting = Greeting {
-            agent_version: bounded(&hello.agent_version),
-            kube_system_uid: bounded(&hello.kube_system_uid),
-            kubernetes_version: bounded(&hello.kubernetes_version),
-            image: (!hello.image.is_empty()).then(|| bounded(&hello.image)),
+            agent_version: name(&hello.agent_version),
+            kube_system_uid: name(&hello.kube_system_uid),
+            kubernetes_version: name(&hello.kubernetes_version),
+            image: (!hello.image.is_empty()).then(|| name(&hello.image)),
             upgrade: hello.upgrade.as_ref().and_then(convert::upgrade_report),
             clock: (hello.unix_millis != 0)
                 .then(|| Timestamp::from_millisecond(hello.unix_millis).ok())
                 .flatten(),
         };
-        let session =
-            self.hub.begin_session(&self.identity, &greeting).await.map_err(|error| status(&error))?;
+        let turn = self.turns.acquire().await;
+        let begun = self.hub.begin_session(&self.identity, &greeting).await;
+        drop(turn);
+        let session = begun.map_err(|error| status(&error))?;
         // It looks at once, for what was planned before it had a place.
         let place = self.board.place(session.id);
         let welcome = hub_message::Body::Welcome(Welcome {
@@ -96,11 +115,17 @@ impl Opening {
             unix_millis: self.hub.now().as_millisecond(),
         });
         let now = Instant::now();
+        let (builds, parts) = Builds::start(self.hub.clone(), session.clone());
         let mut running = Running {
+            expires: now + until(self.identity.expires, self.hub.now()),
+            renewed: None,
             hub: self.hub,
             identity: self.identity,
             session,
             outgoing,
+            receipts: self.receipts,
+            turns: self.turns,
+            builds,
             numbers,
             silence: self.options.heartbeat * 3,
             heartbeat: self.options.heartbeat,
@@ -110,7 +135,7 @@ impl Opening {
             order: None,
         };
         let ended = match running.say(welcome).await {
-            Ok(()) => running.converse(self.incoming, &place, stop).await,
+            Ok(()) => running.converse(self.incoming, parts, &place, stop).await,
             Err(end) => end,
         };
         let Running { hub, session, .. } = running;
@@ -131,6 +156,7 @@ impl Opening {
             .await
             .map_err(|_| Status::deadline_exceeded("no Hello came"))??
             .ok_or_else(|| Status::cancelled("the stream ended before its Hello"))?;
+        drop(self.receipts.next());
         numbers.receive(first.seq, first.ack).map_err(Status::invalid_argument)?;
         numbers.done(first.seq);
         match first.body {
@@ -151,12 +177,23 @@ impl Ended {
         Self { why: why.into(), status: None }
     }
 
+    fn gone() -> Self {
+        Self::because("the connection is gone")
+    }
+
     fn with(status: Status) -> Self {
         Self { why: status.message().to_owned(), status: Some(status) }
     }
 }
 
 struct Running {
+    /// When the certificate does.
+    expires: Instant,
+    /// When a certificate was asked for last.
+    renewed: Option<Instant>,
+    receipts: Receipts,
+    turns: Arc<Semaphore>,
+    builds: Builds,
     hub: Hub,
     identity: AgentIdentity,
     session: Session,
@@ -175,27 +212,52 @@ impl Running {
     async fn converse(
         &mut self,
         mut incoming: Streaming<AgentMessage>,
+        mut parts: mpsc::Receiver<Part>,
         place: &Place,
         stop: CancellationToken,
     ) -> Ended {
+        let outgoing = self.outgoing.clone();
+        // The part of a build that is to be sent next, once the transport has room: nothing else waits for that.
+        let mut part: Option<BuildChunk> = None;
         loop {
             let has_room = self.in_hand.len() < IN_HAND;
+            if !has_room {
+                // It is not read from, so it cannot be heard.
+                self.heard = Instant::now();
+            }
             let step = tokio::select! {
                 () = stop.cancelled() => Err(Ended::with(Status::unavailable("this hub replica is going down"))),
                 message = incoming.message(), if has_room => self.receive(message),
                 Some(handled) = self.in_hand.join_next() => self.handled(handled).await,
                 () = place.woken.notified() => self.look().await,
+                Some(next) = parts.recv(), if part.is_none() => {
+                    next.map(|next| part = Some(next)).map_err(Ended::with)
+                }
+                room = outgoing.reserve(), if part.is_some() => {
+                    let body = part.take().map(hub_message::Body::BuildChunk);
+                    room.map(|room| room.send(Ok(self.stamped(body)))).map_err(|_| Ended::gone())
+                }
                 () = sleep_until(self.said + self.heartbeat) => {
                     self.say(hub_message::Body::Heartbeat(Heartbeat {})).await
                 }
-                () = sleep_until(self.heard + self.silence) => {
-                    Err(Ended::because(format!("nothing was heard for {:?}", self.silence)))
+                () = sleep_until(self.heard + self.silence) => self.listen(),
+                () = sleep_until(self.expires) => {
+                    Err(Ended::with(Status::unauthenticated("the agent's certificate has expired")))
                 }
             };
             if let Err(ended) = step {
                 return ended;
             }
         }
+    }
+
+    /// No message came for too long. One that is on its way is waited for.
+    fn listen(&mut self) -> Result<(), Ended> {
+        self.heard = self.heard.max(self.receipts.silent_since());
+        if self.heard.elapsed() < self.silence {
+            return Ok(());
+        }
+        Err(Ended::because(format!("nothing was heard for {:?}", self.silence)))
     }
 
     fn receive(&mut self, message: Result<Option<AgentMessage>, Status>) -> Result<(), Ended> {
@@ -209,22 +271,50 @@ impl Running {
             Err(status) => return Err(Ended::because(format!("reading failed: {}", status.message()))),
         };
         self.heard = Instant::now();
+        let receipt = self.receipts.next();
         let AgentMessage { seq, ack, body } = message;
         self.numbers.receive(seq, ack).map_err(|why| Ended::with(Status::invalid_argument(why)))?;
         match body {
             // Nothing takes effect, so nothing is waited for.
             Some(agent_message::Body::Heartbeat(_)) => self.numbers.done(seq),
-            body => {
-                let (hub, session, identity) =
-                    (self.hub.clone(), self.session.clone(), self.identity.clone());
-                let order = self.order.clone();
-                self.in_hand.spawn(async move {
-                    let handler = Handler { hub, session, identity, seq, order };
-                    (seq, handler.handle(body).await)
-                });
+            Some(agent_message::Body::BuildRequest(request)) => {
+                if !self.builds.ask(bounded(&request.digest)) {
+                    return Err(Ended::with(Status::resource_exhausted(
+                        "too many builds are asked for at once",
+                    )));
+                }
+                self.numbers.done(seq);
             }
+            body => self.hand(seq, body, receipt),
         }
         Ok(())
+    }
+
+    /// Has a message handled, beside others.
+    fn hand(&mut self, seq: u64, body: Option<agent_message::Body>, receipt: Receipt) {
+        let is_renewal = matches!(body, Some(agent_message::Body::CertificateRequest(_)));
+        let too_soon = is_renewal && self.renewed.is_some_and(|before| before.elapsed() < RENEWAL);
+        if is_renewal {
+            self.renewed = Some(Instant::now());
+        }
+        let handler = Handler {
+            hub: self.hub.clone(),
+            session: self.session.clone(),
+            identity: self.identity.clone(),
+            seq,
+            order: self.order.clone(),
+            too_soon,
+        };
+        let turns = Arc::clone(&self.turns);
+        self.in_hand.spawn(async move {
+            // Never closed; sessions take turns in the order in which they come.
+            let turn = turns.acquire().await;
+            let answer = handler.handle(body).await;
+            drop(turn);
+            // What the message took is free only now.
+            drop(receipt);
+            (seq, answer)
+        });
     }
 
     async fn handled(&mut self, handled: Result<(u64, Answer), tokio::task::JoinError>) -> Result<(), Ended> {
@@ -239,6 +329,10 @@ impl Running {
             Answer::Cut(status) => return Err(Ended::with(status)),
             Answer::Silence => Vec::new(),
             Answer::Say(bodies) => bodies,
+            Answer::Renewed(certificate, expires) => {
+                self.expires = Instant::now() + until(expires, self.hub.now());
+                vec![hub_message::Body::Certificate(certificate)]
+            }
         };
         self.numbers.done(seq);
         for body in bodies {
@@ -257,10 +351,7 @@ impl Running {
                 self.send_order().await?;
                 self.send_dispatches().await
             }
-            Ok(false) => {
-                let why = "a newer session of this cluster has begun, or its Cluster was deleted";
-                Err(Ended::with(Status::aborted(why)))
-            }
+            Ok(false) => Err(Ended::with(Status::aborted(NOT_CURRENT))),
             // The database is away: the session stays, nothing can be recorded. The outage has its own line in the log.
             Err(error) if error.outage().is_some() => Ok(()),
             Err(error) => {
@@ -290,28 +381,46 @@ impl Running {
     }
 
     async fn send_dispatches(&mut self) -> Result<(), Ended> {
-        let dispatches = match self.hub.take_dispatches(&self.session).await {
-            Ok(dispatches) => dispatches,
-            // Some may be marked as sent and were not: a new session is sent them all.
-            Err(error) => return Err(Ended::with(status(&error))),
-        };
-        for dispatch in dispatches {
-            let dispatch = v1::Dispatch::from(convert::dispatch(dispatch));
-            self.say(hub_message::Body::Dispatch(dispatch)).await?;
+        loop {
+            // Where this fails, some may be marked as sent and were not: a new session is sent them all.
+            let taken = self.hub.take_dispatches(&self.session).await;
+            let taken = taken.map_err(|error| Ended::with(status(&error)))?;
+            if taken.is_empty() {
+                return Ok(());
+            }
+            for mut dispatch in taken {
+                let completed = self.hub.complete_dispatch(&self.session, &mut dispatch).await;
+                completed.map_err(|error| Ended::with(status(&error)))?;
+                let dispatch = v1::Dispatch::from(convert::dispatch(dispatch));
+                self.say(hub_message::Body::Dispatch(dispatch)).await?;
+            }
         }
-        Ok(())
+    }
+
+    fn stamped(&mut self, body: Option<hub_message::Body>) -> HubMessage {
+        let (seq, ack) = self.numbers.stamp();
+        self.said = Instant::now();
+        HubMessage { seq, ack, body }
     }
 
     async fn say(&mut self, body: hub_message::Body) -> Result<(), Ended> {
-        let (seq, ack) = self.numbers.stamp();
-        self.said = Instant::now();
-        let message = HubMessage { seq, ack, body: Some(body) };
+        let message = self.stamped(Some(body));
         match timeout(self.silence, self.outgoing.send(Ok(message))).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Ended::because("the connection is gone")),
+            Ok(Err(_)) => Err(Ended::gone()),
             Err(_) => Err(Ended::because(format!("the agent took nothing for {:?}", self.silence))),
         }
     }
+}
+
+/// A version's or an image's name, as far as it is kept.
+fn name(text: &str) -> String {
+    bounded(&text[..text.floor_char_boundary(MAX_NAME)])
+}
+
+/// How long it is until then; nothing where that is past.
+fn until(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(then.duration_since(now)).unwrap_or_default()
 }
 
 fn silence(done: Result<(), HubError>) -> Answer {
@@ -328,6 +437,8 @@ struct Handler {
     identity: AgentIdentity,
     seq: u64,
     order: Option<(u64, OrderKind)>,
+    /// A certificate was asked for a moment ago.
+    too_soon: bool,
 }
 
 impl Handler {
@@ -336,8 +447,8 @@ impl Handler {
         match body {
             None => self.refuse(None, "body", "a message of a kind that this hub does not know".to_owned()),
             Some(Body::Hello(_)) => Answer::Cut(Status::invalid_argument("a second Hello came")),
-            Some(Body::Heartbeat(_)) => Answer::Silence,
-            Some(Body::BuildRequest(request)) => self.build(&request.digest).await,
+            // They are answered before it comes to this.
+            Some(Body::Heartbeat(_) | Body::BuildRequest(_)) => Answer::Silence,
             Some(Body::InventoryIntent(intent)) => {
                 let key = intent.key.clone();
                 match InventoryIntent::try_from(intent) {
@@ -373,38 +484,6 @@ impl Handler {
         }
     }
 
-    async fn build(&self, digest: &str) -> Answer {
-        let chunk = |error: String| BuildChunk { digest: bounded(digest), error, ..BuildChunk::default() };
-        let Ok(parsed) = digest.parse::<Digest>() else {
-            return Answer::Say(vec![hub_message::Body::BuildChunk(chunk("that is no digest".to_owned()))]);
-        };
-        let bytes = match self.hub.packed_build(parsed).await {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => {
-                let error =
-                    "the hub does not have this build any more; it builds it anew at the next attempt";
-                return Answer::Say(vec![hub_message::Body::BuildChunk(chunk(error.to_owned()))]);
-            }
-            Err(error) => return Answer::Cut(status(&error)),
-        };
-        let total = bytes.len();
-        let mut offset = 0;
-        let mut chunks = Vec::with_capacity(total / BUILD_CHUNK_BYTES + 1);
-        for data in bytes.chunks(BUILD_CHUNK_BYTES) {
-            let end = offset + data.len();
-            chunks.push(hub_message::Body::BuildChunk(BuildChunk {
-                digest: parsed.to_string(),
-                total_bytes: total as u64,
-                offset: offset as u64,
-                data: data.to_vec(),
-                last: end == total,
-                error: String::new(),
-            }));
-            offset = end;
-        }
-        Answer::Say(chunks)
-    }
-
     async fn intent(&self, intent: InventoryIntent) -> Answer {
         let InventoryIntent { key, objects } = intent;
         match self.hub.announce(&self.session, &key, &objects).await {
@@ -415,6 +494,10 @@ impl Handler {
                 Answer::Say(vec![hub_message::Body::InventoryAck(ack)])
             }
             Err(HubError::Gone(why)) => self.refuse(Some((&key).into()), STALE, why),
+            Err(HubError::BadRequest(why)) => {
+                tracing::warn!(cluster = self.session.name, why, "an agent's intended inventory is refused");
+                self.refuse(Some((&key).into()), "inventory_intent.objects", why)
+            }
             Err(error) => Answer::Cut(status(&error)),
         }
     }
@@ -485,17 +568,23 @@ impl Handler {
     }
 
     fn renew(&self, csr_pem: &str) -> Answer {
-        let answer = if csr_pem.len() > MAX_PEM_BYTES {
-            Certificate { error: "the certificate request is too long".to_owned(), ..Certificate::default() }
-        } else {
-            match self.hub.renew(&self.identity, csr_pem) {
-                Ok(certificate_pem) => Certificate { certificate_pem, error: String::new() },
-                Err(error) => {
-                    Certificate { error: status(&error).message().to_owned(), ..Certificate::default() }
-                }
-            }
+        let refused = |why: &str| {
+            let certificate = Certificate { error: why.to_owned(), ..Certificate::default() };
+            Answer::Say(vec![hub_message::Body::Certificate(certificate)])
         };
-        Answer::Say(vec![hub_message::Body::Certificate(answer)])
+        if self.too_soon {
+            return refused("a certificate was asked for a moment ago");
+        }
+        if csr_pem.len() > MAX_PEM_BYTES {
+            return refused("the certificate request is too long");
+        }
+        match self.hub.renew(&self.identity, csr_pem) {
+            Ok(new) => {
+                let certificate = Certificate { certificate_pem: new.pem, error: String::new() };
+                Answer::Renewed(certificate, new.expires)
+            }
+            Err(error) => refused(status(&error).message()),
+        }
     }
 
     fn refuse(&self, key: Option<v1::DispatchKey>, what: &str, message: String) -> Answer {

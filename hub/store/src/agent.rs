@@ -207,7 +207,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Records where an order stands; false where the agent has another one, or that order is over.
+    /// Records where an order stands; false where the agent has another one, that order is over, or nothing changes.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -228,7 +228,8 @@ impl Tx {
         };
         let noted = sqlx::query(
             "UPDATE agent_order SET state = $3, message = $4
-             WHERE cluster_uid = $1 AND image IS NOT DISTINCT FROM $2 AND sent_in IS NOT NULL AND state <> 'failed'",
+             WHERE cluster_uid = $1 AND image IS NOT DISTINCT FROM $2 AND sent_in IS NOT NULL AND state <> 'failed'
+                   AND (state, message) IS DISTINCT FROM ($3, $4)",
         )
         .bind(cluster.0)
         .bind(image)

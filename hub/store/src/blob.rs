@@ -27,7 +27,32 @@ pub enum AtRest {
     Sealed,
 }
 
+/// How a blob is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlobHead {
+    /// Bytes as stored; of a sealed one some more than it has.
+    pub bytes: usize,
+    /// It is encrypted at rest, as a whole.
+    pub sealed: bool,
+}
+
 impl Store {
+    /// The most bytes of a part of a blob.
+    pub const BLOB_PART: usize = CHUNK;
+
+    /// One part of a blob as stored, from 0; none where there are no more, or it is not stored any more.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn blob_part(&self, digest: Digest, part: i32) -> Result<Option<Vec<u8>>, StoreError> {
+        sqlx::query_scalar("SELECT data FROM blob_chunk WHERE digest = $1 AND part = $2")
+            .bind(digest.as_bytes().as_slice())
+            .bind(part)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query("read a part of a blob"))
+    }
+
     /// Stores `bytes` under `digest`. Storing the same again only renews its time of use.
     ///
     /// `digest` is the caller's: a build is addressed by its uncompressed form.

@@ -177,6 +177,33 @@ impl Tx {
         Ok(())
     }
 
+    /// The public key that a cluster's agent enrolled with last.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn agent_key(&mut self, cluster: ClusterUid) -> Result<Option<Vec<u8>>, StoreError> {
+        agent_key(&mut *self.inner, cluster).await
+    }
+
+    /// Takes a cluster's session from whoever has it: no session is the cluster's newest until another begins. False where
+    /// none was open.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn cut_session(&mut self, cluster: ClusterUid, at: Timestamp) -> Result<bool, StoreError> {
+        let was_open: Option<bool> = sqlx::query_scalar(
+            "WITH before AS (SELECT cluster_uid, disconnected_at IS NULL AS open FROM agent_session WHERE cluster_uid = $1)
+             UPDATE agent_session s SET session = gen_random_uuid(), disconnected_at = coalesce(disconnected_at, $2)
+             FROM before WHERE s.cluster_uid = before.cluster_uid RETURNING before.open",
+        )
+        .bind(cluster.0)
+        .bind(to_sql(at))
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("cut an agent's session"))?;
+        Ok(was_open == Some(true))
+    }
+
     /// Makes `session` the cluster's session: the newest one counts.
     ///
     /// # Errors
@@ -269,6 +296,17 @@ where
     .transpose()
 }
 
+async fn agent_key<'c, E>(executor: E, cluster: ClusterUid) -> Result<Option<Vec<u8>>, StoreError>
+where
+    E: sqlx::Executor<'c, Database = sqlx::Postgres>,
+{
+    sqlx::query_scalar("SELECT public_key FROM agent_key WHERE cluster_uid = $1")
+        .bind(cluster.0)
+        .fetch_optional(executor)
+        .await
+        .map_err(StoreError::query("look up an agent's key"))
+}
+
 impl Store {
     /// The cluster's newest session.
     ///
@@ -278,7 +316,7 @@ impl Store {
         session(&self.pool, cluster).await
     }
 
-    /// Whether `session` is still the cluster's newest, and the public key that its agent enrolled with last.
+    /// Whether `session` is still the cluster's newest.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -333,11 +371,7 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn agent_key(&self, cluster: ClusterUid) -> Result<Option<Vec<u8>>, StoreError> {
-        sqlx::query_scalar("SELECT public_key FROM agent_key WHERE cluster_uid = $1")
-            .bind(cluster.0)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(StoreError::query("look up an agent's key"))
+        agent_key(&self.pool, cluster).await
     }
 
     /// The sessions that count as open but whose replica was not seen since `alive_since`.

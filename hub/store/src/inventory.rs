@@ -111,6 +111,49 @@ impl Tx {
         Ok(Vec::new())
     }
 
+    /// Those of `objects` that are neither in the build, as it is remembered, nor owned by `kustomization` on `cluster`
+    /// already; at most ten. Where the build names no namespace, an object may be in `default_namespace` or in none; an object
+    /// of a kind without namespaces is in none, whatever the build says.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn outside_build(
+        &mut self,
+        cluster: ClusterUid,
+        kustomization: KustomizationUid,
+        build: Option<Digest>,
+        default_namespace: &str,
+        objects: &[ObjectRef],
+    ) -> Result<Vec<ObjectRef>, StoreError> {
+        let columns = Columns::of(objects);
+        // Set operations, which stay linear: the planner knows nothing of how many objects a build has.
+        let rows: Vec<(String, String, String, String)> = sqlx::query_as(
+            "WITH built AS (SELECT coalesce(o.g, '') AS g, o.k, coalesce(o.ns, '') AS ns, o.n
+                            FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
+                            WHERE b.build_digest = $3)
+             SELECT * FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
+             EXCEPT (SELECT g, k, ns, n FROM built
+                     UNION ALL SELECT g, k, '', n FROM built
+                     UNION ALL SELECT g, k, $4, n FROM built WHERE ns = ''
+                     UNION ALL SELECT api_group, kind, namespace, name FROM inventory
+                               WHERE cluster_uid = $1 AND kustomization = $2)
+             LIMIT 10",
+        )
+        .bind(cluster.0)
+        .bind(kustomization.0)
+        .bind(build.map(|build| build.as_bytes().to_vec()))
+        .bind(default_namespace)
+        .bind(&columns.groups)
+        .bind(&columns.kinds)
+        .bind(&columns.namespaces)
+        .bind(&columns.names)
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("hold an intended inventory against its build"))?;
+        let outside = |(group, kind, namespace, name)| object((group, String::new(), kind, namespace, name));
+        Ok(rows.into_iter().map(outside).collect())
+    }
+
     /// Settles what `kustomization` owns on `cluster` after an attempt: of what was announced, `owned` stays and the
     /// rest goes. What was never announced is not taken.
     ///

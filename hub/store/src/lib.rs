@@ -37,7 +37,7 @@ use uuid::Uuid;
 
 pub use agent::{AgentOrder, FleetAgent, OrderKind, OrderState};
 pub use authority::KeyPair;
-pub use blob::{AtRest, CachedBuild};
+pub use blob::{AtRest, BlobHead, CachedBuild};
 pub use changes::Committed;
 pub use child::{Ancestor, Child, Descent, MadeBy, Parent, Present};
 pub use cluster::{AgentSession, JoinToken};

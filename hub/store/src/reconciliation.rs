@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::blob::digest;
+use crate::blob::{BlobHead, digest};
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Topic, Tx};
 
@@ -208,27 +208,31 @@ impl Tx {
         Ok(Attempt(attempt))
     }
 
-    /// Whether this attempt is still open; if so, it stays open until this unit of work ends.
+    /// The dispatch of this attempt, where it is open for `cluster` and all of the key is its; it then stays open until this
+    /// unit of work ends.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn hold_open_attempt(
         &mut self,
-        kustomization: KustomizationUid,
-        attempt: Attempt,
+        key: &roadstead_model::DispatchKey,
         cluster: ClusterUid,
-    ) -> Result<bool, StoreError> {
-        let open: Option<bool> = sqlx::query_scalar(
-            "SELECT true FROM reconciliation
-             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL FOR UPDATE",
+    ) -> Result<Option<DispatchPlan>, StoreError> {
+        let open: Option<Json<DispatchPlan>> = sqlx::query_scalar(
+            "SELECT dispatch FROM reconciliation
+             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
+                   AND build_digest IS NOT DISTINCT FROM $6 AND finished_at IS NULL AND dispatch IS NOT NULL FOR UPDATE",
         )
-        .bind(kustomization.0)
-        .bind(attempt.0)
+        .bind(key.kustomization.0)
+        .bind(key.attempt.0)
         .bind(cluster.0)
+        .bind(key.epoch.0)
+        .bind(key.generation.0)
+        .bind(key.build.map(|build| build.as_bytes().to_vec()))
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("look for an open reconciliation"))?;
-        Ok(open.is_some())
+        Ok(open.map(|Json(plan)| plan))
     }
 
     /// Records how an attempt ended; what was done on its cluster comes behind what was done on the hub before. Returns all
@@ -380,6 +384,61 @@ impl Store {
         attempt: Attempt,
     ) -> Result<Option<Reconciliation>, StoreError> {
         self.read_reconciliation(kustomization, Some(attempt)).await
+    }
+
+    /// The attempt of this key, where it is open for `cluster` and all of the key is its.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn open_attempt(
+        &self,
+        key: &roadstead_model::DispatchKey,
+        cluster: ClusterUid,
+    ) -> Result<Option<Reconciliation>, StoreError> {
+        let row: Option<Row> = sqlx::query_as(
+            "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
+                    deletes, started_at, deadline, finished_at, reason
+             FROM reconciliation
+             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
+                   AND build_digest IS NOT DISTINCT FROM $6 AND finished_at IS NULL",
+        )
+        .bind(key.kustomization.0)
+        .bind(key.attempt.0)
+        .bind(cluster.0)
+        .bind(key.epoch.0)
+        .bind(key.generation.0)
+        .bind(key.build.map(|build| build.as_bytes().to_vec()))
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query("look for an open reconciliation"))?;
+        row.map(Row::read).transpose()
+    }
+
+    /// How a build is stored, where a dispatch that is open for `cluster` has it and `session` is the cluster's newest.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn open_build(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+        build: Digest,
+    ) -> Result<Option<BlobHead>, StoreError> {
+        let row: Option<(i64, bool)> = sqlx::query_as(
+            "SELECT b.size, b.sealed FROM blob b
+             WHERE b.digest = $1
+               AND EXISTS (SELECT FROM reconciliation r
+                           WHERE r.cluster_uid = $2 AND r.build_digest = $1 AND r.finished_at IS NULL)
+               AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $2 AND s.session = $3)",
+        )
+        .bind(build.as_bytes().as_slice())
+        .bind(cluster.0)
+        .bind(session.0)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query("look for a dispatch's build"))?;
+        Ok(row
+            .map(|(bytes, sealed)| BlobHead { bytes: usize::try_from(bytes).unwrap_or(usize::MAX), sealed }))
     }
 
     async fn read_reconciliation(

@@ -1,0 +1,319 @@
+//! What an agent, or whoever has its key, can and cannot do over the link.
+
+mod support;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use roadstead_api::KindId;
+use roadstead_hub_link::LinkOptions;
+use roadstead_model::{Attempt, Digest, DispatchKey, KustomizationUid};
+use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
+use support::{Agent, PATIENCE, Session, Site, options};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+fn config_map(namespace: &str, name: &str) -> v1::ObjectRef {
+    v1::ObjectRef {
+        group: String::new(),
+        version: "v1".to_owned(),
+        kind: "ConfigMap".to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn progress(key: &DispatchKey, objects: &[v1::ObjectRef], message: &str) -> Said {
+    let health = |object: &v1::ObjectRef| v1::ObjectHealth {
+        object: Some(object.clone()),
+        status: "InProgress".to_owned(),
+        message: message.to_owned(),
+    };
+    let result = |object: &v1::ObjectRef| v1::ObjectResult {
+        object: Some(object.clone()),
+        action: v1::Action::Created.into(),
+    };
+    Said::Progress(v1::Progress {
+        key: Some(key.clone().into()),
+        stage: v1::Stage::Wait.into(),
+        results: objects.iter().map(result).collect(),
+        health: objects.iter().map(health).collect(),
+    })
+}
+
+fn finished(key: &DispatchKey) -> Said {
+    Said::Finished(v1::Finished { key: Some(key.clone().into()), ..v1::Finished::default() })
+}
+
+async fn intend(session: &mut Session, key: &DispatchKey, objects: Vec<v1::ObjectRef>) -> Result<Say> {
+    let intent = v1::InventoryIntent { key: Some(key.clone().into()), objects };
+    session.send(Said::InventoryIntent(intent)).await?;
+    session.expect(|body| matches!(body, Say::InventoryAck(_) | Say::Refused(_)).then_some(body)).await
+}
+
+/// What the hub answers to a request for a build: its bytes, or why not.
+async fn ask_for(session: &mut Session, digest: &str) -> Result<Result<Vec<u8>, String>> {
+    let request = v1::BuildRequest { digest: digest.to_owned() };
+    session.send(Said::BuildRequest(request)).await?;
+    let mut bytes = Vec::new();
+    loop {
+        let chunk = session
+            .expect(|body| match body {
+                Say::BuildChunk(chunk) if chunk.digest == digest => Some(chunk),
+                _ => None,
+            })
+            .await?;
+        if !chunk.error.is_empty() {
+            return Ok(Err(chunk.error));
+        }
+        assert_eq!(chunk.offset, bytes.len() as u64);
+        bytes.extend_from_slice(&chunk.data);
+        if chunk.last {
+            assert_eq!(chunk.total_bytes, bytes.len() as u64);
+            return Ok(Ok(bytes));
+        }
+    }
+}
+
+async fn dispatched(session: &mut Session) -> Result<()> {
+    session.expect(|body| matches!(body, Say::Dispatch(_)).then_some(())).await
+}
+
+/// Polls until `is_so`.
+async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so().await? {
+        anyhow::ensure!(Instant::now() < deadline, "in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn silent_connections_take_no_agents_place() -> Result<()> {
+    let site =
+        Site::with(LinkOptions { strangers: 8, handshake: Duration::from_secs(3600), ..options() }).await?;
+    let agent = site.joined("edge-1").await?;
+    let mut session = site.session(&agent).await?;
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(site.link).await?);
+    }
+    // All but as many as there are places are closed, the oldest first, and none of them held the agent up.
+    for stream in &mut silent[..92] {
+        let read = timeout(PATIENCE, stream.read(&mut [0; 1])).await.context("closed in time")?;
+        assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    }
+    let key = site.dispatch(agent.cluster, "web", &["one"]).await?;
+    dispatched(&mut session).await?;
+    session.send(finished(&key)).await?;
+    session.handled().await?;
+    site.session(&agent).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_end_is_given_up() -> Result<()> {
+    let site = Site::with(LinkOptions { handshake: Duration::from_millis(300), ..options() }).await?;
+    let mut silent = TcpStream::connect(site.link).await?;
+    let read = timeout(PATIENCE, silent.read(&mut [0; 1])).await.context("closed in time")?;
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_cannot_read_another_clusters_build() -> Result<()> {
+    let site = Site::new().await?;
+    let (a, b) = (site.joined("a").await?, site.joined("b").await?);
+    let key = site.dispatch(b.cluster, "web", &["one"]).await?;
+    let build = key.build.context("a build")?.to_string();
+    let (mut of_a, mut of_b) = (site.session(&a).await?, site.session(&b).await?);
+    dispatched(&mut of_b).await?;
+    let of_others = ask_for(&mut of_a, &build).await?;
+    let of_nobody = ask_for(&mut of_a, &Digest::of(b"nothing").to_string()).await?;
+    assert!(of_others.is_err(), "a build of another cluster was given");
+    assert_eq!(of_others, of_nobody, "what others have can be told from what nobody has");
+    let given = ask_for(&mut of_b, &build).await?;
+    assert_eq!(given.map(|bytes| Digest::of(&bytes)), Ok(key.build.context("a build")?));
+    // The build of a dispatch that is over is nobody's.
+    of_b.send(finished(&key)).await?;
+    of_b.handled().await?;
+    assert_eq!(ask_for(&mut of_b, &build).await?, of_nobody);
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_agent_cannot_tell_progress_of_another_clusters_dispatch() -> Result<()> {
+    let site = Site::new().await?;
+    let (a, b) = (site.joined("a").await?, site.joined("b").await?);
+    let key = site.dispatch(b.cluster, "web", &["one"]).await?;
+    let (mut of_a, mut of_b) = (site.session(&a).await?, site.session(&b).await?);
+    dispatched(&mut of_b).await?;
+    let one = [config_map("default", "one")];
+    of_a.send(progress(&key, &one, "forged")).await?;
+    let unknown = DispatchKey { kustomization: KustomizationUid(uuid::Uuid::new_v4()), ..key.clone() };
+    of_a.send(progress(&unknown, &one, "forged")).await?;
+    of_a.send(finished(&key)).await?;
+    of_a.send(intent_of(&key, &one)).await?;
+    of_a.handled().await?;
+    assert!(
+        site.hub.progress(key.kustomization).is_none() && site.hub.progress(unknown.kustomization).is_none()
+    );
+    assert!(site.store.inventory(a.cluster, key.kustomization).await?.is_empty());
+    // What the right one told is not taken away by the wrong one either.
+    of_b.send(progress(&key, &one, "true")).await?;
+    of_b.handled().await?;
+    of_a.send(finished(&key)).await?;
+    of_a.send(progress(&DispatchKey { attempt: Attempt(9), ..key.clone() }, &one, "forged")).await?;
+    of_a.handled().await?;
+    let told = site.hub.progress(key.kustomization).context("progress")?;
+    assert_eq!(told.health.values().collect::<Vec<_>>(), ["InProgress: true"]);
+    of_b.send(finished(&key)).await?;
+    of_b.handled().await?;
+    let history = site.store.history(key.kustomization, 1).await?;
+    assert_eq!(history[0].health.values().collect::<Vec<_>>(), ["InProgress: true"]);
+    assert!(site.hub.progress(key.kustomization).is_none());
+    Ok(())
+}
+
+fn intent_of(key: &DispatchKey, objects: &[v1::ObjectRef]) -> Said {
+    Said::InventoryIntent(v1::InventoryIntent { key: Some(key.clone().into()), objects: objects.to_vec() })
+}
+
+#[tokio::test]
+async fn progress_of_a_session_is_bounded_and_goes_with_it() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let key = site.dispatch(agent.cluster, "web", &["one"]).await?;
+    let mut session = site.session(&agent).await?;
+    dispatched(&mut session).await?;
+    let text = "x".repeat(3_000);
+    for message in 0..20 {
+        let objects: Vec<_> =
+            (0..1_500).map(|number| config_map("default", &format!("{message}-{number}"))).collect();
+        session.send(progress(&key, &objects, &text)).await?;
+        session.handled().await?;
+    }
+    let kept = site.hub.progress(key.kustomization).context("progress")?;
+    let bytes: usize = kept.health.iter().map(|(object, text)| object.len() + text.len()).sum();
+    let most = usize::try_from(site.hub.budget().pool(roadstead_budget::PoolName::Sessions).size())? / 12;
+    assert!(bytes + 200 * kept.results.len() <= most, "{bytes} bytes and {} results", kept.results.len());
+    assert!(!kept.results.is_empty());
+    // All attempts of random Kustomizations are nobody's.
+    let unknown = DispatchKey { kustomization: KustomizationUid(uuid::Uuid::new_v4()), ..key.clone() };
+    session.send(progress(&unknown, &[config_map("default", "one")], "")).await?;
+    session.handled().await?;
+    assert!(site.hub.progress(unknown.kustomization).is_none());
+    drop(session);
+    until("the progress goes with its session", async || Ok(site.hub.progress(key.kustomization).is_none()))
+        .await
+}
+
+#[tokio::test]
+async fn only_objects_of_the_build_are_taken_as_intended() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let key = site.dispatch(agent.cluster, "web", &["one", "two"]).await?;
+    let mut session = site.session(&agent).await?;
+    dispatched(&mut session).await?;
+    let many = (0..18_000).map(|number| config_map("default", &format!("n{number}"))).collect();
+    for objects in [many, vec![config_map("default", "one"), config_map("kube-system", "two")]] {
+        match intend(&mut session, &key, objects).await? {
+            Say::Refused(refused) => {
+                assert!(refused.message.contains("not in the dispatch's build"), "{}", refused.message);
+            }
+            other => panic!("{other:?} where a refusal was expected"),
+        }
+        assert_eq!(site.store.inventory(agent.cluster, key.kustomization).await?, []);
+    }
+    // Another generation, build or epoch is not the dispatch that is open.
+    let other = DispatchKey { build: Some(Digest::of(b"another")), ..key.clone() };
+    assert!(matches!(intend(&mut session, &other, vec![]).await?, Say::Refused(_)));
+    let own = vec![config_map("default", "one"), config_map("", "two")];
+    match intend(&mut session, &key, own).await? {
+        Say::InventoryAck(ack) => assert!(ack.owned_by_another.is_empty()),
+        other => panic!("{other:?} where an acknowledgement was expected"),
+    }
+    assert_eq!(site.store.inventory(agent.cluster, key.kustomization).await?.len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_ends_when_another_agent_joins_as_its_cluster() -> Result<()> {
+    let site = Site::new().await?;
+    let thief = site.joined("a").await?;
+    let key = site.dispatch(thief.cluster, "web", &["one"]).await?;
+    let channel = site.channel(&thief).await?;
+    let mut session = Session::open(channel.clone(), &thief).await?;
+    dispatched(&mut session).await?;
+    let agent = site.joined_anew(&thief).await?;
+    let cluster = site.cluster("a").await?;
+    let ready = &cluster["status"]["conditions"][0];
+    assert_eq!((ready["type"].as_str(), ready["status"].as_str()), (Some("Ready"), Some("False")), "{ready}");
+    // What it says at that moment does not count, and then it is cut off.
+    session.send(finished(&key)).await?;
+    let status = session.ended().await?;
+    assert_eq!(status.code(), tonic::Code::Aborted, "{status}");
+    assert!(site.store.newest_reconciliation(key.kustomization).await?.context("it")?.finished.is_none());
+    // Nor does it get in again: over the connection that it has, or over another.
+    let again = Session::open(channel, &thief).await.err().context("the old key opened a session")?;
+    assert!(again.to_string().contains("another agent has joined"), "{again:#}");
+    assert!(site.session(&thief).await.is_err());
+    let mut session = site.session(&agent).await?;
+    dispatched(&mut session).await?;
+    session.send(finished(&key)).await?;
+    session.handled().await
+}
+
+#[tokio::test]
+async fn a_session_ends_when_its_certificate_expires() -> Result<()> {
+    let site = Site::new().await?;
+    let agent: Agent = site.joined_for("a", Duration::from_secs(20)).await?;
+    let channel = site.channel(&agent).await?;
+    let mut session = Session::open(channel.clone(), &agent).await?;
+    let begun = Instant::now();
+    session.heartbeat().await?;
+    let status = session.ended().await?;
+    assert!(status.message().contains("certificate has expired"), "{status}");
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    let again = Session::open(channel, &agent).await.err().context("it opened a session")?;
+    assert!(again.to_string().contains("expired"), "{again:#}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_cluster() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let key = site.dispatch(agent.cluster, "web", &["one"]).await?;
+    let mut session = site.session(&agent).await?;
+    dispatched(&mut session).await?;
+    // As a Cluster goes once its finalizers are released.
+    let mut tx = site.store.begin().await?;
+    let stored = tx.get(KindId::Cluster, "", "a").await?.context("the Cluster")?;
+    tx.remove(stored.uid).await?;
+    tx.commit().await?;
+    session.send(finished(&key)).await?;
+    assert_eq!(session.ended().await?.code(), tonic::Code::Aborted);
+    assert!(site.store.newest_reconciliation(key.kustomization).await?.context("it")?.finished.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_cluster_has_few_connections_and_the_newest_stay() -> Result<()> {
+    let site = Site::new().await?;
+    let (agent, other) = (site.joined("a").await?, site.joined("b").await?);
+    let mut bystander = site.session(&other).await?;
+    let mut first = site.session(&agent).await?;
+    let mut more = Vec::new();
+    for _ in 0..6 {
+        more.push(site.session(&agent).await?);
+    }
+    first.ended().await?;
+    let last = more.last_mut().context("a session")?;
+    last.send(Said::Refused(v1::Refused::default())).await?;
+    last.handled().await?;
+    bystander.send(Said::Refused(v1::Refused::default())).await?;
+    bystander.handled().await
+}
