@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use roadstead_budget::{FileShares, MemoryBudget, detect, parse_size, show_size};
 use roadstead_hub_api::ApiOptions;
+use roadstead_hub_link::LinkOptions;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Limits of the API. What is beyond them waits for its turn, or is answered 429 with Retry-After.
@@ -20,6 +21,10 @@ pub(crate) struct LimitArgs {
     /// Connections at once; a new one beyond these takes the place of the one that has been idle for longest
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     max_connections: u32,
+
+    /// Connections of agents at once; a new one beyond these is refused
+    #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    max_agent_connections: u32,
 
     /// Seconds after which a connection without a request is closed
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=86_400))]
@@ -69,6 +74,24 @@ impl LimitArgs {
             cors_origins: self.cors_origin.clone(),
             ..ApiOptions::default()
         }
+    }
+}
+
+impl LimitArgs {
+    /// The link's options; no more connections than its share of open files, those included that have shown no certificate.
+    pub(crate) fn link(&self, files: FileShares) -> LinkOptions {
+        let options = LinkOptions::default();
+        let wanted = usize::try_from(self.max_agent_connections).unwrap_or(usize::MAX);
+        let strangers = options.strangers.min(files.link / 4).max(1);
+        let room = files.link.saturating_sub(strangers).max(1);
+        if room < wanted {
+            tracing::warn!(
+                wanted,
+                connections = room,
+                "agents' connections are bounded by their share of open files"
+            );
+        }
+        LinkOptions { connections: wanted.min(room), strangers, ..options }
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock};
-use roadstead_hub_link::LinkOptions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -45,20 +44,28 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         (false, Some(_)) => None,
     };
     let url = match (&dev, url) {
-        (Some(dev), _) => Zeroizing::new(dev.postgres.url().to_owned()),
+        (Some(dev), _) => Zeroizing::new(dev.url.clone()),
         (None, url) => url.unwrap_or_default(),
     };
     let served = serve(&args, &url, dev.as_ref(), async {
+        let given_up = async {
+            match &dev {
+                Some(dev) => dev.given_up().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => Ok("SIGTERM"),
+            _ = interrupt.recv() => Ok("SIGINT"),
+            error = given_up => Err(error),
         }
     })
     .await;
-    if let Some(dev) = dev {
-        dev.stop().await?;
-    }
-    served
+    let stopped = match dev {
+        Some(dev) => dev.stop().await,
+        None => Ok(()),
+    };
+    served.and(stopped)
 }
 
 /// What --dev allows is for one machine.
@@ -78,7 +85,7 @@ async fn serve(
     args: &Args,
     url: &str,
     dev: Option<&DevState>,
-    ended: impl Future<Output = &'static str>,
+    ended: impl Future<Output = Result<&'static str>>,
 ) -> Result<()> {
     let key = key(args, dev)?;
     let (budget, files) = (limits::share_memory(&args.limits), limits::share_files());
@@ -125,8 +132,8 @@ async fn serve(
     }
     {
         let (hub, stop) = (hub.clone(), stop.clone());
+        let options = args.limits.link(files);
         servers.spawn(async move {
-            let options = LinkOptions::default();
             roadstead_hub_link::serve(hub, link, &identity, options, stop).await.context("serve the link")
         });
     }
@@ -138,10 +145,7 @@ async fn serve(
     tracing::info!(api = api_url, link = %link_address, replica = %hub.replica(), "the hub serves");
 
     let outcome = tokio::select! {
-        signal = ended => {
-            tracing::info!(signal, "draining");
-            Ok(())
-        }
+        ended = ended => ended.map(|signal| tracing::info!(signal, "draining")),
         Some(server) = servers.join_next() => match server {
             Ok(Ok(())) => Err(anyhow::anyhow!("a listener ended by itself")),
             Ok(Err(error)) => Err(error),

@@ -34,6 +34,12 @@ pub enum PostgresError {
         /// The versions that are installed.
         found: String,
     },
+    /// The data are gone while the server was in use.
+    #[error("the data in {} are gone; put them back, or start with another state folder", .dir.display())]
+    DataGone {
+        /// The data folder.
+        dir: PathBuf,
+    },
     /// Another process uses the folder.
     #[error(
         "{} is in use by {holder}. Stop that process, or choose another state folder", .dir.display()

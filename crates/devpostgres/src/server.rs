@@ -35,6 +35,7 @@ const LOG_MAX: u64 = 10 * 1024 * 1024;
 #[derive(Debug)]
 pub struct PrivatePostgres {
     folder: Folder,
+    options: Options,
     url: String,
     pid: Pid,
     /// Absent where the server was found running.
@@ -60,17 +61,49 @@ impl PrivatePostgres {
         let deadline = Instant::now() + options.start_timeout;
         if let Some((pid, socket)) = find_running(&folder, options, deadline)? {
             let url = url(&socket);
-            return Ok(Self { folder: Folder { socket, ..folder }, url, pid, child: None, _lock: lock });
+            let (folder, options) = (Folder { socket, ..folder }, options.clone());
+            return Ok(Self { folder, options, url, pid, child: None, _lock: lock });
         }
         if data.is_none() {
             initialise(&folder, &binaries, &account, options)?;
         }
-        create_private(&folder.socket, &account)?;
-        clear_socket(&folder)?;
-        attempt("write", &folder.config, std::fs::write(&folder.config, configuration(&folder, options)))?;
-        let (child, pid) = launch(&folder, &binaries, &account, options, deadline)?;
+        let (child, pid) = bring_up(&folder, &binaries, &account, options, deadline)?;
         let url = url(&folder.socket);
-        Ok(Self { folder, url, pid, child: Some(child), _lock: lock })
+        Ok(Self { folder, options: options.clone(), url, pid, child: Some(child), _lock: lock })
+    }
+
+    /// Starts the server again after it has ended, on the data that it had and under the same URL. One that runs, because
+    /// somebody else was faster, is taken over.
+    ///
+    /// # Errors
+    /// See [`PostgresError`]. Data that are gone are not made anew: who uses the server believes to have them.
+    pub fn restart(&mut self) -> Result<(), PostgresError> {
+        let Some(version) = data_version(&self.folder.data) else {
+            return Err(PostgresError::DataGone { dir: self.folder.data.clone() });
+        };
+        let binaries = Binaries::find(Some((self.folder.data.as_path(), version)))?;
+        let account = Account::choose()?;
+        let deadline = Instant::now() + self.options.start_timeout;
+        match find_running(&self.folder, &self.options, deadline)? {
+            Some((pid, _)) => (self.pid, self.child) = (pid, None),
+            None => {
+                let (child, pid) = bring_up(&self.folder, &binaries, &account, &self.options, deadline)?;
+                (self.pid, self.child) = (pid, Some(child));
+            }
+        }
+        Ok(())
+    }
+
+    /// The last lines of the server's log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        self.folder.log_tail(0)
+    }
+
+    /// The server's process.
+    #[must_use]
+    pub fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
     }
 
     /// Takes over the server that a killed process left running on `state_dir`, so that it can be stopped. None where
@@ -88,7 +121,7 @@ impl PrivatePostgres {
         let found = find_running(&folder, &options, Instant::now() + options.start_timeout)?;
         Ok(found.map(|(pid, socket)| {
             let url = url(&socket);
-            Self { folder: Folder { socket, ..folder }, url, pid, child: None, _lock: lock }
+            Self { folder: Folder { socket, ..folder }, options, url, pid, child: None, _lock: lock }
         }))
     }
 
@@ -110,8 +143,11 @@ impl PrivatePostgres {
     /// [`PostgresError::TimedOut`] when the process is still there after about 40 s.
     pub fn stop(mut self) -> Result<(), PostgresError> {
         for (signal, patience) in [(Signal::INT, STOP_FAST), (Signal::QUIT, STOP_NOW)] {
-            // An error means that it is gone already, which is what the loop finds.
-            let _ = rustix::process::kill_process(self.pid, signal);
+            // The id of a process that has ended may be another's by now.
+            if !self.has_ended() {
+                // An error means that it is gone already, which is what the loop finds.
+                let _ = rustix::process::kill_process(self.pid, signal);
+            }
             let deadline = Instant::now() + patience;
             while Instant::now() < deadline {
                 if self.has_ended() {
@@ -131,7 +167,8 @@ impl PrivatePostgres {
         })
     }
 
-    fn has_ended(&mut self) -> bool {
+    /// Whether the server has ended, by itself or because somebody killed it.
+    pub fn has_ended(&mut self) -> bool {
         match &mut self.child {
             // Also where it cannot be asked: then it is no child of ours any more.
             Some(child) => !matches!(child.try_wait(), Ok(None)),
@@ -209,6 +246,20 @@ fn find_running(
         std::thread::sleep(POLL);
     }
     Ok(None)
+}
+
+/// Starts the server on data that are there.
+fn bring_up(
+    folder: &Folder,
+    binaries: &Binaries,
+    account: &Account,
+    options: &Options,
+    deadline: Instant,
+) -> Result<(Child, Pid), PostgresError> {
+    create_private(&folder.socket, account)?;
+    clear_socket(folder)?;
+    attempt("write", &folder.config, std::fs::write(&folder.config, configuration(folder, options)))?;
+    launch(folder, binaries, account, options, deadline)
 }
 
 /// Removes what a killed server left of its socket: its lock file has the same weakness as `postmaster.pid`.
