@@ -16,8 +16,8 @@ clean-demo: ## End everything that the demo started, and remove it
 web: tools ## Build the dashboard, which is part of the hub (demo, test and bench do so themselves)
 	$(CARGO) xtask web
 
-test: tools ## Set up what tests need, run every test, and take it down (ARGS='-- -p NAME -- FILTER': some)
-	$(CARGO) xtask test $(ARGS)
+test: tools ## Set up what tests need, run every test, and take it down (ARGS='-- -p NAME -- FILTER': some; REPEAT=10: so often)
+	$(CARGO) xtask test $(if $(REPEAT),--repeat $(REPEAT)) $(ARGS)
 
 measure: tools ## Build for release and measure: push to applied beside a bare loop, and memory
 	$(CARGO) xtask measure

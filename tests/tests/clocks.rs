@@ -53,7 +53,12 @@ async fn an_agent_whose_clock_is_off_works_and_it_is_said() -> Result<()> {
             Ok(())
         })
         .await?;
-        ensure!(fleet.agent.logs().contains(about), "{}", fleet.agent.logs());
+        // The hub hears of the clock before the agent is welcomed, which is when the agent hears of it.
+        eventually("the agent says so", PATIENCE, || async {
+            ensure!(fleet.agent.logs().contains(about), "{}", fleet.agent.logs());
+            Ok(())
+        })
+        .await?;
         fleet.ready("cluster/edge").await?;
         let commit = repository.commit("main", shift, &word(&unique("word")))?;
         fleet.fetch("app").await?;

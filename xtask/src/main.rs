@@ -10,6 +10,7 @@ mod images;
 mod measure;
 mod phases;
 mod process;
+mod repeat;
 mod rooms;
 mod stand;
 mod test;
@@ -53,6 +54,10 @@ enum Chore {
         /// Leave out the tests of tests/devcluster, which are Go's
         #[arg(long)]
         no_go: bool,
+        /// Run the suite so many times over one build, every second time beside load on all cores, and tell which tests
+        /// failed how often
+        #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        repeat: u16,
         /// Passed on to `cargo test` in place of `--workspace`: `-p NAME`, or `-- FILTER`
         #[arg(last = true)]
         cargo_args: Vec<String>,
@@ -103,7 +108,9 @@ fn run() -> Result<()> {
         Chore::Web { check: false } => web::build(root, &Runner::new()?),
         Chore::Web { check: true } => web::check(root, &Runner::new()?),
         Chore::Deny => deny::run(root, &Runner::new()?),
-        Chore::Test { no_go, cargo_args } => test::run(root, &Runner::new()?, !no_go, &cargo_args),
+        Chore::Test { no_go, repeat, cargo_args } => {
+            test::run(root, &Runner::new()?, !no_go, repeat.into(), &cargo_args)
+        }
         Chore::Measure => measure::run(root, &Runner::new()?),
         Chore::Bench { quick, only } => bench::run(root, &Runner::new()?, quick, only.as_deref()),
         Chore::Demo { contexts } => demo::up(root, &Runner::new()?, contexts.as_deref()),

@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-const POLL: Duration = Duration::from_millis(20);
+/// How often it is looked whether a program has ended.
+pub(crate) const POLL: Duration = Duration::from_millis(20);
 
 /// How long an interrupted program may take to end by itself.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -82,7 +83,7 @@ impl Runner {
         Ok(text.with_context(|| format!("read what {} prints", shown(command)))?.trim().to_owned())
     }
 
-    fn wait(&self, command: &Command, child: &mut Child) -> Result<ExitStatus> {
+    pub(crate) fn wait(&self, command: &Command, child: &mut Child) -> Result<ExitStatus> {
         let group = Pid::from_child(child);
         loop {
             if let Some(status) = child.try_wait().with_context(|| format!("wait for {}", shown(command)))? {
@@ -118,7 +119,7 @@ impl Runner {
     }
 }
 
-fn spawn(command: &mut Command) -> Result<Child> {
+pub(crate) fn spawn(command: &mut Command) -> Result<Child> {
     let spawned = command.stdin(Stdio::null()).process_group(0).spawn();
     spawned.with_context(|| format!("start {}", shown(command)))
 }

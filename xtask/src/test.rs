@@ -9,11 +9,18 @@ use crate::cache;
 use crate::devcluster::{self, Devcluster};
 use crate::phases::Phases;
 use crate::process::Runner;
+use crate::repeat::{Load, Report, timed, watched};
 use crate::stand::{Purpose, Servers, sweep, with_servers};
 use crate::web;
 
-/// Runs every test; `cargo_args` go to `cargo test`, in place of `--workspace` where they name packages.
-pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String]) -> Result<()> {
+/// Runs every test, `repeat` times; `cargo_args` go to `cargo test`, in place of `--workspace` where they name packages.
+pub(crate) fn run(
+    root: &Path,
+    runner: &Runner,
+    go: bool,
+    repeat: usize,
+    cargo_args: &[String],
+) -> Result<()> {
     roadstead_devpostgres::check_installed()?;
     let mut phases = Phases::default();
     let cluster = phases.time(runner, "build the development cluster", || Devcluster::build(root, runner))?;
@@ -31,11 +38,43 @@ pub(crate) fn run(root: &Path, runner: &Runner, go: bool, cargo_args: &[String])
         command.current_dir(root).arg("test").args(&selection.build).arg("--no-run");
         runner.run(&mut command)
     })?;
-    with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
-        let mut cargo = cache::cargo();
-        cargo.env("ROADSTEAD_TEST_CLIENTS", &clients);
-        run_tests(root, runner, servers, phases, cargo, &selection, go)
-    })
+    let suite = || -> Result<Vec<String>> {
+        let mut phases = Phases::default();
+        let mut failed = Vec::new();
+        with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
+            let mut cargo = cache::cargo();
+            cargo.env("ROADSTEAD_TEST_CLIENTS", &clients);
+            failed = run_tests(root, runner, servers, phases, cargo, &selection, go)?;
+            Ok(())
+        })?;
+        Ok(failed)
+    };
+    phases.print();
+    if repeat <= 1 {
+        let failed = suite()?;
+        if !failed.is_empty() {
+            bail!("{} failed", failed.join(", "));
+        }
+        return Ok(());
+    }
+    let mut report = Report::default();
+    for number in 0..repeat {
+        let loaded = Report::is_loaded(number);
+        let beside = if loaded { ", beside load on all cores" } else { "" };
+        runner.say(&format!("run {} of {repeat}{beside}", number + 1));
+        let load = loaded.then(Load::start);
+        let (took, failed) = timed(suite);
+        drop(load);
+        runner.check()?;
+        // A stand that does not come up is a failure of that run, and the others go on.
+        let failed = failed.unwrap_or_else(|error| vec![format!("the run itself: {error:#}")]);
+        report.add(loaded, took, failed);
+        eprint!("{}", report.text());
+    }
+    match report.failures() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {repeat} runs failed"),
+    }
 }
 
 /// What cargo is told: to build the tests, and to run them.
@@ -67,16 +106,15 @@ fn run_tests(
     mut cargo: Command,
     selection: &Selection,
     go: bool,
-) -> Result<()> {
+) -> Result<Vec<String>> {
     cargo.current_dir(root).arg("test").args(&selection.run);
     servers.tell(&mut cargo, &cache::target(root)?.join("debug"));
-    let rust = phases.time(runner, "run Rust tests", || runner.status(&mut cargo))?;
-    let mut failed = Vec::new();
-    if !rust.success() {
-        failed.push("cargo test");
+    let (rust, mut failed) = phases.time(runner, "run Rust tests", || watched(runner, &mut cargo))?;
+    if !rust.success() && failed.is_empty() {
+        failed.push("cargo test".to_owned());
     }
     if !selection.narrowed && !phases.time(runner, "run the dashboard's tests", || web::test(root, runner))? {
-        failed.push("the dashboard's tests");
+        failed.push("the dashboard's tests".to_owned());
     }
     if go {
         // As build.sh sets them, so that both use the same build cache.
@@ -85,13 +123,10 @@ fn run_tests(
         command.env("CGO_ENABLED", "0").env("GOTOOLCHAIN", "local");
         command.env("GOFLAGS", "-trimpath -buildvcs=false -mod=readonly");
         if !phases.time(runner, "run Go tests", || runner.status(&mut command))?.success() {
-            failed.push("go test");
+            failed.push("go test".to_owned());
         }
     }
-    if !failed.is_empty() {
-        bail!("{} failed", failed.join(" and "));
-    }
-    Ok(())
+    Ok(failed)
 }
 
 #[cfg(test)]
