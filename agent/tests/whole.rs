@@ -219,7 +219,7 @@ async fn enrols_applies_and_after_a_kill_picks_up_where_it_was() {
     let mut second = world.start("second", None);
     let (mut session, hello) = world.hub.session().await;
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(3), "a new session only after {took:?}:\n{}", second.said());
+    assert!(took < Duration::from_secs(15), "a new session only after {took:?}:\n{}", second.said());
     assert!(hello.running.is_empty());
     let intent = work.to_the_intent(&mut session).await;
     session.send(Say::InventoryAck(v1::InventoryAck { key: intent.key, owned_by_another: vec![] })).await;

@@ -54,6 +54,21 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned()
     }
 
+    /// Waits until it has printed `text`: what others hear of, it may print a moment later.
+    ///
+    /// # Errors
+    /// When it has not within `patience`.
+    pub async fn says(&self, text: &str, patience: Duration) -> Result<()> {
+        let deadline = Instant::now() + patience;
+        while !self.logs().contains(text) {
+            if Instant::now() >= deadline {
+                bail!("{} has not said «{text}» within {patience:?}:\n{}", self.name, self.tail());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
     /// How it ended, if it has.
     ///
     /// # Errors

@@ -243,6 +243,7 @@ async fn a_token_that_is_wrong_expired_or_used_lets_nobody_in() -> Result<()> {
 
     strange_lifetimes_are_refused(&setup, &hub).await?;
     hub.check()?;
+    first.says("connected to the hub", PATIENCE).await?;
     ensure!(first.logs().matches("connected to the hub").count() == 1, "{}", first.logs());
     let seen = hub.kubectl().condition(&["cluster", "edge"], "Ready").await?;
     ensure!(seen.0 == "True", "{seen:?}");
@@ -343,7 +344,7 @@ async fn a_hub_that_was_replaced_is_not_trusted_until_someone_says_so() -> Resul
     manifest["metadata"]["namespace"] = agent.namespace().into();
     target.kubectl().apply(&manifest.to_string()).await?;
     has_ready(hub.kubectl(), "edge", "True", "AgentConnected").await.with_context(|| agent.logs())?;
-    ensure!(agent.logs().contains("enrolled anew"), "{}", agent.logs());
+    agent.says("enrolled anew", PATIENCE).await?;
     Ok(())
 }
 
@@ -380,6 +381,7 @@ async fn a_certificate_is_worth_nothing_in_another_cluster() -> Result<()> {
     ensure!(session_of(&setup, "home").await? == session, "home has another session");
     let seen = hub.kubectl().condition(&["cluster", "home"], "Ready").await?;
     ensure!(seen.0 == "True", "{seen:?}");
+    agent.says("connected to the hub", PATIENCE).await?;
     ensure!(agent.logs().matches("connected to the hub").count() == 1, "{}", agent.logs());
     Ok(())
 }
@@ -481,6 +483,7 @@ async fn the_link_port_lets_in_who_has_a_certificate_of_the_hubs_own() -> Result
     hub.check()?;
     let seen = hub.kubectl().condition(&["cluster", "edge"], "Ready").await?;
     ensure!(seen.0 == "True", "{seen:?}");
+    agent.says("connected to the hub", PATIENCE).await?;
     ensure!(agent.logs().matches("connected to the hub").count() == 1, "{}", agent.logs());
     Ok(())
 }

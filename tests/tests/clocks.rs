@@ -54,11 +54,7 @@ async fn an_agent_whose_clock_is_off_works_and_it_is_said() -> Result<()> {
         })
         .await?;
         // The hub hears of the clock before the agent is welcomed, which is when the agent hears of it.
-        eventually("the agent says so", PATIENCE, || async {
-            ensure!(fleet.agent.logs().contains(about), "{}", fleet.agent.logs());
-            Ok(())
-        })
-        .await?;
+        fleet.agent.says(about, PATIENCE).await?;
         fleet.ready("cluster/edge").await?;
         let commit = repository.commit("main", shift, &word(&unique("word")))?;
         fleet.fetch("app").await?;
@@ -84,8 +80,7 @@ async fn a_hub_whose_clock_is_off_takes_agents_and_keeps_them_when_it_is_set_rig
         let agent = AgentProcess::join(&hub, "edge", &target).await?;
         has(hub.kubectl(), "edge", "Ready", "True", "AgentConnected").await.with_context(|| agent.logs())?;
         has(hub.kubectl(), "edge", "ClockInSync", "False", "ClockSkewed").await?;
-        let logs = hub.logs();
-        ensure!(logs.contains("this replica's clock and the database's differ"), "{logs}");
+        hub.says("this replica's clock and the database's differ", PATIENCE).await?;
         let unused = AgentProcess::token(&hub, "edge").await?;
 
         hub.sigterm(PATIENCE).await?;
@@ -117,15 +112,12 @@ async fn a_replica_whose_clock_is_off_does_not_take_the_others_for_dead() -> Res
     has(hub.kubectl(), "edge", "Ready", "True", "AgentConnected").await?;
     let setup = with_clock(setup, "+3600s")?;
     let other = HubProcess::start_another(&setup).await?;
-    eventually("the other replica says what is wrong", PATIENCE, || async {
-        ensure!(other.logs().contains("this replica's clock and the database's differ"), "{}", other.logs());
-        Ok(())
-    })
-    .await?;
+    other.says("this replica's clock and the database's differ", PATIENCE).await?;
     // Its first round of heartbeats has come by then. What it took for dead, it has buried.
     ensure!(!other.logs().contains("agent disconnected"), "{}", other.logs());
     let seen = hub.kubectl().condition(&["cluster", "edge"], "Ready").await?;
     ensure!(seen.0 == "True", "{seen:?}");
+    agent.says("connected to the hub", PATIENCE).await?;
     ensure!(agent.logs().matches("connected to the hub").count() == 1, "{}", agent.logs());
     Ok(())
 }
@@ -190,6 +182,6 @@ async fn an_agent_whose_certificate_has_run_out_comes_back_by_a_new_token() -> R
     agent.sigterm(PATIENCE).await?;
     agent.restart_with_join(join)?;
     has(hub.kubectl(), "edge", "Ready", "True", "AgentConnected").await.with_context(|| agent.logs())?;
-    ensure!(agent.logs().contains("enrolled anew"), "{}", agent.logs());
+    agent.says("enrolled anew", PATIENCE).await?;
     Ok(())
 }

@@ -148,3 +148,91 @@ async fn says_what_installs_postgres_where_there_is_none() -> Result<()> {
     ensure!(logs.contains("apt-get install postgresql") && logs.contains("ROADSTEAD_POSTGRES_BIN"), "{logs}");
     Ok(())
 }
+
+/// Kills the Postgres of a state folder as the kernel would, out of memory.
+fn kill_postgres(state: &Path) -> Result<u32> {
+    let id = postgres(state).context("Postgres runs")?;
+    let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw).context("a process id")?;
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).context("kill Postgres")?;
+    Ok(id)
+}
+
+#[tokio::test]
+async fn a_dev_hub_starts_its_postgres_again_when_that_is_killed() -> Result<()> {
+    let folder = folder()?;
+    let (state, log) = (folder.path().join("state"), folder.path().join("hub.log"));
+    let (mut hub, kubectl) = HubProcess::start_dev(&state, &log).await?;
+    keep_a_secret(&kubectl, "kept").await?;
+    for round in 0..2 {
+        let before = kill_postgres(&state)?;
+        eventually("another Postgres serves", END, || async {
+            ensure!(postgres(&state).is_some_and(|now| now != before), "it is not there yet");
+            has_the_secret(&kubectl, "kept").await
+        })
+        .await?;
+        eventually("the hub writes again", END, || keep_a_secret(&kubectl, &format!("after-{round}"))).await?;
+    }
+    hub.check()?;
+    let logs = hub.logs();
+    ensure!(logs.contains("the private Postgres has ended; it is started again"), "{logs}");
+    let status = hub.sigterm(END).await?;
+    ensure!(status.success(), "after SIGTERM it ended with {status}:\n{}", hub.logs());
+    ensure!(postgres(&state).is_none(), "its Postgres still runs");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dev_hub_whose_postgres_does_not_start_again_ends_and_says_why() -> Result<()> {
+    let folder = folder()?;
+    let (state, log) = (folder.path().join("state"), folder.path().join("hub.log"));
+    let (mut hub, _) = HubProcess::start_dev(&state, &log).await?;
+    std::fs::write(state.join("postgres/data/global/pg_control"), b"nonsense").context("break the control file")?;
+    kill_postgres(&state)?;
+    let status = hub.wait(3 * END).await?;
+    ensure!(!status.success(), "it ended with {status}");
+    let logs = hub.logs();
+    ensure!(logs.contains("the private Postgres has ended and cannot be started again"), "{logs}");
+    ensure!(logs.contains("pg_control"), "the cause is not named: {logs}");
+
+    // The next start fails at once, with the same cause.
+    let begin = log.with_extension("again");
+    let mut hub = Process::start("the hub", &mut HubProcess::dev_command(&state)?, &begin)?;
+    let status = hub.wait(END).await?;
+    ensure!(!status.success() && hub.logs().contains("pg_control"), "{status}: {}", hub.logs());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_dev_hub_without_room_for_its_state_says_so() -> Result<()> {
+    let folder = folder()?;
+    let state = folder.path().join("state");
+    // No file may grow beyond 2 MiB, which looks like a full disk to whoever writes.
+    let dev = HubProcess::dev_command(&state)?;
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -f 4096; exec \"$0\" \"$@\""]).arg(dev.get_program()).args(dev.get_args());
+    for (name, value) in dev.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let mut hub = Process::start("a hub without room", &mut limited, &folder.path().join("hub.log"))?;
+    let status = hub.wait(END).await?;
+    ensure!(!status.success(), "it ended with {status}");
+    let logs = hub.logs();
+    ensure!(logs.contains("start the private Postgres") && logs.contains("File too large"), "{logs}");
+    // Nothing half-made is taken for a database: with room, it starts.
+    let (mut hub, _) = HubProcess::start_dev(&state, &folder.path().join("again.log")).await?;
+    hub.sigterm(END).await?;
+
+    // A state folder that cannot be written: a file is in its way.
+    let blocked = folder.path().join("blocked");
+    std::fs::write(&blocked, "in the way")?;
+    let mut command = HubProcess::dev_command(&blocked)?;
+    let mut hub = Process::start("a hub without a folder", &mut command, &folder.path().join("blocked.log"))?;
+    let status = hub.wait(END).await?;
+    ensure!(!status.success(), "it ended with {status}");
+    let logs = hub.logs();
+    ensure!(logs.contains(&blocked.display().to_string()), "{logs}");
+    Ok(())
+}

@@ -266,7 +266,7 @@ async fn hub_and_agent_run_in_their_images_and_find_each_other_by_name() -> Resu
     let agent = Process::start("the agent", &mut command, &folder.path().join("agent.log"))?;
     has(&kubectl, "edge", "Ready", "True", "AgentConnected").await.with_context(|| agent.logs())?;
     let connected = format!("\"hub\":\"{NAME}:{link}\"");
-    ensure!(agent.logs().contains(&connected), "it did not go by name:\n{}", agent.logs());
+    agent.says(&connected, PATIENCE).await.context("it did not go by name")?;
     let probe = agent_image.run(&mounts, &["ready", ready])?.output()?;
     ensure!(probe.status.success(), "{}", String::from_utf8_lossy(&probe.stderr));
     Installed::in_namespace(&target, &home).remove().await
