@@ -170,7 +170,8 @@ async fn a_dev_hub_starts_its_postgres_again_when_that_is_killed() -> Result<()>
             has_the_secret(&kubectl, "kept").await
         })
         .await?;
-        eventually("the hub writes again", END, || keep_a_secret(&kubectl, &format!("after-{round}"))).await?;
+        eventually("the hub writes again", END, || keep_a_secret(&kubectl, &format!("after-{round}")))
+            .await?;
     }
     hub.check()?;
     let logs = hub.logs();
@@ -186,7 +187,8 @@ async fn a_dev_hub_whose_postgres_does_not_start_again_ends_and_says_why() -> Re
     let folder = folder()?;
     let (state, log) = (folder.path().join("state"), folder.path().join("hub.log"));
     let (mut hub, _) = HubProcess::start_dev(&state, &log).await?;
-    std::fs::write(state.join("postgres/data/global/pg_control"), b"nonsense").context("break the control file")?;
+    std::fs::write(state.join("postgres/data/global/pg_control"), b"nonsense")
+        .context("break the control file")?;
     kill_postgres(&state)?;
     let status = hub.wait(3 * END).await?;
     ensure!(!status.success(), "it ended with {status}");

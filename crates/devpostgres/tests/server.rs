@@ -99,6 +99,36 @@ fn recovers_when_the_server_itself_was_killed() {
 }
 
 #[test]
+fn is_started_again_on_the_same_data_and_never_on_others() {
+    let dir = temp();
+    let state = dir.path().join("state");
+    let mut server = PrivatePostgres::start(&state, &options()).unwrap();
+    sql(&server, "CREATE TABLE kept AS SELECT 42 AS answer");
+    let (url, before) = (server.url().to_owned(), server.id());
+    assert!(!server.has_ended());
+    kill(before);
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !server.has_ended() {
+        assert!(std::time::Instant::now() < deadline, "its end is not noticed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    server.restart().unwrap();
+    assert!(!server.has_ended() && server.id() != before && server.url() == url);
+    assert_eq!(sql(&server, "SELECT answer FROM kept"), "42");
+
+    kill(server.id());
+    while !server.has_ended() {
+        assert!(std::time::Instant::now() < deadline, "its end is not noticed");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::rename(state.join("data"), state.join("aside")).unwrap();
+    let error = server.restart().unwrap_err();
+    assert!(matches!(error, PostgresError::DataGone { .. }), "{error}");
+    assert!(!state.join("data").exists(), "data were made anew");
+    server.stop().unwrap();
+}
+
+#[test]
 fn starts_over_a_process_id_that_is_another_programs_now() {
     let dir = temp();
     let state = dir.path().join("state");
