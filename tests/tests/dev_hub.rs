@@ -170,8 +170,8 @@ async fn a_dev_hub_starts_its_postgres_again_when_that_is_killed() -> Result<()>
             has_the_secret(&kubectl, "kept").await
         })
         .await?;
-        eventually("the hub writes again", END, || keep_a_secret(&kubectl, &format!("after-{round}")))
-            .await?;
+        let name = format!("after-{round}");
+        eventually("the hub writes again", END, || keep_a_secret(&kubectl, &name)).await?;
     }
     hub.check()?;
     let logs = hub.logs();

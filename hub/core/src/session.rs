@@ -313,8 +313,7 @@ impl Hub {
             return Err(HubError::Gone("the dispatch was superseded".to_owned()));
         };
         let (cluster, owner) = (session.cluster, key.kustomization);
-        let outside =
-            tx.outside_build(cluster, owner, key.build, default_namespace(&plan), objects).await?;
+        let outside = tx.outside_build(cluster, owner, key.build, default_namespace(&plan), objects).await?;
         if !outside.is_empty() {
             let named: Vec<String> = outside.iter().map(ToString::to_string).collect();
             return Err(HubError::BadRequest(format!(
