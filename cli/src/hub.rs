@@ -157,11 +157,32 @@ fn ca(cluster: &Cluster) -> Result<Option<Vec<u8>>> {
 impl HubClient {
     /// POSTs `body` to `path` and gives the answer; a refusal becomes an error with the hub's own words.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        let answer = self
-            .http
-            .post(format!("{}{path}", self.server))
+        self.answer(self.http.post(format!("{}{path}", self.server)).json(body))
+    }
+
+    /// GETs `path`.
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
+        self.ask(path, &[])
+    }
+
+    /// GETs `path` with a query.
+    pub(crate) fn ask(&self, path: &str, query: &[(&str, String)]) -> Result<Value> {
+        let mut url = reqwest::Url::parse(&format!("{}{path}", self.server))
+            .with_context(|| format!("put an address together for {}", self.server))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        self.answer(self.http.get(url))
+    }
+
+    /// DELETEs `path`.
+    pub(crate) fn delete(&self, path: &str) -> Result<Value> {
+        self.answer(self.http.delete(format!("{}{path}", self.server)))
+    }
+
+    fn answer(&self, request: reqwest::blocking::RequestBuilder) -> Result<Value> {
+        let answer = request
             .bearer_auth(&self.token)
-            .json(body)
             .send()
             .with_context(|| format!("ask the hub at {}", self.server))?;
         let status = answer.status();

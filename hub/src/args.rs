@@ -37,6 +37,12 @@ pub(crate) struct Args {
     #[arg(long, requires = "dev")]
     pub(crate) allow_dev_listen_anywhere: bool,
 
+    /// Take a connection to a database elsewhere as --database-url says it, also one that others on the way can read and
+    /// change. Without this it is TLS with the server's certificate and name checked (sslmode=verify-full; sslrootcert=FILE in
+    /// the URL where a private CA signed it)
+    #[arg(long, env = "ROADSTEAD_ALLOW_INSECURE_DATABASE")]
+    pub(crate) allow_insecure_database: bool,
+
     /// The file with the key (32 bytes, base64) that secrets are encrypted with; all replicas need the same one.
     /// Made with mode 0600 by --dev
     #[arg(long, value_name = "FILE", env = "ROADSTEAD_KEY_FILE")]
@@ -82,6 +88,10 @@ pub(crate) struct Args {
     /// Turn references across namespaces off altogether: spec.dependsOn, too, then stays within its namespace
     #[arg(long)]
     pub(crate) no_cross_namespace_refs: bool,
+
+    /// Days for which entries of the audit log are kept; 0 for ever
+    #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=36_500))]
+    pub(crate) audit_retention: u32,
 
     #[command(flatten)]
     pub(crate) limits: LimitArgs,

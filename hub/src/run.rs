@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock};
+use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock, Transport};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -20,6 +20,11 @@ use crate::{database, dev, keyfile, kubeconfig, limits};
 
 /// So long may requests, sessions and looks take to end after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(20);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// A kubeconfig of the hub's own gets a new token once the one in it lasts no longer than this.
+const RENEWED: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How often it is looked whether it does.
+const RENEWAL: Duration = Duration::from_secs(3600);
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) async fn run(args: Args) -> Result<()> {
@@ -90,7 +95,9 @@ async fn serve(
     let key = key(args, dev)?;
     let (budget, files) = (limits::share_memory(&args.limits), limits::share_files());
     let sealer = Sealer::new(&key).context("take the key file's key")?;
-    let store = Store::open(url, sealer, args.database_connections).await.context("open the database")?;
+    let store = Store::open_over(url, transport(args), sealer, args.database_connections)
+        .await
+        .context("open the database")?;
     let api = TcpListener::bind(args.listen).await.with_context(|| format!("listen on {}", args.listen))?;
     let link = TcpListener::bind(args.link_listen)
         .await
@@ -112,6 +119,7 @@ async fn serve(
         pace: args.clusters.pace(),
         budget,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
+        audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
         ..HubOptions::default()
     };
     let api_url = options.api_url.clone();
@@ -141,7 +149,9 @@ async fn serve(
         let token = admin_token(&hub, &path).await.context("make an administrator's token")?;
         kubeconfig::write(&path, &api_url, hub.pki().server_ca_pem(), &token)?;
         tracing::info!(kubeconfig = %path.display(), "administrator's kubeconfig written");
+        servers.spawn(renew(hub.clone(), path, api_url.clone(), stop.clone()));
     }
+    hub.warn_of_endless_tokens().await.context("look for tokens that never end")?;
     tracing::info!(api = api_url, link = %link_address, replica = %hub.replica(), "the hub serves");
 
     let outcome = tokio::select! {
@@ -157,6 +167,11 @@ async fn serve(
     outcome
 }
 
+/// What the way to a database that is not on this machine is to be.
+fn transport(args: &Args) -> Transport {
+    if args.allow_insecure_database { Transport::Insecure } else { Transport::Verified }
+}
+
 /// `host:port`, also for an IPv6 address.
 fn address(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
@@ -166,7 +181,9 @@ fn address(host: &str, port: u16) -> String {
 async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
     let url = database::url(args)?.context("no database: give --database-url postgres://…")?;
     let sealer = Sealer::new(&key(args, None)?).context("take the key file's key")?;
-    let store = Store::open(&url, sealer, args.database_connections).await.context("open the database")?;
+    let store = Store::open_over(&url, transport(args), sealer, args.database_connections)
+        .await
+        .context("open the database")?;
     let host = args.public_host.clone().unwrap_or_else(|| args.listen.ip().to_string());
     let server = format!("https://{}", address(&host, args.listen.port()));
     let hub = Hub::open(store, Arc::new(SystemClock), HubOptions::default()).await.context("open the hub")?;
@@ -199,14 +216,39 @@ async fn drain(hub: &Hub, mut servers: JoinSet<Result<()>>, mut tasks: JoinSet<(
     tracing::info!("drained");
 }
 
-/// The token that the file holds already, where this hub still takes it; else a new one.
+/// The token that the file holds already, where this hub takes it for some time to come; else a new one.
 async fn admin_token(hub: &Hub, path: &Path) -> Result<Zeroizing<String>> {
     if let Some(token) = kubeconfig::token(path)
-        && hub.authenticate(&token).await.is_ok()
+        && let Some(end) = hub.token_end(&token).await?
+        && end.is_none_or(|end| end > hub.now() + RENEWED)
     {
         return Ok(Zeroizing::new(token));
     }
     Ok(hub.create_admin_token().await?)
+}
+
+/// Puts a new token into the administrator's kubeconfig before the one in it ends.
+async fn renew(hub: Hub, path: PathBuf, api_url: String, stop: CancellationToken) -> Result<()> {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(RENEWAL) => {}
+            () = stop.cancelled() => return Ok(()),
+        }
+        let renewed = async {
+            let token = admin_token(&hub, &path).await?;
+            if kubeconfig::token(&path).as_deref() != Some(token.as_str()) {
+                kubeconfig::write(&path, &api_url, hub.pki().server_ca_pem(), &token)?;
+                tracing::info!(kubeconfig = %path.display(), "administrator's kubeconfig has a new token");
+            }
+            anyhow::Ok(())
+        };
+        if let Err(error) = renewed.await {
+            tracing::warn!(
+                error = format!("{error:#}"),
+                "the administrator's kubeconfig could not be renewed"
+            );
+        }
+    }
 }
 
 fn key(args: &Args, dev: Option<&DevState>) -> Result<Key> {

@@ -1,8 +1,10 @@
 //! The commands, one module each.
 
+mod audit;
 mod build;
 mod cluster;
 mod completion;
+mod token;
 mod version;
 
 /// GitOps for fleets of Kubernetes clusters.
@@ -20,9 +22,11 @@ pub(crate) struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Audit(audit::Audit),
     Build(build::Build),
     Cluster(cluster::Cluster),
     Completion(completion::Completion),
+    Token(token::Token),
     Version(version::Version),
 }
 
@@ -30,9 +34,11 @@ impl Cli {
     /// Runs the command.
     pub(crate) fn run(self) -> anyhow::Result<()> {
         match self.command {
+            Command::Audit(command) => command.run(),
             Command::Build(command) => command.run(),
             Command::Cluster(command) => command.run(),
             Command::Completion(command) => command.run(),
+            Command::Token(command) => command.run(),
             Command::Version(command) => command.run(),
         }
     }

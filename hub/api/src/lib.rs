@@ -2,6 +2,7 @@
 //!
 //! This room turns HTTP into use cases of `roadstead-hub-core` and their results into HTTP; it decides nothing else.
 
+mod administration;
 mod bodies;
 mod compress;
 mod connection;
@@ -36,9 +37,10 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures::FutureExt as _;
 use hyper::body::Body as _;
-use roadstead_hub_core::{Hub, HubError, Identity};
+use roadstead_hub_core::{AuditEntry, Hub, HubError, Identity};
 use tokio_util::sync::CancellationToken;
 
+use administration::Administered;
 use bodies::Bodies;
 use connection::{Connection, Counted, Timed};
 use fair::{Turns, Watches};
@@ -134,6 +136,17 @@ async fn catch_panics(request: Request, next: Next) -> Response {
     }
 }
 
+/// What is noted of a request that was refused: who wanted what. A token is never part of it.
+fn refused(who: &str, verb: &str, kind: &str, request: &Request) -> AuditEntry {
+    AuditEntry {
+        username: who.to_owned(),
+        verb: verb.to_owned(),
+        kind: kind.to_owned(),
+        name: request.uri().path().to_owned(),
+        ..AuditEntry::default()
+    }
+}
+
 /// What a request has for a bearer token.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
@@ -179,6 +192,10 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
         Err(error) => {
             let mut response = status::response(&error, None);
             if response.status() == StatusCode::UNAUTHORIZED {
+                let mut entry = refused("system:anonymous", "login", "Path", &request);
+                // Anybody can make paths up: one line says how often.
+                entry.name = String::new();
+                api.hub.note_refusal(entry);
                 let scheme = HeaderValue::from_static("Bearer");
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
             }
@@ -189,13 +206,21 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
         Ok(turn) => turn,
         Err(error) => return status::response(&error, None),
     };
+    let (asker, method) = (identity.recorded().into_owned(), request.method().as_str().to_ascii_lowercase());
     let identity = match impersonated(identity, request.headers()) {
         Ok(identity) => identity,
-        Err(error) => return status::response(&error, None),
+        Err(error) => {
+            api.hub.note_refusal(refused(&asker, "impersonate", "Path", &request));
+            return status::response(&error, None);
+        }
     };
+    let entry = refused(&identity.recorded(), &method, "Path", &request);
     request.extensions_mut().insert(identity);
     let response = next.run(request).await;
     drop(turn);
+    if response.status() == StatusCode::FORBIDDEN {
+        api.hub.note_refusal(entry);
+    }
     response
 }
 
@@ -231,6 +256,9 @@ async fn dispatch(State(api): State<Api>, request: Request) -> Response {
         return status::response(&HubError::Unauthenticated("Unauthorized".to_owned()), None);
     };
     let path = request.uri().path().trim_end_matches('/').to_owned();
+    if let Some(administered) = Administered::parse(&path) {
+        return administered.answer(&api, &who, request).await;
+    }
     if request.method() == Method::GET {
         if let Some(response) = documents(&api, &path, request.headers()) {
             return response;

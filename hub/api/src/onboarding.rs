@@ -146,6 +146,6 @@ pub(crate) async fn join_token(
     let Held { value: sent, _memory } = request::sent(&api.bodies, headers, body, MAX_SMALL).await?;
     let body = sent.value;
     let ttl = request::seconds(&body["ttlSeconds"], "ttlSeconds")?;
-    let invitation = api.hub.create_join_token(&address.name, ttl).await?;
+    let invitation = api.hub.create_join_token(who, &address.name, ttl).await?;
     Ok(Json(invitation.secret(NAMESPACE)).into_response())
 }

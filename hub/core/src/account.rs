@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use roadstead_api::{FieldError, KindId};
 use roadstead_hub_store::TokenText;
 
+use crate::audit::about;
 use crate::objects::named;
 use crate::{Address, Hub, HubError, Identity};
 
@@ -68,8 +69,12 @@ impl Hub {
         let seconds = i64::try_from(lasts.min(LONGEST).as_secs()).unwrap_or(i64::MAX);
         let expires = self.now() + SignedDuration::from_secs(seconds);
         let user = account_user(&address.namespace, &address.name);
-        let (_, token) =
+        let (id, token) =
             self.store.create_token(&user.username, &user.groups, Some(expires), Some(account.uid)).await?;
+        let mut entry = about(who, "create", address.kind, &address.namespace, &address.name);
+        entry.kind.push_str("/token");
+        entry.detail = format!("token {id} until {expires}");
+        self.store.note(&[entry]).await?;
         Ok(AccountToken { token, expires })
     }
 }

@@ -69,6 +69,9 @@ impl Hub {
         managers::settle(&before, &mut after);
         guard(Some(&before), &after)?;
         let (after, action) = save(tx, who, "patch", &before, after, options.dry_run).await?;
+        if options.dry_run || action == Action::Unchanged {
+            self.note_read(who, "get", address).await?;
+        }
         Ok(Written { object: objects::show(&after, address.version), warnings, action })
     }
 }

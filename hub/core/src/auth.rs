@@ -7,7 +7,7 @@ use roadstead_api::Kind;
 use roadstead_hub_store::TokenText;
 use zeroize::Zeroizing;
 
-use crate::{Hub, HubError, account_user};
+use crate::{Hub, HubError, TokenOrder, account_user};
 
 /// The group that may do all.
 pub const MASTERS: &str = "system:masters";
@@ -235,12 +235,12 @@ impl Hub {
         self.tokens.was_good(&self.store, token, self.now())
     }
 
-    /// Makes an administrator's token: one that may do all and does not expire.
+    /// Makes an administrator's token: one that may do all, for 90 days.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn create_admin_token(&self) -> Result<Zeroizing<String>, HubError> {
-        let token = self.create_access_token("roadstead-admin", &[MASTERS.to_owned()], None).await?;
+        let token = self.order_token(&Identity::hub(), TokenOrder::default()).await?.token;
         Ok(Zeroizing::new(token.expose().to_owned()))
     }
 
@@ -254,6 +254,6 @@ impl Hub {
         groups: &[String],
         expires_at: Option<Timestamp>,
     ) -> Result<TokenText, HubError> {
-        Ok(self.store.create_token(username, groups, expires_at, None).await?.1)
+        Ok(self.make_token(&Identity::hub(), username, groups, expires_at).await?.1)
     }
 }

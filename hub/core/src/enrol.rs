@@ -5,14 +5,14 @@ use std::time::Duration;
 use aws_lc_rs::digest::{SHA256, digest};
 use roadstead_api::{ClusterStatus, ConditionStatus, KindId};
 use roadstead_deploy::Join;
-use roadstead_hub_store::{Checked, Stored, TokenKind};
+use roadstead_hub_store::{AuditEntry, Checked, Stored, TokenKind};
 use roadstead_model::{ClusterUid, KubeSystemUid, Reason};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 use crate::conditions::{self, READY};
 use crate::pki::{AgentCertificate, AgentIdentity};
-use crate::{Hub, HubError, events, managers, onboard};
+use crate::{Hub, HubError, Identity, audit, events, managers, onboard};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -91,7 +91,12 @@ impl Hub {
     ///
     /// # Errors
     /// Where there is no such Cluster or the ttl is out of bounds.
-    pub async fn create_join_token(&self, name: &str, ttl: Option<Duration>) -> Result<Invitation, HubError> {
+    pub async fn create_join_token(
+        &self,
+        who: &Identity,
+        name: &str,
+        ttl: Option<Duration>,
+    ) -> Result<Invitation, HubError> {
         let ttl = ttl.unwrap_or(DEFAULT_TTL);
         if ttl.is_zero() || ttl > MAX_TTL {
             return Err(HubError::BadRequest(format!(
@@ -108,6 +113,10 @@ impl Hub {
             return Err(HubError::NotFound { what: format!("clusters.fleet.roadstead.dev \"{name}\"") });
         };
         tx.add_join_token(cluster.uid.into(), &hash(&token), now, now + ttl).await?;
+        let mut entry = audit::about(who, "create", KindId::Cluster, "", name);
+        entry.kind.push_str("/jointoken");
+        entry.detail = format!("until {}", now + ttl);
+        tx.note(&entry).await?;
         tx.commit().await?;
         Ok(Invitation {
             cluster: name.to_owned(),
@@ -126,8 +135,20 @@ impl Hub {
     pub fn check_join_token(&self, token: &str) -> Result<(), HubError> {
         match self.store.tokens().tell(TokenKind::Join, token) {
             Checked::Ours | Checked::Unchecked => Ok(()),
-            Checked::Foreign => Err(refuse("is not known")),
+            Checked::Foreign => Err(self.noted(refuse("is not known"))),
         }
+    }
+
+    /// A refusal, of which the audit log tells.
+    fn noted(&self, refusal: HubError) -> HubError {
+        self.note_refusal(AuditEntry {
+            username: "system:anonymous".to_owned(),
+            verb: "enrol".to_owned(),
+            kind: "JoinToken".to_owned(),
+            detail: refusal.to_string(),
+            ..AuditEntry::default()
+        });
+        refusal
     }
 
     /// Takes an agent on board.
@@ -137,6 +158,15 @@ impl Hub {
     /// the certificate request is not one.
     pub async fn enrol(&self, request: &Enrolment<'_>) -> Result<Enrolled, HubError> {
         self.check_join_token(request.token)?;
+        self.try_enrol(request).await.map_err(|error| match error {
+            HubError::Unauthenticated(_) | HubError::Conflict { .. } | HubError::BadRequest(_) => {
+                self.noted(error)
+            }
+            error => error,
+        })
+    }
+
+    async fn try_enrol(&self, request: &Enrolment<'_>) -> Result<Enrolled, HubError> {
         // Tokens from before there was a check cannot be told from made-up ones: these wait for each other and for nobody
         // else.
         let _place = match self.store.tokens().tell(TokenKind::Join, request.token) {
@@ -190,6 +220,16 @@ impl Hub {
         managers::set_status(&mut stored, &status, now)?;
         tx.put(stored.clone()).await?;
         events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
+        tx.note(&AuditEntry {
+            username: format!("system:roadstead:agent:{name}"),
+            verb: "enrol".to_owned(),
+            group: KindId::Cluster.get().group().to_owned(),
+            kind: KindId::Cluster.get().kind.to_owned(),
+            name: name.clone(),
+            detail: format!("join token {}, kube-system {kube_system}", token.id),
+            ..AuditEntry::default()
+        })
+        .await?;
         tx.commit().await?;
         tracing::info!(cluster = name, "agent enrolled");
         Ok(Enrolled {

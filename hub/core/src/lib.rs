@@ -3,11 +3,13 @@
 mod access;
 mod account;
 mod apply;
+mod audit;
 mod auth;
 mod build;
 mod children;
 mod clock;
 mod conditions;
+mod credentials;
 mod delivery;
 mod enrol;
 mod error;
@@ -39,7 +41,7 @@ mod upkeep;
 mod views;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, PoolName};
@@ -47,14 +49,17 @@ use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
 use tokio::sync::Semaphore;
 
+use audit::Refusals;
 use build::{BuildsUnderWay, TreeCache};
 use pki::Pki;
 use progress::Followed;
 use tokens::Tokens;
 
 pub use account::{AccountToken, account_user};
+pub use audit::{AuditItem, AuditReport, REFUSALS_PERIOD, query_time};
 pub use auth::{Access, Identity, MASTERS, Rules};
 pub use clock::{Clock, SystemClock};
+pub use credentials::{MadeToken, TokenItem, TokenOrder};
 pub use delivery::BuildReader;
 pub use enrol::{Enrolled, Enrolment, Invitation};
 pub use error::HubError;
@@ -72,9 +77,10 @@ pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectLi
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
 pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace};
 pub use roadstead_hub_store::{
-    AgentOrder, AttemptFilter, Claim, Committed, DispatchPlan, DispatchStep, EventFilter, EventType, Health,
-    HealthCount, InventoryFilter, InventoryKey, Key, KustomizationFilter, Look, OrderKind, OrderState,
-    Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Tx,
+    AgentOrder, Aim, AttemptFilter, AuditEntry, AuditFilter, Claim, Committed, DispatchPlan, DispatchStep,
+    EventFilter, EventType, Health, HealthCount, InventoryFilter, InventoryKey, Key, KustomizationFilter,
+    Look, OrderKind, OrderState, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic,
+    Transport, Tx,
 };
 pub use rollout::UpgradeReport;
 pub use selector::Selector;
@@ -106,6 +112,8 @@ pub struct HubOptions {
     pub concurrent_builds: usize,
     /// The process's memory, shared out.
     pub budget: Arc<MemoryBudget>,
+    /// How long the audit log's entries are kept; none for ever.
+    pub audit_retention: Option<Duration>,
 }
 
 impl Default for HubOptions {
@@ -121,6 +129,7 @@ impl Default for HubOptions {
             no_cross_namespace_refs: false,
             concurrent_builds: 2,
             budget: Arc::default(),
+            audit_retention: Some(Duration::from_secs(90 * 24 * 3600)),
         }
     }
 }
@@ -139,6 +148,9 @@ pub struct Hub {
     followed: Arc<Followed>,
     tokens: Arc<Tokens>,
     clock_is_off: Arc<AtomicBool>,
+    refusals: Arc<Refusals>,
+    /// The newest batch of the audit log that this process has seen.
+    newest_batch: Arc<AtomicI64>,
 }
 
 impl Hub {
@@ -164,6 +176,8 @@ impl Hub {
             followed: Arc::new(followed),
             tokens: Arc::default(),
             clock_is_off: Arc::default(),
+            refusals: Arc::default(),
+            newest_batch: Arc::default(),
         })
     }
 

@@ -294,7 +294,7 @@ impl Hub {
             image: image.unwrap_or_else(|| DEFAULT_IMAGE.to_owned()),
             hosted: agent.hosted,
         };
-        let invitation = self.create_join_token(&job.name, Some(JOIN_TTL)).await?;
+        let invitation = self.create_join_token(&Identity::hub(), &job.name, Some(JOIN_TTL)).await?;
         let mut objects = agent.objects();
         // Before the Deployment, whose agent looks for it at once.
         let at = objects.iter().position(|object| object["kind"] == "Deployment").unwrap_or(objects.len());

@@ -186,6 +186,7 @@ impl Hub {
         mut each: impl FnMut(Value) + Send,
     ) -> Result<ListEnd, HubError> {
         who.authorize("list", address.kind.get(), "", &address.namespace, "")?;
+        self.note_read(who, "list", address).await?;
         self.list_each(address, options, |stored| each(shown(stored, address.version))).await
     }
 
@@ -305,6 +306,7 @@ impl Hub {
         mut each: impl FnMut(Value) + Send,
     ) -> Result<(i64, ObjectWatch), HubError> {
         who.authorize("watch", address.kind.get(), "", &address.namespace, "")?;
+        self.note_read(who, "watch", &address).await?;
         let version = match from {
             WatchFrom::Version(version) => version,
             WatchFrom::Now => self.store.last_version().await?,

@@ -114,7 +114,9 @@ impl Hub {
     pub async fn get_object(&self, who: &Identity, address: &Address) -> Result<Value, HubError> {
         who.authorize("get", address.kind.get(), "", &address.namespace, &address.name)?;
         let stored = self.store.get(address.kind, &address.namespace, &address.name).await?;
-        Ok(objects::show(&stored.ok_or_else(|| address.not_found())?, address.version))
+        let stored = stored.ok_or_else(|| address.not_found())?;
+        self.note_read(who, "get", address).await?;
+        Ok(objects::show(&stored, address.version))
     }
 
     /// Makes an object.
@@ -237,6 +239,10 @@ impl Hub {
         };
         managers::note(Some(&before), &mut after, requested, writer);
         let (after, action) = save(tx, who, verb, &before, after, options.dry_run).await?;
+        if options.dry_run || action == Action::Unchanged {
+            // It was shown, and nothing was written that tells of it.
+            self.note_read(who, "get", address).await?;
+        }
         Ok(Written { object: objects::show(&after, address.version), warnings, action })
     }
 
@@ -271,6 +277,9 @@ impl Hub {
             Fate::Gone(after)
         };
         let after = write(tx, who, "delete", &before, fate, options.dry_run).await?;
+        if options.dry_run {
+            self.note_read(who, "get", address).await?;
+        }
         let shown = objects::show(&after, address.version);
         Ok(if waits { Deleted::Going(shown) } else { Deleted::Gone(shown) })
     }

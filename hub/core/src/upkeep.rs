@@ -56,6 +56,7 @@ impl Hub {
         self.drop_old_events(self.now() - KEPT_EVENTS).await?;
         self.store.drop_unused_blobs(self.now() - KEPT_BLOBS).await?;
         self.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;
+        self.tend_audit().await?;
         Ok(())
     }
 }

@@ -7,6 +7,7 @@ use sqlx::FromRow;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Topic, Tx};
 
@@ -81,6 +82,17 @@ struct OrderRow {
     message: String,
 }
 
+/// What of an order is signed.
+pub(crate) fn order_row(
+    cluster: Uuid,
+    image: Option<&str>,
+    request: Option<&str>,
+    given: OffsetDateTime,
+) -> Row {
+    let row = Row::of("agent_order").bytes(cluster.as_bytes());
+    row.optional(image, Row::text).optional(request, Row::text).time(given)
+}
+
 impl OrderRow {
     fn order(self) -> Result<AgentOrder, StoreError> {
         Ok(AgentOrder {
@@ -95,6 +107,13 @@ impl OrderRow {
             },
         })
     }
+}
+
+#[derive(FromRow)]
+struct SignedOrder {
+    #[sqlx(flatten)]
+    order: OrderRow,
+    mac: Option<Vec<u8>>,
 }
 
 #[derive(FromRow)]
@@ -191,15 +210,19 @@ impl Tx {
             OrderKind::Run(image) => Some(image),
             OrderKind::Remove => None,
         };
+        let given = to_sql(at);
+        let mac = self.sealer.sign(&order_row(cluster.0, image.map(String::as_str), request, given));
         sqlx::query(
-            "INSERT INTO agent_order (cluster_uid, image, request, given_at, state) VALUES ($1, $2, $3, $4, 'told')
+            "INSERT INTO agent_order (cluster_uid, image, request, given_at, state, mac)
+             VALUES ($1, $2, $3, $4, 'told', $5)
              ON CONFLICT (cluster_uid) DO UPDATE SET image = $2, request = $3, given_at = $4, sent_in = NULL,
-                 state = 'told', message = ''",
+                 state = 'told', message = '', mac = $5",
         )
         .bind(cluster.0)
         .bind(image)
         .bind(request)
-        .bind(to_sql(at))
+        .bind(given)
+        .bind(mac)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("give an agent an order"))?;
@@ -259,7 +282,8 @@ impl Store {
         row.map(OrderRow::order).transpose()
     }
 
-    /// The order that `session` has not been sent yet, if there is one; from now on it has.
+    /// The order that `session` has not been sent yet, if there is one; from now on it has. One that no hub with this key gave
+    /// is none.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -270,14 +294,20 @@ impl Store {
     ) -> Result<Option<AgentOrder>, StoreError> {
         let sql = format!(
             "UPDATE agent_order SET sent_in = $2
-             WHERE cluster_uid = $1 AND state = 'told' AND sent_in IS DISTINCT FROM $2 RETURNING {ORDER}"
+             WHERE cluster_uid = $1 AND state = 'told' AND sent_in IS DISTINCT FROM $2 RETURNING {ORDER}, mac"
         );
-        let row: Option<OrderRow> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
+        let what = "take an agent's order";
+        let taken: Option<SignedOrder> = sqlx::query_as(sqlx::AssertSqlSafe(sql))
             .bind(cluster.0)
             .bind(session.0)
             .fetch_optional(&self.pool)
             .await
-            .map_err(StoreError::query("take an agent's order"))?;
-        row.map(OrderRow::order).transpose()
+            .map_err(StoreError::query(what))?;
+        let Some(SignedOrder { order, mac }) = taken else { return Ok(None) };
+        let row = order_row(cluster.0, order.image.as_deref(), order.request.as_deref(), order.given_at);
+        if !self.sealer.is_signed(what, &row, mac.as_deref()) {
+            return Ok(None);
+        }
+        order.order().map(Some)
     }
 }

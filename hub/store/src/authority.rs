@@ -1,5 +1,6 @@
 //! The hub's certificate authorities and serving keys. One replica makes each, all use it.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use zeroize::Zeroizing;
 
 use crate::{Store, StoreError};
@@ -18,11 +19,23 @@ impl std::fmt::Debug for KeyPair {
     }
 }
 
+/// What a key is sealed for: this authority with this certificate, so that neither can be put in place of another.
+pub(crate) fn place(name: &str, certificate_pem: &str) -> Vec<u8> {
+    let certificate = digest(&SHA256, certificate_pem.as_bytes());
+    [b"authority\0", name.as_bytes(), b"\0", certificate.as_ref()].concat()
+}
+
+/// What versions before sealed a key for: the name only.
+pub(crate) fn older_place(name: &str) -> &[u8] {
+    name.as_bytes()
+}
+
 impl Store {
     /// The authority `name`; where there is none, `make` makes it, once for all replicas.
     ///
     /// # Errors
-    /// Where the database refuses, the key file is another than the one it was sealed with, or `make` fails.
+    /// Where the database refuses, the key file is another than the one it was sealed with, the certificate is another than
+    /// the one that the key was made for, or `make` fails.
     pub async fn authority<E>(
         &self,
         name: &str,
@@ -35,7 +48,8 @@ impl Store {
             return Ok(pair);
         }
         let made = make()?;
-        let sealed = self.sealer.seal("seal a key", name.as_bytes(), made.key_pem.as_bytes())?;
+        let place = place(name, &made.certificate_pem);
+        let sealed = self.sealer.seal("seal a key", &place, made.key_pem.as_bytes())?;
         sqlx::query(
             "INSERT INTO authority (name, certificate_pem, key_sealed) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
         )
@@ -60,7 +74,7 @@ impl Store {
                 .await
                 .map_err(StoreError::query(what))?;
         let Some((certificate_pem, sealed)) = row else { return Ok(None) };
-        let key = self.sealer.open(what, name.as_bytes(), &sealed)?;
+        let key = self.sealer.open(what, &place(name, &certificate_pem), &sealed)?;
         let key_pem = std::str::from_utf8(&key)
             .map_err(|error| StoreError::Corrupt { what, why: error.to_string() })?
             .to_owned();

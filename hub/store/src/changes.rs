@@ -62,14 +62,33 @@ impl Tx {
                 (Some(_), Some(after)) => (EventType::Modified, after),
                 (Some(before), None) => (EventType::Deleted, before),
             };
-            rows.push(kind_of_event, stored, change.before.as_ref(), &self.sealer)?;
+            rows.push(kind_of_event, stored, change, &self.sealer)?;
         }
         if rows.uid.is_empty() {
             return Ok(Committed::default());
         }
+        self.shred(std::mem::take(&mut rows.shredded)).await?;
         let versions = rows.write(&mut self.inner).await?;
         self.wake(Topic::Resources);
         Ok(Committed { versions })
+    }
+}
+
+impl Tx {
+    /// Takes what is secret out of the past versions of these Secrets, whose data changed or is gone: who took a kubeconfig out
+    /// of a Secret, or rotated a password, does not want it to be read in the log for another hour.
+    async fn shred(&mut self, uids: Vec<Uuid>) -> Result<(), StoreError> {
+        if uids.is_empty() {
+            return Ok(());
+        }
+        sqlx::query(
+            "UPDATE resource_event SET sealed = NULL, shredded = true WHERE uid = ANY($1) AND sealed IS NOT NULL",
+        )
+        .bind(uids)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("shred past versions of a secret"))?;
+        Ok(())
     }
 }
 
@@ -89,6 +108,8 @@ struct Events {
     sealed: Vec<Option<Vec<u8>>>,
     labels_before: Vec<Option<Value>>,
     before_version: Vec<Option<i64>>,
+    /// Those whose past versions lose what is secret of them.
+    shredded: Vec<Uuid>,
 }
 
 impl Events {
@@ -96,9 +117,16 @@ impl Events {
         &mut self,
         kind_of_event: EventType,
         stored: &Stored,
-        before: Option<&Stored>,
+        change: &Change,
         sealer: &Sealer,
     ) -> Result<(), StoreError> {
+        let before = change.before.as_ref();
+        let secret = |stored: &Option<Stored>| stored.as_ref().and_then(|stored| stored.secret.clone());
+        if before.is_some_and(|before| before.secret.is_some())
+            && secret(&change.before) != secret(&change.after)
+        {
+            self.shredded.push(stored.uid.0);
+        }
         self.kind_of_event.push(kind_of_event.as_str());
         self.uid.push(stored.uid.0);
         self.api_group.push(stored.kind.get().group());
@@ -109,7 +137,9 @@ impl Events {
         self.created_at.push(to_sql(stored.created_at));
         self.deletion_timestamp.push(stored.deletion_timestamp.map(to_sql));
         self.object.push(stored.column());
-        self.sealed.push(stored.sealed(sealer)?);
+        // The last word on a Secret that is gone is that it is.
+        let gone = kind_of_event == EventType::Deleted;
+        self.sealed.push(if gone { None } else { stored.sealed(sealer)? });
         self.labels_before.push(before.map(|before| json!(before.labels())));
         self.before_version.push(before.map(|before| before.resource_version));
         Ok(())

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use roadstead_model::{ClusterUid, KubeSystemUid, ReplicaId, SessionId};
 use uuid::Uuid;
 
+use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Topic, Tx};
 
@@ -39,6 +40,11 @@ pub struct AgentSession {
     pub disconnected: Option<Timestamp>,
 }
 
+/// What of a join token is signed. That it was used is not: it takes the token itself to make use of that.
+pub(crate) fn join_row(id: Uuid, hash: &[u8], cluster: Uuid, expires: ::time::OffsetDateTime) -> Row {
+    Row::of("join_token").bytes(id.as_bytes()).bytes(hash).bytes(cluster.as_bytes()).time(expires)
+}
+
 impl Tx {
     /// Stores a join token's hash.
     ///
@@ -51,42 +57,55 @@ impl Tx {
         created: Timestamp,
         expires: Timestamp,
     ) -> Result<(), StoreError> {
+        let (id, expires) = (Uuid::new_v4(), to_sql(expires));
+        let mac = self.sealer.sign(&join_row(id, hash, cluster.0, expires));
         sqlx::query(
-            "INSERT INTO join_token (id, hash, cluster_uid, created_at, expires_at) VALUES ($1, $2, $3, $4, $5)",
+            "INSERT INTO join_token (id, hash, cluster_uid, created_at, expires_at, mac) \
+             VALUES ($1, $2, $3, $4, $5, $6)",
         )
-        .bind(Uuid::new_v4())
+        .bind(id)
         .bind(hash)
         .bind(cluster.0)
         .bind(to_sql(created))
-        .bind(to_sql(expires))
+        .bind(expires)
+        .bind(mac)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("store a join token"))?;
         Ok(())
     }
 
-    /// The join token with this hash. No other enrolment can use it until this unit of work ends.
+    /// The join token with this hash, if a hub with this key made it. No other enrolment can use it until this unit of work
+    /// ends.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn join_token(&mut self, hash: &[u8]) -> Result<Option<JoinToken>, StoreError> {
         let what = "look up a join token";
-        type Row = (Uuid, Uuid, ::time::OffsetDateTime, Option<::time::OffsetDateTime>, Option<Vec<u8>>);
-        let row: Option<Row> = sqlx::query_as(
-            "SELECT id, cluster_uid, expires_at, used_at, used_by_key FROM join_token WHERE hash = $1 FOR UPDATE",
+        type Found = (
+            Uuid,
+            Uuid,
+            ::time::OffsetDateTime,
+            Option<::time::OffsetDateTime>,
+            Option<Vec<u8>>,
+            Option<Vec<u8>>,
+        );
+        let found: Option<Found> = sqlx::query_as(
+            "SELECT id, cluster_uid, expires_at, used_at, used_by_key, mac FROM join_token WHERE hash = $1 FOR UPDATE",
         )
         .bind(hash)
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
-        row.map(|(id, cluster, expires, used_at, key)| {
-            let used = match (used_at, key) {
-                (Some(at), Some(key)) => Some((from_sql(what, at)?, key)),
-                _ => None,
-            };
-            Ok(JoinToken { id, cluster: ClusterUid(cluster), expires: from_sql(what, expires)?, used })
-        })
-        .transpose()
+        let Some((id, cluster, expires, used_at, key, mac)) = found else { return Ok(None) };
+        if !self.sealer.is_signed(what, &join_row(id, hash, cluster, expires), mac.as_deref()) {
+            return Ok(None);
+        }
+        let used = match (used_at, key) {
+            (Some(at), Some(key)) => Some((from_sql(what, at)?, key)),
+            _ => None,
+        };
+        Ok(Some(JoinToken { id, cluster: ClusterUid(cluster), expires: from_sql(what, expires)?, used }))
     }
 
     /// Marks a join token as used, by the agent with this public key.

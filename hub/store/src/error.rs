@@ -6,6 +6,31 @@ pub enum StoreError {
     /// The URL is no Postgres URL.
     #[error("read the database's URL")]
     Url(#[source] sqlx::Error),
+    /// The way to the database may be read or changed by others.
+    #[error(
+        "the database at {host} is not on this machine, and sslmode={mode} does not check that it is the right one: add \
+         sslmode=verify-full to the database's URL (and sslrootcert=FILE, where a private CA signed its certificate), or \
+         accept that with --allow-insecure-database"
+    )]
+    Insecure {
+        /// Where the database is.
+        host: String,
+        /// What the URL says.
+        mode: String,
+    },
+    /// TLS to the database, which nobody asked for by name, came to nothing.
+    #[error(
+        "connect to the database at {host}, which is not on this machine, by TLS with its certificate checked: add \
+         sslrootcert=FILE to the database's URL where a private CA signed it, or accept a connection that others can read and \
+         change with --allow-insecure-database"
+    )]
+    Unverified {
+        /// Where the database is.
+        host: String,
+        /// What went wrong.
+        #[source]
+        source: sqlx::migrate::MigrateError,
+    },
     /// A migration failed.
     #[error("bring the database's schema up to date")]
     Migrate(#[source] sqlx::migrate::MigrateError),
@@ -46,7 +71,12 @@ impl StoreError {
     pub fn outage(&self) -> Option<&'static str> {
         match self {
             Self::Query { source, .. } => crate::health::reason(source),
-            Self::Url(_) | Self::Migrate(_) | Self::Corrupt { .. } | Self::Seal { .. } => None,
+            Self::Url(_)
+            | Self::Migrate(_)
+            | Self::Insecure { .. }
+            | Self::Unverified { .. }
+            | Self::Corrupt { .. }
+            | Self::Seal { .. } => None,
         }
     }
 

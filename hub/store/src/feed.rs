@@ -228,7 +228,7 @@ async fn page(pool: &PgPool, after: i64, kind: Option<KindId>, limit: i64) -> Re
     let rows = sqlx::query(
         "SELECT h.last_version, h.compacted, e.* FROM hub_state h LEFT JOIN LATERAL (SELECT resource_version, type, \
          uid, api_group, kind, namespace, name, generation, created_at, deletion_timestamp, object, sealed, \
-         labels_before FROM resource_event WHERE resource_version > $1 \
+         labels_before, shredded FROM resource_event WHERE resource_version > $1 \
          AND ($2 = '' OR (kind = $2 AND api_group = $3)) ORDER BY resource_version LIMIT $4) e ON true \
          ORDER BY e.resource_version",
     )
@@ -253,9 +253,13 @@ async fn page(pool: &PgPool, after: i64, kind: Option<KindId>, limit: i64) -> Re
         };
         let labels: Option<serde_json::Value> =
             row.try_get("labels_before").map_err(StoreError::query(what))?;
+        let mut object = event_row(&row)?;
+        if row.try_get("shredded").map_err(StoreError::query(what))? {
+            object.mark_shredded();
+        }
         page.entries.push(Arc::new(LogEntry {
             type_,
-            object: event_row(&row)?,
+            object,
             labels_before: labels.as_ref().map(texts),
             sealed: row.try_get("sealed").map_err(StoreError::query(what))?,
             rendered: Mutex::default(),

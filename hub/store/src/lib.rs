@@ -3,7 +3,9 @@
 //! [`Store`] reads; [`Tx`] changes. A [`Tx`] takes the resource-version counter last, when it commits, so that versions
 //! become visible in their own order and no watcher can step over one.
 
+mod adopt;
 mod agent;
+mod audit;
 mod authority;
 mod blob;
 mod changes;
@@ -15,6 +17,7 @@ mod feed;
 mod fleet;
 mod health;
 mod inventory;
+mod mac;
 mod reconciliation;
 mod references;
 mod resource;
@@ -26,6 +29,7 @@ mod stored;
 mod time;
 mod token;
 mod token_check;
+mod transport;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +40,7 @@ use sqlx::{PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 pub use agent::{AgentOrder, FleetAgent, OrderKind, OrderState};
+pub use audit::{AuditCheck, AuditEntry, AuditFilter, AuditOutcome, AuditRecord};
 pub use authority::KeyPair;
 pub use blob::{AtRest, BlobHead, CachedBuild};
 pub use changes::Committed;
@@ -57,8 +62,9 @@ pub use seal::{Key, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};
 pub use signal::{Signals, Topic};
 pub use stored::Stored;
-pub use token::{TokenHash, TokenText, TokenUser};
+pub use token::{TokenHash, TokenInfo, TokenText, TokenUser};
 pub use token_check::{Checked, TokenCheck, TokenKind};
+pub use transport::Transport;
 
 /// A connection that was used within this time is taken to be alive.
 const TRUSTED: Duration = Duration::from_secs(1);
@@ -93,8 +99,21 @@ impl Store {
     /// # Errors
     /// Where the database cannot be reached, or holds a schema that this version does not know.
     pub async fn open(url: &str, sealer: Sealer, max_connections: u32) -> Result<Self, StoreError> {
+        Self::open_over(url, Transport::Verified, sealer, max_connections).await
+    }
+
+    /// The same; `transport` says what the way to a database that is not on this machine is to be.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; [`StoreError::Insecure`] where the way is not what it is to be.
+    pub async fn open_over(
+        url: &str,
+        transport: Transport,
+        sealer: Sealer,
+        max_connections: u32,
+    ) -> Result<Self, StoreError> {
         let options: PgConnectOptions = url.parse().map_err(StoreError::Url)?;
-        let options = options.application_name("roadstead-hub");
+        let options = transport.secured(options)?.application_name("roadstead-hub");
         let health = Health::start(options.clone());
         let pool = |connections| {
             let (taking, giving) = (health.clone(), health.clone());
@@ -125,7 +144,8 @@ impl Store {
         };
         // One of the first is the listener's for good.
         let (units, pool) = (pool(max_connections / 2), pool(max_connections - max_connections / 2));
-        MIGRATOR.run(&pool).await.map_err(StoreError::Migrate)?;
+        MIGRATOR.run(&pool).await.map_err(|error| transport.explained(&options, error))?;
+        adopt::sign_what_is_older(&pool, &sealer).await?;
         let signals = Signals::start(pool.clone(), health.clone());
         Ok(Self { pool, units, sealer: Arc::new(sealer), signals, feed: feed::Feed::new(), health })
     }

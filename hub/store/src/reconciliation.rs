@@ -9,10 +9,12 @@ use roadstead_model::{
     SessionId, StageTiming,
 };
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::blob::{BlobHead, digest};
+use crate::mac::Row as SignedRow;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Topic, Tx};
 
@@ -134,6 +136,46 @@ pub struct ToSend {
     pub plan: DispatchPlan,
 }
 
+/// A dispatch as its row has it.
+#[derive(sqlx::FromRow)]
+pub(crate) struct Dispatched {
+    pub(crate) kustomization: Uuid,
+    attempt: i64,
+    cluster_uid: Uuid,
+    epoch: i64,
+    generation: i64,
+    build_digest: Option<Vec<u8>>,
+    dispatch: Value,
+    mac: Option<Vec<u8>>,
+}
+
+impl Dispatched {
+    /// What of it is signed: all that an agent is told.
+    pub(crate) fn row(&self) -> SignedRow {
+        SignedRow::of("reconciliation")
+            .bytes(self.kustomization.as_bytes())
+            .number(self.attempt)
+            .bytes(self.cluster_uid.as_bytes())
+            .number(self.epoch)
+            .number(self.generation)
+            .optional(self.build_digest.as_deref(), SignedRow::bytes)
+            .json(&self.dispatch)
+    }
+
+    fn into_sent(self, what: &'static str) -> Result<ToSend, StoreError> {
+        let plan = serde_json::from_value(self.dispatch)
+            .map_err(|error| StoreError::Corrupt { what, why: error.to_string() })?;
+        let key = roadstead_model::DispatchKey {
+            epoch: HubEpoch(self.epoch),
+            kustomization: KustomizationUid(self.kustomization),
+            generation: Generation(self.generation),
+            attempt: Attempt(self.attempt),
+            build: self.build_digest.map(|bytes| digest(what, &bytes)).transpose()?,
+        };
+        Ok(ToSend { key, cluster: ClusterUid(self.cluster_uid), plan })
+    }
+}
+
 impl Tx {
     /// Records a dispatch, and what was done on the hub before it. An attempt of the same Kustomization that is still open
     /// is closed: this one supersedes it.
@@ -179,18 +221,44 @@ impl Tx {
         outcome: Option<&Outcome>,
         done: &ChangeSet,
     ) -> Result<Attempt, StoreError> {
-        let attempt: i64 = sqlx::query_scalar(
+        let what = "record a reconciliation";
+        let (epoch, attempt): (i64, i64) = sqlx::query_as(
+            "SELECT epoch, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE kustomization = $1), 0)
+             FROM hub_state",
+        )
+        .bind(aim.kustomization.0)
+        .fetch_one(&mut *self.inner)
+        .await
+        .map_err(StoreError::query(what))?;
+        let build = aim.build.map(|build| build.as_bytes().to_vec());
+        let mac = match (dispatch, aim.cluster) {
+            (Some((plan, _)), Some(cluster)) => {
+                let plan = serde_json::to_value(plan)
+                    .map_err(|error| StoreError::Corrupt { what, why: error.to_string() })?;
+                let dispatched = Dispatched {
+                    kustomization: aim.kustomization.0,
+                    attempt,
+                    cluster_uid: cluster.0,
+                    epoch,
+                    generation: aim.generation.0,
+                    build_digest: build.clone(),
+                    dispatch: plan,
+                    mac: None,
+                };
+                Some(self.sealer.sign(&dispatched.row()))
+            }
+            _ => None,
+        };
+        sqlx::query(
             "INSERT INTO reconciliation (kustomization, attempt, cluster_uid, epoch, generation, build_digest, revision,
                                          request, deletes, dispatch, started_at, deadline, finished_at, reason, message,
-                                         artifact_digest, change_set)
-             SELECT $1, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE kustomization = $1), 0),
-                    $2, epoch, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15
-             FROM hub_state RETURNING attempt",
+                                         artifact_digest, change_set, mac)
+             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18)",
         )
         .bind(aim.kustomization.0)
         .bind(aim.cluster.map(|cluster| cluster.0))
         .bind(aim.generation.0)
-        .bind(aim.build.map(|build| build.as_bytes().to_vec()))
+        .bind(build)
         .bind(aim.revision.as_ref().map(ToString::to_string))
         .bind(&aim.request)
         .bind(aim.deletes)
@@ -202,9 +270,12 @@ impl Tx {
         .bind(outcome.map(|outcome| outcome.message.as_str()))
         .bind(aim.artifact.map(|artifact| artifact.as_bytes().to_vec()))
         .bind(Some(done).filter(|done| !done.is_empty()).map(Json))
-        .fetch_one(&mut *self.inner)
+        .bind(attempt)
+        .bind(epoch)
+        .bind(mac)
+        .execute(&mut *self.inner)
         .await
-        .map_err(StoreError::query("record a reconciliation"))?;
+        .map_err(StoreError::query(what))?;
         Ok(Attempt(attempt))
     }
 
@@ -501,7 +572,8 @@ impl Store {
             .collect()
     }
 
-    /// Takes the open reconciliations of `cluster` that were not yet sent in `session`, and marks them as sent in it.
+    /// Takes the open reconciliations of `cluster` that were not yet sent in `session`, and marks them as sent in it. Those
+    /// that no hub with this key dispatched are closed instead, and looked at anew.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -512,14 +584,13 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<ToSend>, StoreError> {
         let what = "take dispatches to send";
-        type Sent = (Uuid, i64, i64, i64, Option<Vec<u8>>, Json<DispatchPlan>);
-        let rows: Vec<Sent> = sqlx::query_as(
+        let rows: Vec<Dispatched> = sqlx::query_as(
             "UPDATE reconciliation SET sent_in = $2
              WHERE (kustomization, attempt) IN
                    (SELECT kustomization, attempt FROM reconciliation
                     WHERE cluster_uid = $1 AND finished_at IS NULL AND sent_in IS DISTINCT FROM $2
                     ORDER BY started_at LIMIT $3 FOR UPDATE)
-             RETURNING kustomization, attempt, epoch, generation, build_digest, dispatch",
+             RETURNING kustomization, attempt, cluster_uid, epoch, generation, build_digest, dispatch, mac",
         )
         .bind(cluster.0)
         .bind(session.0)
@@ -527,18 +598,29 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        rows.into_iter()
-            .map(|(kustomization, attempt, epoch, generation, build, Json(plan))| {
-                let key = roadstead_model::DispatchKey {
-                    epoch: HubEpoch(epoch),
-                    kustomization: KustomizationUid(kustomization),
-                    generation: Generation(generation),
-                    attempt: Attempt(attempt),
-                    build: build.map(|bytes| digest(what, &bytes)).transpose()?,
-                };
-                Ok(ToSend { key, cluster, plan })
-            })
-            .collect()
+        let (signed, forged): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|sent| self.sealer.is_signed(what, &sent.row(), sent.mac.as_deref()));
+        for sent in forged {
+            self.close_forged(&sent).await?;
+        }
+        signed.into_iter().map(|sent| sent.into_sent(what)).collect()
+    }
+
+    async fn close_forged(&self, sent: &Dispatched) -> Result<(), StoreError> {
+        sqlx::query(
+            "WITH closed AS (UPDATE reconciliation SET finished_at = now(), reason = $3, message = $4
+                 WHERE kustomization = $1 AND attempt = $2 AND finished_at IS NULL RETURNING kustomization)
+             UPDATE schedule SET due_at = '-infinity', wanted = wanted + 1 FROM closed WHERE uid = closed.kustomization",
+        )
+        .bind(sent.kustomization)
+        .bind(sent.attempt)
+        .bind(Reason::ReconciliationFailed.as_str())
+        .bind("the dispatch in the database is not what a hub with this key wrote: it was not sent")
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("close a dispatch that is not the hub's"))?;
+        self.signals.send(Topic::Schedule);
+        Ok(())
     }
 
     /// The hub's epoch.

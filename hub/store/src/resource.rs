@@ -92,12 +92,12 @@ fn push_part(query: &mut QueryBuilder<Postgres>, kind: KindId, filter: &Filter, 
         query.push(" ORDER BY namespace COLLATE \"C\", name COLLATE \"C\" LIMIT ").push_bind(limit);
     };
     let Some(at) = part.at else {
-        query.push("SELECT ").push(COLUMNS).push(" FROM resource");
+        query.push("SELECT ").push(COLUMNS).push(", false AS shredded FROM resource");
         push_filter(query);
         push_labels(query);
         return push_order(query);
     };
-    query.push("SELECT * FROM ((SELECT ").push(COLUMNS).push(" FROM resource");
+    query.push("SELECT * FROM ((SELECT ").push(COLUMNS).push(", false AS shredded FROM resource");
     push_filter(query);
     push_labels(query);
     query.push(" AND resource_version <= ").push_bind(at);
@@ -109,7 +109,7 @@ fn push_part(query: &mut QueryBuilder<Postgres>, kind: KindId, filter: &Filter, 
     // By the OFFSET each is looked up by its key, whatever Postgres takes a join to cost while it has no statistics yet.
     query.push(") later CROSS JOIN LATERAL (SELECT ").push(COLUMNS);
     query.push(
-        " FROM resource_event WHERE resource_version = later.before_version OFFSET 0) found WHERE true",
+        ", shredded FROM resource_event WHERE resource_version = later.before_version OFFSET 0) found WHERE true",
     );
     push_labels(query);
     query.push(")) past");
@@ -181,9 +181,14 @@ impl Store {
             listed.version = row.try_get("last_version").map_err(StoreError::query(what))?;
             listed.compacted = row.try_get("compacted").map_err(StoreError::query(what))?;
             let uid: Option<Uuid> = row.try_get("uid").map_err(StoreError::query(what))?;
-            if uid.is_some() {
-                each(Stored::from_row(&row, &self.sealer)?);
+            if uid.is_none() {
+                continue;
             }
+            let mut stored = Stored::from_row(&row, &self.sealer)?;
+            if row.try_get("shredded").map_err(StoreError::query(what))? {
+                stored.mark_shredded();
+            }
+            each(stored);
         }
         Ok(listed)
     }

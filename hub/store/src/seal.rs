@@ -7,6 +7,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use zeroize::Zeroizing;
 
+use crate::mac::{Row, Signer};
 use crate::{StoreError, TokenCheck};
 
 /// The first byte of a sealed value: which key and algorithm. Rotation adds others.
@@ -62,10 +63,11 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// Seals and opens values.
+/// Seals and opens values, and signs rows.
 pub struct Sealer {
     key: RandomizedNonceKey,
     tokens: TokenCheck,
+    signer: Signer,
 }
 
 impl std::fmt::Debug for Sealer {
@@ -80,15 +82,37 @@ impl Sealer {
     /// # Errors
     /// Never for a key of 32 bytes; the library's type says it may.
     pub fn new(key: &Key) -> Result<Self, StoreError> {
-        let tokens = TokenCheck::new(key);
+        let (tokens, signer) = (TokenCheck::new(key), Signer::new(key));
         let key = RandomizedNonceKey::new(&AES_256_GCM, key.expose())
             .map_err(|_| StoreError::Seal { what: "take the key file's key" })?;
-        Ok(Self { key, tokens })
+        Ok(Self { key, tokens, signer })
     }
 
     /// The check of tokens, under a key of its own.
     pub(crate) fn tokens(&self) -> &TokenCheck {
         &self.tokens
+    }
+
+    /// The MAC of a row.
+    pub(crate) fn sign(&self, row: &Row) -> Vec<u8> {
+        self.signer.sign(row)
+    }
+
+    /// Whether a row bears its MAC.
+    pub(crate) fn bears(&self, row: &Row, mac: Option<&[u8]>) -> bool {
+        self.signer.is_signed(row, mac)
+    }
+
+    /// Whether a row bears its MAC, so that a hub with this key wrote it. Where it does not, the log says so.
+    pub(crate) fn is_signed(&self, what: &'static str, row: &Row, mac: Option<&[u8]>) -> bool {
+        let signed = self.signer.is_signed(row, mac);
+        if !signed {
+            tracing::error!(
+                what,
+                "a row of the database is not what a hub with this key wrote: it does not count"
+            );
+        }
+        signed
     }
 
     /// Encrypts `plain` for the place that `context` names.

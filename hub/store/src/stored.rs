@@ -39,6 +39,9 @@ pub struct Stored {
     pub secret: Option<SecretData>,
 }
 
+/// On a past version of a Secret whose data is not kept any more, since it was changed or removed later.
+const SHREDDED: &str = "fleet.roadstead.dev/shredded";
+
 impl Stored {
     /// A new object, to be [`Tx::put`].
     #[must_use]
@@ -155,6 +158,15 @@ impl Stored {
         unversioned.resource_version = 0;
         unversioned.write_metadata();
         unversioned.object
+    }
+
+    /// Says in the object that it had data which is not kept.
+    pub(crate) fn mark_shredded(&mut self) {
+        let metadata = metadata_mut(&mut self.object);
+        let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.insert(SHREDDED.to_owned(), "true".into());
+        }
     }
 
     /// Whether writing `new` in place of this would change nothing.

@@ -1,12 +1,13 @@
-//! Bearer tokens, of which only a hash is kept; and the audit log.
+//! Bearer tokens, of which only a hash is kept.
 
+use ::time::OffsetDateTime;
 use aws_lc_rs::digest::{SHA256, digest};
 use jiff::Timestamp;
-use roadstead_api::KindId;
 use roadstead_model::ResourceUid;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
+use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, TokenCheck, TokenKind, Tx};
 
@@ -19,6 +20,49 @@ pub struct TokenUser {
     pub groups: Vec<String>,
     /// When the token ends; none for one that does not.
     pub expires_at: Option<Timestamp>,
+}
+
+/// What is known of a token. Its text is not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenInfo {
+    /// Its id.
+    pub id: Uuid,
+    /// The user's name.
+    pub username: String,
+    /// The user's groups.
+    pub groups: Vec<String>,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it ends; none for one that does not.
+    pub expires: Option<Timestamp>,
+    /// When it was used last, to the hour.
+    pub last_used: Option<Timestamp>,
+    /// It is a service account's.
+    pub account: bool,
+    /// Whether a hub with this key made it. One that none made stands for nobody.
+    pub signed: bool,
+}
+
+/// That a token is used is noted so often, not at each use.
+const USE_NOTED: std::time::Duration = std::time::Duration::from_secs(3600);
+
+#[derive(sqlx::FromRow)]
+struct Found {
+    id: Uuid,
+    hash: Vec<u8>,
+    username: String,
+    groups: Vec<String>,
+    created_at: OffsetDateTime,
+    expires_at: Option<OffsetDateTime>,
+    last_used_at: Option<OffsetDateTime>,
+    account_uid: Option<Uuid>,
+    mac: Option<Vec<u8>>,
+}
+
+impl Found {
+    fn row(&self) -> Row {
+        row(self.id, &self.hash, &self.username, &self.groups, self.expires_at, self.account_uid)
+    }
 }
 
 /// A new token's text. Does not print.
@@ -56,6 +100,19 @@ impl TokenHash {
     }
 }
 
+/// What of a token is signed: all that it gives a right by.
+pub(crate) fn row(
+    id: Uuid,
+    hash: &[u8],
+    username: &str,
+    groups: &[String],
+    expires: Option<OffsetDateTime>,
+    account: Option<Uuid>,
+) -> Row {
+    let row = Row::of("access_token").bytes(id.as_bytes()).bytes(hash).text(username).texts(groups);
+    row.optional(expires, Row::time).optional(account, |row, account| row.bytes(account.as_bytes()))
+}
+
 impl Store {
     /// Tells tokens that a hub with this key made from others.
     #[must_use]
@@ -76,24 +133,27 @@ impl Store {
     ) -> Result<(Uuid, TokenText), StoreError> {
         let text = self.sealer.tokens().make(TokenKind::Access)?;
         let hash = TokenHash::of(text.expose());
-        let id = Uuid::new_v4();
+        let (id, expires, account) =
+            (Uuid::new_v4(), expires_at.map(to_sql), account.map(|account| account.0));
+        let mac = self.sealer.sign(&row(id, &hash.0, username, groups, expires, account));
         sqlx::query(
-            "INSERT INTO access_token (id, hash, username, groups, expires_at, account_uid) \
-             VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO access_token (id, hash, username, groups, expires_at, account_uid, mac) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
         )
         .bind(id)
         .bind(&hash.0[..])
         .bind(username)
         .bind(groups)
-        .bind(expires_at.map(to_sql))
-        .bind(account.map(|account| account.0))
+        .bind(expires)
+        .bind(account)
+        .bind(mac)
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("make a token"))?;
         Ok((id, text))
     }
 
-    /// Whom a token stands for; none where it is not known, or has expired.
+    /// Whom a token stands for; none where it is not known, has expired, or no hub with this key made it.
     ///
     /// # Errors
     /// Where the database fails.
@@ -103,8 +163,8 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<TokenUser>, StoreError> {
         let what = "look a token up";
-        let row: Option<(String, Vec<String>, Option<time::OffsetDateTime>)> = sqlx::query_as(
-            "SELECT username, groups, expires_at FROM access_token \
+        let found: Option<Found> = sqlx::query_as(
+            "SELECT id, hash, username, groups, created_at, expires_at, last_used_at, account_uid, mac FROM access_token \
              WHERE hash = $1 AND (expires_at IS NULL OR expires_at > $2)",
         )
         .bind(&hash.0[..])
@@ -112,14 +172,55 @@ impl Store {
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        row.map(|(username, groups, expires_at)| {
-            let expires_at = expires_at.map(|at| from_sql(what, at)).transpose()?;
-            Ok(TokenUser { username, groups, expires_at })
-        })
-        .transpose()
+        let Some(found) = found else { return Ok(None) };
+        if !self.sealer.is_signed(what, &found.row(), found.mac.as_deref()) {
+            return Ok(None);
+        }
+        let unnoted = |last: OffsetDateTime| to_sql(now) >= last + USE_NOTED;
+        if found.last_used_at.is_none_or(unnoted) {
+            sqlx::query("UPDATE access_token SET last_used_at = $2 WHERE id = $1")
+                .bind(found.id)
+                .bind(to_sql(now))
+                .execute(&self.pool)
+                .await
+                .map_err(StoreError::query("note that a token is used"))?;
+        }
+        let expires_at = found.expires_at.map(|at| from_sql(what, at)).transpose()?;
+        Ok(Some(TokenUser { username: found.username, groups: found.groups, expires_at }))
     }
 
-    /// Drops tokens that have expired. Returns how many.
+    /// All tokens, the oldest first; without those of service accounts, unless they are wanted.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn list_tokens(&self, accounts: bool) -> Result<Vec<TokenInfo>, StoreError> {
+        let what = "list tokens";
+        let rows: Vec<Found> = sqlx::query_as(
+            "SELECT id, hash, username, groups, created_at, expires_at, last_used_at, account_uid, mac FROM access_token \
+             WHERE $1 OR account_uid IS NULL ORDER BY created_at, id",
+        )
+        .bind(accounts)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        rows.into_iter()
+            .map(|found| {
+                let signed = self.sealer.bears(&found.row(), found.mac.as_deref());
+                Ok(TokenInfo {
+                    id: found.id,
+                    username: found.username,
+                    groups: found.groups,
+                    created: from_sql(what, found.created_at)?,
+                    expires: found.expires_at.map(|at| from_sql(what, at)).transpose()?,
+                    last_used: found.last_used_at.map(|at| from_sql(what, at)).transpose()?,
+                    account: found.account_uid.is_some(),
+                    signed,
+                })
+            })
+            .collect()
+    }
+
+    /// Drops tokens that have expired, join tokens among them once nobody asks why. Returns how many.
     ///
     /// # Errors
     /// Where the database fails.
@@ -129,35 +230,27 @@ impl Store {
             .execute(&self.pool)
             .await
             .map_err(StoreError::query("drop expired tokens"))?;
-        Ok(gone.rows_affected())
+        // An agent that comes too late is told that its token has expired, for a day.
+        let joined =
+            sqlx::query("DELETE FROM join_token WHERE expires_at <= $1::timestamptz - interval '1 day'")
+                .bind(to_sql(now))
+                .execute(&self.pool)
+                .await
+                .map_err(StoreError::query("drop expired join tokens"))?;
+        Ok(gone.rows_affected() + joined.rows_affected())
     }
 }
 
 impl Tx {
-    /// Notes who changed what, in the same unit of work.
+    /// Takes a token back. Returns whom it stood for; none where there is no such token.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn audit(
-        &mut self,
-        username: &str,
-        verb: &str,
-        kind: KindId,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO audit (username, verb, api_group, kind, namespace, name) VALUES ($1, $2, $3, $4, $5, $6)",
-        )
-        .bind(username)
-        .bind(verb)
-        .bind(kind.get().group())
-        .bind(kind.get().kind)
-        .bind(namespace)
-        .bind(name)
-        .execute(&mut *self.inner)
-        .await
-        .map_err(StoreError::query("write the audit log"))?;
-        Ok(())
+    pub async fn revoke_token(&mut self, id: Uuid) -> Result<Option<String>, StoreError> {
+        sqlx::query_scalar("DELETE FROM access_token WHERE id = $1 RETURNING username")
+            .bind(id)
+            .fetch_optional(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("take a token back"))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roadstead_hub_core::{Hub, UPKEEP_PERIOD};
+use roadstead_hub_core::{Hub, REFUSALS_PERIOD, UPKEEP_PERIOD};
 use roadstead_model::chain;
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,20 @@ pub(crate) async fn roll_out(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(ROLL_OUT);
     while next(&mut timer, &stop).await {
         unless(&stop, hub.attempt("the roll-out of agents was not looked at", hub.roll_out_agents())).await;
+    }
+}
+
+/// Writes down what was refused, also what was refused last.
+pub(crate) async fn refusals(hub: Hub, stop: CancellationToken) {
+    let mut timer = timer(REFUSALS_PERIOD);
+    loop {
+        let goes_on = next(&mut timer, &stop).await;
+        if let Err(error) = hub.write_refusals().await {
+            tracing::error!(error = chain(&error), "what was refused is missing in the audit log");
+        }
+        if !goes_on {
+            return;
+        }
     }
 }
 

@@ -24,6 +24,7 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     loops.spawn(looks::run(hub.clone(), stop.clone(), fetch::Sources::new(stop.clone())));
     loops.spawn(housekeeping::roll_out(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));
+    loops.spawn(housekeeping::refusals(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::tidy(hub.clone(), stop.clone()));
     loops
 }

@@ -1,0 +1,177 @@
+//! `roadstead token`: the tokens by which people and programs use the hub.
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+use crate::hub::HubArgs;
+use crate::output;
+
+const DAY: u64 = 24 * 3600;
+
+/// Make, list and take back the hub's tokens
+#[derive(Debug, clap::Args)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    command: TokenCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TokenCommand {
+    Create(Create),
+    List(List),
+    Revoke(Revoke),
+}
+
+/// Make a token and print it: it is shown once
+#[derive(Debug, clap::Args)]
+pub(crate) struct Create {
+    /// Whom it stands for
+    #[arg(long, value_name = "NAME", default_value = "roadstead-admin")]
+    user: String,
+
+    /// A group of theirs; may be given several times
+    #[arg(long = "group", value_name = "NAME", default_value = "system:masters")]
+    groups: Vec<String>,
+
+    /// For how many days it is taken
+    #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=366))]
+    days: u64,
+
+    /// Print what the hub answered, as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+/// List tokens: whom they stand for, until when, and when they were used last. Their texts are kept nowhere
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// Those of service accounts too
+    #[arg(long)]
+    all: bool,
+
+    /// Print what the hub answered, as JSON
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+/// Take tokens back: from a few seconds later on they are worth nothing
+#[derive(Debug, clap::Args)]
+pub(crate) struct Revoke {
+    /// Their ids, as `roadstead token list` shows them
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+impl Token {
+    pub(crate) fn run(self) -> Result<()> {
+        match self.command {
+            TokenCommand::Create(command) => command.run(),
+            TokenCommand::List(command) => command.run(),
+            TokenCommand::Revoke(command) => command.run(),
+        }
+    }
+}
+
+impl Create {
+    fn run(self) -> Result<()> {
+        let order =
+            json!({ "username": self.user, "groups": self.groups, "expirationSeconds": self.days * DAY });
+        let made = self.hub.client()?.post("/fleet/v1/tokens", &order)?;
+        if self.json {
+            return Ok(output::print(format!("{made:#}\n").as_bytes())?);
+        }
+        let token = made["token"].as_str().context("the hub's answer has no token")?;
+        Ok(output::print(format!("{token}\n").as_bytes())?)
+    }
+}
+
+impl List {
+    fn run(self) -> Result<()> {
+        let path = if self.all { "/fleet/v1/tokens?serviceAccounts=true" } else { "/fleet/v1/tokens" };
+        let answer = self.hub.client()?.get(path)?;
+        if self.json {
+            return Ok(output::print(format!("{answer:#}\n").as_bytes())?);
+        }
+        let items = answer["items"].as_array().context("the hub's answer has no items")?;
+        Ok(output::print(table(items).as_bytes())?)
+    }
+}
+
+fn table(items: &[Value]) -> String {
+    let text = |item: &Value, field: &str| item[field].as_str().map(str::to_owned);
+    let mut rows = vec![["ID", "USER", "GROUPS", "EXPIRES", "LAST USED"].map(str::to_owned)];
+    for item in items {
+        let groups = item["groups"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let expires = match item["valid"].as_bool() {
+            Some(false) => Some("not made by this hub".to_owned()),
+            _ => text(item, "expires"),
+        };
+        rows.push([
+            text(item, "id").unwrap_or_default(),
+            text(item, "username").unwrap_or_default(),
+            groups.collect::<Vec<_>>().join(","),
+            expires.unwrap_or_else(|| "never".to_owned()),
+            text(item, "lastUsed").unwrap_or_else(|| "never".to_owned()),
+        ]);
+    }
+    let mut widths = [0; 5];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut out = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        out.push_str(cells.collect::<Vec<_>>().join("   ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+impl Revoke {
+    fn run(self) -> Result<()> {
+        let client = self.hub.client()?;
+        for id in &self.ids {
+            // The id becomes part of a path.
+            if id.is_empty() || !id.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-') {
+                bail!("'{id}' is no token's id: see roadstead token list");
+            }
+            let answer = client.delete(&format!("/fleet/v1/tokens/{id}"))?;
+            let whose = answer["username"].as_str().unwrap_or("nobody");
+            output::print(format!("token {id} of {whose} revoked\n").as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    #[test]
+    fn a_list_says_what_is_to_be_worried_about() {
+        let items = [
+            json!({ "id": "a", "username": "admin", "groups": ["system:masters"], "valid": true }),
+            json!({ "id": "bb", "username": "robot", "groups": [], "expires": "2027-01-01T00:00:00Z",
+                "lastUsed": "2026-11-22T10:00:00Z", "valid": true }),
+            json!({ "id": "c", "username": "mallory", "groups": ["system:masters"], "valid": false }),
+        ];
+        assert_eq!(
+            super::table(&items),
+            "ID   USER      GROUPS           EXPIRES                LAST USED\n\
+             a    admin     system:masters   never                  never\n\
+             bb   robot                      2027-01-01T00:00:00Z   2026-11-22T10:00:00Z\n\
+             c    mallory   system:masters   not made by this hub   never\n"
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! What those who run the hub ask of it: its tokens, and its audit log.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use roadstead_hub_core::{AuditFilter, FleetPage, HubError, Identity, TokenOrder, query_time};
+use serde_json::{Value, json};
+
+use crate::request::{self, Query};
+use crate::{Api, method_not_allowed, status};
+
+/// Entries of a page where the request does not say.
+const PAGE: u64 = 500;
+
+/// What a path names.
+pub(crate) enum Administered<'a> {
+    Tokens,
+    Token(&'a str),
+    Audit,
+    AuditCheck,
+}
+
+impl<'a> Administered<'a> {
+    pub(crate) fn parse(path: &'a str) -> Option<Self> {
+        Some(match path.strip_prefix("/fleet/v1/")? {
+            "tokens" => Self::Tokens,
+            "audit" => Self::Audit,
+            "audit/check" => Self::AuditCheck,
+            rest => Self::Token(rest.strip_prefix("tokens/").filter(|id| !id.is_empty())?),
+        })
+    }
+
+    pub(crate) async fn answer(&self, api: &Api, who: &Identity, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let answer = async {
+            let query = Query::parse(&parts.uri)?;
+            match (self, &parts.method) {
+                (Self::Tokens, &Method::GET) => {
+                    let items = api.hub.list_tokens(who, query.flag("serviceAccounts")).await?;
+                    Ok(Json(FleetPage { items, next: None }).into_response())
+                }
+                (Self::Tokens, &Method::POST) => make(api, who, &parts.headers, body).await,
+                (Self::Token(id), &Method::DELETE) => {
+                    let username = api.hub.revoke_token(who, id).await?;
+                    Ok(Json(json!({ "id": id, "username": username })).into_response())
+                }
+                (Self::Audit, &Method::GET) => audit(api, who, &query).await,
+                (Self::AuditCheck, &Method::GET) => Ok(Json(api.hub.check_audit(who).await?).into_response()),
+                _ => Ok(method_not_allowed().await),
+            }
+        };
+        answer.await.unwrap_or_else(|error: HubError| status::response(&error, None))
+    }
+}
+
+async fn make(
+    api: &Api,
+    who: &Identity,
+    headers: &axum::http::HeaderMap,
+    body: Body,
+) -> Result<Response, HubError> {
+    let body = request::sent_or_nothing(headers, body).await?.map(|body| body.value).unwrap_or_default();
+    let bad = |field: &str| HubError::BadRequest(format!("{field}: want text"));
+    let username = match &body["username"] {
+        Value::Null => String::new(),
+        username => username.as_str().ok_or_else(|| bad("username"))?.to_owned(),
+    };
+    let groups = match &body["groups"] {
+        Value::Null => Vec::new(),
+        groups => serde_json::from_value(groups.clone()).map_err(|_| bad("groups"))?,
+    };
+    let lasts = request::seconds(&body["expirationSeconds"], "expirationSeconds")?;
+    let made = api.hub.order_token(who, TokenOrder { username, groups, lasts }).await?;
+    let answer = json!({ "id": made.id, "token": made.token.expose(), "expires": made.expires.to_string() });
+    Ok((StatusCode::CREATED, Json(answer)).into_response())
+}
+
+async fn audit(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
+    let username = query.get("user");
+    if username.contains('\0') {
+        return Err(HubError::BadRequest("user holds the character NUL".to_owned()));
+    }
+    let after = match query.get("continue") {
+        "" => 0,
+        text => text.parse().map_err(|_| HubError::BadRequest("continue key is not valid".to_owned()))?,
+    };
+    let filter = AuditFilter {
+        after,
+        since: query_time("since", query.get("since"))?,
+        until: query_time("until", query.get("until"))?,
+        username: username.to_owned(),
+    };
+    let limit = query.number("limit")?.filter(|limit| *limit > 0).unwrap_or(PAGE);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (items, next) = api.hub.audit_log(who, &filter, limit).await?;
+    Ok(Json(FleetPage { items, next: next.map(|next| next.to_string()) }).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Administered;
+
+    #[test]
+    fn paths() {
+        assert!(matches!(Administered::parse("/fleet/v1/tokens"), Some(Administered::Tokens)));
+        assert!(matches!(Administered::parse("/fleet/v1/tokens/a"), Some(Administered::Token("a"))));
+        assert!(matches!(Administered::parse("/fleet/v1/audit/check"), Some(Administered::AuditCheck)));
+        for other in ["/fleet/v1/token", "/fleet/v1/tokens/", "/fleet/v1/health", "/fleet/v1/audit/x"] {
+            assert!(Administered::parse(other).is_none(), "{other}");
+        }
+    }
+}
