@@ -88,8 +88,8 @@ impl Engine {
         Ok(Self::new(kube::Client::try_from(config)?, options))
     }
 
-    /// The same engine acting as `account`: user `system:serviceaccount:NAMESPACE:NAME` with the groups that the
-    /// apiserver gives a service account.
+    /// The same engine acting as `account`: user `system:serviceaccount:NAMESPACE:NAME`, with the groups that the
+    /// apiserver gives every service account.
     #[must_use]
     pub fn impersonate(&self, account: ServiceAccount) -> Self {
         Self { transport: self.transport.impersonate(account), ..self.clone() }

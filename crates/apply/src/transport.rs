@@ -37,11 +37,13 @@ pub(crate) struct Transport {
     cancel: CancellationToken,
 }
 
-/// Who is impersonated, and the headers that say so.
+/// Who is impersonated, and the header's value that says so.
 struct Identity {
     account: ServiceAccount,
-    headers: Vec<(HeaderName, HeaderValue)>,
+    user: HeaderValue,
 }
+
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
 
 /// What is asked.
 pub(crate) struct Call {
@@ -150,16 +152,10 @@ impl Transport {
 
     pub(crate) fn impersonate(&self, account: ServiceAccount) -> Self {
         let ServiceAccount { namespace, name } = &account;
-        let user = format!("system:serviceaccount:{namespace}:{name}");
-        let groups = [
-            "system:serviceaccounts",
-            &format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated",
-        ];
-        let mut headers = vec![(HeaderName::from_static("impersonate-user"), header(&user))];
-        headers
-            .extend(groups.iter().map(|group| (HeaderName::from_static("impersonate-group"), header(group))));
-        Self { identity: Some(Arc::new(Identity { account, headers })), ..self.clone() }
+        // No groups: the apiserver adds a service account's own, and the right to impersonate groups would be the right to be
+        // any group, system:masters included.
+        let user = header(&format!("system:serviceaccount:{namespace}:{name}"));
+        Self { identity: Some(Arc::new(Identity { account, user })), ..self.clone() }
     }
 
     pub(crate) fn identity(&self) -> Option<&ServiceAccount> {
@@ -243,8 +239,8 @@ impl Transport {
         if !call.body.is_empty() {
             request = request.header(CONTENT_TYPE, call.content_type);
         }
-        for (name, value) in self.identity.iter().flat_map(|identity| &identity.headers) {
-            request = request.header(name, value);
+        if let Some(identity) = &self.identity {
+            request = request.header(IMPERSONATE_USER, &identity.user);
         }
         let request = request.body(Body::from(call.body.clone())).map_err(|error| error.to_string())?;
         self.client.send(request).await.map_err(|error| bounded_chain(&error))
