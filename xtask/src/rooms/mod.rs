@@ -42,6 +42,7 @@ const DEVELOPMENT: &[&str] = &["hub", "tests", "xtask"];
 
 /// Rooms that compute and do nothing else.
 const PURE: &[&str] = &[
+    "crates/agent-policy",
     "crates/body",
     "crates/deploy",
     "crates/kubeconfig",
