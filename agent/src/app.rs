@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use roadstead_agent_policy::Signature;
 use roadstead_apply::{Engine, Options};
 use roadstead_model::KubeSystemUid;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::backoff::Backoff;
+use crate::cluster::Guarded;
 use crate::enrol::{EnrolError, enrol};
 use crate::home::{Home, HomeError, JOIN_SECRET, Kept};
 use crate::identity::{Identity, IdentityError, PrivateKey};
@@ -23,6 +25,7 @@ use crate::ready::Readiness;
 use crate::removal;
 use crate::runner::Runner;
 use crate::upgrade::{Report, Upgrades};
+use crate::warden::Warden;
 
 /// How long an agent that goes down waits for what is under way.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -44,6 +47,8 @@ pub struct Settings {
     pub namespace: String,
     /// The file that says that the agent is ready.
     pub ready_file: Option<PathBuf>,
+    /// Whether no policy is read: the agent then does what its hub says.
+    pub no_policy: bool,
 }
 
 /// Why the agent cannot go on.
@@ -103,6 +108,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         () = stop.cancelled() => return Ok(()),
         started = start => started?,
     };
+    let warden = Arc::new(Warden::new(home.clone(), settings.no_policy));
+    tell_policy(&warden).await;
     let lease = Arc::new(Lease::new(&home));
     if upgrades.in_custody() {
         // The one that takes this one's place may be there already.
@@ -118,7 +125,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         }
         let term = stop.child_token();
         let renewing = tokio::spawn(renew(lease.clone(), Arc::clone(&upgrades), term.clone()));
-        let runner = Runner::new(engine.clone(), Arc::new(Outbox::default()));
+        let runner =
+            Runner::new(Guarded::new(engine.clone(), Arc::clone(&warden)), Arc::new(Outbox::default()));
         let keeper = Arc::new(Holder {
             home: home.clone(),
             lease: lease.clone(),
@@ -126,6 +134,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
             kube_system: facts.kube_system,
             identity: identity.clone(),
             upgrades: Arc::clone(&upgrades),
+            warden: Arc::clone(&warden),
             readiness: Arc::clone(&readiness),
             term: term.clone(),
         });
@@ -143,6 +152,21 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
     }
     tracing::info!("the agent has ended");
     Ok(())
+}
+
+/// Says at start where the policy stands; a malformed one is said again by whatever it refuses.
+async fn tell_policy(warden: &Warden) {
+    match warden.policy().await {
+        Ok(policy) if policy.is_open() => {
+            tracing::info!(
+                "the agent's policy is `open`: it does what its hub says, but to its own namespace"
+            );
+        }
+        Ok(_) => {
+            tracing::info!(config_map = roadstead_agent_policy::CONFIG_MAP, "the agent goes by a policy");
+        }
+        Err(why) => tracing::error!(why, "the agent refuses everything"),
+    }
 }
 
 async fn cluster_config(settings: &Settings) -> Result<kube::Config, AgentError> {
@@ -306,6 +330,7 @@ struct Holder {
     kube_system: KubeSystemUid,
     identity: Arc<Mutex<Arc<Identity>>>,
     upgrades: Arc<Upgrades>,
+    warden: Arc<Warden>,
     readiness: Arc<Readiness>,
     term: CancellationToken,
 }
@@ -397,13 +422,16 @@ impl Keeper for Holder {
         self.upgrades.reports()
     }
 
-    async fn upgrade(&self, image: String, timeout: Duration) {
-        self.upgrades.begin(&image, timeout).await;
+    async fn upgrade(&self, image: String, timeout: Duration, signatures: Vec<Signature>) {
+        self.upgrades.begin(&image, timeout, &signatures, &self.warden).await;
     }
 
     async fn remove(&self) -> Result<(), String> {
         tracing::info!("the hub wants this agent to remove itself");
-        let removed = removal::remove(&self.home).await.map_err(|error| roadstead_model::chain(&error));
+        let removed = match self.warden.check_removal().await {
+            Ok(()) => removal::remove(&self.home).await.map_err(|error| roadstead_model::chain(&error)),
+            Err(why) => Err(why),
+        };
         if let Err(why) = &removed {
             tracing::error!(why, "this agent cannot remove itself");
         }

@@ -3,10 +3,15 @@
 //! The trait stands between so that the runner can be tried with faults that no real apiserver shows on demand.
 
 use std::future::Future;
+use std::sync::Arc;
 
+use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Engine, Error, Outcome, Prepared, Run, Waited};
 use roadstead_model::{KustomizationUid, ObjectRef};
 use roadstead_proto::ServiceAccount;
+use serde_json::Value;
+
+use crate::warden::Warden;
 
 /// A cluster, as one identity sees it.
 pub trait Cluster: Clone + Send + Sync + 'static {
@@ -16,6 +21,23 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// The same cluster as a service account sees it.
     #[must_use]
     fn acting_as(&self, account: Option<&ServiceAccount>) -> Self;
+
+    /// The cluster's own policy, as it is now; the error is for people, and nothing is to be done then.
+    fn policy(&self) -> impl Future<Output = Result<Policy, String>> + Send;
+
+    /// The same cluster, where `policy` is asked, and deletions are counted, before anything is deleted for `account`.
+    #[must_use]
+    fn guarded(&self, policy: Arc<Policy>, account: Option<Account>) -> Self;
+
+    /// What a service account may do in the agent's own namespace; the error is for people.
+    fn rights(
+        &self,
+        account: &Account,
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Result<Rights, String>> + Send;
+
+    /// Gives `take` each object with what is to be sent of it.
+    fn inspect(ready: &Self::Ready, take: &mut dyn FnMut(&ObjectRef, &Value));
 
     /// Whether the service account is there, as far as this identity can tell.
     fn has_account(
@@ -55,12 +77,51 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     fn wait(&self, objects: &[ObjectRef], run: &mut Run<'_>) -> impl Future<Output = Waited> + Send;
 }
 
-impl Cluster for Engine {
+/// The apply engine under the cluster's own policy.
+#[derive(Clone)]
+pub struct Guarded {
+    engine: Engine,
+    warden: Arc<Warden>,
+}
+
+impl Guarded {
+    /// `engine`, and who knows the policy.
+    #[must_use]
+    pub fn new(engine: Engine, warden: Arc<Warden>) -> Self {
+        Self { engine, warden }
+    }
+
+    fn with(&self, engine: Engine) -> Self {
+        Self { engine, warden: Arc::clone(&self.warden) }
+    }
+}
+
+impl Cluster for Guarded {
     type Ready = Prepared;
 
     fn acting_as(&self, account: Option<&ServiceAccount>) -> Self {
         let Some(ServiceAccount { namespace, name }) = account else { return self.clone() };
-        self.impersonate(roadstead_apply::ServiceAccount { namespace: namespace.clone(), name: name.clone() })
+        let account = roadstead_apply::ServiceAccount { namespace: namespace.clone(), name: name.clone() };
+        self.with(self.engine.impersonate(account))
+    }
+
+    async fn policy(&self) -> Result<Policy, String> {
+        self.warden.policy().await
+    }
+
+    fn guarded(&self, policy: Arc<Policy>, account: Option<Account>) -> Self {
+        self.with(self.engine.gated(self.warden.gate(policy, account)))
+    }
+
+    async fn rights(&self, account: &Account, run: &mut Run<'_>) -> Result<Rights, String> {
+        let Account { namespace, name } = account.clone();
+        let engine = self.engine.impersonate(roadstead_apply::ServiceAccount { namespace, name });
+        let rules = engine.own_rules(self.warden.namespace(), run).await?;
+        serde_json::from_value(rules).map_err(|_| "the apiserver's answer is not understood".to_owned())
+    }
+
+    fn inspect(ready: &Prepared, take: &mut dyn FnMut(&ObjectRef, &Value)) {
+        ready.contents().for_each(|(reference, content)| take(reference, &content));
     }
 
     async fn has_account(&self, account: &ServiceAccount, run: &mut Run<'_>) -> Result<bool, Error> {
@@ -71,11 +132,11 @@ impl Cluster for Engine {
             namespace: account.namespace.clone(),
             name: account.name.clone(),
         };
-        Ok(self.get(&reference, run).await?.is_some())
+        Ok(self.engine.get(&reference, run).await?.is_some())
     }
 
     async fn prepare(&self, desired: Desired, run: &mut Run<'_>) -> Result<Prepared, Error> {
-        Self::prepare(self, desired, run).await
+        self.engine.prepare(desired, run).await
     }
 
     fn objects(ready: &Prepared) -> Vec<ObjectRef> {
@@ -83,7 +144,7 @@ impl Cluster for Engine {
     }
 
     async fn apply(&self, ready: &Prepared, previous: &[ObjectRef], run: &mut Run<'_>) -> Outcome {
-        Self::apply(self, ready, previous, run).await
+        self.engine.apply(ready, previous, run).await
     }
 
     async fn prune(
@@ -93,10 +154,10 @@ impl Cluster for Engine {
         keep: &[ObjectRef],
         run: &mut Run<'_>,
     ) -> Outcome {
-        Self::prune(self, owner, inventory, keep, run).await
+        self.engine.prune(owner, inventory, keep, run).await
     }
 
     async fn wait(&self, objects: &[ObjectRef], run: &mut Run<'_>) -> Waited {
-        Self::wait(self, objects, run).await
+        self.engine.wait(objects, run).await
     }
 }

@@ -39,6 +39,9 @@ pub enum HomeError {
     /// Somebody changes the Deployment all the time.
     #[error("Deployment {0} is changed by somebody else at the same time, again and again")]
     Contended(String),
+    /// The count of deletions cannot be read.
+    #[error("the count of deletions in this namespace is malformed: delete the ConfigMap to begin anew")]
+    NoCount,
     /// The namespace is not the agent's own.
     #[error(
         "namespace {0} has no label app.kubernetes.io/part-of=roadstead, so it may hold what is not the agent's: nothing \
@@ -58,7 +61,7 @@ impl HomeError {
             Self::Kube { source, .. } => {
                 matches!(&**source, kube::Error::Api(status) if (400..500).contains(&status.code))
             }
-            Self::NoUid | Self::Join(_) | Self::NoDeployment(_) | Self::NotOwn(_) => true,
+            Self::NoUid | Self::Join(_) | Self::NoDeployment(_) | Self::NotOwn(_) | Self::NoCount => true,
             Self::Contended(_) => false,
         }
     }

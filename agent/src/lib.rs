@@ -22,6 +22,7 @@ pub mod ready;
 pub mod removal;
 pub mod runner;
 pub mod upgrade;
+pub mod warden;
 
 /// This agent's version, as it tells the hub.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

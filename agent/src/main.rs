@@ -36,6 +36,9 @@ struct Args {
     /// A file that is there, and fresh, while the agent has a session with the hub; for `roadstead-agent ready`
     #[arg(long, value_name = "PATH", global = true)]
     ready_file: Option<PathBuf>,
+    /// Read no policy (ConfigMap roadstead-agent-policy in the agent's namespace): do whatever the hub says
+    #[arg(long)]
+    no_policy: bool,
     /// How log lines look; what is logged is said by RUST_LOG
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -108,6 +111,7 @@ fn start(args: Args) -> anyhow::Result<()> {
             kubeconfig: args.kubeconfig,
             namespace: args.namespace,
             ready_file: args.ready_file,
+            no_policy: args.no_policy,
         };
         Ok(run(settings, stop).await?)
     })

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use roadstead_agent_policy::Signature;
 use roadstead_model::chain;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::deployment::OwnDeployment;
 use crate::home::{Home, HomeError};
 use crate::lease::Lease;
+use crate::warden::Warden;
 
 /// The variable with the name of this agent's pod.
 const POD: &str = "ROADSTEAD_POD_NAME";
@@ -37,9 +39,6 @@ const TIMEOUTS: std::ops::RangeInclusive<Duration> = Duration::from_secs(10)..=D
 
 /// Writers that may get in each other's way.
 const TRIES: usize = 5;
-
-/// The longest image that is taken.
-const MAX_IMAGE: usize = 1024;
 
 /// An upgrade, as it stands in the Deployment's annotation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,32 +98,6 @@ fn duty(me: &str, seen: &Seen, now: Timestamp) -> Duty {
     Duty::Watch
 }
 
-/// The image without its tag and digest.
-fn repository(image: &str) -> &str {
-    let image = image.split('@').next().unwrap_or(image);
-    match image.rsplit_once(':') {
-        // A colon before a slash is a port's.
-        Some((repository, tag)) if !tag.contains('/') => repository,
-        _ => image,
-    }
-}
-
-/// Why the hub may not have this agent run `image`, if it may not: it chooses a version, not a program.
-fn forbidden(me: &str, image: &str) -> Option<String> {
-    if image.is_empty()
-        || image.len() > MAX_IMAGE
-        || image.chars().any(|c| c.is_whitespace() || c.is_control())
-    {
-        return Some("the hub names an image that is none".to_owned());
-    }
-    (repository(image) != repository(me)).then(|| {
-        format!(
-            "this agent runs {me}, and takes another version of that only: for an image of another repository, change \
-             its Deployment by hand"
-        )
-    })
-}
-
 /// What the hub is told of an upgrade.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -132,12 +105,18 @@ pub struct Report {
     pub image: String,
     /// Why this agent stays, if it does.
     pub failed: Option<String>,
+    /// Whether that is the cluster's own policy, and says nothing of the image.
+    pub is_refused: bool,
 }
 
 impl From<Report> for roadstead_proto::v1::UpgradeReport {
     fn from(report: Report) -> Self {
         use roadstead_proto::v1::UpgradeState;
-        let state = if report.failed.is_some() { UpgradeState::Failed } else { UpgradeState::UnderWay };
+        let state = match (&report.failed, report.is_refused) {
+            (None, _) => UpgradeState::UnderWay,
+            (Some(_), false) => UpgradeState::Failed,
+            (Some(_), true) => UpgradeState::Refused,
+        };
         let message = roadstead_proto::limits::bounded(&report.failed.unwrap_or_default());
         Self { image: report.image, state: state.into(), message }
     }
@@ -234,7 +213,11 @@ impl Upgrades {
             state.deserted = None;
         }
         drop(state);
-        let report = mine.map(|record| Report { image: record.to.clone(), failed: record.failed.clone() });
+        let report = mine.map(|record| Report {
+            image: record.to.clone(),
+            failed: record.failed.clone(),
+            is_refused: false,
+        });
         self.reports.send_if_modified(|known| {
             let is_new = *known != report && report.is_some();
             if is_new {
@@ -244,18 +227,23 @@ impl Upgrades {
         });
     }
 
-    /// Has another image take this one's place. What comes of it is told by [`Self::reports`].
-    pub async fn begin(&self, image: &str, timeout: Duration) {
+    /// Has another image take this one's place, where the cluster's policy allows it. What comes of it is told by
+    /// [`Self::reports`].
+    pub async fn begin(&self, image: &str, timeout: Duration, signatures: &[Signature], warden: &Warden) {
         let timeout = timeout.clamp(*TIMEOUTS.start(), *TIMEOUTS.end());
+        let mut is_refused = false;
         let failed = match &self.me {
             None => Some(format!(
                 "this agent is not run by Deployment {}, so it cannot change its image",
                 self.deployment.name()
             )),
             Some(me) if me == image => None,
-            Some(me) => match forbidden(me, image) {
-                Some(why) => Some(why),
-                None => match self.try_begin(me, image, timeout).await {
+            Some(me) => match warden.check_upgrade(me, image, signatures).await {
+                Err(why) => {
+                    is_refused = true;
+                    Some(why)
+                }
+                Ok(()) => match self.try_begin(me, image, timeout).await {
                     Ok(()) => return self.wake.notify_one(),
                     Err(error) if error.is_refusal() => Some(format!(
                         "{}: does the agent's Role allow it? Apply the agent's manifests anew",
@@ -269,7 +257,7 @@ impl Upgrades {
             tracing::warn!(image, why, "the image is not changed");
         }
         // Also where it was told before: the hub has asked again.
-        self.reports.send_replace(Some(Report { image: image.to_owned(), failed }));
+        self.reports.send_replace(Some(Report { image: image.to_owned(), failed, is_refused }));
     }
 
     async fn try_begin(&self, me: &str, image: &str, timeout: Duration) -> Result<(), HomeError> {
@@ -365,7 +353,7 @@ impl Upgrades {
 mod tests {
     use jiff::Timestamp;
 
-    use super::{Duty, Record, Seen, duty, forbidden, repository};
+    use super::{Duty, Record, Seen, duty};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a time")
@@ -395,24 +383,6 @@ mod tests {
         assert_eq!(duty("a:1", &over, at(1000)), Duty::Rest);
         over.record = None;
         assert_eq!(duty("a:1", &over, at(1000)), Duty::Rest);
-    }
-
-    #[test]
-    fn the_hub_chooses_a_version_and_not_a_program() {
-        for (image, want) in [
-            ("agent", "agent"),
-            ("agent:0.1.0", "agent"),
-            ("registry.example:5000/team/agent", "registry.example:5000/team/agent"),
-            ("registry.example:5000/team/agent:1@sha256:abc", "registry.example:5000/team/agent"),
-            ("team/agent@sha256:abc", "team/agent"),
-        ] {
-            assert_eq!(repository(image), want, "{image}");
-        }
-        assert_eq!(forbidden("r.example/agent:1", "r.example/agent:2"), None);
-        assert_eq!(forbidden("r.example/agent:1", "r.example/agent@sha256:abc"), None);
-        for image in ["r.example/other:1", "evil.example/agent:1", "agent", "", "r.example/agent:1 x"] {
-            assert!(forbidden("r.example/agent:1", image).is_some(), "{image}");
-        }
     }
 
     #[test]

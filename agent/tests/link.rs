@@ -16,6 +16,7 @@ use roadstead_agent::link::{Facts, Keeper, Link};
 use roadstead_agent::outbox::Outbox;
 use roadstead_agent::runner::Runner;
 use roadstead_agent::upgrade::Report;
+use roadstead_agent_policy::{Account, Policy as Rules, Rights, Signature};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
     Action, Attempt, ClusterUid, Digest, DispatchKey, Generation, HubEpoch, KubeSystemUid, KustomizationUid,
@@ -54,6 +55,22 @@ impl Cluster for Fake {
 
     fn acting_as(&self, _account: Option<&ServiceAccount>) -> Self {
         self.clone()
+    }
+
+    async fn policy(&self) -> Result<Rules, String> {
+        Ok(Rules::open("roadstead-system"))
+    }
+
+    fn guarded(&self, _policy: Arc<Rules>, _account: Option<Account>) -> Self {
+        self.clone()
+    }
+
+    async fn rights(&self, _account: &Account, _run: &mut Run<'_>) -> Result<Rights, String> {
+        Ok(Rights::default())
+    }
+
+    fn inspect((): &(), take: &mut dyn FnMut(&ObjectRef, &serde_json::Value)) {
+        take(&config_map(), &serde_json::Value::Null);
     }
 
     async fn has_account(&self, _account: &ServiceAccount, _run: &mut Run<'_>) -> Result<bool, Error> {
@@ -120,9 +137,9 @@ impl Keeper for TestKeeper {
         self.upgrades.subscribe()
     }
 
-    async fn upgrade(&self, image: String, timeout: Duration) {
+    async fn upgrade(&self, image: String, timeout: Duration, _signatures: Vec<Signature>) {
         self.told.lock().expect("no panic").push(format!("{image} within {timeout:?}"));
-        self.upgrades.send_replace(Some(Report { image, failed: None }));
+        self.upgrades.send_replace(Some(Report { image, failed: None, is_refused: false }));
     }
 
     async fn remove(&self) -> Result<(), String> {
@@ -491,7 +508,9 @@ async fn what_the_hub_wants_of_the_agent_itself_is_answered_and_told_again_in_th
     assert_eq!((hello.image.as_str(), hello.upgrade), ("registry.example/agent:1", None));
     assert!(hello.unix_millis > 1_700_000_000_000, "{}", hello.unix_millis);
     let image = "registry.example/agent:2".to_owned();
-    session.send(Say::Upgrade(v1::Upgrade { image: image.clone(), timeout_millis: 60_000 })).await;
+    session
+        .send(Say::Upgrade(v1::Upgrade { image: image.clone(), timeout_millis: 60_000, signatures: vec![] }))
+        .await;
     let Said::UpgradeReport(report) = session.next().await else { panic!("no report of the upgrade") };
     assert_eq!((&report.image, report.state()), (&image, v1::UpgradeState::UnderWay));
     assert_eq!(*agent.keeper.told.lock().expect("no panic"), [format!("{image} within 60s")]);
@@ -502,7 +521,7 @@ async fn what_the_hub_wants_of_the_agent_itself_is_answered_and_told_again_in_th
     // It fails while no session is there: the next Hello says so.
     let failed = Some("it ended with exit code 1".to_owned());
     drop(session);
-    agent.keeper.upgrades.send_replace(Some(Report { image: image.clone(), failed }));
+    agent.keeper.upgrades.send_replace(Some(Report { image: image.clone(), failed, is_refused: false }));
     let (_session, hello) = hub.session().await;
     let told = hello.upgrade.expect("what became of the upgrade");
     assert_eq!((told.image.as_str(), told.state()), (image.as_str(), v1::UpgradeState::Failed));

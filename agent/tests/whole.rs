@@ -13,8 +13,9 @@ use std::time::Duration;
 use flate2::{Compression, write::GzEncoder};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use roadstead_model::{Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid};
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
@@ -33,6 +34,8 @@ struct World {
     client: kube::Client,
     kubeconfig: PathBuf,
     namespace: String,
+    /// Where the agent applies: its own namespace it does not touch.
+    place: String,
     folder: tempfile::TempDir,
     ca: String,
 }
@@ -49,12 +52,20 @@ impl World {
         let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())
             .await
             .expect("a cluster");
+        let client = kube::Client::try_from(config).expect("a client");
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let (namespace, place) = (format!("agent-{id}"), format!("place-{id}"));
+        let metadata = ObjectMeta { name: Some(place.clone()), ..ObjectMeta::default() };
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let made = Namespace { metadata, ..Namespace::default() };
+        namespaces.create(&PostParams::default(), &made).await.expect("a namespace");
         Self {
             hub,
             enrolment,
-            client: kube::Client::try_from(config).expect("a client"),
+            client,
             kubeconfig: kubeconfig.into(),
-            namespace: format!("agent-{}", uuid::Uuid::new_v4().simple()),
+            namespace,
+            place,
             folder: tempfile::tempdir().expect("a folder"),
             ca: pki.servers.pem(),
         }
@@ -90,7 +101,9 @@ impl World {
 
     async fn end(self) {
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        namespaces.delete(&self.namespace, &DeleteParams::background()).await.expect("the namespace goes");
+        for name in [&self.namespace, &self.place] {
+            namespaces.delete(name, &DeleteParams::background()).await.expect("the namespace goes");
+        }
     }
 
     async fn holder(&self) -> String {
@@ -208,11 +221,11 @@ async fn enrols_applies_and_after_a_kill_picks_up_where_it_was() {
         secrets.get("roadstead-agent-identity").await.expect("the identity is kept").data.expect("data");
     assert_eq!(kept["cluster-uid"].0, world.enrolment.cluster.to_string().into_bytes());
 
-    let work = Work::new(&world.namespace, "one");
+    let work = Work::new(&world.place, "one");
     let intent = work.to_the_intent(&mut session).await;
     assert_eq!(intent.objects.len(), 1);
     first.kill().await;
-    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.namespace);
+    let maps: Api<ConfigMap> = Api::namespaced(world.client.clone(), &world.place);
     assert!(maps.get_opt("settings").await.expect("asked").is_none(), "written before the hub knew");
 
     let began = Instant::now();

@@ -116,12 +116,14 @@ async fn serve(
         kubeconfigs: args.clusters.allowed(),
         outbound: args.network.outbound(&own, args.dev)?,
         agent_image: args.clusters.agent_image.clone(),
+        agent_signatures: args.clusters.signatures()?,
         pace: args.clusters.pace(),
         budget,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
         ..HubOptions::default()
     };
+    args.clusters.warn_of_tags();
     let api_url = options.api_url.clone();
     let hub = Hub::open(store, Arc::new(SystemClock), options).await.context("open the hub")?;
     hub.bootstrap().await.context("make the first objects")?;

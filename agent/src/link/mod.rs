@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use roadstead_agent_policy::Signature;
 use roadstead_model::KubeSystemUid;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -55,7 +56,12 @@ pub trait Keeper: Send + Sync + 'static {
     fn upgrade_reports(&self) -> watch::Receiver<Option<Report>>;
 
     /// The hub wants another image to run here. What comes of it is told by [`Self::upgrade_reports`].
-    fn upgrade(&self, image: String, timeout: Duration) -> impl Future<Output = ()> + Send;
+    fn upgrade(
+        &self,
+        image: String,
+        timeout: Duration,
+        signatures: Vec<Signature>,
+    ) -> impl Future<Output = ()> + Send;
 
     /// The hub wants this agent to remove itself. The error is for the hub.
     fn remove(&self) -> impl Future<Output = Result<(), String>> + Send;

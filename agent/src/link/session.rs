@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use roadstead_agent_policy::Signature;
 use roadstead_model::DispatchKey;
 use roadstead_proto::limits::{bounded, fits};
 use roadstead_proto::v1::{
@@ -31,6 +32,9 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// How long to wait before a certificate is asked for again.
 const RENEW_AGAIN: Duration = Duration::from_secs(60);
+
+/// How many signatures of an image are looked at.
+const MAX_SIGNATURES: usize = 16;
 
 /// What either side calls a dispatch that something newer has taken the place of.
 const STALE: &str = "stale";
@@ -252,7 +256,11 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             }
             Some(hub_message::Body::Upgrade(upgrade)) => {
                 let (keeper, timeout) = (self.keeper.clone(), Duration::from_millis(upgrade.timeout_millis));
-                tokio::spawn(async move { keeper.upgrade(upgrade.image, timeout).await });
+                let signatures = upgrade.signatures.into_iter().take(MAX_SIGNATURES);
+                let signatures = signatures
+                    .map(|one| Signature { payload: one.payload, signature: one.signature })
+                    .collect();
+                tokio::spawn(async move { keeper.upgrade(upgrade.image, timeout, signatures).await });
                 None
             }
             Some(hub_message::Body::Remove(_)) => {

@@ -1,6 +1,7 @@
 //! Carries out dispatches: one at a time for each Kustomization, side by side across Kustomizations, whether or not the
 //! hub can be heard.
 
+mod policed;
 mod slot;
 mod work;
 

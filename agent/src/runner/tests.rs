@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flate2::{Compression, write::GzEncoder};
+use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
     Action, Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
@@ -55,6 +56,22 @@ impl Cluster for Fake {
             self.note(format!("as {}/{}", account.namespace, account.name));
         }
         self.clone()
+    }
+
+    async fn policy(&self) -> Result<Policy, String> {
+        Ok(Policy::open("roadstead-system"))
+    }
+
+    fn guarded(&self, _policy: Arc<Policy>, _account: Option<Account>) -> Self {
+        self.clone()
+    }
+
+    async fn rights(&self, _account: &Account, _run: &mut Run<'_>) -> Result<Rights, String> {
+        Ok(Rights::default())
+    }
+
+    fn inspect(ready: &Self::Ready, take: &mut dyn FnMut(&ObjectRef, &serde_json::Value)) {
+        ready.iter().for_each(|reference| take(reference, &serde_json::Value::Null));
     }
 
     async fn has_account(&self, account: &ServiceAccount, _run: &mut Run<'_>) -> Result<bool, Error> {

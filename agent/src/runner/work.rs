@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
 use roadstead_model::{Action, ChangeSet, DispatchKey, GoDuration, ObjectRef, Stage, StageTiming};
 use roadstead_proto::{
@@ -27,12 +28,14 @@ pub(super) struct Work<'a, C> {
 
 /// What was done so far.
 #[derive(Default)]
-struct Record {
+pub(super) struct Record {
     change_set: ChangeSet,
     inventory: Vec<ObjectRef>,
     timings: Vec<StageTiming>,
     /// What the build holds, once it was applied.
     applied: Option<Vec<ObjectRef>>,
+    /// The cluster's own policy, and when it was read.
+    pub(super) policy: Option<(Arc<Policy>, Instant)>,
 }
 
 impl Record {
@@ -58,11 +61,11 @@ impl Record {
     }
 }
 
-fn failed(stage: Stage, message: impl Into<String>) -> Box<Failure> {
+pub(super) fn failed(stage: Stage, message: impl Into<String>) -> Box<Failure> {
     Box::new(Failure { stage, message: message.into(), object: None, cancelled: false })
 }
 
-fn cancelled(stage: Stage, doing: &str) -> Box<Failure> {
+pub(super) fn cancelled(stage: Stage, doing: &str) -> Box<Failure> {
     Box::new(Failure { cancelled: true, ..*failed(stage, format!("cancelled while {doing}")) })
 }
 
@@ -81,12 +84,15 @@ impl<C: Cluster> Work<'_, C> {
     pub(super) async fn carry_out(&self, dispatch: Dispatch, cancel: CancellationToken) -> Finished {
         let began = Instant::now();
         let cluster = self.cluster.acting_as(dispatch.service_account.as_ref());
+        let account = dispatch.service_account.clone();
+        let account = account.map(|ServiceAccount { namespace, name }| Account { namespace, name });
+        let on = On { dispatch: &dispatch, cancel: &cancel, cluster: &cluster, account };
         let mut record = Record { inventory: dispatch.inventory.clone(), ..Record::default() };
         // Validation, apply and health share one deadline; it begins with the first of them.
         let mut deadline = None;
-        let mut failure = None;
-        for step in &dispatch.steps {
-            let on = On { dispatch: &dispatch, cancel: &cancel, cluster: &cluster };
+        let mut failure = self.admit(&on, &mut record).await.err();
+        let steps = if failure.is_none() { dispatch.steps.as_slice() } else { &[] };
+        for step in steps {
             let done = match step {
                 Step::Apply { force } => self.apply(&on, *force, &mut deadline, &mut record).await,
                 Step::Prune => self.prune(&on, &mut record).await,
@@ -133,6 +139,8 @@ impl<C: Cluster> Work<'_, C> {
         let prepared = on.cluster.prepare(desired, &mut run).await;
         record.spent_since(Stage::Validate, began);
         let ready = prepared.map_err(|error| failure(&error))?;
+        let policy = self.policy(on, record).await?;
+        self.judge(on, &policy, &ready, &mut run).await?;
         let objects = C::objects(&ready);
 
         let asked = Instant::now();
@@ -142,7 +150,14 @@ impl<C: Cluster> Work<'_, C> {
         *deadline = Some(until);
         run.deadline = until;
 
-        let outcome = on.cluster.apply(&ready, &record.inventory, &mut run).await;
+        // The hub may have taken its time, and the policy have changed meanwhile.
+        let known = policy;
+        let policy = self.policy(on, record).await?;
+        if policy != known {
+            self.judge(on, &policy, &ready, &mut run).await?;
+        }
+        let cluster = on.cluster.guarded(policy, on.account.clone());
+        let outcome = cluster.apply(&ready, &record.inventory, &mut run).await;
         record.take(outcome)?;
         record.applied = Some(objects);
         Ok(())
@@ -231,11 +246,16 @@ impl<C: Cluster> Work<'_, C> {
         keep: &[ObjectRef],
         record: &mut Record,
     ) -> Result<(), Box<Failure>> {
+        let policy = self.policy(on, record).await?;
+        policy
+            .check_account(on.account.as_ref())
+            .map_err(|refused| failed(Stage::Prune, refused.to_string()))?;
+        let cluster = on.cluster.guarded(policy, on.account.clone());
         let key = &on.dispatch.key;
         self.outbox.progress(key, Stage::Prune, None, None);
         let mut tell = teller(self.outbox, key);
         let mut run = Run::new(Instant::now() + on.dispatch.timeout, on.cancel.clone(), &mut tell);
-        let outcome = on.cluster.prune(key.kustomization, &record.inventory, keep, &mut run).await;
+        let outcome = cluster.prune(key.kustomization, &record.inventory, keep, &mut run).await;
         record.take(outcome)
     }
 
@@ -263,10 +283,12 @@ impl<C: Cluster> Work<'_, C> {
 }
 
 /// What every step of a dispatch shares.
-struct On<'a, C> {
-    dispatch: &'a Dispatch,
-    cancel: &'a CancellationToken,
+pub(super) struct On<'a, C> {
+    pub(super) dispatch: &'a Dispatch,
+    pub(super) cancel: &'a CancellationToken,
+    /// As the account sees it.
     cluster: &'a C,
+    pub(super) account: Option<Account>,
 }
 
 /// Hands the engine's events on as progress.

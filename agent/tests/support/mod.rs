@@ -2,6 +2,7 @@
 
 #![expect(dead_code, unreachable_pub, reason = "each test binary uses its own share of this")]
 
+pub mod apiserver;
 pub mod enrolment;
 
 use std::net::SocketAddr;

@@ -96,6 +96,12 @@ impl Policy {
         document::open(namespace)
     }
 
+    /// Whether this is [`Self::open`], with nothing added.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        *self == Self::open(&self.namespace)
+    }
+
     /// The policy that the ConfigMap's `data` holds; [`Self::open`] where there is no ConfigMap.
     ///
     /// # Errors

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::Method;
 use roadstead_model::{GroupKind, KustomizationUid, ObjectRef, Stage};
 use serde_json::Value;
 
 use crate::discovery::{Discovery, Resource, get};
 use crate::failure::explain;
 use crate::run::{Outcome, Run};
-use crate::transport::Transport;
+use crate::transport::{Call, Refusal, Transport};
 use crate::wait::Waited;
-use crate::{Desired, Error, ObjectFailure, Prepared};
+use crate::{Desired, Error, Gate, ObjectFailure, Prepared};
 
 /// How an engine works.
 #[derive(Debug, Clone)]
@@ -58,6 +60,7 @@ pub struct Engine {
     pub(crate) transport: Transport,
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) options: Arc<Options>,
+    pub(crate) gate: Option<Arc<dyn Gate>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -75,6 +78,7 @@ impl Engine {
             transport: Transport::new(client, &options),
             discovery: Arc::new(Discovery::default()),
             options: Arc::new(options),
+            gate: None,
         }
     }
 
@@ -93,6 +97,35 @@ impl Engine {
     #[must_use]
     pub fn impersonate(&self, account: ServiceAccount) -> Self {
         Self { transport: self.transport.impersonate(account), ..self.clone() }
+    }
+
+    /// The same engine asking `gate` before it deletes anything.
+    #[must_use]
+    pub fn gated(&self, gate: Arc<dyn Gate>) -> Self {
+        Self { gate: Some(gate), ..self.clone() }
+    }
+
+    /// What the identity in use may do in `namespace`: the `status` of a SelfSubjectRulesReview.
+    ///
+    /// # Errors
+    /// What the apiserver said, where it does not answer that.
+    pub async fn own_rules(&self, namespace: &str, run: &mut Run<'_>) -> Result<Value, String> {
+        let review = serde_json::json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": { "namespace": namespace },
+        });
+        let call = Call {
+            method: Method::POST,
+            path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews".to_owned(),
+            content_type: "application/json",
+            body: Bytes::from(review.to_string()),
+        };
+        let engine = self.until(run);
+        let answer = run.within(Stage::Validate, engine.transport.send(&call)).await;
+        match answer.map_err(|error| error.to_string())? {
+            Ok(mut answer) => Ok(answer.value["status"].take()),
+            Err(Refusal::Status(status)) => Err(status.message),
+            Err(Refusal::Unreachable(why)) => Err(why),
+        }
     }
 
     /// Checks, normalises and orders what is desired. Reads discovery only.

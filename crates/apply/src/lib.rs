@@ -21,6 +21,7 @@ mod discovery;
 mod engine;
 mod error;
 mod failure;
+mod gate;
 mod manifest;
 mod order;
 mod prepare;
@@ -35,6 +36,7 @@ mod watch;
 
 pub use engine::{Engine, Options, ServiceAccount};
 pub use error::{Error, FailureKind, InputError, MAX_NAMED, ObjectFailure, Unhealthy};
+pub use gate::{Gate, Verdict};
 pub use manifest::{MAX_OBJECT_BYTES, MAX_OBJECTS, Manifest};
 pub use prepare::{Desired, Prepared};
 pub use run::{Event, Outcome, Run, Sink};

@@ -66,6 +66,13 @@ impl Prepared {
         objects
     }
 
+    /// Each object with what is sent of it, as the cluster will be asked to have it.
+    pub fn contents(&self) -> impl Iterator<Item = (&ObjectRef, Value)> {
+        // Of our own making, so that it reads; were it not to, null is nothing that anybody takes for an object.
+        self.planned()
+            .map(|planned| (&planned.reference, serde_json::from_slice(&planned.body).unwrap_or_default()))
+    }
+
     /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {

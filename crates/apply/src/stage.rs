@@ -389,6 +389,11 @@ pub(crate) async fn delete(
     path: String,
     live: &Value,
 ) -> Result<(), ObjectFailure> {
+    if let Some(gate) = &engine.gate {
+        let refused =
+            |message| ObjectFailure { object: object.clone(), kind: FailureKind::Forbidden, message };
+        gate.before_deletion(object).await.map_err(refused)?;
+    }
     let options = json!({
         "apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background",
         "preconditions": {"uid": live.pointer("/metadata/uid")},

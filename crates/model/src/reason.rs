@@ -86,6 +86,8 @@ reasons! {
     KubeConfigRefused,
     /// The cluster, or its name, is another Cluster's.
     AlreadyRegistered,
+    /// The cluster's own policy does not let its agent run the image.
+    UpgradeRefused,
     /// The agent runs the image that it is to run.
     UpToDate,
     /// The agent's turn to run another image comes.

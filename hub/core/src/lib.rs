@@ -75,14 +75,14 @@ pub use outbound::Outbound;
 pub use progress::Progress;
 pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
-pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace};
+pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace, Tolerance};
 pub use roadstead_hub_store::{
     AgentOrder, Aim, AttemptFilter, AuditEntry, AuditFilter, Claim, Committed, DispatchPlan, DispatchStep,
     EventFilter, EventType, Health, HealthCount, InventoryFilter, InventoryKey, Key, KustomizationFilter,
     Look, OrderKind, OrderState, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic,
     Transport, Tx,
 };
-pub use rollout::UpgradeReport;
+pub use rollout::{ImageSignature, UpgradeReport};
 pub use selector::Selector;
 pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, NOT_CURRENT, Session};
 pub use source::{FetchJob, FetchPlan};
@@ -104,6 +104,8 @@ pub struct HubOptions {
     pub outbound: Outbound,
     /// The agent's image; without it the one of this version's name is installed, and no agent is told to run another.
     pub agent_image: Option<String>,
+    /// Signatures of agents' images, which are passed on to agents.
+    pub agent_signatures: Vec<ImageSignature>,
     /// How agents come to run another image.
     pub pace: Pace,
     /// Whether references across namespaces are off altogether, dependencies included.
@@ -125,7 +127,12 @@ impl Default for HubOptions {
             kubeconfigs: Allowed::default(),
             outbound: Outbound::default(),
             agent_image: None,
-            pace: Pace { soak: Duration::from_secs(60), timeout: Duration::from_secs(300) },
+            agent_signatures: Vec::new(),
+            pace: Pace {
+                soak: Duration::from_secs(60),
+                timeout: Duration::from_secs(300),
+                tolerance: Tolerance::Percent(10),
+            },
             no_cross_namespace_refs: false,
             concurrent_builds: 2,
             budget: Arc::default(),

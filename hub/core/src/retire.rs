@@ -116,7 +116,7 @@ impl Hub {
                                    agent stay, set spec.agent.removal to Leave";
                     Removal::Waits(Reason::Progressing, message.to_owned())
                 }
-                OrderState::Failed(why) => Removal::Waits(
+                OrderState::Failed(why) | OrderState::Refused(why) => Removal::Waits(
                     Reason::RemovalFailed,
                     format!(
                         "{why}. To let the Cluster go and the agent stay, set spec.agent.removal to Leave"

@@ -2,7 +2,7 @@
 //! are told; what they say came of it. All of it is in the database: the next replica goes on where this one was.
 
 use roadstead_api::{AgentUpgrade, Cluster, ClusterAgent, ConditionStatus, ObjectMeta, reconcile_requested};
-use roadstead_hub_plan::{AgentState, Pace, Upgrade, UpgradeOrder, roll_out};
+use roadstead_hub_plan::{AgentState, Pace, Seeds, Upgrade, UpgradeOrder, roll_out};
 use roadstead_hub_store::{AgentOrder, FleetAgent, OrderKind, OrderState, Tx};
 use roadstead_model::{ClusterUid, Reason};
 use serde_json::Value;
@@ -20,6 +20,19 @@ pub struct UpgradeReport {
     pub image: String,
     /// Why it stays with its own, if it does; else it is at it.
     pub failed: Option<String>,
+    /// Whether that is its cluster's own policy.
+    pub is_refused: bool,
+}
+
+/// A signature of an agent's image, as the operator gave it. The hub passes it on, and trusts it for nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSignature {
+    /// The digest that it says that it is of, as `sha256:…`.
+    pub digest: String,
+    /// What was signed.
+    pub payload: Vec<u8>,
+    /// The signature, DER.
+    pub signature: Vec<u8>,
 }
 
 /// What the condition says.
@@ -42,7 +55,11 @@ impl Hub {
         }
         let fleet = tx.fleet_agents(UPGRADED).await?;
         let agents: Vec<AgentState> = fleet.iter().map(|agent| self.agent_state(agent)).collect();
-        let upgrades = roll_out(&agents, &self.options.pace, now);
+        let mut wanted: Vec<String> = agents.iter().filter_map(|agent| agent.wanted.clone()).collect();
+        wanted.sort();
+        wanted.dedup();
+        let seeds: Seeds = tx.rollout_seeds(&wanted).await?.into_iter().collect();
+        let upgrades = roll_out(&agents, &self.options.pace, &seeds, now);
         for (agent, upgrade) in agents.iter().zip(&upgrades) {
             let (Some(wanted), cluster) = (&agent.wanted, agent.cluster) else { continue };
             let run = OrderKind::Run(wanted.clone());
@@ -82,8 +99,9 @@ impl Hub {
                 image: image.clone(),
                 request: order.request.clone(),
                 at: order.given,
+                is_refused: matches!(order.state, OrderState::Refused(_)),
                 failed: match &order.state {
-                    OrderState::Failed(why) => Some(why.clone()),
+                    OrderState::Failed(why) | OrderState::Refused(why) => Some(why.clone()),
                     OrderState::Told | OrderState::UnderWay => None,
                 },
             }),
@@ -114,9 +132,10 @@ impl Hub {
         }
         managers::set_status(&mut stored, &status, now)?;
         tx.put(stored.clone()).await?;
-        if let Some(Said { reason: reason @ (Reason::UpgradeFailed | Reason::Upgrading), message, .. }) = said
+        if let Some(Said { reason, message, .. }) = said
+            && matches!(reason, Reason::UpgradeFailed | Reason::UpgradeRefused | Reason::Upgrading)
         {
-            let type_ = if *reason == Reason::UpgradeFailed { "Warning" } else { "Normal" };
+            let type_ = if *reason == Reason::Upgrading { "Normal" } else { "Warning" };
             events::note(&mut tx, &stored, type_, reason.as_str(), message, now).await?;
         }
         tx.commit().await?;
@@ -129,6 +148,15 @@ impl Hub {
     /// Where the database fails.
     pub async fn take_order(&self, session: &Session) -> Result<Option<AgentOrder>, HubError> {
         Ok(self.store.take_order(session.cluster, session.id).await?)
+    }
+
+    /// The signatures that the operator gave for an image.
+    #[must_use]
+    pub fn signatures_of(&self, image: &str) -> Vec<ImageSignature> {
+        let all = self.options.agent_signatures.iter();
+        all.filter(|one| image.split_once('@').is_some_and(|(_, digest)| digest == one.digest))
+            .cloned()
+            .collect()
     }
 
     /// How an agent's upgrades go.
@@ -182,7 +210,7 @@ impl Hub {
         );
         match order {
             OrderKind::Run(image) => {
-                let report = UpgradeReport { image: image.clone(), failed: Some(why) };
+                let report = UpgradeReport { image: image.clone(), failed: Some(why), is_refused: false };
                 self.upgrade_reported(session, &report).await
             }
             OrderKind::Remove => self.removal_reported(session, Some(&why)).await,
@@ -198,6 +226,7 @@ pub(crate) async fn note_report(
 ) -> Result<bool, HubError> {
     let state = match &report.failed {
         None => OrderState::UnderWay,
+        Some(why) if report.is_refused => OrderState::Refused(conditions::shortened(why)),
         Some(why) => OrderState::Failed(conditions::shortened(why)),
     };
     Ok(tx.note_order(cluster, &OrderKind::Run(report.image.clone()), &state).await?)
@@ -238,8 +267,14 @@ fn said(agent: &AgentState, upgrade: &Upgrade) -> Option<Said> {
         Upgrade::GiveUp(why) | Upgrade::Failed(why) => not_yet(
             Reason::UpgradeFailed,
             format!(
-                "the agent stays with {running}, and no further agent is told to run {wanted}: {why}. Want another \
-                 image, or have it tried again: {ask}"
+                "the agent stays with {running}, and no further agent is told to run {wanted} once more of them fail than \
+                 --agent-upgrade-max-failures says: {why}. Want another image, or have it tried again: {ask}"
+            ),
+        ),
+        Upgrade::Refused(why) => not_yet(
+            Reason::UpgradeRefused,
+            format!(
+                "the agent stays with {running}: {why}. After a change there, have it asked again: {ask}"
             ),
         ),
         Upgrade::ByHand => not_yet(

@@ -47,10 +47,12 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
 
 /// What an agent says of an upgrade; none where it is in a state that this version does not know.
 pub(crate) fn upgrade_report(report: &v1::UpgradeReport) -> Option<UpgradeReport> {
-    let failed = match report.state() {
+    let state = report.state();
+    let failed = match state {
         v1::UpgradeState::UnderWay => None,
-        v1::UpgradeState::Failed => Some(bounded(&report.message)),
+        v1::UpgradeState::Failed | v1::UpgradeState::Refused => Some(bounded(&report.message)),
         v1::UpgradeState::Unspecified => return None,
     };
-    Some(UpgradeReport { image: bounded(&report.image), failed })
+    let is_refused = state == v1::UpgradeState::Refused;
+    Some(UpgradeReport { image: bounded(&report.image), failed, is_refused })
 }

@@ -371,7 +371,11 @@ impl Running {
         let timeout_millis = u64::try_from(self.hub.pace().timeout.as_millis()).unwrap_or(u64::MAX);
         self.say(match &order.kind {
             OrderKind::Run(image) => {
-                hub_message::Body::Upgrade(v1::Upgrade { image: image.clone(), timeout_millis })
+                let signatures = self.hub.signatures_of(image).into_iter();
+                let signatures = signatures
+                    .map(|one| v1::ImageSignature { payload: one.payload, signature: one.signature })
+                    .collect();
+                hub_message::Body::Upgrade(v1::Upgrade { image: image.clone(), timeout_millis, signatures })
             }
             OrderKind::Remove => hub_message::Body::Remove(v1::Remove {}),
         })

@@ -21,7 +21,7 @@ pub use management::{
     ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, carried_labels,
     follow,
 };
-pub use rollout::{AgentState, Pace, Upgrade, UpgradeOrder, roll_out};
+pub use rollout::{AgentState, Pace, Seeds, Tolerance, Upgrade, UpgradeOrder, roll_out};
 pub use schedule::jittered;
 
 /// Everything that a decision about one Kustomization depends on.

@@ -1,13 +1,15 @@
 //! The roll-out of agents: which clusters' agents are to put another image in their place now, and which wait for what.
 //!
-//! Stages: one agent first, then a tenth of the fleet, then half, then all. A stage begins when all agents of the one before
-//! have been connected with the new image for a while; the first that fails, or does not come back, stops all that follow.
+//! Stages: one agent first, then a tenth of the fleet, then half, then all. A stage begins when so many agents have been
+//! connected with the new image for a while; those that fail, or do not come back, have others take their place, until they
+//! are more than is tolerated: that stops all that follow. Who comes first is drawn for each image, so that nobody can see to
+//! it that its own agent is the one that all others wait for.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_model::ClusterUid;
+use roadstead_model::{ClusterUid, Digest};
 
 /// An order that no answer came to is given up after so many times the time that the agent has for it.
 const PATIENCE: u32 = 2;
@@ -17,7 +19,7 @@ const PATIENCE: u32 = 2;
 pub struct AgentState {
     /// The cluster.
     pub cluster: ClusterUid,
-    /// Its name: agents go in the order of their names.
+    /// Its name, for people.
     pub name: String,
     /// The image that its agent said it runs; none where it knows none.
     pub running: Option<String>,
@@ -44,6 +46,36 @@ pub struct UpgradeOrder {
     pub at: Timestamp,
     /// Why that came to nothing, if it did.
     pub failed: Option<String>,
+    /// Whether that is the cluster's own policy: it says nothing of the image.
+    pub is_refused: bool,
+}
+
+/// How many agents of a roll-out may fail before it stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tolerance {
+    /// So many.
+    Count(usize),
+    /// So many of a hundred of those that are to run the image, rounded down; at most 100.
+    Percent(u8),
+}
+
+impl Tolerance {
+    fn of(self, total: usize) -> usize {
+        match self {
+            Self::Count(count) => count,
+            Self::Percent(percent) => total.saturating_mul(percent.min(100).into()) / 100,
+        }
+    }
+}
+
+/// Draws the order of a roll-out: a number for each image, kept as long as the image is wanted.
+pub type Seeds = BTreeMap<String, u64>;
+
+/// An agent's place in the order that a seed draws.
+fn place(seed: u64, cluster: ClusterUid) -> Digest {
+    let mut bytes = seed.to_be_bytes().to_vec();
+    bytes.extend_from_slice(cluster.0.as_bytes());
+    Digest::of(&bytes)
 }
 
 /// How a roll-out goes.
@@ -53,6 +85,8 @@ pub struct Pace {
     pub soak: Duration,
     /// So long has an agent to put another in its place.
     pub timeout: Duration,
+    /// So many of its agents may fail.
+    pub tolerance: Tolerance,
 }
 
 /// What is so of one cluster's agent.
@@ -72,6 +106,8 @@ pub enum Upgrade {
     GiveUp(String),
     /// It failed, and is not told again.
     Failed(String),
+    /// Its cluster's own policy does not allow it, and it is not told again.
+    Refused(String),
     /// It runs another image until someone asks.
     ByHand,
     /// Its turn comes; for people: after what.
@@ -104,7 +140,8 @@ impl AgentState {
         }
         if let Some(order) = self.order() {
             if let Some(why) = &order.failed {
-                return Some(Upgrade::Failed(why.clone()));
+                let said = if order.is_refused { Upgrade::Refused } else { Upgrade::Failed };
+                return Some(said(why.clone()));
             }
             if now >= order.at + pace.timeout * PATIENCE {
                 return Some(Upgrade::GiveUp(match self.connected {
@@ -124,9 +161,9 @@ impl AgentState {
     }
 }
 
-/// What is so of each agent, in the order given.
+/// What is so of each agent, in the order given. An image without a seed has the seed 0.
 #[must_use]
-pub fn roll_out(agents: &[AgentState], pace: &Pace, now: Timestamp) -> Vec<Upgrade> {
+pub fn roll_out(agents: &[AgentState], pace: &Pace, seeds: &Seeds, now: Timestamp) -> Vec<Upgrade> {
     let mut rollouts: BTreeMap<&str, Vec<(usize, Option<Upgrade>)>> = BTreeMap::new();
     let mut upgrades = vec![Upgrade::NotWanted; agents.len()];
     for (index, agent) in agents.iter().enumerate() {
@@ -139,8 +176,9 @@ pub fn roll_out(agents: &[AgentState], pace: &Pace, now: Timestamp) -> Vec<Upgra
             rollouts.entry(wanted).or_default().push((index, alone));
         }
     }
-    for mut rollout in rollouts.into_values() {
-        rollout.sort_by_key(|(index, _)| (&agents[*index].name, agents[*index].cluster));
+    for (image, mut rollout) in rollouts {
+        let seed = seeds.get(image).copied().unwrap_or_default();
+        rollout.sort_by_key(|(index, _)| *place(seed, agents[*index].cluster).as_bytes());
         roll_out_one(agents, &rollout, pace, now, &mut upgrades);
     }
     upgrades
@@ -155,7 +193,7 @@ fn roll_out_one(
     upgrades: &mut [Upgrade],
 ) {
     let (mut done, mut begun) = (0, 0);
-    let mut stopped = None;
+    let mut failures = Vec::new();
     for (index, alone) in rollout {
         let agent = &agents[*index];
         match alone {
@@ -166,17 +204,18 @@ fn roll_out_one(
                 } else if agent.order().is_some() {
                     // It came by this roll-out, and is away with what that brought. Others say nothing of it.
                     let name = &agent.name;
-                    stopped = Some(format!("the agent of cluster '{name}' runs it and is not connected"));
+                    failures.push(format!("the agent of cluster '{name}' runs it and is not connected"));
                 }
             }
             Some(Upgrade::UnderWay) => begun += 1,
             Some(Upgrade::Failed(_) | Upgrade::GiveUp(_)) => {
-                stopped = Some(format!("it failed at cluster '{}'", agent.name));
+                failures.push(format!("it failed at cluster '{}'", agent.name));
             }
             _ => {}
         }
     }
     let total = rollout.len();
+    let stopped = stopped(&failures, pace.tolerance.of(total));
     let stage = [1, total.div_ceil(10), total.div_ceil(2), total].into_iter().find(|stage| *stage > done);
     let mut room = stage.unwrap_or(total).saturating_sub(begun);
     for (index, alone) in rollout {
@@ -196,6 +235,13 @@ fn roll_out_one(
     }
 }
 
+/// Why a roll-out with these failures does not go on, if it does not.
+fn stopped(failures: &[String], tolerated: usize) -> Option<String> {
+    let first = failures.first().filter(|_| failures.len() > tolerated)?;
+    let others = failures.len() - 1;
+    Some(if others == 0 { first.clone() } else { format!("{first}, and at {others} others") })
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -204,9 +250,18 @@ mod tests {
     use proptest::prelude::*;
     use roadstead_model::ClusterUid;
 
-    use super::{AgentState, Pace, Upgrade, UpgradeOrder, roll_out};
+    use super::{AgentState, Pace, Seeds, Tolerance, Upgrade, UpgradeOrder, place};
 
-    const PACE: Pace = Pace { soak: Duration::from_secs(60), timeout: Duration::from_secs(300) };
+    const PACE: Pace = Pace {
+        soak: Duration::from_secs(60),
+        timeout: Duration::from_secs(300),
+        tolerance: Tolerance::Count(0),
+    };
+
+    /// By the seed 0.
+    fn roll_out(agents: &[AgentState], pace: &Pace, at: Timestamp) -> Vec<Upgrade> {
+        super::roll_out(agents, pace, &Seeds::new(), at)
+    }
 
     fn now() -> Timestamp {
         Timestamp::from_second(1_800_000_000).expect("a time")
@@ -225,13 +280,23 @@ mod tests {
         }
     }
 
+    /// In the order in which the seed 0 draws them.
     fn fleet(count: usize) -> Vec<AgentState> {
-        (0..count).map(agent).collect()
+        let mut agents: Vec<AgentState> = (0..count).map(agent).collect();
+        agents.sort_by_key(|agent| *place(0, agent.cluster).as_bytes());
+        for (number, agent) in agents.iter_mut().enumerate() {
+            agent.name = format!("edge-{number:04}");
+        }
+        agents
     }
 
     /// Tells those whose turn it is; gives how many these are.
     fn tell(agents: &mut [AgentState], at: Timestamp) -> usize {
-        let upgrades = roll_out(agents, &PACE, at);
+        tell_at(agents, &PACE, at)
+    }
+
+    fn tell_at(agents: &mut [AgentState], pace: &Pace, at: Timestamp) -> usize {
+        let upgrades = roll_out(agents, pace, at);
         let told = agents.iter_mut().zip(upgrades).filter(|(_, upgrade)| *upgrade == Upgrade::Tell);
         told.map(|(agent, _)| {
             agent.order = Some(UpgradeOrder {
@@ -239,9 +304,19 @@ mod tests {
                 request: agent.request.clone(),
                 at,
                 failed: None,
+                is_refused: false,
             });
         })
         .count()
+    }
+
+    /// Those that were told and run it not yet fail.
+    fn fail(agents: &mut [AgentState], is_refused: bool) {
+        for agent in agents.iter_mut().filter(|agent| !agent.is_up_to_date()) {
+            if let Some(order) = agent.order.as_mut().filter(|order| order.failed.is_none()) {
+                (order.failed, order.is_refused) = (Some("broken".to_owned()), is_refused);
+            }
+        }
     }
 
     /// Those that were told run it, from then on.
@@ -325,6 +400,68 @@ mod tests {
             Upgrade::ByHand,
             "the request was for what was wanted then"
         );
+    }
+
+    #[test]
+    fn failures_that_are_tolerated_do_not_stop_a_fleet() {
+        let pace = Pace { tolerance: Tolerance::Percent(10), ..PACE };
+        let (mut agents, mut at) = (fleet(40), now());
+        for _ in 0..4 {
+            assert_eq!(
+                tell_at(&mut agents, &pace, at),
+                1,
+                "another one takes the place of the one that failed"
+            );
+            fail(&mut agents, false);
+        }
+        for _ in 0..10 {
+            tell_at(&mut agents, &pace, at);
+            succeed(&mut agents, at);
+            at += PACE.soak;
+        }
+        assert_eq!(agents.iter().filter(|agent| agent.is_up_to_date()).count(), 36);
+
+        let mut agents = fleet(40);
+        for _ in 0..5 {
+            assert_eq!(tell_at(&mut agents, &pace, now()), 1);
+            fail(&mut agents, false);
+        }
+        assert_eq!(tell_at(&mut agents, &pace, now()), 0, "a broken image stops after five of forty");
+        let waits = roll_out(&agents, &pace, now());
+        let waits = waits.iter().find_map(|upgrade| match upgrade {
+            Upgrade::Waits(why) => Some(why.as_str()),
+            _ => None,
+        });
+        assert_eq!(waits, Some("it failed at cluster 'edge-0000', and at 4 others"));
+    }
+
+    #[test]
+    fn a_policys_refusal_is_no_failure_of_the_image() {
+        let mut agents = fleet(4);
+        assert_eq!(tell(&mut agents, now()), 1);
+        fail(&mut agents, true);
+        assert_eq!(roll_out(&agents, &PACE, now())[0], Upgrade::Refused("broken".to_owned()));
+        assert_eq!(tell(&mut agents, now()), 1, "the next one is told");
+    }
+
+    #[test]
+    fn who_comes_first_is_drawn_for_each_image_and_is_no_matter_of_names() {
+        let mut agents: Vec<AgentState> = (0..8).map(agent).collect();
+        let first = |agents: &[AgentState], seed: u64| {
+            let seeds = Seeds::from([("agent:2".to_owned(), seed)]);
+            let told = super::roll_out(agents, &PACE, &seeds, now());
+            let at = told.iter().position(|upgrade| *upgrade == Upgrade::Tell).expect("one is told");
+            agents[at].cluster
+        };
+        let drawn: std::collections::BTreeSet<ClusterUid> =
+            (0..200).map(|seed| first(&agents, seed)).collect();
+        assert!(drawn.len() > 4, "{} of 8 come first by some of 200 seeds", drawn.len());
+        let by_seven = first(&agents, 7);
+        agents.reverse();
+        for (number, agent) in agents.iter_mut().enumerate() {
+            agent.name = format!("renamed-{number}");
+        }
+        assert_eq!(first(&agents, 7), by_seven);
     }
 
     proptest! {

@@ -32,6 +32,8 @@ pub enum OrderState {
     UnderWay,
     /// It came to nothing; why.
     Failed(String),
+    /// The cluster's own policy does not allow it; why.
+    Refused(String),
 }
 
 /// An order.
@@ -103,6 +105,7 @@ impl OrderRow {
             state: match self.state.as_str() {
                 "told" => OrderState::Told,
                 "under_way" => OrderState::UnderWay,
+                "refused" => OrderState::Refused(self.message),
                 _ => OrderState::Failed(self.message),
             },
         })
@@ -146,6 +149,34 @@ impl Tx {
             .fetch_one(&mut *self.inner)
             .await
             .map_err(StoreError::query("take the roll-out's lock"))
+    }
+
+    /// A number for each of `images`, drawn when the image was first asked for; those of other images are forgotten.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn rollout_seeds(&mut self, images: &[String]) -> Result<Vec<(String, u64)>, StoreError> {
+        let what = || StoreError::query("draw the order of a roll-out");
+        sqlx::query("DELETE FROM agent_rollout WHERE image <> ALL($1)")
+            .bind(images)
+            .execute(&mut *self.inner)
+            .await
+            .map_err(what())?;
+        let drawn: Vec<i64> = images.iter().map(|_| Uuid::new_v4().as_u64_pair().0.cast_signed()).collect();
+        sqlx::query(
+            "INSERT INTO agent_rollout (image, seed) SELECT * FROM unnest($1::text[], $2::bigint[])
+             ON CONFLICT (image) DO NOTHING",
+        )
+        .bind(images)
+        .bind(&drawn)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(what())?;
+        let seeds: Vec<(String, i64)> = sqlx::query_as("SELECT image, seed FROM agent_rollout")
+            .fetch_all(&mut *self.inner)
+            .await
+            .map_err(what())?;
+        Ok(seeds.into_iter().map(|(image, seed)| (image, seed.cast_unsigned())).collect())
     }
 
     /// All Clusters that stay, with their agents; with their conditions of the type `condition`.
@@ -248,11 +279,12 @@ impl Tx {
             OrderState::Told => ("told", ""),
             OrderState::UnderWay => ("under_way", ""),
             OrderState::Failed(why) => ("failed", why.as_str()),
+            OrderState::Refused(why) => ("refused", why.as_str()),
         };
         let noted = sqlx::query(
             "UPDATE agent_order SET state = $3, message = $4
-             WHERE cluster_uid = $1 AND image IS NOT DISTINCT FROM $2 AND sent_in IS NOT NULL AND state <> 'failed'
-                   AND (state, message) IS DISTINCT FROM ($3, $4)",
+             WHERE cluster_uid = $1 AND image IS NOT DISTINCT FROM $2 AND sent_in IS NOT NULL
+                   AND state NOT IN ('failed', 'refused') AND (state, message) IS DISTINCT FROM ($3, $4)",
         )
         .bind(cluster.0)
         .bind(image)

@@ -377,6 +377,20 @@ pub struct Upgrade {
     pub image: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]
     pub timeout_millis: u64,
+    /// Signatures of the image that the operator gave the hub. The hub passes them on; the agent holds them against the key of its
+    /// cluster's policy.
+    #[prost(message, repeated, tag = "3")]
+    pub signatures: ::prost::alloc::vec::Vec<ImageSignature>,
+}
+/// A signature as cosign makes it with a key.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ImageSignature {
+    /// what was signed, byte for byte
+    #[prost(bytes = "vec", tag = "1")]
+    pub payload: ::prost::alloc::vec::Vec<u8>,
+    /// ECDSA, DER
+    #[prost(bytes = "vec", tag = "2")]
+    pub signature: ::prost::alloc::vec::Vec<u8>,
 }
 /// How it stands with an upgrade. That it succeeded is said by the new agent's Hello.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -481,6 +495,8 @@ pub enum UpgradeState {
     Unspecified = 0,
     UnderWay = 1,
     Failed = 2,
+    /// the cluster's own policy does not allow it: says nothing of the image
+    Refused = 3,
 }
 impl UpgradeState {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -492,6 +508,7 @@ impl UpgradeState {
             Self::Unspecified => "UPGRADE_STATE_UNSPECIFIED",
             Self::UnderWay => "UPGRADE_STATE_UNDER_WAY",
             Self::Failed => "UPGRADE_STATE_FAILED",
+            Self::Refused => "UPGRADE_STATE_REFUSED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -500,6 +517,7 @@ impl UpgradeState {
             "UPGRADE_STATE_UNSPECIFIED" => Some(Self::Unspecified),
             "UPGRADE_STATE_UNDER_WAY" => Some(Self::UnderWay),
             "UPGRADE_STATE_FAILED" => Some(Self::Failed),
+            "UPGRADE_STATE_REFUSED" => Some(Self::Refused),
             _ => None,
         }
     }

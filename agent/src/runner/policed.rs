@@ -1,0 +1,120 @@
+//! A dispatch under the cluster's own policy: read before anything is done, and again where that was a while ago.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use roadstead_agent_policy::{Account, Action, Object, Policy, Refused};
+use roadstead_apply::Run;
+use roadstead_model::{ObjectRef, Stage};
+use roadstead_proto::{Failure, Step};
+use tokio::time::Instant;
+
+use super::work::{On, Record, Work, cancelled, failed};
+use crate::cluster::Cluster;
+
+/// So long a policy that was read is taken to be the policy.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// How many refused objects a message names.
+const MAX_REFUSED: usize = 3;
+
+impl<C: Cluster> On<'_, C> {
+    /// The stage in which what is refused of this dispatch fails.
+    fn stage(&self) -> Stage {
+        let steps = &self.dispatch.steps;
+        if steps.iter().any(|step| matches!(step, Step::Apply { .. })) {
+            Stage::Apply
+        } else if steps.iter().any(|step| matches!(step, Step::Prune | Step::Delete)) {
+            Stage::Prune
+        } else {
+            Stage::Wait
+        }
+    }
+
+    fn refusal(&self, refused: &Refused, object: Option<ObjectRef>) -> Box<Failure> {
+        Box::new(Failure { object, ..*failed(self.stage(), refused.to_string()) })
+    }
+}
+
+impl<C: Cluster> Work<'_, C> {
+    /// The policy in force.
+    pub(super) async fn policy(
+        &self,
+        on: &On<'_, C>,
+        record: &mut Record,
+    ) -> Result<Arc<Policy>, Box<Failure>> {
+        if let Some((policy, read)) = &record.policy
+            && read.elapsed() < FRESH
+        {
+            return Ok(Arc::clone(policy));
+        }
+        let read = Instant::now();
+        let policy = tokio::select! {
+            biased;
+            () = on.cancel.cancelled() => return Err(cancelled(on.stage(), "reading the agent's policy")),
+            policy = self.cluster.policy() => policy,
+        };
+        let policy = Arc::new(policy.map_err(|why| failed(on.stage(), why))?);
+        record.policy = Some((Arc::clone(&policy), read));
+        Ok(policy)
+    }
+
+    /// Whether anything may be done as the account that the dispatch names.
+    pub(super) async fn admit(&self, on: &On<'_, C>, record: &mut Record) -> Result<(), Box<Failure>> {
+        let policy = self.policy(on, record).await?;
+        policy.check_account(on.account.as_ref()).map_err(|refused| on.refusal(&refused, None))?;
+        let mut ignore = |_| ();
+        let mut run = Run::new(Instant::now() + on.dispatch.timeout, on.cancel.clone(), &mut ignore);
+        let accounts = on.account.clone().into_iter().collect();
+        self.check_rights(on, &policy, accounts, &mut run).await
+    }
+
+    /// Whether all that is about to be applied may be.
+    pub(super) async fn judge(
+        &self,
+        on: &On<'_, C>,
+        policy: &Policy,
+        ready: &C::Ready,
+        run: &mut Run<'_>,
+    ) -> Result<(), Box<Failure>> {
+        let (mut refused, mut accounts) = (Vec::new(), BTreeSet::new());
+        C::inspect(ready, &mut |reference, content| {
+            let object = Object { reference, content: Some(content) };
+            match policy.evaluate(Action::Apply, &object, on.account.as_ref()) {
+                Ok(()) => accounts.extend(policy.accounts_used(&object)),
+                Err(why) => refused.push((reference.clone(), why)),
+            }
+        });
+        match refused.as_slice() {
+            [] => self.check_rights(on, policy, accounts, run).await,
+            [(object, why)] => Err(on.refusal(why, Some(object.clone()))),
+            several => {
+                let mut named: Vec<String> =
+                    several.iter().take(MAX_REFUSED).map(|(_, why)| why.to_string()).collect();
+                if several.len() > MAX_REFUSED {
+                    named.push(format!("and {} more", several.len() - MAX_REFUSED));
+                }
+                Err(failed(on.stage(), format!("nothing was applied: {}", named.join("; "))))
+            }
+        }
+    }
+
+    /// Whether none of these accounts has rights that the policy lets none have.
+    async fn check_rights(
+        &self,
+        on: &On<'_, C>,
+        policy: &Policy,
+        accounts: BTreeSet<Account>,
+        run: &mut Run<'_>,
+    ) -> Result<(), Box<Failure>> {
+        for account in accounts.iter().filter(|account| policy.wants_rights(account)) {
+            let rights = self.cluster.rights(account, run).await;
+            if on.cancel.is_cancelled() {
+                return Err(cancelled(on.stage(), "asking for the rights of a service account"));
+            }
+            policy.check_rights(account, &rights).map_err(|refused| on.refusal(&refused, None))?;
+        }
+        Ok(())
+    }
+}
