@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::cache;
 use crate::process::Runner;
+use crate::tool;
 
 /// Pinned: a newer one may know other rules.
 const VERSION: &str = "0.20.2";
@@ -19,17 +19,7 @@ const POLL: Duration = Duration::from_millis(200);
 /// Installs cargo-deny into the cache the first time, and runs it. Advisories are checked where their database can be had:
 /// it comes from outside, which a build must not depend on.
 pub(crate) fn run(root: &Path, runner: &Runner) -> Result<()> {
-    let tool = cache::folder("tools")?.join(format!("cargo-deny-{VERSION}"));
-    let program = tool.join("bin/cargo-deny");
-    if !program.exists() {
-        runner.say(&format!("installing cargo-deny {VERSION} once, into the cache (minutes)"));
-        let mut install = cache::cargo();
-        install.args(["install", "cargo-deny", "--version", VERSION, "--locked", "--quiet", "--root"]);
-        // Neither this workspace's settings nor its target folder are for it.
-        install.arg(&tool).current_dir(tool.parent().unwrap_or(root)).env_remove("CARGO_TARGET_DIR");
-        runner.run(&mut install)?;
-        runner.say("installed");
-    }
+    let program = tool::installed(runner, "cargo-deny", VERSION)?;
     let mut deny = Command::new(&program);
     deny.current_dir(root).args(["--workspace", "--locked", "check", "bans", "licenses", "sources"]);
     runner.run(&mut deny)?;

@@ -5,6 +5,7 @@ mod cache;
 mod demo;
 mod deny;
 mod devcluster;
+mod fuzz;
 mod generate;
 mod images;
 mod measure;
@@ -12,8 +13,11 @@ mod phases;
 mod process;
 mod repeat;
 mod rooms;
+mod sbom;
 mod stand;
 mod test;
+mod threats;
+mod tool;
 mod web;
 
 use std::path::PathBuf;
@@ -62,6 +66,19 @@ enum Chore {
         #[arg(last = true)]
         cargo_args: Vec<String>,
     },
+    /// Fuzz every decoder, with coverage, memory and time for each byte of input; report executions and findings
+    Fuzz {
+        /// Seconds for each target
+        #[arg(long, default_value_t = 600)]
+        seconds: u32,
+        /// Only targets whose names contain this
+        #[arg(long)]
+        only: Option<String>,
+    },
+    /// Check that docs/threat-model.md names tests that exist
+    Threats,
+    /// Write a bill of materials (CycloneDX) of each program into target/sbom
+    Sbom,
     /// Build for release, and measure time from push to applied, and memory
     Measure,
     /// Build for release, and measure the hub's API beside kube-apiserver
@@ -111,6 +128,9 @@ fn run() -> Result<()> {
         Chore::Test { no_go, repeat, cargo_args } => {
             test::run(root, &Runner::new()?, !no_go, repeat.into(), &cargo_args)
         }
+        Chore::Fuzz { seconds, only } => fuzz::run(root, &Runner::new()?, seconds, only.as_deref()),
+        Chore::Threats => threats::run(root),
+        Chore::Sbom => sbom::run(root, &Runner::new()?),
         Chore::Measure => measure::run(root, &Runner::new()?),
         Chore::Bench { quick, only } => bench::run(root, &Runner::new()?, quick, only.as_deref()),
         Chore::Demo { contexts } => demo::up(root, &Runner::new()?, contexts.as_deref()),

@@ -1,9 +1,9 @@
-//! The functions that a fuzzer drives (`fuzz/entry.rs`), on stable Rust: the seeds, changed at random, for a bounded
+//! The functions that a fuzzer drives (`fuzz/kustomize.rs` at the root), on stable Rust: the seeds, changed at random, for a bounded
 //! number of cases. `cargo fuzz` finds more; this keeps the functions and what was found once from coming back.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-#[path = "../fuzz/entry.rs"]
+#[path = "../../../fuzz/kustomize.rs"]
 mod entry;
 
 use std::fs;
@@ -19,7 +19,8 @@ fn cases() -> u32 {
 }
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let dir =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(format!("kustomize_{target}"));
     let mut files: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files.iter().map(|file| fs::read(file).unwrap()).collect()

@@ -1,11 +1,17 @@
-//! Fuzzes the engine: `[schema, live object, configuration, whether by force]` as JSON. Whatever they are, nothing may
-//! panic, and what was applied once can be applied again.
+//! Fuzzes server-side apply: `[schema, live object, configuration, whether by force]` as JSON. Whatever they are, nothing
+//! may panic, and what was applied once can be applied again.
 #![no_main]
 
+#[path = "../oracle.rs"]
+mod oracle;
+
+use oracle::{Allowance, hold};
 use roadstead_managed_fields::{OneVersion, Options, Schema, apply, update};
 use serde_json::{Value, json};
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+const ALLOWANCE: Allowance = Allowance { bytes: 3_000, nanos: 50_000 };
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hold(bytes, ALLOWANCE, |bytes| {
     let Ok([mut schema, live, config, force]) = serde_json::from_slice::<[Value; 4]>(bytes) else { return };
     // Every kind has metadata, where the managers are noted.
     if let Some(fields) = schema.get_mut("properties").and_then(Value::as_object_mut) {
@@ -21,4 +27,4 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
     let mut after = config;
     let _ = update(&live, &mut after, &options("other", force), &versions);
-});
+}));

@@ -2,9 +2,15 @@
 //! are, nothing may panic, and an object that is bounded stays so.
 #![no_main]
 
+#[path = "../oracle.rs"]
+mod oracle;
+
+use oracle::{Allowance, hold};
 use roadstead_body::{JSON, Patch, decode};
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+const ALLOWANCE: Allowance = Allowance { bytes: 1_000, nanos: 20_000 };
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hold(bytes, ALLOWANCE, |bytes| {
     let Some((form, rest)) = bytes.split_first() else { return };
     let mut parts = rest.splitn(2, |byte| *byte == 0);
     let (Some(object), Some(patch)) = (parts.next(), parts.next()) else { return };
@@ -18,4 +24,4 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         // The text's length shows that it did not grow without bounds.
         assert!(patched.to_string().len() < 8 << 20);
     }
-});
+}));

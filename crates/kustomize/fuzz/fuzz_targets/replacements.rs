@@ -1,7 +1,0 @@
-//! Fuzzes `replacements` of `entry.rs`.
-#![no_main]
-
-#[path = "../entry.rs"]
-mod entry;
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry::run("replacements", bytes));
