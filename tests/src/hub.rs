@@ -74,7 +74,7 @@ impl HubSetup {
         self
     }
 
-    /// Leaves it to the test which Git servers the hub may connect to.
+    /// From now on leaves it to the test which Git servers the hub may connect to.
     #[must_use]
     pub fn without_git(mut self) -> Self {
         self.without_git = true;

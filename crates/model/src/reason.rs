@@ -68,6 +68,10 @@ reasons! {
     AuthenticationFailed,
     /// The URL of a source is not allowed.
     URLInvalid,
+    /// The operator does not allow connections to where the source is.
+    AddressNotAllowed,
+    /// The timeout is longer than it may be.
+    TimeoutCapped,
     /// The fetched tree could not be packed.
     StorageOperationFailed,
     /// An agent is connected.

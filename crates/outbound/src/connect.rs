@@ -3,8 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -91,7 +90,7 @@ pub struct Guard {
     way: Way,
     patience: Duration,
     lenient: Option<Host>,
-    leniency_used: Arc<AtomicBool>,
+    tolerated: Arc<Mutex<Option<Refusal>>>,
 }
 
 /// Straight, or through a proxy.
@@ -121,7 +120,7 @@ impl Guard {
             way: Way::Straight,
             patience: PATIENCE,
             lenient: None,
-            leniency_used: Arc::default(),
+            tolerated: Arc::default(),
         }
     }
 
@@ -154,18 +153,35 @@ impl Guard {
     }
 
     /// Lets this host be reached even where no entry allows it, unless it leads to metadata or to an endpoint of the
-    /// operator's own: for what worked before there was a policy. [`Guard::was_lenient`] says whether it was needed.
+    /// operator's own: for what worked before there was a policy. [`Guard::tolerated`] says whether it was needed.
     #[must_use]
     pub fn lenient_towards(mut self, host: Host) -> Self {
         self.lenient = Some(host);
-        self.leniency_used = Arc::default();
+        self.tolerated = Arc::default();
         self
     }
 
-    /// Whether a connection was opened that the policy does not allow.
+    /// What would have been refused, if a connection was opened that the policy does not allow.
     #[must_use]
-    pub fn was_lenient(&self) -> bool {
-        self.leniency_used.load(Ordering::Relaxed)
+    pub fn tolerated(&self) -> Option<Refusal> {
+        self.tolerated.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether a connection would be opened; opens none.
+    ///
+    /// # Errors
+    /// As [`Guard::connect`].
+    pub async fn check(&self, to: &Authority) -> Result<(), ConnectError> {
+        let proxied = match &self.way {
+            Way::Operators(proxies) => proxies.on_the_way(to)?.is_some(),
+            Way::Straight | Way::Chosen(_) => false,
+        };
+        if proxied {
+            self.judge_behind_a_proxy(to).await?;
+        } else {
+            self.allowed(&to.host, to.port, false).await?;
+        }
+        Ok(())
     }
 
     /// The operator's proxies, if it goes through them.
@@ -357,7 +373,7 @@ impl Guard {
                 return Ok(Detail::Coarse);
             }
             if mild && self.lenient.as_ref() == Some(host) {
-                self.leniency_used.store(true, Ordering::Relaxed);
+                *self.tolerated.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
                 return Ok(Detail::Coarse);
             }
             Err(refusal)

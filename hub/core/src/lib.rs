@@ -35,6 +35,7 @@ mod selector;
 mod session;
 mod situation;
 mod source;
+mod source_notes;
 mod tokens;
 pub mod triggers;
 mod upkeep;

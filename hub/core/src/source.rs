@@ -10,16 +10,16 @@ use roadstead_api::{
 };
 use roadstead_hub_store::{AtRest, Look, SecretData, Stored};
 use roadstead_model::{KustomizationUid, Reason, ResourceUid, Revision, chain};
-use roadstead_outbound::Purpose;
+use roadstead_outbound::{Authority, Purpose, Refusal};
 use roadstead_sources::{Credentials, Fetched, GitError, GitReference, GitRequest, Outcome, Secret};
+use url::Url;
 
 use crate::conditions::{self, READY, SUSPENDED};
-use crate::{Hub, HubError, events, managers, triggers};
+use crate::{Hub, HubError, events, managers, source_notes, triggers};
 
 /// The type of the condition that says what artifact there is, and by its generation which spec it was made from. As
 /// in Flux it stays as it is where a later fetch fails.
 const ARTIFACT_IN_STORAGE: &str = "ArtifactInStorage";
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 /// A source that fails is tried again after this, then twice as long, up to its interval.
 const LONG: Duration = Duration::from_secs(3600);
 const RETRY: Duration = Duration::from_secs(10);
@@ -39,14 +39,28 @@ pub struct FetchJob {
     seen: Stored,
     spec: GitRepositorySpec,
     handles: Option<String>,
+    /// Until when it is fetched wherever it leads.
+    grace: Option<Timestamp>,
 }
 
 impl FetchJob {
-    /// Where it is fetched from, for keeping one slow host from holding up others. Never holds credentials.
+    /// The host that it is fetched from, whatever the port and the notation, for keeping one that is slow from holding up
+    /// others. Empty for a URL without one.
     #[must_use]
     pub fn host(&self) -> String {
-        let rest = self.spec.url.split_once("://").map_or(self.spec.url.as_str(), |(_, rest)| rest);
-        rest.split(['/', '?', '#']).next().unwrap_or_default().to_ascii_lowercase()
+        let host = Url::parse(&self.spec.url).ok().as_ref().and_then(Authority::of_url);
+        host.map_or_else(String::new, |authority| authority.host.to_string())
+    }
+
+    /// The namespace of the source.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.seen.namespace
+    }
+
+    /// What was connected to although it is not allowed, and until when that is so.
+    fn tolerated(&self) -> Option<(Refusal, Timestamp)> {
+        self.request.guard.tolerated().zip(self.grace)
     }
 }
 
@@ -74,9 +88,21 @@ impl Hub {
         }
         let artifact = source.status.and_then(|status| status.artifact);
         match self.fetch_request(&stored, &spec, artifact.as_ref()).await? {
-            Ok(request) => {
+            Ok(mut request) => {
+                if source_notes::is_capped(&spec) {
+                    // Before it is fetched, which takes as long as it may.
+                    self.write_source_status(&stored, |status, generation| {
+                        source_notes::note_timeout(&mut status.conditions, &spec, generation, now);
+                    })
+                    .await?;
+                }
                 let handles = triggers::request(&stored);
-                Ok(FetchPlan::Fetch(Box::new(FetchJob { request, seen: stored, spec, handles })))
+                let grace = self.store.source_grace(uid, &spec.url, now).await?;
+                let authority = Url::parse(&spec.url).ok().as_ref().and_then(Authority::of_url);
+                if let (Some(_), Some(authority)) = (grace, authority) {
+                    request.guard = request.guard.lenient_towards(authority.host);
+                }
+                Ok(FetchPlan::Fetch(Box::new(FetchJob { request, seen: stored, spec, handles, grace })))
             }
             Err((reason, message)) => {
                 self.source_failed(&stored, triggers::request(&stored), reason, &message).await?;
@@ -109,7 +135,7 @@ impl Hub {
         request.allow_file = self.options.allow_file_sources;
         request.guard = self.way_out(Purpose::Git);
         request.plain_http_credentials = self.options.outbound.plain_http_credentials;
-        request.timeout = spec.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
+        request.timeout = source_notes::timeout(spec);
         request.ignore.clone_from(&spec.ignore);
         request.known = self.known_revision(stored, artifact).await?;
         if let Some(reference) = &spec.secret_ref {
@@ -152,6 +178,14 @@ impl Hub {
         Ok(self.store.has_blob(digest).await?.then_some(revision))
     }
 
+    /// Whether what a fetch brings is still wanted: its source is there, with the same spec.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn wants_fetch(&self, job: &FetchJob) -> Result<bool, HubError> {
+        Ok(self.store.live_generation(job.seen.uid).await? == Some(job.seen.generation))
+    }
+
     /// Records what came of a fetch, and tells when to fetch again.
     ///
     /// # Errors
@@ -189,6 +223,7 @@ impl Hub {
         fetched: Option<&Fetched>,
     ) -> Result<(), HubError> {
         let now = self.now();
+        let tolerated = job.tolerated();
         let changed = self
             .write_source_status(&job.seen, |status, generation| {
                 status.conditions.retain(|condition| condition.type_ != SUSPENDED);
@@ -218,6 +253,7 @@ impl Hub {
                         now,
                     );
                 }
+                source_notes::note(&mut status.conditions, &job.spec, tolerated.as_ref(), generation, now);
                 status.observed_generation = Some(generation);
             })
             .await?;
@@ -241,8 +277,11 @@ impl Hub {
         message: &str,
     ) -> Result<(), HubError> {
         let now = self.now();
+        let spec: GitRepositorySpec = seen.decode::<GitRepository>()?.spec;
         let changed = self
             .write_source_status(seen, |status, generation| {
+                // Nothing is tolerated where nothing is fetched.
+                source_notes::note(&mut status.conditions, &spec, None, generation, now);
                 status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());
                 conditions::set(
                     &mut status.conditions,

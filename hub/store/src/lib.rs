@@ -15,6 +15,7 @@ mod dependencies;
 mod error;
 mod feed;
 mod fleet;
+mod grace;
 mod health;
 mod inventory;
 mod mac;
@@ -53,6 +54,7 @@ pub use fleet::{
     AttemptFilter, ConnectionTimes, EventFilter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
     KustomizationFilter, KustomizationRow, OwnedObject,
 };
+pub use grace::Grace;
 pub use health::Health;
 pub use inventory::Contested;
 pub use reconciliation::{Aim, DispatchPlan, DispatchStep, History, Outcome, Reconciliation, ToSend};

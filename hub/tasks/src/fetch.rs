@@ -1,77 +1,116 @@
-//! Fetches sources. One host that hangs holds up its own sources and no others.
+//! Fetches sources. Namespaces share the places for it; one server that hangs holds up its own sources and no others.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_hub_core::{FetchPlan, Hub, HubError, Look};
-use roadstead_model::ResourceUid;
-use std::time::Duration;
+use roadstead_hub_core::{FetchJob, FetchPlan, Hub, HubError, Look, Topic};
+use roadstead_model::{ResourceUid, chain};
+use roadstead_places::{Limits, Place, Places};
+use roadstead_sources::{GitError, Outcome};
 use tokio_util::sync::CancellationToken;
 
 use crate::looks::Looker;
 
-/// Of all fetches, so many may be at one host; the others stay free for other hosts.
+/// Fetches at once.
+const AT_ONCE: usize = 32;
+/// Of these, so many may be at one host, whatever its ports.
 const PER_HOST: usize = 8;
-/// A source whose host is busy is looked at again after this.
+/// While somebody waits for its place a fetch may go on for so long; and for less where its namespace has more than its
+/// share. A default timeout is shorter than either.
+const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_OVER_SHARE: Duration = Duration::from_secs(60);
+/// A source that finds no place is looked at again after this, and the later, the more of its namespace wait.
 const BUSY: Duration = Duration::from_secs(1);
+const WAITING_PER_BUSY: usize = 32;
+const LONGEST_BUSY: u32 = 10;
+/// Whether a source is still wanted is asked when something changes on the hub, at most so often, and on a timer.
+const BETWEEN_CHECKS: Duration = Duration::from_secs(1);
+const LONGEST_WITHOUT_CHECK: Duration = Duration::from_secs(10);
 
 /// Fetches sources.
 pub(crate) struct Sources {
     stop: CancellationToken,
-    busy: Arc<Mutex<HashMap<String, usize>>>,
+    places: Places,
+}
+
+/// How a fetch ended.
+enum End {
+    Done(Result<Outcome, GitError>),
+    /// The source was deleted or has another spec.
+    NotWanted,
+    /// Others wait for its place.
+    GaveWay(Duration),
 }
 
 impl Sources {
     pub(crate) fn new(stop: CancellationToken) -> Self {
-        Self { stop, busy: Arc::default() }
+        let places = Places::new(Limits {
+            total: AT_ONCE,
+            per_group: PER_HOST,
+            patience: PATIENCE,
+            patience_over_share: PATIENCE_OVER_SHARE,
+        });
+        Self { stop, places }
     }
 
-    /// A place at `host`; given back on drop.
-    fn place(&self, host: String) -> Option<Place> {
-        // A count is whole at any time: a panic elsewhere does not spoil it.
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = busy.entry(host.clone()).or_default();
-        if *count >= PER_HOST {
-            return None;
+    async fn fetch(&self, hub: &Hub, job: &FetchJob, place: &Place) -> End {
+        let began = tokio::time::Instant::now();
+        // Dropped, a fetch is cut.
+        tokio::select! {
+            outcome = roadstead_sources::fetch(job.request.clone(), &self.stop) => End::Done(outcome),
+            () = not_wanted(hub, job) => End::NotWanted,
+            () = place.asked_to_leave() => End::GaveWay(began.elapsed()),
         }
-        *count += 1;
-        Some(Place { busy: Arc::clone(&self.busy), host })
     }
 }
 
-struct Place {
-    busy: Arc<Mutex<HashMap<String, usize>>>,
-    host: String,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = busy.get_mut(&self.host) {
-            *count -= 1;
-            if *count == 0 {
-                busy.remove(&self.host);
+/// Resolves once the source is gone or has another spec.
+async fn not_wanted(hub: &Hub, job: &FetchJob) {
+    let mut changes = hub.signals().subscribe(Topic::Resources);
+    loop {
+        tokio::time::sleep(BETWEEN_CHECKS).await;
+        match hub.wants_fetch(job).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            // The fetch goes on; what comes of it is not recorded for another spec.
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "a source was not looked up while it is fetched")
             }
         }
+        // A signal that was lost costs the timer's time.
+        let _ = tokio::time::timeout(LONGEST_WITHOUT_CHECK, changes.changed()).await;
+        changes.mark_unchanged();
     }
 }
 
 impl Looker for Sources {
     const LOOK: Look = Look::Source;
-    const CONCURRENCY: usize = 32;
+    // More than there are places, so that those who find none do not keep others from being asked.
+    const CONCURRENCY: usize = 2 * AT_ONCE;
 
     async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
         let job = match hub.plan_fetch(uid).await? {
             FetchPlan::Nothing(next) => return Ok(next),
             FetchPlan::Fetch(job) => job,
         };
-        let Some(_place) = self.place(job.host()) else { return Ok(hub.now() + BUSY) };
-        let outcome = roadstead_sources::fetch(job.request.clone(), &self.stop).await;
+        let Some(place) = self.places.try_take(job.namespace(), &job.host()) else {
+            let waiting = self.places.waiting(job.namespace()) / WAITING_PER_BUSY;
+            let later = u32::try_from(1 + waiting).unwrap_or(LONGEST_BUSY).min(LONGEST_BUSY);
+            return Ok(hub.now() + BUSY * later);
+        };
+        let end = self.fetch(hub, &job, &place).await;
+        drop(place);
         if self.stop.is_cancelled() {
             // Another replica, or the next start, fetches it.
             return Ok(hub.now());
         }
-        hub.record_fetch(&job, outcome).await
+        match end {
+            End::Done(outcome) => hub.record_fetch(&job, outcome).await,
+            End::NotWanted => Ok(hub.now()),
+            End::GaveWay(held) => {
+                let url = job.request.shown_url();
+                hub.record_fetch(&job, Err(GitError::GaveWay { url, held })).await
+            }
+        }
     }
 }

@@ -23,6 +23,18 @@ pub(crate) async fn heartbeat(hub: Hub, stop: CancellationToken) {
     }
 }
 
+/// Says once which sources will not be fetched for long.
+pub(crate) async fn tell_of_tolerated_sources(hub: Hub, stop: CancellationToken) {
+    tokio::select! {
+        told = hub.tell_of_tolerated_sources() => {
+            if let Err(error) = told {
+                tracing::error!(error = chain(&error), "it was not looked at which sources are at addresses that are not allowed");
+            }
+        }
+        () = stop.cancelled() => {}
+    }
+}
+
 /// Has agents put another image in their place, a stage after the other.
 pub(crate) async fn roll_out(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(ROLL_OUT);

@@ -22,6 +22,7 @@ pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     let management = management::ManagementClusters::new(stop.clone());
     loops.spawn(looks::run(hub.clone(), stop.clone(), management));
     loops.spawn(looks::run(hub.clone(), stop.clone(), fetch::Sources::new(stop.clone())));
+    loops.spawn(housekeeping::tell_of_tolerated_sources(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::roll_out(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::refusals(hub.clone(), stop.clone()));

@@ -1,6 +1,7 @@
 //! Rules of Flux's kinds.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use regex::Regex;
 use serde_json::Value;
@@ -11,6 +12,9 @@ use super::{
 };
 use crate::kustomization::{MAX_DEPENDENCIES, known_api_version};
 use crate::validate::FieldError;
+
+/// The longest a fetch of a source may take.
+const LONGEST_FETCH: Duration = Duration::from_secs(600);
 
 pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
     let errors = &mut verdict.errors;
@@ -152,9 +156,44 @@ pub(super) fn leaves_its_root(path: &str) -> bool {
     path.contains('\0')
 }
 
+/// Credentials have a place of their own, which is encrypted: in a URL they would be stored, listed and logged. Who has them
+/// there already can still write the object, which is not Ready.
+pub(super) fn url_without_credentials(object: &Value, old: Option<&Value>, verdict: &mut Verdict) {
+    for field in ["url", "endpoint"] {
+        let text = |object: &Value| object["spec"][field].as_str().map(str::to_owned);
+        let Some(url) = text(object).filter(|url| holds_credentials(url)) else { continue };
+        // The value is not repeated: it is the credential.
+        let why =
+            "must not hold a user name or a password: put them into the Secret that spec.secretRef names";
+        if old.and_then(text).as_deref() == Some(url.as_str()) {
+            verdict.warnings.push(format!("spec.{field} {why}"));
+        } else {
+            verdict.errors.push(FieldError::forbidden(format!("spec.{field}"), why));
+        }
+    }
+}
+
+/// Whether there is something in front of the host. Over SSH that is a user, as `git@`, but no password.
+fn holds_credentials(url: &str) -> bool {
+    let (scheme, rest) = url.split_once(':').unwrap_or(("", url));
+    // However many slashes there are, of either kind, and control characters between them: that is how URLs are read.
+    let rest: String = rest.chars().filter(|c| !c.is_control()).collect();
+    let authority =
+        rest.trim_start_matches(['/', '\\', ' ']).split(['/', '\\', '?', '#']).next().unwrap_or_default();
+    match authority.rsplit_once('@') {
+        Some((user, _)) => !scheme.eq_ignore_ascii_case("ssh") || user.contains(':'),
+        None => false,
+    }
+}
+
 pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
     let errors = &mut verdict.errors;
     at_least_a_second(spec, &["interval", "timeout"], errors);
+    if duration(&spec["timeout"]).is_some_and(|timeout| timeout > LONGEST_FETCH) {
+        verdict
+            .warnings
+            .push("spec.timeout: a fetch may take 10m at most, and is ended after that".to_owned());
+    }
     names(
         spec,
         &["include[].repository.name", "proxySecretRef.name", "secretRef.name", "verify.secretRef.name"],

@@ -42,9 +42,13 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
             flux::kustomization(&object["spec"], &mut verdict);
             flux::dependencies(&object["spec"], old.map(|old| &old["spec"]), &mut verdict.errors);
         }
-        KindId::GitRepository => flux::git_repository(&object["spec"], &mut verdict),
+        KindId::GitRepository => {
+            flux::git_repository(&object["spec"], &mut verdict);
+            flux::url_without_credentials(object, old, &mut verdict);
+        }
         KindId::Bucket | KindId::OciRepository | KindId::HelmRepository | KindId::HelmChart => {
             flux::source(&object["spec"], &mut verdict);
+            flux::url_without_credentials(object, old, &mut verdict);
         }
         KindId::Provider | KindId::Alert | KindId::Receiver => {
             flux::notification(&object["spec"], &mut verdict);
@@ -288,6 +292,41 @@ mod tests {
         spec.healthChecks[0].apiVersion: Required value: the API version of kind "Widget" is not known here
         spec.postBuild.substitute: Invalid value: "1a": a variable's name has letters, digits and `_`, and no digit first
         "#);
+    }
+
+    #[test]
+    fn a_url_with_credentials_is_refused_unless_it_is_there_already() {
+        let source =
+            |url: &str| json!({ "metadata": { "name": "a" }, "spec": { "url": url, "interval": "1m" } });
+        for url in [
+            "https://u:hunter2@git.example/x",
+            "https://hunter2@git.example/x",
+            "http:///u:hunter2@git.example/x",
+            "https:\\\\u:hunter2@git.example/x",
+            "https:/\t/u:hunter2@git.example/x",
+            "https://u:a@b:hunter2@git.example",
+            "ssh://git:hunter2@git.example/x",
+            "oci://u:hunter2@git.example/x",
+        ] {
+            for kind in [KindId::GitRepository, KindId::HelmRepository, KindId::OciRepository] {
+                let new = check(kind, &source(url), Some(&source("https://git.example/x")));
+                let errors: Vec<String> = new.errors.iter().map(ToString::to_string).collect();
+                assert!(
+                    errors.iter().any(|error| error.contains("spec.url: Forbidden")),
+                    "{url}: {errors:?}"
+                );
+                assert!(!errors.concat().contains("hunter2") || url.starts_with("oci"), "{errors:?}");
+                let same = check(kind, &source(url), Some(&source(url)));
+                assert!(!same.errors.iter().any(|error| error.to_string().contains("Forbidden")), "{url}");
+                assert!(same.warnings.iter().any(|warning| warning.contains("spec.secretRef")), "{url}");
+            }
+        }
+        for url in ["https://git.example/a@b", "ssh://git@git.example/x", "https://git.example/?a=b@c", "a@b"]
+        {
+            let verdict = check(KindId::GitRepository, &source(url), None);
+            let refused = verdict.errors.iter().any(|error| error.to_string().contains("Forbidden"));
+            assert_eq!(refused, url == "a@b", "{url}: {:?}", verdict.errors);
+        }
     }
 
     #[test]

@@ -149,6 +149,16 @@ pub enum GitError {
         /// What was going on when time was up.
         phase: &'static str,
     },
+    /// Others waited for its place.
+    #[error(
+        "`{url}` was not done within {held:.0?}, and gave its place up to other sources that wait; it is tried again"
+    )]
+    GaveWay {
+        /// The repository.
+        url: String,
+        /// How long it had its place.
+        held: Duration,
+    },
     /// The caller ended it.
     #[error("looking at `{url}` was cancelled")]
     Cancelled {
@@ -275,6 +285,7 @@ impl GitError {
             | Self::Status { .. }
             | Self::RedirectRefused { .. }
             | Self::Timeout { .. }
+            | Self::GaveWay { .. }
             | Self::Cancelled { .. }
             | Self::Corrupt { .. }
             | Self::Unsupported { .. }
@@ -291,8 +302,11 @@ impl GitError {
             Self::Unreachable { .. }
             | Self::NotReached { .. }
             | Self::Timeout { .. }
+            | Self::GaveWay { .. }
             | Self::Cancelled { .. }
             | Self::Internal { .. } => true,
+            // Its name may lead elsewhere soon, and the operator may allow it.
+            Self::AddressRefused { .. } => true,
             Self::Corrupt { .. } => true,
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,
