@@ -15,10 +15,10 @@ const MAX_TEXT: usize = 3 * 1024 * 1024;
 /// Documents, empty ones included: a `---` at either end makes one.
 const MAX_DOCUMENTS: usize = 8;
 
-/// How the reader's messages about both of these end.
-const LIMIT: &str = "with aliases expanded";
-/// What a value costs in memory at most: its node with its place in the text, and the JSON value that is made of it.
-const VALUE: usize = 1200;
+/// How the reader's messages about what more memory would allow end.
+const LIMITS: [&str; 2] = ["with aliases expanded", "of memory"];
+/// What the JSON value costs in memory, at most, that is made of one which was read: a map of one entry.
+const VALUE: usize = 900;
 
 /// The value of a text of one YAML document, which may take `memory` bytes. JSON is YAML: it is read as JSON, whose escapes
 /// YAML does not all have.
@@ -42,9 +42,10 @@ pub(crate) fn parse(bytes: &[u8], memory: usize) -> Result<Value, BodyError> {
         }
     }
     let mut limits = Limits::default();
-    // The text as it is read, in nodes, and in values.
+    // Half for what is read, half for the JSON that is made of it.
     let text = (memory / 8).min(MAX_TEXT);
-    let values = ((memory - 4 * text) / VALUE).min(MAX_VALUES);
+    let values = ((memory / 2 - text) / VALUE).min(MAX_VALUES);
+    limits.memory = memory / 2;
     limits.depth = MAX_DEPTH;
     limits.nodes = values;
     limits.total_bytes = text;
@@ -55,7 +56,10 @@ pub(crate) fn parse(bytes: &[u8], memory: usize) -> Result<Value, BodyError> {
     let (documents, _) = match read_strict(bytes, &limits) {
         Ok(read) => read,
         // With more memory it may get further.
-        Err(error) if error.message.ends_with(LIMIT) && (values < MAX_VALUES || text < MAX_TEXT) => {
+        Err(error)
+            if LIMITS.iter().any(|limit| error.message.ends_with(limit))
+                && (values < MAX_VALUES || text < MAX_TEXT) =>
+        {
             return Err(BodyError::Memory { memory });
         }
         Err(error) => {
