@@ -16,6 +16,8 @@ const MAX_PATH: usize = 256;
 
 /// What values cost in memory, at most: a place in a list, with what the list grows by and is moved through.
 const ITEM: usize = 3 * size_of::<Value>();
+/// A list's own, which has room for four items from the first on.
+const FIRST_ITEM: usize = 2 * size_of::<Value>() + ALLOCATION;
 /// The first node of a map, which has room for eleven entries.
 const FIRST_NODE: usize = 704;
 /// An entry of a larger map, whose nodes may be half full.
@@ -55,7 +57,10 @@ pub(crate) fn cost(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
         Value::String(text) => text.len() + ALLOCATION,
-        Value::Array(items) => items.iter().map(|item| ITEM + cost(item)).sum(),
+        Value::Array(items) => {
+            let first = if items.is_empty() { 0 } else { FIRST_ITEM };
+            items.iter().map(|item| ITEM + cost(item)).sum::<usize>() + first
+        }
         Value::Object(map) => {
             let first = if map.is_empty() { 0 } else { FIRST_NODE };
             map.iter().map(|(key, value)| key.len() + ALLOCATION + ENTRY + cost(value)).sum::<usize>() + first
@@ -154,7 +159,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
             self.0.path.truncate(length);
             match item {
                 Some(item) => {
-                    self.0.charge(ITEM)?;
+                    self.0.charge(if list.is_empty() { FIRST_ITEM + ITEM } else { ITEM })?;
                     list.push(item);
                 }
                 None => return Ok(list.into()),
