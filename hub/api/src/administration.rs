@@ -8,6 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use roadstead_hub_core::{AuditFilter, FleetPage, HubError, Identity, TokenOrder, query_time};
 use serde_json::{Value, json};
 
+use crate::bodies::Held;
 use crate::request::{self, Query};
 use crate::{Api, method_not_allowed, status};
 
@@ -61,7 +62,7 @@ async fn make(
     headers: &axum::http::HeaderMap,
     body: Body,
 ) -> Result<Response, HubError> {
-    let body = request::sent_or_nothing(headers, body).await?.map(|body| body.value).unwrap_or_default();
+    let Held { value: body, _memory } = request::sent_or_nothing(&api.bodies, headers, body).await?;
     let bad = |field: &str| HubError::BadRequest(format!("{field}: want text"));
     let username = match &body["username"] {
         Value::Null => String::new(),
