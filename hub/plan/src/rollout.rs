@@ -321,7 +321,8 @@ mod tests {
 
     /// Those that were told run it, from then on.
     fn succeed(agents: &mut [AgentState], at: Timestamp) {
-        for agent in agents.iter_mut().filter(|agent| agent.order.is_some() && !agent.is_up_to_date()) {
+        let was_told = |agent: &AgentState| agent.order.as_ref().is_some_and(|order| order.failed.is_none());
+        for agent in agents.iter_mut().filter(|agent| was_told(agent) && !agent.is_up_to_date()) {
             agent.running.clone_from(&agent.wanted);
             agent.connected = Some(at);
         }
