@@ -15,8 +15,14 @@ mod run;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use roadstead_hub_core::{WORKER_ARGUMENT, be_a_worker};
 
 fn main() -> ExitCode {
+    // First of all: a worker limits itself while it has one thread, and reads nothing else.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == WORKER_ARGUMENT) {
+        return be_a_worker(arguments);
+    }
     let args = args::Args::parse();
     logging::start(args.log_format);
     match start(args) {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock, Transport};
+use roadstead_budget::MemoryBudget;
+use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock, Transport, workers};
+use roadstead_worker::Pool;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -118,6 +120,7 @@ async fn serve(
         agent_image: args.clusters.agent_image.clone(),
         agent_signatures: args.clusters.signatures()?,
         pace: args.clusters.pace(),
+        workers: Some(start_workers(&budget).await?),
         budget,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
@@ -172,6 +175,30 @@ async fn serve(
 /// What the way to a database that is not on this machine is to be.
 fn transport(args: &Args) -> Transport {
     if args.allow_insecure_database { Transport::Insecure } else { Transport::Verified }
+}
+
+/// The worker processes, of which one is started to see how confined they are.
+async fn start_workers(budget: &MemoryBudget) -> Result<Pool> {
+    let pool = workers(budget).context("find this program, for worker processes")?;
+    let protections = pool.protections().await.context("start a worker process")?;
+    let (count, settings) = (pool.settings().workers, pool.settings());
+    let told = (protections.to_string(), settings.memory >> 20);
+    if protections.all() {
+        tracing::info!(
+            workers = count,
+            mebibytes_each = told.1,
+            protections = told.0,
+            "worker processes are confined"
+        );
+    } else {
+        tracing::warn!(
+            workers = count,
+            mebibytes_each = told.1,
+            protections = told.0,
+            "worker processes are less confined than they can be: use a kernel with seccomp and Landlock (6.12 or later)"
+        );
+    }
+    Ok(pool)
 }
 
 /// `host:port`, also for an IPv6 address.

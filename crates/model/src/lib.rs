@@ -14,7 +14,7 @@ pub mod revision;
 
 pub use chain::chain;
 pub use change::{Action, ChangeSet, ObjectResult, Stage, StageTiming};
-pub use digest::{Digest, DigestError};
+pub use digest::{Digest, DigestError, Hasher};
 pub use duration::{DurationError, GoDuration};
 pub use id::{
     Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, KustomizationUid, ReplicaId,

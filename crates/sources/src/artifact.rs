@@ -3,7 +3,7 @@
 //! Packing depends on the tree and nothing else: paths sorted, no times, no owners, two modes. So the same tree has the
 //! same digest, whoever packs it and whenever.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, Read, Write};
 
 use flate2::Compression;
 use flate2::GzBuilder;
@@ -132,6 +132,14 @@ fn append_long_target<W: Write>(tar: &mut tar::Builder<W>, target: &str) -> io::
 /// # Errors
 /// An [`ArtifactError`]; never a part of the tree.
 pub fn unpack(bytes: &[u8], limits: &TreeLimits) -> Result<Tree, ArtifactError> {
+    unpack_from(bytes, limits)
+}
+
+/// As [`unpack`], of bytes as they come: the packed form is never held whole.
+///
+/// # Errors
+/// As [`unpack`]; [`ArtifactError::Damaged`] also where `bytes` cannot be read.
+pub fn unpack_from(bytes: impl BufRead, limits: &TreeLimits) -> Result<Tree, ArtifactError> {
     // Besides its files' bytes, an honest tar has for each entry a header, padding and at most two long names.
     let overhead = (limits.path_bytes as u64 + 1_024) * 2 + 1_024;
     let most = limits.total_bytes.saturating_add(overhead.saturating_mul(limits.entries as u64 + 1));
@@ -150,7 +158,7 @@ pub fn unpack(bytes: &[u8], limits: &TreeLimits) -> Result<Tree, ArtifactError> 
     // To the end, so that the checksum of the whole is looked at.
     let mut rest = archive.into_inner();
     io::copy(&mut rest, &mut io::sink()).map_err(damaged)?;
-    if !rest.inner.into_inner().is_empty() {
+    if !rest.inner.into_inner().fill_buf().map_err(ArtifactError::Damaged)?.is_empty() {
         return Err(ArtifactError::Damaged(io::Error::other("there are bytes behind its end")));
     }
     Ok(builder.finish()?)

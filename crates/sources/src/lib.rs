@@ -16,7 +16,7 @@ pub mod ignore;
 pub mod secret;
 pub mod tree;
 
-pub use artifact::{Artifact, ArtifactError, pack, unpack};
+pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};
 pub use git::{
     Credentials, Fetched, GitError, GitLimits, GitReference, GitRequest, Note, Outcome, fetch, resolve,
     sweep_scratch,

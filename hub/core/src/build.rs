@@ -1,54 +1,32 @@
-//! From an artifact to a build: unpack, build, store. Identical inputs are built once, however many ask.
+//! From an artifact to a build: identical inputs are built once, however many ask. The building itself, and all reading of
+//! the artifact's bytes, is a worker process's.
+
+mod inputs;
+mod job;
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::Write as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
-use flate2::{Compression, write::GzEncoder};
+use bytes::Bytes;
 use roadstead_api::KustomizationSpec;
-use roadstead_hub_store::{AtRest, CachedBuild};
-use roadstead_kustomize::{Image, Limits, MemoryTree, Options, Overlay, Patch, Selector, TreePath};
-use roadstead_model::{Digest, chain};
-use roadstead_sources::{Entry, TreeLimits, unpack};
-use serde_json::{Value, json};
+use roadstead_budget::{PoolName, Reservation};
+use roadstead_hub_store::{AtRest, CachedBuild, Store};
+use roadstead_model::Digest;
+use roadstead_worker::{Exchange, Job, JobError, JobLimits, Pool};
 
-use crate::{Hub, HubError, placing};
+use crate::quarantine::not_built;
+use crate::{Hub, HubError};
+pub(crate) use job::Builder;
+use job::{Built, Order};
 
-/// Part of every build's inputs: a change of the engine that changes results changes this.
-const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/4");
-/// Steps of one build, so that a repository made to be slow does not hold a place for long: looking at 2 × 10⁸ pairs of
-/// patch and object took 24 s in a release build. All of kustomize's public cases stay below half of it.
-const MAX_WORK: u64 = 200_000_000;
-/// Memory of one build in bytes, besides the source's tree and what is made of the objects afterwards.
-const MAX_BUILD_MEMORY: usize = 200 << 20;
-/// More than this is no build that an agent takes.
-const MAX_BUILD_BYTES: usize = 64 << 20;
-/// Trees that were unpacked last: the Kustomizations of one source are built one after the other.
-const CACHED_TREES: usize = 4;
-const CACHED_TREE_BYTES: usize = 32 << 20;
+/// The kind of the job that builds.
+pub(crate) const BUILD_JOB: &str = job::KIND;
 
-/// Unpacked artifacts.
-#[derive(Default)]
-pub(crate) struct TreeCache(Mutex<Vec<(Digest, Arc<MemoryTree>)>>);
-
-impl TreeCache {
-    fn get(&self, digest: Digest) -> Option<Arc<MemoryTree>> {
-        // The list is whole at any time: a panic elsewhere does not spoil it.
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.iter().find(|(held, _)| *held == digest).map(|(_, tree)| Arc::clone(tree))
-    }
-
-    fn put(&self, digest: Digest, tree: &Arc<MemoryTree>) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.iter().any(|(held, _)| *held == digest) {
-            return;
-        }
-        if held.len() >= CACHED_TREES {
-            held.remove(0);
-        }
-        held.push((digest, Arc::clone(tree)));
-    }
-}
+/// CPU time of one build, unpacking included. The largest of kustomize's public cases take a second.
+const CPU: Duration = Duration::from_secs(60);
+/// So long may a build take, on a machine that has other work.
+const WALL: Duration = Duration::from_secs(600);
 
 /// Builds that this replica is at, by their inputs: whoever asks for the same waits for the first, and finds it stored.
 #[derive(Default)]
@@ -70,213 +48,151 @@ impl BuildsUnderWay {
     }
 }
 
-/// What a build comes out of, besides the engine.
-struct Inputs {
-    artifact: Digest,
-    path: String,
-    overlay: Overlay,
-    /// Objects of kinds that go to the hub and that stay in the cluster.
-    stays: BTreeSet<String>,
+/// Gives a worker the artifact's bytes.
+struct Artifact<'a> {
+    store: &'a Store,
+    /// Where room for them is reserved.
+    room: &'a roadstead_budget::Pool,
+    digest: Digest,
+    /// Why it could not, where that is the hub's own fault.
+    failure: Option<HubError>,
 }
 
-impl Inputs {
-    fn of(spec: &KustomizationSpec, artifact: Digest, stays: BTreeSet<String>) -> Self {
-        Self { artifact, path: spec.path.clone().unwrap_or_default(), overlay: overlay(spec), stays }
-    }
-
-    fn digest(&self) -> Digest {
-        // The overlay's debug form names every field and escapes every text: equal forms are equal overlays.
-        let text =
-            format!("{ENGINE}\n{}\n{:?}\n{:?}\n{:?}", self.artifact, self.path, self.overlay, self.stays);
-        Digest::of(text.as_bytes())
+impl Exchange for Artifact<'_> {
+    async fn answer(&mut self, question: Vec<u8>) -> Result<Bytes, String> {
+        if question != job::ARTIFACT {
+            return Err("there is nothing else to ask for".to_owned());
+        }
+        self.read().await.unwrap_or_else(|failure| {
+            self.failure = Some(failure);
+            Err("the artifact could not be read".to_owned())
+        })
     }
 }
 
-/// A build, packed.
-struct Built {
-    build: CachedBuild,
-    packed: Vec<u8>,
-    objects: usize,
-    labels: Value,
-    at_rest: AtRest,
+impl Artifact<'_> {
+    async fn read(&self) -> Result<Result<Bytes, String>, HubError> {
+        let digest = self.digest;
+        let gone =
+            || Err(format!("artifact {digest} is not stored any more; the source is to be fetched again"));
+        let Some(size) = self.store.blob_size(digest).await? else { return Ok(gone()) };
+        let room = match self.room.reserve(size).await {
+            Ok(room) => room,
+            Err(error) => return Ok(Err(format!("artifact {digest} is too large for this hub: {error}"))),
+        };
+        let Some(bytes) = self.store.blob(digest).await? else { return Ok(gone()) };
+        Ok(Ok(Bytes::from_owner(Reserved { bytes, _room: room })))
+    }
+}
+
+/// Bytes, and the room that is reserved for them while somebody holds them.
+struct Reserved {
+    bytes: Vec<u8>,
+    _room: Reservation,
+}
+
+impl AsRef<[u8]> for Reserved {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Hub {
-    /// The build of `artifact` for `spec`; the inner error is for the Kustomization's condition.
+    /// The build of `artifact` for `spec`; the inner error is for the Kustomization's condition. Where somebody `asked`, it is
+    /// tried although it is set aside.
     pub(crate) async fn build(
         &self,
         spec: &KustomizationSpec,
         artifact: Digest,
         stays: BTreeSet<String>,
+        asked: bool,
     ) -> Result<Result<CachedBuild, String>, HubError> {
-        let inputs = Inputs::of(spec, artifact, stays);
-        let inputs_digest = inputs.digest();
-        if let Some(build) = self.store.cached_build(inputs_digest, self.now()).await? {
+        let order = Order { artifact, spec: spec.clone(), stays };
+        let inputs = order.inputs().digest();
+        if let Some(build) = self.store.cached_build(inputs, self.now()).await? {
             return Ok(Ok(build));
         }
-        let turn = self.under_way.of(inputs_digest);
+        let turn = self.under_way.of(inputs);
         let _turn = match turn.try_lock() {
             Ok(turn) => turn,
             Err(_) => {
                 let turn = turn.lock().await;
                 // Another was at it, and it is stored, unless that failed.
-                if let Some(build) = self.store.cached_build(inputs_digest, self.now()).await? {
+                if let Some(build) = self.store.cached_build(inputs, self.now()).await? {
                     return Ok(Ok(build));
                 }
                 turn
             }
         };
-        let tree = match self.tree(artifact).await? {
-            Ok(tree) => tree,
-            Err(why) => return Ok(Err(why)),
+        if !asked && let Some(why) = self.is_build_set_aside(inputs).await? {
+            return Ok(Err(why));
+        }
+        let built = match self.build_in_a_worker(&order).await? {
+            Ok(Ok(built)) => built,
+            Ok(Err(why)) => return Ok(Err(why)),
+            Err(ended) if ended.is_of_the_job() => {
+                return Ok(Err(self.set_build_aside(inputs, &ended).await?));
+            }
+            Err(ended) => return Ok(Err(not_built(&ended))),
         };
-        let permit = self.builds.acquire().await;
-        // Building is CPU work of unknown length: not on a thread that others wait for.
-        let built = tokio::task::spawn_blocking(move || render(&tree, &inputs))
-            .await
-            .map_err(|error| HubError::Internal(format!("a build was cut short: {error}")))?;
-        drop(permit);
-        let built = match built {
-            Ok(built) => built,
-            Err(why) => return Ok(Err(why)),
-        };
+        let build = CachedBuild { digest: built.digest, children: built.children };
+        let at_rest = if built.secret { AtRest::Sealed } else { AtRest::Plain };
         let now = self.now();
-        self.store.put_blob(built.build.digest, &built.packed, built.at_rest, now).await?;
-        self.store.remember_labels(built.build.digest, &built.labels).await?;
-        self.store.remember_build(inputs_digest, &built.build, built.objects, now).await?;
-        Ok(Ok(built.build))
-    }
-
-    async fn tree(&self, artifact: Digest) -> Result<Result<Arc<MemoryTree>, String>, HubError> {
-        if let Some(tree) = self.trees.get(artifact) {
-            return Ok(Ok(tree));
+        self.store.put_blob(build.digest, &built.packed, at_rest, now).await?;
+        self.store.remember_labels(build.digest, &built.labels).await?;
+        self.store.remember_build(inputs, &build, built.objects, now).await?;
+        if asked {
+            self.store.take_back(inputs).await?;
         }
-        let Some(bytes) = self.store.blob(artifact).await? else {
-            return Ok(Err(format!(
-                "artifact {artifact} is not stored any more; the source is to be fetched again"
-            )));
-        };
-        let unpacked = tokio::task::spawn_blocking(move || load(artifact, &bytes))
-            .await
-            .map_err(|error| HubError::Internal(format!("an artifact's reading was cut short: {error}")))?;
-        Ok(unpacked.map(|(tree, size)| {
-            let tree = Arc::new(tree);
-            if size <= CACHED_TREE_BYTES {
-                self.trees.put(artifact, &tree);
-            }
-            tree
-        }))
+        Ok(Ok(build))
     }
-}
 
-fn load(artifact: Digest, bytes: &[u8]) -> Result<(MemoryTree, usize), String> {
-    if Digest::of(bytes) != artifact {
-        return Err(format!("artifact {artifact} does not have the content that its digest names"));
-    }
-    let tree = unpack(bytes, &TreeLimits::default()).map_err(|error| chain(&error))?;
-    let mut memory = MemoryTree::new();
-    let mut size = 0;
-    for (path, entry) in tree {
-        let Some(path) = TreePath::new(&path) else {
-            return Err(format!("path '{path}' leaves the artifact"));
+    /// Has a worker build. The errors, from the outside in: the hub's own, what ended the worker, what is wrong with the
+    /// source or the Kustomization.
+    async fn build_in_a_worker(
+        &self,
+        order: &Order,
+    ) -> Result<Result<Result<Built, String>, JobError>, HubError> {
+        let workers = self.workers()?;
+        let artifact = order.artifact;
+        let input = serde_json::to_vec(order)
+            .map_err(|error| HubError::Internal(format!("a build's order is not writable: {error}")))?;
+        let job = Job {
+            kind: job::KIND,
+            input,
+            affinity: Some(*artifact.as_bytes()),
+            limits: JobLimits { cpu: CPU, wall: WALL, output: job::MAX_BUILD_BYTES, ..JobLimits::default() },
         };
-        match entry {
-            Entry::File { bytes, .. } => {
-                size += bytes.len();
-                memory.insert_file(path, bytes);
+        let mut exchange = Artifact {
+            store: &self.store,
+            room: self.budget().pool(PoolName::Workers),
+            digest: artifact,
+            failure: None,
+        };
+        let mut outcome = workers.run(job.clone(), &mut exchange).await;
+        if matches!(outcome, Err(JobError::Killed(_))) {
+            // Not of its doing, as far as one can tell.
+            outcome = workers.run(job, &mut exchange).await;
+        }
+        if let Some(failure) = exchange.failure {
+            return Err(failure);
+        }
+        let answer = match outcome {
+            Ok(answer) => answer,
+            Err(JobError::Start(why)) => {
+                return Err(HubError::Internal(format!("a worker process could not be started: {why}")));
             }
-            Entry::Symlink { target } => memory.insert_symlink(path, target),
+            Err(ended) => return Ok(Err(ended)),
+        };
+        match job::decode(&answer) {
+            Ok(built) => Ok(Ok(built)),
+            Err(what) => Ok(Err(JobError::Protocol(format!("it answered with something else: {what}")))),
         }
     }
-    Ok((memory, size))
-}
 
-fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
-    let path = TreePath::new(&inputs.path)
-        .ok_or_else(|| format!("spec.path '{}' leaves the source's root", inputs.path))?;
-    let mut options = Options { overlay: inputs.overlay.clone(), ..Options::default() };
-    options.limits = Limits::within(MAX_BUILD_MEMORY);
-    options.limits.work = MAX_WORK;
-    let build = roadstead_kustomize::build(tree, &path, &options).map_err(|error| chain(&error))?;
-    let objects = build.objects.iter().map(roadstead_kustomize::Object::to_json).collect();
-    let (children, objects) = placing::split(objects, &inputs.stays);
-    let children = (!children.is_empty()).then(|| serde_json::to_vec(&children));
-    // Secret objects in a stored build are encrypted like the hub's own.
-    let secret = build.objects.iter().any(|object| object.kind() == "Secret");
-    let json = serde_json::to_vec(&objects).map_err(|error| error.to_string())?;
-    if json.len() > MAX_BUILD_BYTES {
-        return Err(format!("the build has {} bytes, more than {MAX_BUILD_BYTES}", json.len()));
-    }
-    let mut packed = GzEncoder::new(Vec::with_capacity(json.len() / 4), Compression::fast());
-    let packed = packed.write_all(&json).and_then(|()| packed.finish()).map_err(|error| error.to_string())?;
-    Ok(Built {
-        build: CachedBuild {
-            digest: Digest::of(&json),
-            children: children.transpose().map_err(|error| error.to_string())?,
-        },
-        packed,
-        objects: objects.len(),
-        labels: objects.iter().map(labels).collect(),
-        at_rest: if secret { AtRest::Sealed } else { AtRest::Plain },
-    })
-}
-
-/// What is remembered of an object, so that it can be looked for by its labels.
-fn labels(object: &Value) -> Value {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let group = text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
-    let mut found = json!({
-        "g": group, "k": text("/kind"), "ns": text("/metadata/namespace"), "n": text("/metadata/name"),
-    });
-    if let Some(labels) = object.pointer("/metadata/labels").and_then(Value::as_object) {
-        let texts = labels.iter().filter(|(_, value)| value.is_string());
-        found["l"] = texts.map(|(key, value)| (key.clone(), value.clone())).collect();
-    }
-    found
-}
-
-/// The parts of a Flux Kustomization that edit the kustomization at its path.
-fn overlay(spec: &KustomizationSpec) -> Overlay {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    let selector = |target: &roadstead_api::kustomization::Selector| Selector {
-        group: text(&target.group),
-        version: text(&target.version),
-        kind: text(&target.kind),
-        name: text(&target.name),
-        namespace: text(&target.namespace),
-        label_selector: text(&target.label_selector),
-        annotation_selector: text(&target.annotation_selector),
-    };
-    let metadata = spec.common_metadata.clone().unwrap_or_default();
-    Overlay {
-        namespace: text(&spec.target_namespace),
-        name_prefix: text(&spec.name_prefix),
-        name_suffix: text(&spec.name_suffix),
-        patches: spec
-            .patches
-            .iter()
-            .map(|patch| Patch {
-                patch: Some(patch.patch.clone()),
-                target: patch.target.as_ref().map(selector),
-                ..Patch::default()
-            })
-            .collect(),
-        images: spec
-            .images
-            .iter()
-            .map(|image| Image {
-                name: image.name.clone(),
-                new_name: text(&image.new_name),
-                new_tag: text(&image.new_tag),
-                digest: text(&image.digest),
-                ..Image::default()
-            })
-            .collect(),
-        components: spec.components.clone(),
-        ignore_missing_components: spec.ignore_missing_components,
-        build_metadata: spec.build_metadata.iter().map(|word| word.as_str().to_owned()).collect(),
-        labels: metadata.labels.into_iter().collect(),
-        annotations: metadata.annotations.into_iter().collect(),
+    fn workers(&self) -> Result<&Pool, HubError> {
+        let none = || HubError::Internal("this process was set up without worker processes".to_owned());
+        self.options.workers.as_ref().ok_or_else(none)
     }
 }
 

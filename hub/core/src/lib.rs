@@ -26,6 +26,7 @@ mod outbound;
 pub mod pki;
 mod placing;
 mod progress;
+mod quarantine;
 mod reads;
 mod reconcile;
 mod resources;
@@ -40,6 +41,7 @@ mod tokens;
 pub mod triggers;
 mod upkeep;
 mod views;
+mod workers;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64};
@@ -48,10 +50,12 @@ use std::time::Duration;
 use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
+use roadstead_worker::Pool;
+
 use tokio::sync::Semaphore;
 
 use audit::Refusals;
-use build::{BuildsUnderWay, TreeCache};
+use build::BuildsUnderWay;
 use pki::Pki;
 use progress::Followed;
 use tokens::Tokens;
@@ -89,6 +93,7 @@ pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, NOT_
 pub use source::{FetchJob, FetchPlan};
 pub use upkeep::UPKEEP_PERIOD;
 pub use views::{ReconciliationView, Reconciliations, ReconciliationsOptions};
+pub use workers::{WORKER_ARGUMENT, be_a_worker, workers};
 
 /// How the operator set this hub up.
 #[derive(Debug, Clone)]
@@ -111,8 +116,8 @@ pub struct HubOptions {
     pub pace: Pace,
     /// Whether references across namespaces are off altogether, dependencies included.
     pub no_cross_namespace_refs: bool,
-    /// How many builds run side by side.
-    pub concurrent_builds: usize,
+    /// The worker processes that unpack and build; without them nothing is built.
+    pub workers: Option<Pool>,
     /// The process's memory, shared out.
     pub budget: Arc<MemoryBudget>,
     /// How long the audit log's entries are kept; none for ever.
@@ -135,7 +140,7 @@ impl Default for HubOptions {
                 tolerance: Tolerance::Percent(10),
             },
             no_cross_namespace_refs: false,
-            concurrent_builds: 2,
+            workers: None,
             budget: Arc::default(),
             audit_retention: Some(Duration::from_secs(90 * 24 * 3600)),
         }
@@ -150,9 +155,8 @@ pub struct Hub {
     replica: ReplicaId,
     pki: Arc<Pki>,
     options: Arc<HubOptions>,
-    builds: Arc<Semaphore>,
-    trees: Arc<TreeCache>,
     under_way: Arc<BuildsUnderWay>,
+    suspects: Arc<Semaphore>,
     followed: Arc<Followed>,
     tokens: Arc<Tokens>,
     clock_is_off: Arc<AtomicBool>,
@@ -171,16 +175,14 @@ impl Hub {
         let replica = ReplicaId::random();
         store.replica_seen(replica, store.now().await?).await?;
         let followed = Followed::new(options.budget.pool(PoolName::Sessions));
-        let builds = Semaphore::new(options.concurrent_builds.max(1));
         Ok(Self {
             store,
             clock,
             replica,
             pki: Arc::new(pki),
             options: Arc::new(options),
-            builds: Arc::new(builds),
-            trees: Arc::default(),
             under_way: Arc::default(),
+            suspects: Arc::new(Semaphore::new(1)),
             followed: Arc::new(followed),
             tokens: Arc::default(),
             clock_is_off: Arc::default(),

@@ -125,7 +125,7 @@ impl Hub {
         let stays =
             self.store.inventory_of_groups(look.situation.uid, target.cluster, &served_groups()).await?;
         let stays = stays.iter().map(placing::inventory_key).collect();
-        let built = match self.build(spec, target.artifact, stays).await? {
+        let built = match self.build(spec, target.artifact, stays, look.is_asked_for()).await? {
             Ok(build) => build,
             Err(message) => return self.failed(look, &target, Failed::to_build(message), now).await,
         };
@@ -322,6 +322,12 @@ impl SeenKustomization {
     fn is_applying(&self) -> bool {
         let last = self.situation.last.as_ref();
         last.is_some_and(|last| !last.deletes && matches!(last.state, AttemptState::Open { .. }))
+    }
+
+    /// Whether somebody asks for a reconciliation that was not tried yet.
+    fn is_asked_for(&self) -> bool {
+        let tried = self.situation.last.as_ref().and_then(|last| last.request.as_ref());
+        self.situation.request.is_some() && self.situation.request.as_ref() != tried
     }
 
     pub(crate) fn status(&self) -> KustomizationStatus {

@@ -1,8 +1,10 @@
 //! The schedule as the tasks see it, and the housekeeping that keeps tables small.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{Claim, Hub, HubError, Look};
 
@@ -21,13 +23,22 @@ const KEPT_CHANGES: Duration = Duration::from_secs(3600);
 const KEPT_CHANGES_AT_LEAST: i64 = 10_000;
 
 impl Hub {
-    /// Claims looks that are due.
+    /// Claims looks that are due; of those that may have ended a replica ([`Claim::is_suspect`]) one at most, and none
+    /// without a [`Hub::place_for_suspects`].
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn claim_due(&self, look: Look, limit: usize) -> Result<Vec<Claim>, HubError> {
+    pub async fn claim_due(&self, look: Look, limit: usize, suspect: bool) -> Result<Vec<Claim>, HubError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        Ok(self.store.claim_due(look, self.replica, self.now(), LEASE, limit).await?)
+        let suspect = suspect && limit > 0;
+        Ok(self.store.claim_due(look, self.replica, self.now(), LEASE, limit, suspect).await?)
+    }
+
+    /// The one place in this process for a look that may end it. Were there two of them at once, none would be known to be
+    /// the one.
+    #[must_use]
+    pub fn place_for_suspects(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.suspects).try_acquire_owned().ok()
     }
 
     /// Gives a claim back; the next look is at `next` at the latest.
@@ -52,6 +63,7 @@ impl Hub {
     /// Where the database fails.
     pub async fn tidy(&self) -> Result<(), HubError> {
         self.store.trim_reconciliations(KEPT_ATTEMPTS).await?;
+        self.store.forget_set_aside(self.now()).await?;
         self.store.drop_expired_tokens(self.now()).await?;
         self.drop_old_events(self.now() - KEPT_EVENTS).await?;
         self.store.drop_unused_blobs(self.now() - KEPT_BLOBS).await?;

@@ -8,6 +8,8 @@ use crate::{Store, StoreError};
 
 /// Small enough that a row is quick to read and to vacuum, large enough that a whole artifact is few rows.
 const CHUNK: usize = 512 * 1024;
+/// Chunks that are read at once.
+const READ_AT_ONCE: usize = 8;
 
 /// A build that was made before.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,21 +123,44 @@ impl Store {
             .await
             .map_err(StoreError::query(what))?;
         let Some((size, sealed)) = head else { return Ok(None) };
-        let parts: Vec<Vec<u8>> =
-            sqlx::query_scalar("SELECT data FROM blob_chunk WHERE digest = $1 ORDER BY part")
-                .bind(digest.as_bytes().as_slice())
-                .fetch_all(&self.pool)
-                .await
-                .map_err(StoreError::query(what))?;
-        let bytes = parts.concat();
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+        // A few at a time: no more than one copy of it is ever in memory.
+        for first in (0_i32..).step_by(READ_AT_ONCE) {
+            let parts: Vec<Vec<u8>> = sqlx::query_scalar(
+                "SELECT data FROM blob_chunk WHERE digest = $1 AND part >= $2 AND part < $2 + $3 ORDER BY part",
+            )
+            .bind(digest.as_bytes().as_slice())
+            .bind(first)
+            .bind(READ_AT_ONCE as i32)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::query(what))?;
+            parts.iter().for_each(|part| bytes.extend_from_slice(part));
+            if parts.len() < READ_AT_ONCE {
+                break;
+            }
+        }
         if i64::try_from(bytes.len()) != Ok(size) {
             let why = format!("{digest} has {} of {size} bytes", bytes.len());
             return Err(StoreError::Corrupt { what, why });
         }
         if sealed {
-            return Ok(Some(self.sealer.open(what, digest.as_bytes(), &bytes)?.to_vec()));
+            return Ok(Some(self.sealer.open_in_place(what, digest.as_bytes(), bytes)?));
         }
         Ok(Some(bytes))
+    }
+
+    /// How many bytes a blob has as it is stored; none where it is not, or no longer.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn blob_size(&self, digest: Digest) -> Result<Option<u64>, StoreError> {
+        let size: Option<i64> = sqlx::query_scalar("SELECT size FROM blob WHERE digest = $1")
+            .bind(digest.as_bytes().as_slice())
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::query("look up a blob's size"))?;
+        Ok(size.and_then(|size| u64::try_from(size).ok()))
     }
 
     /// Whether a blob is stored.

@@ -2,7 +2,6 @@
 //! crash nor a cut link orphans anything.
 
 use roadstead_model::{ClusterUid, Digest, KustomizationUid, ObjectRef};
-use serde_json::Value;
 use uuid::Uuid;
 
 use crate::{Store, StoreError, Tx};
@@ -245,13 +244,14 @@ impl Tx {
 }
 
 impl Store {
-    /// Remembers the labels of a build's objects, for [`Tx::label_inventory`].
+    /// Remembers the labels of a build's objects, as JSON, for [`Tx::label_inventory`].
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn remember_labels(&self, build: Digest, objects: &Value) -> Result<(), StoreError> {
+    pub async fn remember_labels(&self, build: Digest, objects: &[u8]) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO build_labels (build_digest, objects) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+            "INSERT INTO build_labels (build_digest, objects) VALUES ($1, convert_from($2, 'UTF8')::jsonb)
+             ON CONFLICT DO NOTHING",
         )
         .bind(build.as_bytes().as_slice())
         .bind(objects)

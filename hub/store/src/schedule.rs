@@ -46,6 +46,21 @@ pub struct Claim {
     pub uid: ResourceUid,
     /// How many looks had been asked for when this one began.
     wanted: i64,
+    lost: i32,
+}
+
+impl Claim {
+    /// How often in a row the replica was gone that had claimed this look.
+    #[must_use]
+    pub fn lost(self) -> i32 {
+        self.lost
+    }
+
+    /// Whether it may be this look that ends replicas: it is to be taken alone.
+    #[must_use]
+    pub fn is_suspect(self) -> bool {
+        self.lost > 0
+    }
 }
 
 impl Tx {
@@ -93,7 +108,8 @@ impl Tx {
 }
 
 impl Store {
-    /// Claims up to `limit` looks that are due, oldest first, for `lease`.
+    /// Claims up to `limit` looks that are due, oldest first, for `lease`; and one besides of those that were lost before,
+    /// where `suspect` says so.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -104,23 +120,33 @@ impl Store {
         now: Timestamp,
         lease: Duration,
         limit: i64,
+        suspect: bool,
     ) -> Result<Vec<Claim>, StoreError> {
-        let rows: Vec<(Uuid, i64)> = sqlx::query_as(
-            "UPDATE schedule SET claimed_by = $2, claimed_until = $4
-             WHERE uid IN (SELECT uid FROM schedule
-                           WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
-                           ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED)
-             RETURNING uid, wanted",
+        let rows: Vec<(Uuid, i64, i32)> = sqlx::query_as(
+            "WITH usual AS (SELECT uid FROM schedule
+                            WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
+                              AND lost = 0
+                            ORDER BY due_at LIMIT $5 FOR UPDATE SKIP LOCKED),
+                  suspect AS (SELECT uid FROM schedule
+                              WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
+                                AND lost > 0
+                              ORDER BY due_at LIMIT $6 FOR UPDATE SKIP LOCKED)
+             UPDATE schedule SET claimed_by = $2, claimed_until = $4,
+                    lost = lost + (claimed_until IS NOT NULL)::integer
+             WHERE uid IN (SELECT uid FROM usual UNION ALL SELECT uid FROM suspect)
+             RETURNING uid, wanted, lost",
         )
         .bind(look.as_str())
         .bind(replica.0)
         .bind(to_sql(now))
         .bind(to_sql(now + lease))
         .bind(limit)
+        .bind(i64::from(suspect))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("claim what is due"))?;
-        Ok(rows.into_iter().map(|(uid, wanted)| Claim { uid: ResourceUid(uid), wanted }).collect())
+        let claim = |(uid, wanted, lost)| Claim { uid: ResourceUid(uid), wanted, lost };
+        Ok(rows.into_iter().map(claim).collect())
     }
 
     /// Gives a claim back. The next look is at `next`, or at once where one was asked for meanwhile.
@@ -128,8 +154,32 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn release(&self, replica: ReplicaId, claim: Claim, next: Timestamp) -> Result<(), StoreError> {
+        self.give_back(replica, claim, next, 0).await
+    }
+
+    /// As [`Store::release`], of a look that was not taken: from now on so many count as lost.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn release_untaken(
+        &self,
+        replica: ReplicaId,
+        claim: Claim,
+        next: Timestamp,
+        lost: i32,
+    ) -> Result<(), StoreError> {
+        self.give_back(replica, claim, next, lost).await
+    }
+
+    async fn give_back(
+        &self,
+        replica: ReplicaId,
+        claim: Claim,
+        next: Timestamp,
+        lost: i32,
+    ) -> Result<(), StoreError> {
         let again: Option<bool> = sqlx::query_scalar(
-            "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL,
+            "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL, lost = $5,
                     due_at = CASE WHEN wanted = $3 THEN $4 ELSE '-infinity' END
              WHERE uid = $1 AND claimed_by = $2 RETURNING wanted <> $3",
         )
@@ -137,10 +187,12 @@ impl Store {
         .bind(replica.0)
         .bind(claim.wanted)
         .bind(to_sql(next))
+        .bind(lost)
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query("release a claim"))?;
-        if again == Some(true) {
+        // Of those that are taken alone, the next one waits for this one's end.
+        if again == Some(true) || claim.is_suspect() {
             self.signals.send(Topic::Schedule);
         }
         Ok(())
@@ -152,7 +204,7 @@ impl Store {
     /// Where the database refuses.
     pub async fn release_claims_of_dead_replicas(&self, alive_since: Timestamp) -> Result<u64, StoreError> {
         let freed = sqlx::query(
-            "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL
+            "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL, lost = lost + 1
              WHERE claimed_by IS NOT NULL
                AND claimed_by NOT IN (SELECT id FROM hub_replica WHERE last_seen >= $1)",
         )
@@ -167,15 +219,15 @@ impl Store {
         Ok(freed)
     }
 
-    /// When the next look is due, if any is scheduled.
+    /// When the next look is due, if any is scheduled; those that are taken alone aside, which follow each other.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn next_due(&self, look: Look) -> Result<Option<Timestamp>, StoreError> {
         // In the index's own order: a `min` over the expression would read all rows.
         let due: Option<::time::OffsetDateTime> = sqlx::query_scalar(
-            "SELECT GREATEST(due_at, to_timestamp(0)) FROM schedule WHERE kind = $1 AND claimed_until IS NULL \
-             ORDER BY due_at LIMIT 1",
+            "SELECT GREATEST(due_at, to_timestamp(0)) FROM schedule \
+             WHERE kind = $1 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1",
         )
         .bind(look.as_str())
         .fetch_optional(&self.pool)
@@ -216,6 +268,12 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn replica_gone(&self, replica: ReplicaId) -> Result<(), StoreError> {
+        // Looks that took too long for its end are not lost.
+        sqlx::query("UPDATE schedule SET claimed_by = NULL, claimed_until = NULL WHERE claimed_by = $1")
+            .bind(replica.0)
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("give back what this replica claimed"))?;
         sqlx::query("DELETE FROM hub_replica WHERE id = $1")
             .bind(replica.0)
             .execute(&self.pool)

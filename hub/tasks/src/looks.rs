@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_hub_core::{Claim, Hub, HubError, Look, Topic};
 use roadstead_model::{ResourceUid, chain};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -76,22 +76,26 @@ pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L)
         signals.mark_unchanged();
         while under_way.try_join_next().is_some() {}
         let free = slots.available_permits();
-        let claimed = hub.attempt("due looks could not be claimed", hub.claim_due(L::LOOK, free));
+        let mut alone = hub.place_for_suspects();
+        let claimed =
+            hub.attempt("due looks could not be claimed", hub.claim_due(L::LOOK, free, alone.is_some()));
         let claimed = tokio::select! {
             claimed = claimed => claimed,
             () = stop.cancelled() => break,
         };
         let nap = match claimed {
             Some(claims) => {
-                let full = free == 0 || claims.len() == free;
+                let full = free == 0 || claims.len() >= free;
                 for claim in claims {
                     let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
                     let (hub, looker, stop) = (hub.clone(), Arc::clone(&looker), stop.clone());
+                    let place = if claim.is_suspect() { alone.take() } else { None };
                     under_way.spawn(async move {
-                        look(&hub, looker.as_ref(), claim, &stop).await;
+                        look(&hub, looker.as_ref(), claim, &stop, place).await;
                         drop(slot);
                     });
                 }
+                drop(alone);
                 if full {
                     // More may be due than there were slots: go on as soon as one is free.
                     tokio::select! {
@@ -123,30 +127,42 @@ async fn until_due(hub: &Hub, look: Look) -> Duration {
     }
 }
 
-async fn look<L: Looker>(hub: &Hub, looker: &L, claim: Claim, stop: &CancellationToken) {
-    // A connection to a server that is gone without a word would be waited for, for ever.
-    let looked = tokio::select! {
-        looked = looker.look(hub, claim.uid) => looked,
-        () = hub.database().lost_for(TOO_LONG) => Err(HubError::Unavailable("the database is away".to_owned())),
-    };
-    let next = match looked {
-        Ok(next) => next,
-        Err(error) => {
-            // What the database's outage has cut is no fault of the object's.
-            if error.outage().is_none() && !matches!(error, HubError::Unavailable(_)) {
-                tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a look failed");
-            }
-            hub.now() + RETRY
+async fn look<L: Looker>(
+    hub: &Hub,
+    looker: &L,
+    claim: Claim,
+    stop: &CancellationToken,
+    place: Option<OwnedSemaphorePermit>,
+) {
+    let looked = async {
+        match hub.leave_alone(L::LOOK, claim).await? {
+            None => Ok((true, looker.look(hub, claim.uid).await?)),
+            Some(next) => Ok((false, next)),
         }
     };
+    // A connection to a server that is gone without a word would be waited for, for ever.
+    let looked = tokio::select! {
+        looked = looked => looked,
+        () = hub.database().lost_for(TOO_LONG) => Err(HubError::Unavailable("the database is away".to_owned())),
+    };
+    let (taken, next) = looked.unwrap_or_else(|error: HubError| {
+        // What the database's outage has cut is no fault of the object's.
+        if error.outage().is_none() && !matches!(error, HubError::Unavailable(_)) {
+            tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a look failed");
+        }
+        (true, hub.now() + RETRY)
+    });
+    let release = || give_back(hub, claim, taken, next);
+    // Before the claim: who is told of that finds the place free.
+    drop(place);
     // A claim that is kept by mistake keeps its object from being looked at until the lease is over, which is long.
     loop {
         tokio::select! {
-            given = hub.attempt("a claim was not given back", hub.release_claim(claim, next)) => if given.is_some() { return },
+            given = hub.attempt("a claim was not given back", release()) => if given.is_some() { return },
             // Given back all the same where the database answers; else others take it over once this replica is dead.
             () = stop.cancelled() => {
                 if hub.database().outage().is_none()
-                    && let Err(error) = hub.release_claim(claim, next).await
+                    && let Err(error) = release().await
                 {
                     tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a claim was not given back");
                 }
@@ -158,4 +174,8 @@ async fn look<L: Looker>(hub: &Hub, looker: &L, claim: Claim, stop: &Cancellatio
             () = stop.cancelled() => {}
         }
     }
+}
+
+async fn give_back(hub: &Hub, claim: Claim, taken: bool, next: Timestamp) -> Result<(), HubError> {
+    if taken { hub.release_claim(claim, next).await } else { hub.release_untaken(claim, next).await }
 }

@@ -1,0 +1,84 @@
+//! What is not tried again for now, because it ended a worker process or the hub's own.
+
+use jiff::Timestamp;
+use roadstead_model::Digest;
+
+use crate::time::{from_sql, to_sql};
+use crate::{Store, StoreError};
+
+/// Why something is not tried again, and until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    /// Why, for people.
+    pub why: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when.
+    pub until: Timestamp,
+}
+
+impl Store {
+    /// Sets aside what was tried with `inputs`. Setting it aside again replaces what was known.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn set_aside(&self, inputs: Digest, aside: &SetAside) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO set_aside (inputs, why, since, until) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (inputs) DO UPDATE SET why = $2, since = $3, until = $4",
+        )
+        .bind(inputs.as_bytes().as_slice())
+        .bind(&aside.why)
+        .bind(to_sql(aside.since))
+        .bind(to_sql(aside.until))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("set something aside"))?;
+        Ok(())
+    }
+
+    /// Whether what is tried with `inputs` is set aside at `now`.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn is_set_aside(&self, inputs: Digest, now: Timestamp) -> Result<Option<SetAside>, StoreError> {
+        let what = "look up what is set aside";
+        let row: Option<(String, time::OffsetDateTime, time::OffsetDateTime)> =
+            sqlx::query_as("SELECT why, since, until FROM set_aside WHERE inputs = $1 AND until > $2")
+                .bind(inputs.as_bytes().as_slice())
+                .bind(to_sql(now))
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(StoreError::query(what))?;
+        row.map(|(why, since, until)| {
+            Ok(SetAside { why, since: from_sql(what, since)?, until: from_sql(what, until)? })
+        })
+        .transpose()
+    }
+
+    /// Takes `inputs` back: they went well.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn take_back(&self, inputs: Digest) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM set_aside WHERE inputs = $1")
+            .bind(inputs.as_bytes().as_slice())
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("take something back that was set aside"))?;
+        Ok(())
+    }
+
+    /// Forgets what was set aside until before `now`.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn forget_set_aside(&self, now: Timestamp) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM set_aside WHERE until <= $1")
+            .bind(to_sql(now))
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("forget what was set aside"))?;
+        Ok(())
+    }
+}
