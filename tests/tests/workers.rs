@@ -46,11 +46,12 @@ async fn a_commit_that_no_build_survives_is_set_aside_and_the_others_go_on() -> 
     let told = line["protections"].as_str().unwrap_or_default();
     ensure!(told.contains("seccomp: on") && told.contains("Landlock: on"), "{line}");
 
-    // Small on the wire, and more than a worker's memory when it is unpacked.
-    let bomb = Commit::new()
-        .file("config.yaml", config_map(ns, "bomb", "one"))
-        .file("large-1.bin", vec![0_u8; 30 << 20])
-        .file("large-2.bin", vec![0_u8; 30 << 20]);
+    // Small on the wire, and more than a worker's memory once it is read: an object of a million values.
+    let values: String = (0..1_000_000).map(|number| format!("  k{number}: v\n")).collect();
+    let large = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: large, namespace: {ns}}}\ndata:\n{values}"
+    );
+    let bomb = Commit::new().file("config.yaml", config_map(ns, "bomb", "one")).file("large.yaml", large);
     let repository = fleet.repository("bomb", &bomb).await?;
     fleet.repository("honest", &Commit::new().file("config.yaml", config_map(ns, "honest", "one"))).await?;
     let pid = fleet.hub.id();
@@ -90,7 +91,7 @@ async fn a_commit_that_no_build_survives_is_set_aside_and_the_others_go_on() -> 
     })
     .await?;
     // So is another revision.
-    let mended = Commit::new().remove("large-1.bin").remove("large-2.bin");
+    let mended = Commit::new().remove("large.yaml");
     let commit = repository.commit("main", "Mended", &mended)?;
     fleet.fetch("bomb").await?;
     fleet.applied("bomb", &commit).await?;

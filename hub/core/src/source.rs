@@ -1,5 +1,6 @@
 //! Sources: what is to be fetched, and what came of it. The fetching itself is a task's.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -8,10 +9,11 @@ use roadstead_api::git_repository::GitProvider;
 use roadstead_api::{
     Artifact, ConditionStatus, GitRepository, GitRepositorySpec, GitRepositoryStatus, KindId, Time,
 };
+use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, Look, SecretData, Stored};
 use roadstead_model::{KustomizationUid, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Purpose, Refusal};
-use roadstead_sources::{Credentials, Fetched, GitError, GitReference, GitRequest, Outcome, Secret};
+use roadstead_sources::{Credentials, Fetched, GitError, GitReference, GitRequest, Measure, Outcome, Secret};
 use url::Url;
 
 use crate::conditions::{self, READY, SUSPENDED};
@@ -133,6 +135,8 @@ impl Hub {
             reference.commit.as_deref(),
         );
         request.allow_file = self.options.allow_file_sources;
+        request.places = Some(Arc::clone(&self.packing));
+        request.limits.tree.total_bytes = request.limits.tree.total_bytes.min(self.most_of_a_source());
         request.guard = self.way_out(Purpose::Git);
         request.plain_http_credentials = self.options.outbound.plain_http_credentials;
         request.timeout = source_notes::timeout(spec);
@@ -157,6 +161,12 @@ impl Hub {
             }
         }
         Ok(Ok(request))
+    }
+
+    /// Bytes of the files of one source. In memory they are once as they are and up to three times packed (as such, sealed,
+    /// and on the way to the database), one source at a time: that is to fit into what workers leave.
+    fn most_of_a_source(&self) -> u64 {
+        self.budget().pool(PoolName::Workers).size() / 4
     }
 
     /// The revision that need not be fetched again: that of the artifact, if it is still stored and was made from the
@@ -207,7 +217,11 @@ impl Hub {
                 self.source_ready(job, &fetched.revision, Some(&fetched)).await?;
             }
             Err(error) => {
-                self.source_failed(&job.seen, job.handles.clone(), error.reason(), &chain(&error)).await?;
+                let mut message = chain(&error);
+                if matches!(error, GitError::TooLarge { measure: Measure::TotalBytes, .. }) {
+                    message.push_str("; more fit with more memory (--memory-budget)");
+                }
+                self.source_failed(&job.seen, job.handles.clone(), error.reason(), &message).await?;
                 if error.is_transient() {
                     return Ok(next.min(now + RETRY.max(job.spec.interval.0.min(LONG) / 10)));
                 }

@@ -20,9 +20,11 @@ mod url;
 mod walk;
 mod wire;
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use roadstead_model::Revision;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 pub use error::GitError;
@@ -54,6 +56,8 @@ pub struct Fetched {
     pub artifact: Artifact,
     /// What a user should know although it is no error: skipped submodules, say. At most a hundred.
     pub notes: Vec<Note>,
+    /// A place of [`GitRequest::places`]: free again once this is dropped.
+    pub place: Option<OwnedSemaphorePermit>,
 }
 
 /// Which commit the request's reference points to now. A cheap poll: two small requests.
@@ -88,6 +92,7 @@ fn fetch_now(request: &GitRequest, location: &Location, stop: &Stop) -> Result<O
     let ignore =
         Ignore::new(request.ignore.as_deref()).map_err(|error| GitError::tree(request, None, error))?;
     let unchanged = |revision: &Revision| request.known.as_ref() == Some(revision);
+    let place;
     let (revision, walked) = match location {
         Location::Http(url) => {
             let mut session = remote::Session::open(url, request, stop)?;
@@ -96,6 +101,7 @@ fn fetch_now(request: &GitRequest, location: &Location, stop: &Stop) -> Result<O
                 return Ok(Outcome::Unchanged(target.revision));
             }
             let store = session.fetch(&target)?;
+            place = take_place(request, stop)?;
             let (commit, walked) = walk::walk(&store.objects, &target, request, ignore, stop)?;
             (Revision { commit, ..target.revision }, walked)
         }
@@ -105,6 +111,7 @@ fn fetch_now(request: &GitRequest, location: &Location, stop: &Stop) -> Result<O
             if unchanged(&target.revision) {
                 return Ok(Outcome::Unchanged(target.revision));
             }
+            place = take_place(request, stop)?;
             let (commit, walked) = walk::walk(local.objects(), &target, request, ignore, stop)?;
             (Revision { commit, ..target.revision }, walked)
         }
@@ -115,7 +122,24 @@ fn fetch_now(request: &GitRequest, location: &Location, stop: &Stop) -> Result<O
     stop.enter("packing the artifact");
     let artifact =
         pack(&walked.tree).map_err(|source| GitError::Pack { url: request.shown_url(), source })?;
-    Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes: walked.notes })))
+    Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes: walked.notes, place })))
+}
+
+/// Waits for a place, as long as there is time.
+fn take_place(request: &GitRequest, stop: &Stop) -> Result<Option<OwnedSemaphorePermit>, GitError> {
+    let Some(places) = &request.places else { return Ok(None) };
+    stop.enter("waiting for other sources to be packed");
+    loop {
+        match Arc::clone(places).try_acquire_owned() {
+            Ok(place) => {
+                stop.enter("reading the files");
+                return Ok(Some(place));
+            }
+            // Becomes a timeout where that is the cause.
+            Err(_) if stop.is_stopped() => return Err(GitError::Cancelled { url: request.shown_url() }),
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
 }
 
 /// Runs `work` on a blocking thread until it is done, the time is up, `cancel` is called or the caller goes away; the

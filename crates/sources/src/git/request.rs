@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use gix::bstr::ByteSlice;
 use roadstead_model::Revision;
 use roadstead_outbound::{Guard, Policy, Purpose};
@@ -196,6 +198,9 @@ pub struct GitRequest {
     pub timeout: Duration,
     /// Bounds.
     pub limits: GitLimits,
+    /// How many attempts may have files in memory at once. A place is taken when all has come over the network, so that no
+    /// server keeps others waiting, and held with what is fetched ([`super::Fetched::place`]).
+    pub places: Option<Arc<Semaphore>>,
     /// The revision whose artifact the caller has. Leave it out to get the artifact in any case: when `ignore` changed.
     pub known: Option<Revision>,
     /// `spec.ignore`.
@@ -219,6 +224,7 @@ impl GitRequest {
             guard: Guard::new(Arc::new(Policy::default()), Purpose::Git),
             timeout: Duration::from_secs(60),
             limits: GitLimits::default(),
+            places: None,
             known: None,
             ignore: None,
             scratch: None,

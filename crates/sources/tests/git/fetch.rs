@@ -1,11 +1,15 @@
 //! Against a real Git over real TLS: what is fetched, and who may fetch it.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::kit::{Kit, artifact, error, fetched, files, quiet_files, way_to};
 use roadstead_model::Reason;
 use roadstead_sources::{
     Credentials, Entry, GitError, GitReference, GitRequest, Note, Outcome, fetch, resolve, unpack,
 };
 use roadstead_test_gitserver::{Commit, Fault};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,6 +184,25 @@ async fn an_unchanged_poll_fetches_nothing() {
     let known = Some(fetched(kit.request("main")).await.revision);
     let two = kit.repository.commit("main", "2", &Commit::new().file("v", "2")).unwrap();
     assert_eq!(fetched(GitRequest { known, ..kit.request("main") }).await.revision.commit, two);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_so_many_sources_are_in_memory_at_once() {
+    let kit = Kit::start(true, None).await;
+    kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
+    let places = Some(Arc::new(Semaphore::new(1)));
+    let request = GitRequest { places, ..kit.request("main") };
+    // What was fetched is in memory as long as somebody holds it.
+    let held = fetched(request.clone()).await;
+    let late = error(GitRequest { timeout: Duration::from_secs(3), ..request.clone() }).await;
+    assert!(matches!(late, GitError::Timeout { .. }), "{late:?}");
+    assert!(late.to_string().contains("waiting for other sources"), "{late}");
+    // To learn that nothing is new takes no place.
+    let known = Some(held.revision.clone());
+    let outcome = fetch(GitRequest { known, ..request.clone() }, &CancellationToken::new()).await.unwrap();
+    assert!(matches!(outcome, Outcome::Unchanged(_)), "{outcome:?}");
+    drop(held);
+    fetched(request).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
