@@ -159,7 +159,7 @@ impl Site {
         self.store.put_blob(digest, &build, AtRest::Plain, self.hub.now()).await?;
         let labels: Value =
             maps.iter().map(|map| json!({ "g": "", "k": "ConfigMap", "ns": "", "n": map })).collect();
-        self.store.remember_labels(digest, &labels).await?;
+        self.store.remember_labels(digest, labels.to_string().as_bytes()).await?;
         let now = self.hub.now();
         let aim = Aim {
             kustomization: uid,
