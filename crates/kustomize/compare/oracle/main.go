@@ -12,6 +12,7 @@ import (
 	"log"
 	"os"
 	"path"
+	"time"
 
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
@@ -56,6 +57,9 @@ func build(in tree) (out answer) {
 	return answer{YAML: &text}
 }
 
+// An input that takes longer makes kustomize go round in circles: an anchor that contains itself, for one.
+const patience = 5 * time.Second
+
 func main() {
 	log.SetOutput(io.Discard)
 	// Warnings are no part of an answer.
@@ -71,7 +75,14 @@ func main() {
 				why := wrong.Error()
 				result = answer{Error: &why}
 			} else {
-				result = build(one)
+				done := make(chan answer, 1)
+				go func() { done <- build(one) }()
+				select {
+				case result = <-done:
+				case <-time.After(patience):
+					// It cannot be stopped: whoever asked starts another process.
+					os.Exit(1)
+				}
 			}
 			text, _ := json.Marshal(result)
 			_, _ = out.Write(append(text, '\n'))

@@ -339,14 +339,12 @@ impl<'l, 't> Reader<'l, 't> {
     }
 
     fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Value, ReadError> {
+        // Annotations are set anew from their texts, and are not folded again.
+        let folded =
+            style == ScalarStyle::Folded && self.dialect != Dialect::Kustomization && !self.in_annotations();
         match tag {
-            // Annotations are set anew from their texts, and are not folded again.
-            None if style == ScalarStyle::Folded
-                && self.dialect != Dialect::Kustomization
-                && !self.in_annotations() =>
-            {
-                Ok(Value::string(refold(text)))
-            }
+            None if folded => Ok(Value::string(refold(text))),
+            Some(tag) if folded && tag.strip_prefix(CORE) == Some("str") => Ok(Value::string(refold(text))),
             None if style != ScalarStyle::Plain => Ok(Value::string(text)),
             None => self.plain(text),
             Some(tag) => match tag.strip_prefix(CORE) {
@@ -382,7 +380,7 @@ impl<'l, 't> Reader<'l, 't> {
             }
             // In brackets, what is written out for nothing has quotes.
             Plain::Value(Value::Null(NullForm::Empty))
-                if self.dialect == Dialect::Object && self.flow.last() == Some(&true) =>
+                if self.dialect != Dialect::Kustomization && self.flow.last() == Some(&true) =>
             {
                 Ok(Value::Null(NullForm::Quoted))
             }

@@ -186,27 +186,31 @@ impl Writer<'_> {
                 let _ = write!(self.out, " *n{}", self.random.below(self.anchors));
             }
             6..=7 => {
-                self.anchor();
+                let anchored = self.anchor();
                 let dash = if self.random.one_in(2) { indent } else { indent + 2 };
                 for _ in 0..1 + self.random.below(3) {
                     self.line(dash);
                     self.out.push('-');
                     self.value(dash, depth - 1);
                 }
+                self.anchors += usize::from(anchored);
             }
             _ => {
-                self.anchor();
+                let anchored = self.anchor();
                 self.comment();
                 self.entries(indent + 2, depth - 1);
+                self.anchors += usize::from(anchored);
             }
         }
     }
 
-    fn anchor(&mut self) {
-        if self.random.one_in(12) {
+    /// Writes an anchor now and then. Nothing refers to it before what it is for has ended.
+    fn anchor(&mut self) -> bool {
+        let anchored = self.anchors == 0 && self.random.one_in(8);
+        if anchored {
             let _ = write!(self.out, " &n{}", self.anchors);
-            self.anchors += 1;
         }
+        anchored
     }
 
     fn entries(&mut self, indent: usize, depth: usize) {
