@@ -197,7 +197,7 @@ async fn an_impersonated_account_has_its_groups_without_the_agent_naming_them() 
 #[tokio::test]
 async fn a_role_with_names_lets_the_agent_act_as_those_accounts_only() {
     let reduced = Reduced::install().await;
-    // As deploy/agent/locked has it: no right to act as any account, and then a Role in `apps` for one.
+    // As deploy/agent-locked has it: no right to act as any account, and then a Role in `apps` for one.
     let cluster = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/roadstead-agent-{}", reduced.home);
     let admin = &reduced.admin;
     let request = Request::get(&cluster).body(Vec::new()).expect("a request");
@@ -209,7 +209,7 @@ async fn a_role_with_names_lets_the_agent_act_as_those_accounts_only() {
     admin.request::<Value>(request).await.expect("the ClusterRole without the rule");
     reduced.comes_to("deployer", &reduced.maps(), StatusCode::FORBIDDEN).await;
 
-    let text = include_str!("../../deploy/agent/locked/account.yaml");
+    let text = include_str!("../../deploy/agent-locked/account.yaml");
     for document in text.split("\n---\n").skip(2) {
         let mut object: Value = serde_saphyr::from_str(document).expect("YAML");
         object["metadata"]["namespace"] = reduced.apps.as_str().into();

@@ -166,7 +166,6 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         name: "web".to_owned(),
         default_namespace: None,
         service_account: Some(("default".to_owned(), "restricted".to_owned())),
-        default_namespace: None,
         timeout_millis: 60_000,
         steps: vec![DispatchStep::Apply { force: false }],
     };
