@@ -14,9 +14,11 @@ use tonic_prost::ProstEncoder;
 use crate::limits::{MAX_OBJECTS, MAX_TIMINGS};
 
 /// Elements of all lists of one message.
-const MAX_ELEMENTS: usize = 2 * MAX_OBJECTS + MAX_TIMINGS;
+const MAX_ELEMENTS: usize = 2 * MAX_OBJECTS + MAX_TIMINGS + FEW_ELEMENTS;
+/// What a message has besides its lists: its body, its dispatch's key, a failure.
+const FEW_ELEMENTS: usize = 64;
 /// Elements that are taken whatever their size: a message with so few is small in memory.
-const FREE_ELEMENTS: usize = MAX_TIMINGS + 64;
+const FREE_ELEMENTS: usize = MAX_TIMINGS + FEW_ELEMENTS;
 /// On average no element that means something is smaller: a reference names a version, a kind and an object.
 const MIN_ELEMENT_BYTES: usize = 10;
 

@@ -20,8 +20,8 @@ pub(crate) const MAX_BODY: usize = 3 * 1024 * 1024;
 pub(crate) const MAX_SMALL: usize = 64 * 1024;
 /// What is first reserved for a body's bytes.
 const FIRST: usize = 4 * 1024;
-/// What handlers hold of a decoded body at once: it, the object that is made of it, and what is compared or written. As
-/// measured with bodies of 3 MB of small fields.
+/// How many copies of a decoded body handlers hold at once: the body, the object that is made of it, and what is compared or
+/// written. An estimate.
 const HANDLING: u64 = 3;
 /// So long a body waits until there is memory to decode it in.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -21,9 +21,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
-/// What an anonymous connection takes: TLS, buffers, a request's headers. As measured with a thousand silent ones.
+/// What an anonymous connection is charged, in bytes: TLS state, buffers, a request's headers. An estimate.
 const ANONYMOUS: u64 = 24 * 1024;
-/// What others take, with requests that are under way and answers that wait.
+/// What other connections are charged, with requests that are under way and answers that wait. An estimate, too.
 const KNOWN: u64 = 40 * 1024;
 /// So long an anonymous connection has to make itself known before it may have to go for another.
 const GRACE: Duration = Duration::from_millis(250);

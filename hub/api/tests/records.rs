@@ -7,14 +7,13 @@ use anyhow::{Context as _, Result, ensure};
 use reqwest::{Method, StatusCode};
 use roadstead_hub_core::{
     Address, Aim, AuditFilter, DispatchPlan, DispatchStep, Hub, HubError, HubOptions, Identity, OrderKind,
-    Sealer, SystemClock, WriteOptions,
+    SystemClock, WriteOptions,
 };
 use roadstead_model::{ChangeSet, ClusterUid, Generation, KustomizationUid, ResourceUid, SessionId};
 use serde_json::{Value, json};
-use sqlx::Row as _;
 use std::sync::Arc;
 use std::time::Duration;
-use support::{Replica, Site, client};
+use support::{Replica, Site, client, make_older};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
@@ -201,29 +200,6 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         .execute(&mut connection)
         .await?;
     ensure!(store.take_to_send(other, SessionId::random(), 10).await?.is_empty());
-    Ok(())
-}
-
-/// Seals an authority's key as versions before this one did.
-async fn make_older(site: &Site) -> Result<()> {
-    let sealer = Sealer::new(&site.key())?;
-    let mut connection = site.database.connect().await?;
-    let rows = sqlx::query(
-        "SELECT name, key_sealed, convert_to('authority', 'UTF8') || '\\x00' || convert_to(name, 'UTF8') || '\\x00' \
-         || sha256(convert_to(certificate_pem, 'UTF8')) AS place FROM authority",
-    )
-    .fetch_all(&mut connection)
-    .await?;
-    for row in rows {
-        let (name, sealed, place): (String, Vec<u8>, Vec<u8>) =
-            (row.try_get("name")?, row.try_get("key_sealed")?, row.try_get("place")?);
-        let key = sealer.open("test", &place, &sealed)?;
-        sqlx::query("UPDATE authority SET key_sealed = $2 WHERE name = $1")
-            .bind(&name)
-            .bind(sealer.seal("test", name.as_bytes(), &key)?)
-            .execute(&mut connection)
-            .await?;
-    }
     Ok(())
 }
 

@@ -95,7 +95,11 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
     ensure!(ready["reason"] == "BuildFailed" && ready["status"] == "False", "{told:#}");
     let message = ready["message"].as_str().unwrap_or_default();
     ensure!(message.contains("ended 3 times in a row") && message.contains("Set aside"), "{message}");
-    ensure!(claims(&hub).await?.is_empty(), "something is due");
+    // The honest one may not have had its turn since it was asked for.
+    for other in claims(&hub).await? {
+        ensure!(!is_killer(&other), "the killer is due: {other:?}");
+        hub.release_claim(other, hub.now() + Duration::from_secs(3600)).await?;
+    }
 
     // A look that something else asks for changes nothing; a reason to try again does.
     let mut tx = site.store().await?.begin().await?;

@@ -93,7 +93,7 @@ pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, NOT_
 pub use source::{FetchJob, FetchPlan};
 pub use upkeep::UPKEEP_PERIOD;
 pub use views::{ReconciliationView, Reconciliations, ReconciliationsOptions};
-pub use workers::{WORKER_ARGUMENT, be_a_worker, workers};
+pub use workers::{WORKER_ARGUMENT, be_a_worker, workers, workers_of};
 
 /// How the operator set this hub up.
 #[derive(Debug, Clone)]

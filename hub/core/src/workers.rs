@@ -31,6 +31,12 @@ pub fn be_a_worker(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 /// # Errors
 /// Where the system does not tell where this program lies.
 pub fn workers(budget: &MemoryBudget) -> std::io::Result<Pool> {
+    Ok(workers_of(Program::this("roadstead-hub", WORKER_ARGUMENT)?, budget))
+}
+
+/// As [`workers`], with a program that calls [`be_a_worker`].
+#[must_use]
+pub fn workers_of(program: Program, budget: &MemoryBudget) -> Pool {
     let share = budget.pool(PoolName::Workers).clone();
     let each = (share.size() / 5 * 2).min(MOST);
     let reserve: Reserve = Arc::new(move |bytes| {
@@ -46,5 +52,5 @@ pub fn workers(budget: &MemoryBudget) -> std::io::Result<Pool> {
         reserve: Some(reserve),
         ..Settings::default()
     };
-    Ok(Pool::new(Program::this("roadstead-hub", WORKER_ARGUMENT)?, settings))
+    Pool::new(program, settings)
 }

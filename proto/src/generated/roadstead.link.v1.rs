@@ -371,7 +371,7 @@ pub struct Certificate {
 }
 /// Put this image in your place. The agent stays until the new one is connected, and goes back to its own image where that
 /// does not happen in time. Asked again in each session until the agent runs it or says that it failed.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Upgrade {
     #[prost(string, tag = "1")]
     pub image: ::prost::alloc::string::String,

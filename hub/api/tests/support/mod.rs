@@ -13,6 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 use serde_json::{Value, json};
+use sqlx::Row as _;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -122,4 +123,27 @@ fn kubeconfig_of(server: &str, ca_pem: &str, token: &str) -> Value {
         "users": [{ "name": "admin", "user": { "token": token } }],
         "contexts": [{ "name": "hub", "context": { "cluster": "hub", "user": "admin", "namespace": "default" } }],
     })
+}
+
+/// Seals the authorities' keys as versions before tokens were signed did: the next replica takes what is there for theirs.
+pub(crate) async fn make_older(site: &Site) -> Result<()> {
+    let sealer = Sealer::new(&site.key())?;
+    let mut connection = site.database.connect().await?;
+    let rows = sqlx::query(
+        "SELECT name, key_sealed, convert_to('authority', 'UTF8') || '\\x00' || convert_to(name, 'UTF8') || '\\x00' \
+         || sha256(convert_to(certificate_pem, 'UTF8')) AS place FROM authority",
+    )
+    .fetch_all(&mut connection)
+    .await?;
+    for row in rows {
+        let (name, sealed, place): (String, Vec<u8>, Vec<u8>) =
+            (row.try_get("name")?, row.try_get("key_sealed")?, row.try_get("place")?);
+        let key = sealer.open("test", &place, &sealed)?;
+        sqlx::query("UPDATE authority SET key_sealed = $2 WHERE name = $1")
+            .bind(&name)
+            .bind(sealer.seal("test", name.as_bytes(), &key)?)
+            .execute(&mut connection)
+            .await?;
+    }
+    Ok(())
 }

@@ -9,12 +9,14 @@ use roadstead_api::{
     set_condition,
 };
 use roadstead_hub_core::{
-    Address, DeleteOptions, Hub, HubOptions, Identity, Key, Sealer, Store, SystemClock, WriteOptions,
+    Address, DeleteOptions, Hub, HubOptions, Identity, Key, Sealer, Store, SystemClock, WORKER_ARGUMENT,
+    WriteOptions, workers_of,
 };
 use roadstead_hub_store::{AgentSession, AtRest, Outcome, Stored};
 use roadstead_model::{ClusterUid, Digest, KubeSystemUid, Reason, ReplicaId, ResourceUid, SessionId};
 use roadstead_sources::{Entry, TreeBuilder, TreeLimits, pack};
-use roadstead_tests::TestDatabase;
+use roadstead_tests::{TestDatabase, binary};
+use roadstead_worker::Program;
 use serde_json::{Value, json};
 
 pub(crate) const FLUX: &str = "kustomize.toolkit.fluxcd.io/v1";
@@ -35,6 +37,14 @@ impl Site {
 
     pub(crate) async fn with(options: HubOptions) -> Result<Self> {
         let database = TestDatabase::new().await?;
+        // Builds are made by the real program's worker processes: this one is a test.
+        let program = Program {
+            path: binary("roadstead-hub")?,
+            name: "roadstead-hub".into(),
+            arguments: vec![WORKER_ARGUMENT.into()],
+        };
+        let workers = Some(workers_of(program, &options.budget));
+        let options = HubOptions { workers, ..options };
         let store = Store::open(database.url(), Sealer::new(&Key::generate()?)?, 8).await?;
         let hub = Hub::open(store.clone(), Arc::new(SystemClock), options).await?;
         hub.bootstrap().await?;
