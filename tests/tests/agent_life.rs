@@ -352,8 +352,9 @@ async fn a_cluster_that_is_deleted_is_pruned_and_then_its_agent_removes_itself()
     let images = [(V1, Program::Agent)];
     let more = json!({ "agent": { "removal": "Remove" } });
     let edge = Edge::board(&fleet.hub, &fleet.setup, "edge-2", target.clone(), &more, &images).await?;
-    let policy = r#"{"spec":{"deletionPolicy":"Prune"}}"#;
-    fleet.run(&["patch", "cluster", "edge-2", "--type=merge", "-p", policy]).await?;
+    // It was brought on board from another namespace than the one that deploys to it.
+    let spec = r#"{"spec":{"deletionPolicy":"Prune","access":[{"namespace":"apps","agentRights":true}]}}"#;
+    fleet.run(&["patch", "cluster", "edge-2", "--type=merge", "-p", spec]).await?;
     let place = target.namespace("removed").await?;
     let commit = Commit::new().file("app/map.yaml", config_map(place.name(), "app", "one"));
     fleet.repository("app", &commit).await?;
