@@ -19,7 +19,7 @@ use flate2::{Compression, write::GzEncoder};
 use roadstead_model::{Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef};
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
 use roadstead_proto::{Dispatch, ServiceAccount, Step};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use support::apiserver::Apiserver;
 use support::enrolment::Enrolment;
 use support::{Hub, HubSession, Pki};
@@ -262,7 +262,8 @@ fn reference(kind: &str, namespace: &str, name: &str) -> ObjectRef {
 }
 
 fn workload(spec: Value) -> Value {
-    json!({"spec": {"selector": {}, "template": {"spec": spec}}})
+    let template = Map::from_iter([("spec".to_owned(), spec)]);
+    json!({"spec": {"selector": {}, "template": template}})
 }
 
 #[tokio::test]

@@ -124,7 +124,6 @@ async fn serve(
         budget,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
-        ..HubOptions::default()
     };
     args.clusters.warn_of_tags();
     let api_url = options.api_url.clone();

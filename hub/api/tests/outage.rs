@@ -38,14 +38,14 @@ impl<S: Subscriber> Layer<S> for Lines {
         if *event.metadata().level() <= Level::INFO && event.metadata().target().starts_with("roadstead") {
             let mut text = Text(format!("{} ", event.metadata().level()));
             event.record(&mut text);
-            self.0.lock().unwrap().push(text.0);
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text.0);
         }
     }
 }
 
 impl Lines {
     fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 }
 

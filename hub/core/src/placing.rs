@@ -340,8 +340,10 @@ mod tests {
     fn of(kind: &str, api: &str, name: &str, more: Value) -> Value {
         let mut object =
             json!({ "apiVersion": api, "kind": kind, "metadata": { "namespace": "apps", "name": name } });
-        for (key, value) in more.as_object().into_iter().flatten() {
-            object[key] = value.clone();
+        if let Value::Object(fields) = more {
+            for (key, value) in fields {
+                object[key] = value;
+            }
         }
         object
     }

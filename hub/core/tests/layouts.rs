@@ -317,8 +317,10 @@ fn ks(namespace: &str, name: &str, path: &str, more: Value) -> Value {
 
 fn kustomize(path: &str, resources: &[&str], more: Value) -> (String, String) {
     let mut object = json!({ "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": resources });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        object[key] = value.clone();
+    if let Value::Object(fields) = more {
+        for (key, value) in fields {
+            object[key] = value;
+        }
     }
     file(&format!("{path}/kustomization.yaml"), &[object])
 }

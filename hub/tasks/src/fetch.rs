@@ -74,7 +74,7 @@ async fn not_wanted(hub: &Hub, job: &FetchJob) {
             Ok(false) => return,
             // The fetch goes on; what comes of it is not recorded for another spec.
             Err(error) => {
-                tracing::debug!(error = chain(&error), "a source was not looked up while it is fetched")
+                tracing::debug!(error = chain(&error), "a source was not looked up while it is fetched");
             }
         }
         // A signal that was lost costs the timer's time.

@@ -179,7 +179,7 @@ impl Attacks {
                     let refused = attack(target.clone()).await.is_err();
                     count.fetch_add(1, Ordering::Relaxed);
                     // Whoever is refused at once would spin, and take the machine's time instead of the hub's.
-                    tokio::time::sleep(Duration::from_millis(if refused { 50 } else { 5 })).await;
+                    tokio::time::sleep(Duration::from_millis(if refused { 500 } else { 5 })).await;
                 }
             });
         }
@@ -227,10 +227,8 @@ async fn silent(port: u16) -> Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
     stream.write_all(&[22]).await?;
     let mut answer = [0];
-    let _ = tokio::time::timeout(
-        Duration::from_secs(20),
-        tokio::io::AsyncReadExt::read(&mut stream, &mut answer),
-    )
-    .await;
+    let read = tokio::io::AsyncReadExt::read(&mut stream, &mut answer);
+    let ended = tokio::time::timeout(Duration::from_secs(20), read).await;
+    ensure!(ended.is_err(), "the connection was closed");
     Ok(())
 }

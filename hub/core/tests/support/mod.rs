@@ -305,8 +305,10 @@ pub(crate) fn kustomization(namespace: &str, name: &str, path: &str, more: Value
             "sourceRef": { "kind": "GitRepository", "name": "fleet" },
         },
     });
-    for (key, value) in more.as_object().into_iter().flatten() {
-        object["spec"][key] = value.clone();
+    if let Value::Object(fields) = more {
+        for (key, value) in fields {
+            object["spec"][key] = value;
+        }
     }
     object
 }

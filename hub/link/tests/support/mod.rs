@@ -204,7 +204,7 @@ impl Site {
 }
 
 async fn enrol(hub: &Hub, name: &str, kube_system: KubeSystemUid) -> Result<Agent> {
-    let invitation = hub.create_join_token(&roadstead_hub_core::Identity::hub(), name, None).await?;
+    let invitation = hub.create_join_token(&Identity::hub(), name, None).await?;
     let key = KeyPair::generate()?;
     let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
     let uid = kube_system.to_string();
