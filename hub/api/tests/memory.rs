@@ -72,7 +72,7 @@ async fn what_a_hub_holds_for_requests_is_bounded() -> Result<()> {
     // Two hundred enrolments on one connection, of which each would be three megabytes.
     let grew = growth("200 unending enrolments", async {
         let codes = all(200, || post(&replica, &http, ENROL).body(unending(&SPACES, LARGE)), soon).await;
-        let refused = codes.iter().flatten().all(reqwest::StatusCode::is_client_error);
+        let refused = codes.iter().flatten().all(StatusCode::is_client_error);
         ensure!(refused, "{codes:?}");
         Ok(())
     })
@@ -86,7 +86,7 @@ async fn what_a_hub_holds_for_requests_is_bounded() -> Result<()> {
         let send =
             || post(&replica, &http, MAPS).bearer_auth(&token).body(unending(&SPACES, LARGE - (1 << 20)));
         let codes = all(200, send, soon).await;
-        ensure!(codes.iter().flatten().all(reqwest::StatusCode::is_client_error), "{codes:?}");
+        ensure!(codes.iter().flatten().all(StatusCode::is_client_error), "{codes:?}");
         Ok(())
     })
     .await?;
@@ -101,7 +101,7 @@ async fn what_a_hub_holds_for_requests_is_bounded() -> Result<()> {
             request.header("content-type", "application/yaml").body(yaml.clone())
         };
         let codes = all(50, send, Duration::from_secs(30)).await;
-        ensure!(codes.iter().flatten().all(reqwest::StatusCode::is_client_error), "{codes:?}");
+        ensure!(codes.iter().flatten().all(StatusCode::is_client_error), "{codes:?}");
         Ok(())
     })
     .await?;
@@ -129,7 +129,7 @@ async fn what_a_hub_holds_for_requests_is_bounded() -> Result<()> {
             let http = client(&replica)?;
             let send = || post(&replica, &http, path).bearer_auth(token).body(body.clone());
             let codes = all(30, send, Duration::from_secs(60)).await;
-            ensure!(codes.iter().flatten().all(reqwest::StatusCode::is_client_error), "{what}: {codes:?}");
+            ensure!(codes.iter().flatten().all(StatusCode::is_client_error), "{what}: {codes:?}");
             Ok(())
         })
         .await?;
