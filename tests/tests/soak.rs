@@ -1,4 +1,5 @@
-//! All attacks at once on a hub that has the memory that `deploy/hub` gives it, while honest work goes on.
+//! Attacks by strangers and by hostile repositories, all at once, on a hub that has the memory that `deploy/hub` gives it,
+//! while honest work goes on. Those by an agent's key are in `hub/link/tests/sessions.rs`.
 //!
 //! One minute by itself; `make soak` lets it go on for ten. What an attack is refused with is other tests' matter: here
 //! counts that the hub lives, in its memory, that its administrator is answered within a second, and that every honest
