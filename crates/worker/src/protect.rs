@@ -12,6 +12,8 @@ use crate::usage;
 
 /// Bytes of the main thread's stack.
 const STACK: u64 = 16 << 20;
+/// How far a worker steps back where CPU time is short: the process that runs it answers requests and keeps sessions alive.
+const NICE: i32 = 10;
 
 /// Which protections of a worker are on. Limits of memory, files and core dumps always are: no worker starts without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,6 +103,8 @@ pub(crate) fn apply(setup: &Setup) -> io::Result<Protections> {
     // To make oneself a better victim is always allowed.
     let first_to_go = std::fs::write("/proc/self/oom_score_adj", "1000").is_ok();
     die_with_the_starter()?;
+    // To step back is always allowed. Its threads do so as well; there are none yet.
+    let _ = rustix::process::setpriority_process(None, NICE);
     limits(setup)?;
     let no_new_privileges = no_new_privileges();
     let files = confine_files(setup);

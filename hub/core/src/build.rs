@@ -3,6 +3,7 @@
 
 mod inputs;
 mod job;
+mod places;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,6 +20,7 @@ use crate::quarantine::not_built;
 use crate::{Hub, HubError};
 pub(crate) use job::Builder;
 use job::{Built, Order};
+pub(crate) use places::BuildPlaces;
 
 /// The kind of the job that builds.
 pub(crate) const BUILD_JOB: &str = job::KIND;
@@ -46,6 +48,16 @@ impl BuildsUnderWay {
         held.insert(inputs, Arc::downgrade(&turn));
         turn
     }
+}
+
+/// What became of a build.
+pub(crate) enum BuildOutcome {
+    /// It is stored.
+    Built(CachedBuild),
+    /// What is wrong with the source or the Kustomization, for its condition.
+    Failed(String),
+    /// Others are before it: it is to be asked for again after this.
+    Busy(Duration),
 }
 
 /// Gives a worker the artifact's bytes.
@@ -98,20 +110,25 @@ impl AsRef<[u8]> for Reserved {
 }
 
 impl Hub {
-    /// The build of `artifact` for `spec`; the inner error is for the Kustomization's condition. Where somebody `asked`, it is
-    /// tried although it is set aside.
+    /// The build of `artifact` for the `spec` of a Kustomization in `namespace`. Where somebody `asked`, it is tried although it
+    /// is set aside.
     pub(crate) async fn build(
         &self,
+        namespace: &str,
         spec: &KustomizationSpec,
         artifact: Digest,
         stays: BTreeSet<String>,
         asked: bool,
-    ) -> Result<Result<CachedBuild, String>, HubError> {
+    ) -> Result<BuildOutcome, HubError> {
         let order = Order { artifact, spec: spec.clone(), stays };
         let inputs = order.inputs().digest();
         if let Some(build) = self.store.cached_build(inputs, self.now()).await? {
-            return Ok(Ok(build));
+            return Ok(BuildOutcome::Built(build));
         }
+        let _inside = match self.build_places.enter(namespace) {
+            Ok(place) => place,
+            Err(later) => return Ok(BuildOutcome::Busy(later)),
+        };
         let turn = self.under_way.of(inputs);
         let _turn = match turn.try_lock() {
             Ok(turn) => turn,
@@ -119,22 +136,30 @@ impl Hub {
                 let turn = turn.lock().await;
                 // Another was at it, and it is stored, unless that failed.
                 if let Some(build) = self.store.cached_build(inputs, self.now()).await? {
-                    return Ok(Ok(build));
+                    return Ok(BuildOutcome::Built(build));
                 }
                 turn
             }
         };
         if !asked && let Some(why) = self.is_build_set_aside(inputs).await? {
-            return Ok(Err(why));
+            return Ok(BuildOutcome::Failed(why));
         }
-        let built = match self.build_in_a_worker(&order).await? {
-            Ok(Ok(built)) => built,
-            Ok(Err(why)) => return Ok(Err(why)),
-            Err(ended) if ended.is_of_the_job() => {
-                return Ok(Err(self.set_build_aside(inputs, &ended).await?));
-            }
-            Err(ended) => return Ok(Err(not_built(&ended))),
+        let outcome = {
+            let _at_work = self.build_places.worker(namespace).await;
+            self.build_in_a_worker(&order).await?
         };
+        let built = match outcome {
+            Ok(Ok(built)) => built,
+            Ok(Err(why)) => return Ok(BuildOutcome::Failed(why)),
+            Err(ended) if ended.is_of_the_job() => {
+                return Ok(BuildOutcome::Failed(self.set_build_aside(inputs, &ended).await?));
+            }
+            Err(ended) => return Ok(BuildOutcome::Failed(not_built(&ended))),
+        };
+        self.keep_build(inputs, built, asked).await.map(BuildOutcome::Built)
+    }
+
+    async fn keep_build(&self, inputs: Digest, built: Built, asked: bool) -> Result<CachedBuild, HubError> {
         let build = CachedBuild { digest: built.digest, children: built.children };
         let at_rest = if built.secret { AtRest::Sealed } else { AtRest::Plain };
         let now = self.now();
@@ -144,7 +169,7 @@ impl Hub {
         if asked {
             self.store.take_back(inputs).await?;
         }
-        Ok(Ok(build))
+        Ok(build)
     }
 
     /// Has a worker build. The errors, from the outside in: the hub's own, what ended the worker, what is wrong with the

@@ -55,7 +55,7 @@ use roadstead_worker::Pool;
 use tokio::sync::Semaphore;
 
 use audit::Refusals;
-use build::BuildsUnderWay;
+use build::{BuildPlaces, BuildsUnderWay};
 use pki::Pki;
 use progress::Followed;
 use tokens::Tokens;
@@ -156,6 +156,7 @@ pub struct Hub {
     pki: Arc<Pki>,
     options: Arc<HubOptions>,
     under_way: Arc<BuildsUnderWay>,
+    build_places: Arc<BuildPlaces>,
     suspects: Arc<Semaphore>,
     packing: Arc<Semaphore>,
     followed: Arc<Followed>,
@@ -175,6 +176,7 @@ impl Hub {
         let pki = Pki::load(&store, clock.now()).await?;
         let replica = ReplicaId::random();
         store.replica_seen(replica, store.now().await?).await?;
+        let workers = options.workers.as_ref().map_or(1, |pool| pool.settings().workers);
         let followed = Followed::new(options.budget.pool(PoolName::Sessions));
         Ok(Self {
             store,
@@ -183,6 +185,7 @@ impl Hub {
             pki: Arc::new(pki),
             options: Arc::new(options),
             under_way: Arc::default(),
+            build_places: Arc::new(BuildPlaces::new(workers)),
             suspects: Arc::new(Semaphore::new(1)),
             packing: Arc::new(Semaphore::new(1)),
             followed: Arc::new(followed),

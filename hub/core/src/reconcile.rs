@@ -13,6 +13,7 @@ use roadstead_hub_store::{Aim, Child, DispatchPlan, DispatchStep, Look, Outcome,
 use roadstead_model::{ChangeSet, ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
 
 use crate::access::Standing;
+use crate::build::BuildOutcome;
 use crate::children::AppliedChildren;
 use crate::conditions::{self, READY, SUSPENDED};
 use crate::{Hub, HubError, events, log, managers, placing, triggers};
@@ -125,9 +126,13 @@ impl Hub {
         let stays =
             self.store.inventory_of_groups(look.situation.uid, target.cluster, &served_groups()).await?;
         let stays = stays.iter().map(placing::inventory_key).collect();
-        let built = match self.build(spec, target.artifact, stays, look.is_asked_for()).await? {
-            Ok(build) => build,
-            Err(message) => return self.failed(look, &target, Failed::to_build(message), now).await,
+        let namespace = &look.stored.namespace;
+        let built = match self.build(namespace, spec, target.artifact, stays, look.is_asked_for()).await? {
+            BuildOutcome::Built(build) => build,
+            BuildOutcome::Busy(later) => return Ok(now + later),
+            BuildOutcome::Failed(message) => {
+                return self.failed(look, &target, Failed::to_build(message), now).await;
+            }
         };
         let steps = match steps(spec, &look.stored.namespace) {
             Ok(steps) => steps,

@@ -35,7 +35,8 @@ pub(crate) struct Kustomizations;
 
 impl Looker for Kustomizations {
     const LOOK: Look = Look::Kustomization;
-    const CONCURRENCY: usize = 8;
+    // Of these, twelve at most build or wait for a build (`build::places`).
+    const CONCURRENCY: usize = 16;
 
     async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
         hub.look_at_kustomization(uid).await
