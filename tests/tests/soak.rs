@@ -61,7 +61,7 @@ async fn all_attacks_at_once_do_not_stop_a_hub() -> Result<()> {
     let tarpit = hostile(&fleet).await?;
     let stop = Arc::new(AtomicBool::new(false));
     let target = Target::of(&fleet).await?;
-    let attacks = Attacks::start(&target, &stop);
+    let attacks = Attacks::start(&target, &stop)?;
     let began = Instant::now();
     let watched = watch(&fleet, &target, &honest, began + duration()?).await;
     stop.store(true, Ordering::Relaxed);

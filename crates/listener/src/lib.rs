@@ -10,6 +10,7 @@ mod connections;
 mod patient;
 mod tls;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -21,14 +22,14 @@ pub use tls::{TlsError, server_config};
 /// When accepting fails (too many open files, say), it is not tried again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The next connection. Failures are logged and waited out; `name` is the listener's in the log.
-pub async fn accept(listener: &TcpListener, name: &'static str) -> TcpStream {
+/// The next connection, and whence it comes. Failures are logged and waited out; `name` is the listener's in the log.
+pub async fn accept(listener: &TcpListener, name: &'static str) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 // For latency; without it, things work too.
                 let _ = stream.set_nodelay(true);
-                return stream;
+                return (stream, peer);
             }
             Err(error) => {
                 tracing::warn!(

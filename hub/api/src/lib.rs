@@ -48,7 +48,7 @@ use onboarding::Enrolments;
 use request::Query;
 
 pub use options::ApiOptions;
-pub use serve::{ServeError, serve};
+pub use serve::serve;
 pub use views::document::document as fleet_document;
 
 /// What handlers share.

@@ -12,15 +12,14 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use roadstead_hub_core::Hub;
 use roadstead_hub_core::pki::ServingIdentity;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use roadstead_listener::{Patient, TlsError, accept, server_config};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use crate::connection::{Connection, Connections, Patient, Registered};
+use crate::connection::{Connection, Connections};
 use crate::{ApiOptions, router};
 
 /// A connection that is to end may take so long to say so.
@@ -36,19 +35,8 @@ const WINDOW: u32 = 65_535;
 const SEND_BUFFER: usize = 64 * 1024;
 /// A connection that nobody has made himself known on is closed after so long without a request.
 const ANONYMOUS_IDLE: Duration = Duration::from_secs(15);
-/// When accepting fails (too many open files, say), it is not tried again at once.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// Why the API is not served.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    /// The serving certificate or its key cannot be read.
-    #[error("read the API's serving certificate")]
-    Pem(#[source] rustls::pki_types::pem::Error),
-    /// The certificate and its key do not fit together.
-    #[error("take the API's serving certificate")]
-    Tls(#[source] rustls::Error),
-}
+/// By preference.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// What all connections share.
 struct Server {
@@ -70,8 +58,9 @@ pub async fn serve(
     identity: &ServingIdentity,
     options: ApiOptions,
     stop: CancellationToken,
-) -> Result<(), ServeError> {
-    let acceptor = TlsAcceptor::from(Arc::new(tls(identity)?));
+) -> Result<(), TlsError> {
+    let tls = server_config(&identity.chain_pem, &identity.key_pem, None, &PROTOCOLS)?;
+    let acceptor = TlsAcceptor::from(Arc::new(tls));
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(options.header_timeout).max_buf_size(HEADERS);
     http.http2()
@@ -88,13 +77,13 @@ pub async fn serve(
     let server = Arc::new(Server { acceptor, http, router, options, connections, stop: stop.clone() });
     let tasks = TaskTracker::new();
     loop {
-        let accepted = tokio::select! {
-            accepted = accept(&listener, &server.connections) => accepted,
-            () = stop.cancelled() => break,
+        let accepted = async {
+            let (stream, peer) = accept(&listener, "API").await;
+            (stream, server.connections.register(peer.ip()).await)
         };
-        let Some((stream, registered)) = accepted else {
-            tokio::time::sleep(PAUSE).await;
-            continue;
+        let (stream, registered) = tokio::select! {
+            accepted = accepted => accepted,
+            () = stop.cancelled() => break,
         };
         let server = Arc::clone(&server);
         tasks.spawn(async move {
@@ -143,33 +132,4 @@ impl Server {
             tracing::debug!(error = &*error as &dyn std::error::Error, "a connection ended");
         }
     }
-}
-
-async fn accept(listener: &TcpListener, connections: &Arc<Connections>) -> Option<(TcpStream, Registered)> {
-    let (stream, peer) = match listener.accept().await {
-        Ok(accepted) => accepted,
-        Err(error) => {
-            tracing::warn!(error = &error as &dyn std::error::Error, "the API's listener accepted nothing");
-            return None;
-        }
-    };
-    // Latency is what counts here. Without it, things work too.
-    let _ = stream.set_nodelay(true);
-    Some((stream, connections.register(peer.ip()).await))
-}
-
-fn tls(identity: &ServingIdentity) -> Result<rustls::ServerConfig, ServeError> {
-    let chain = CertificateDer::pem_slice_iter(identity.chain_pem.as_bytes())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(ServeError::Pem)?;
-    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).map_err(ServeError::Pem)?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-        .map_err(ServeError::Tls)?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .map_err(ServeError::Tls)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
 }

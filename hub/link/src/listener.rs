@@ -55,7 +55,7 @@ pub(crate) async fn run(
     let bounds = Bounds { known: options.connections, strangers: options.strangers, per_party: PER_CLUSTER };
     let connections = Connections::new(bounds);
     loop {
-        let stream = tokio::select! {
+        let (stream, _) = tokio::select! {
             stream = accept(&listener, "link") => stream,
             () = stop.cancelled() => return,
         };
