@@ -218,6 +218,9 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     request.extensions_mut().insert(identity);
     let response = next.run(request).await;
     drop(turn);
+    if let Some(status::DatabaseRefuses(why)) = response.extensions().get() {
+        api.hub.database().request_refused(why);
+    }
     if response.status() == StatusCode::FORBIDDEN {
         api.hub.note_refusal(entry);
     }

@@ -100,10 +100,17 @@ fn retry_after(error: &HubError) -> Option<u64> {
     (later || error.outage().is_some()).then_some(1)
 }
 
+/// Beside a response: what is wrong with the database, which is why it is a refusal.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DatabaseRefuses(pub(crate) &'static str);
+
 /// An error as a response.
 pub(crate) fn response(error: &HubError, address: Option<&Address>) -> Response {
     let (code, status) = status(error, address);
     let mut response = (code, Json(status)).into_response();
+    if let Some(why) = error.outage() {
+        response.extensions_mut().insert(DatabaseRefuses(why));
+    }
     if let Some(seconds) = retry_after(error) {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }

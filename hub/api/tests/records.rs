@@ -399,6 +399,18 @@ async fn an_audit_log_that_was_changed_shows_it() -> Result<()> {
             ensure!(report.sound, "{back}: {report:?}");
         }
     }
+    // What was dated back is not dropped for its age.
+    execute(&site, "UPDATE audit_batch SET sealed_at = '2000-01-01' WHERE batch = 3").await?;
+    let year = Duration::from_secs(365 * 24 * 3600);
+    ensure!(site.store().await?.trim_audit(hub.now() - year).await? == 0, "a batch was dropped unseen");
+    let report = hub.check_audit(&who).await?;
+    ensure!(report.problems.iter().any(|why| why.contains("batch 3 is not as it was sealed")), "{report:?}");
+    // An entry that is said to be from before the log was sealed.
+    execute(&site, "INSERT INTO audit (entry, at, username, verb, api_group, kind, namespace, name, outcome, detail, batch) \
+        SELECT gen_random_uuid(), at, 'eve', verb, api_group, kind, namespace, name, outcome, detail, 0 FROM audit LIMIT 1")
+        .await?;
+    let report = hub.check_audit(&who).await?;
+    ensure!(report.problems.iter().any(|why| why.contains("not from before")), "{report:?}");
     // The end, batches and all: who remembers the newest batch sees it.
     for sql in ["DELETE FROM audit WHERE batch >= 2", "DELETE FROM audit_batch WHERE batch >= 2"] {
         execute(&site, sql).await?;
@@ -425,6 +437,9 @@ async fn an_audit_log_is_trimmed_by_age_and_stays_sound() -> Result<()> {
     ensure!(report.sound && report.batches == 1 && report.newest_batch == 3, "{report:?}");
     let left = store.audit_log(&AuditFilter::default(), 100).await?;
     ensure!(left.iter().all(|record| record.batch == Some(3) && record.signed), "{left:?}");
+    // What follows is checked against the batch that was dropped last, as it was.
+    execute(&site, "UPDATE audit_batch SET mac = 'other' WHERE batch = 2").await?;
+    ensure!(!hub.check_audit(&Identity::hub()).await?.sound);
     // What was trimmed does not come back.
     execute(&site, "UPDATE audit SET batch = 2").await?;
     ensure!(!hub.check_audit(&Identity::hub()).await?.sound);

@@ -197,14 +197,25 @@ fn roll_out_one(
     for (index, alone) in rollout {
         let agent = &agents[*index];
         match alone {
+            // Those that it did not come to by this roll-out say nothing of it, whatever they say that they run.
             Some(Upgrade::UpToDate) => {
-                if let Some(since) = agent.connected {
-                    begun += 1;
-                    done += usize::from(now >= since + pace.soak);
-                } else if agent.order().is_some() {
-                    // It came by this roll-out, and is away with what that brought. Others say nothing of it.
-                    let name = &agent.name;
-                    failures.push(format!("the agent of cluster '{name}' runs it and is not connected"));
+                let Some(order) = agent.order() else { continue };
+                let name = &agent.name;
+                match agent.connected {
+                    None => {
+                        failures.push(format!("the agent of cluster '{name}' runs it and is not connected"))
+                    }
+                    Some(since) if now >= since + pace.soak => {
+                        begun += 1;
+                        done += 1;
+                    }
+                    // One that comes and goes is not waited for.
+                    Some(_) if now >= order.at + pace.timeout * PATIENCE + pace.soak => {
+                        failures.push(format!(
+                            "the agent of cluster '{name}' runs it and does not stay connected"
+                        ));
+                    }
+                    Some(_) => begun += 1,
                 }
             }
             Some(Upgrade::UnderWay) => begun += 1,
@@ -375,6 +386,28 @@ mod tests {
         assert_eq!(away[0], Upgrade::UpToDate);
         assert!(
             matches!(&away[1], Upgrade::Waits(why) if why.contains("'edge-0000' runs it and is not connected"))
+        );
+    }
+
+    #[test]
+    fn one_that_comes_and_goes_is_a_failure_and_one_that_only_says_so_is_nothing() {
+        let pace = Pace { tolerance: Tolerance::Count(1), ..PACE };
+        let mut agents = fleet(20);
+        // Nobody told it, and it never stays for long.
+        agents[0].running = Some("agent:2".to_owned());
+        agents[0].connected = Some(now());
+        assert_eq!(tell_at(&mut agents, &pace, now()), 1, "it is in nobody's way");
+        succeed(&mut agents, now());
+        assert_eq!(tell_at(&mut agents, &pace, now() + PACE.soak / 2), 0, "the first one is watched");
+        // The first one comes again and again.
+        let late = now() + PACE.timeout * 2 + PACE.soak;
+        agents[1].connected = Some(late);
+        assert_eq!(tell_at(&mut agents, &pace, late), 1, "another takes its place");
+        let stopped = roll_out(&agents, &PACE, late);
+        assert!(
+            matches!(&stopped[3], Upgrade::Waits(why) if why.contains("does not stay connected")),
+            "{:?}",
+            stopped[3]
         );
     }
 

@@ -110,15 +110,34 @@ impl Health {
         if self.outage().is_some() || timeout(2 * (PERIOD + ANSWER), self.lost()).await.is_ok() {
             return;
         }
-        let mut noted = self.0.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        if noted.is_none_or(|(last, at)| last != reason || at.elapsed() >= REPEAT) {
-            *noted = Some((reason, Instant::now()));
+        if self.is_news(reason) {
             tracing::error!(
                 error = error as &dyn std::error::Error,
                 reason,
                 "the database refuses work: {what}"
             );
         }
+    }
+
+    /// Notes that a request was refused for this reason (a [`StoreError::outage`]), once in a while. What the probe finds
+    /// out by itself has its own line.
+    pub fn request_refused(&self, reason: &'static str) {
+        if [DISK_FULL, DISK_FAILS, OUT_OF_RESOURCES].contains(&reason)
+            && self.outage().is_none()
+            && self.is_news(reason)
+        {
+            tracing::error!(reason, "the database answers and refuses work; such requests are answered 503");
+        }
+    }
+
+    /// Whether this was not said lately.
+    fn is_news(&self, reason: &'static str) -> bool {
+        let mut noted = self.0.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_news = noted.is_none_or(|(last, at)| last != reason || at.elapsed() >= REPEAT);
+        if is_news {
+            *noted = Some((reason, Instant::now()));
+        }
+        is_news
     }
 }
 
@@ -218,6 +237,9 @@ fn failure(error: sqlx::Error) -> Failure {
 }
 
 const READ_ONLY: &str = "it is read-only: is it a standby?";
+const DISK_FULL: &str = "its disk is full";
+const DISK_FAILS: &str = "its disk fails";
+const OUT_OF_RESOURCES: &str = "it is out of resources";
 
 /// What is wrong with the database as a whole, where an error says that; none where it is about one statement.
 pub(crate) fn reason(error: &sqlx::Error) -> Option<&'static str> {
@@ -230,15 +252,15 @@ pub(crate) fn reason(error: &sqlx::Error) -> Option<&'static str> {
         _ => return None,
     };
     match &*code {
-        "53100" => Some("its disk is full"),
+        "53100" => Some(DISK_FULL),
         "53300" => Some("all of its connections are in use"),
         "25006" => Some(READ_ONLY),
         "28P01" | "28000" => Some("it refuses the hub's credentials"),
         "3D000" => Some("it is not there: no database of this name"),
         "57P01" | "57P02" | "57P03" | "57P05" => Some("it is starting or stopping"),
         code if code.starts_with("08") => Some("it cannot be reached"),
-        code if code.starts_with("53") => Some("it is out of resources"),
-        code if code.starts_with("58") => Some("its disk fails"),
+        code if code.starts_with("53") => Some(OUT_OF_RESOURCES),
+        code if code.starts_with("58") => Some(DISK_FAILS),
         _ => None,
     }
 }
