@@ -19,10 +19,13 @@ UPDATE child SET kept = true FROM resource parent
 WHERE parent.uid = child.parent AND child.kind = parent.object #>> '{spec,sourceRef,kind}'
   AND child.name = parent.object #>> '{spec,sourceRef,name}'
   AND child.namespace = coalesce(parent.object #>> '{spec,sourceRef,namespace}', parent.namespace);
+-- The log is read once, however many children there are.
 UPDATE child SET kept = true
-WHERE (SELECT username FROM audit
-       WHERE audit.kind = child.kind AND audit.namespace = child.namespace AND audit.name = child.name AND verb = 'create'
-       ORDER BY id DESC LIMIT 1) <> 'system:roadstead:hub';
+FROM (SELECT DISTINCT ON (kind, namespace, name) kind, namespace, name, username FROM audit
+      WHERE verb = 'create' AND kind IN (SELECT DISTINCT kind FROM child)
+      ORDER BY kind, namespace, name, id DESC) made
+WHERE made.kind = child.kind AND made.namespace = child.namespace AND made.name = child.name
+  AND made.username <> 'system:roadstead:hub';
 
 -- Namespaces of the hub that deployed to a cluster before there was spec.access: they keep all rights there as long as the
 -- Cluster has no spec.access.

@@ -86,6 +86,7 @@ struct Names {
 struct Deletions {
     per_hour: Option<u32>,
     namespaces: Option<Setting>,
+    by_owner: Option<Setting>,
 }
 
 #[derive(Default, Deserialize)]
@@ -114,6 +115,7 @@ pub(crate) fn open(namespace: &str) -> Policy {
         privileged: Setting::Allow,
         deletions_per_hour: None,
         namespace_deletions: Setting::Allow,
+        deletions_by_owner: Setting::Allow,
         upgrades: Upgrades {
             allowed: true,
             repository: None,
@@ -142,6 +144,7 @@ fn locked(namespace: &str) -> Result<Policy, Malformed> {
         privileged: Setting::Refuse,
         deletions_per_hour: Some(LOCKED_DELETIONS),
         namespace_deletions: Setting::Refuse,
+        deletions_by_owner: Setting::Refuse,
         upgrades: Upgrades { allowed: false, digest: true, downgrade: false, ..open.upgrades.clone() },
         removal: Setting::Refuse,
         ..open
@@ -173,6 +176,7 @@ pub(crate) fn parse(namespace: &str, text: &str) -> Result<Policy, Malformed> {
     policy.privileged = document.privileged_workloads.unwrap_or(policy.privileged);
     policy.deletions_per_hour = document.deletions.per_hour.or(policy.deletions_per_hour);
     policy.namespace_deletions = document.deletions.namespaces.unwrap_or(policy.namespace_deletions);
+    policy.deletions_by_owner = document.deletions.by_owner.unwrap_or(policy.deletions_by_owner);
     policy.removal = document.removal.unwrap_or(policy.removal);
     upgrades(document.upgrades, &mut policy.upgrades)?;
     Ok(policy)

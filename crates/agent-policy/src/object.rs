@@ -166,12 +166,29 @@ impl Policy {
                 "namespaces are not to be deleted, with all that is in them".to_owned(),
             ));
         }
+        if self.deletions_by_owner == Setting::Refuse && content.is_some_and(has_owner) {
+            return Some((
+                Rule::Owners,
+                "metadata.ownerReferences would have the cluster delete it, uncounted, once the owner is not there"
+                    .to_owned(),
+            ));
+        }
         let content = content.filter(|_| self.privileged == Setting::Refuse)?;
         let what = workload::first_privilege(&reference.kind, content)?;
         Some((
             Rule::Privileged,
             format!("{what} leads out of a container, or relaxes what keeps others in theirs"),
         ))
+    }
+}
+
+/// Whether the garbage collector may come to delete it. What is no list is refused as well: the apiserver may be of another
+/// mind.
+fn has_owner(content: &Value) -> bool {
+    match &content["metadata"]["ownerReferences"] {
+        Value::Null => false,
+        Value::Array(owners) => !owners.is_empty(),
+        _ => true,
     }
 }
 

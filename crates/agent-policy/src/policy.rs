@@ -84,6 +84,7 @@ pub struct Policy {
     pub(crate) privileged: Setting,
     pub(crate) deletions_per_hour: Option<u32>,
     pub(crate) namespace_deletions: Setting,
+    pub(crate) deletions_by_owner: Setting,
     pub(crate) upgrades: Upgrades,
     pub(crate) removal: Setting,
     pub(crate) confirmed: Confirmed,

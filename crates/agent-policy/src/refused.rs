@@ -25,6 +25,8 @@ pub enum Rule {
     DeletedNamespaces,
     /// Deletions within an hour.
     DeletionsPerHour,
+    /// Owners by which an object is deleted without anybody asking for it.
+    Owners,
     /// Upgrades at all.
     Upgrades,
     /// The repository of the agent's image.
@@ -55,6 +57,7 @@ impl Rule {
             Self::Privileged => "privilegedWorkloads",
             Self::DeletedNamespaces => "deletions.namespaces",
             Self::DeletionsPerHour => "deletions.perHour",
+            Self::Owners => "deletions.byOwner",
             Self::Upgrades => "upgrades.allowed",
             Self::UpgradeRepository => "upgrades.repository",
             Self::UpgradeDigest => "upgrades.digest",

@@ -302,6 +302,25 @@ fn deletions_of_namespaces_and_too_many_are_refused_until_they_are_confirmed() {
 }
 
 #[test]
+fn an_object_that_its_owner_would_take_with_it_is_refused() {
+    let locked = policy("preset: locked\nserviceAccounts: {allowed: ['*/*']}");
+    let owned = json!({"metadata": {"ownerReferences": [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}]}});
+    assert_eq!(applied(&locked, "v1", "ConfigMap", "apps", &owned), Some(Rule::Owners));
+    assert_eq!(
+        applied(&locked, "v1", "ConfigMap", "apps", &json!({"metadata": {"ownerReferences": {}}})),
+        Some(Rule::Owners)
+    );
+    assert_eq!(
+        applied(&locked, "v1", "ConfigMap", "apps", &json!({"metadata": {"ownerReferences": []}})),
+        None
+    );
+    let allowed = "preset: locked\nserviceAccounts: {allowed: ['*/*']}\ndeletions: {byOwner: allow}";
+    assert_eq!(applied(&policy(allowed), "v1", "ConfigMap", "apps", &owned), None);
+    assert_eq!(applied(&policy("preset: open"), "v1", "ConfigMap", "apps", &owned), None);
+}
+
+#[test]
 fn an_object_is_confirmed_with_its_content_and_never_one_of_the_agents_own() {
     let accounts = "preset: locked\nserviceAccounts: {allowed: ['*/*']}";
     let locked = policy(accounts);

@@ -203,7 +203,7 @@ fn roll_out_one(
                 let name = &agent.name;
                 match agent.connected {
                     None => {
-                        failures.push(format!("the agent of cluster '{name}' runs it and is not connected"))
+                        failures.push(format!("the agent of cluster '{name}' runs it and is not connected"));
                     }
                     Some(since) if now >= since + pace.soak => {
                         begun += 1;

@@ -338,6 +338,14 @@ impl Store {
         let Some(SignedOrder { order, mac }) = taken else { return Ok(None) };
         let row = order_row(cluster.0, order.image.as_deref(), order.request.as_deref(), order.given_at);
         if !self.sealer.is_signed(what, &row, mac.as_deref()) {
+            // Else it would wait for an answer of the agent's, which was told nothing, and count as its failure.
+            sqlx::query("DELETE FROM agent_order WHERE cluster_uid = $1 AND sent_in = $2 AND mac IS NOT DISTINCT FROM $3")
+                .bind(cluster.0)
+                .bind(session.0)
+                .bind(mac)
+                .execute(&self.pool)
+                .await
+                .map_err(StoreError::query(what))?;
             return Ok(None);
         }
         order.order().map(Some)

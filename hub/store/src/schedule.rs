@@ -109,7 +109,8 @@ impl Tx {
 
 impl Store {
     /// Claims up to `limit` looks that are due, oldest first, for `lease`; and one besides of those that were lost before,
-    /// where `suspect` says so.
+    /// where `suspect` says so. A look whose lease is over is slow, which says nothing of its object; those of replicas
+    /// that are gone are freed, and counted, by [`Store::release_claims_of_dead_replicas`].
     ///
     /// # Errors
     /// Where the database refuses.
@@ -131,8 +132,7 @@ impl Store {
                               WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
                                 AND lost > 0
                               ORDER BY due_at LIMIT $6 FOR UPDATE SKIP LOCKED)
-             UPDATE schedule SET claimed_by = $2, claimed_until = $4,
-                    lost = lost + (claimed_until IS NOT NULL)::integer
+             UPDATE schedule SET claimed_by = $2, claimed_until = $4
              WHERE uid IN (SELECT uid FROM usual UNION ALL SELECT uid FROM suspect)
              RETURNING uid, wanted, lost",
         )

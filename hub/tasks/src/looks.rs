@@ -16,6 +16,9 @@ const LONGEST_NAP: Duration = Duration::from_secs(5);
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 /// A look that is under way when the database goes is given up after this.
 const TOO_LONG: Duration = Duration::from_secs(30);
+/// A look that would end the process does so while it reads what others wrote, which does not take longer than this. What
+/// goes on for longer waits for somebody, and does not keep the place for suspects from others.
+const DANGEROUS: Duration = Duration::from_secs(90);
 /// A look that failed for a reason of the hub's own is taken again after this.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -25,6 +28,8 @@ pub(crate) trait Looker: Send + Sync + 'static {
     const LOOK: Look;
     /// How many at once.
     const CONCURRENCY: usize;
+    /// How long one that may end the process has its place for itself.
+    const DANGEROUS: Duration = DANGEROUS;
 
     /// Looks, and tells when to look again.
     fn look(&self, hub: &Hub, uid: ResourceUid) -> impl Future<Output = Result<Timestamp, HubError>> + Send;
@@ -133,7 +138,7 @@ async fn look<L: Looker>(
     looker: &L,
     claim: Claim,
     stop: &CancellationToken,
-    place: Option<OwnedSemaphorePermit>,
+    mut place: Option<OwnedSemaphorePermit>,
 ) {
     let looked = async {
         match hub.leave_alone(L::LOOK, claim).await? {
@@ -142,9 +147,19 @@ async fn look<L: Looker>(
         }
     };
     // A connection to a server that is gone without a word would be waited for, for ever.
+    let looked = async {
+        tokio::select! {
+            looked = looked => looked,
+            () = hub.database().lost_for(TOO_LONG) => Err(HubError::Unavailable("the database is away".to_owned())),
+        }
+    };
+    tokio::pin!(looked);
     let looked = tokio::select! {
-        looked = looked => looked,
-        () = hub.database().lost_for(TOO_LONG) => Err(HubError::Unavailable("the database is away".to_owned())),
+        looked = &mut looked => looked,
+        () = tokio::time::sleep(L::DANGEROUS) => {
+            drop(place.take());
+            looked.await
+        }
     };
     let (taken, next) = looked.unwrap_or_else(|error: HubError| {
         // What the database's outage has cut is no fault of the object's.

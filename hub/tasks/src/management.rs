@@ -44,6 +44,8 @@ impl Looker for ManagementClusters {
     const LOOK: Look = Look::ManagementCluster;
     // Each is looked at all the time: it mostly waits for news.
     const CONCURRENCY: usize = 64;
+    // They are all under way whenever a process ends, whatever ended it; reading what is there takes moments.
+    const DANGEROUS: Duration = Duration::from_secs(5);
 
     async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
         let job = match hub.plan_management(uid).await? {
