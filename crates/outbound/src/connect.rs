@@ -89,7 +89,7 @@ pub struct Guard {
     resolver: Arc<dyn Resolve>,
     way: Way,
     patience: Duration,
-    lenient: Option<Host>,
+    lenient: Option<Authority>,
     tolerated: Arc<Mutex<Option<Refusal>>>,
 }
 
@@ -152,11 +152,12 @@ impl Guard {
         self
     }
 
-    /// Lets this host be reached even where no entry allows it, unless it leads to metadata or to an endpoint of the
-    /// operator's own: for what worked before there was a policy. [`Guard::tolerated`] says whether it was needed.
+    /// Lets this host be reached at its port even where no entry allows it, unless it leads to metadata or to an endpoint of
+    /// the operator's own: for what worked before there was a policy. A name is let lead to private networks only: where it
+    /// leads is for whoever has the name to say, and may have changed since. [`Guard::tolerated`] says whether it was needed.
     #[must_use]
-    pub fn lenient_towards(mut self, host: Host) -> Self {
-        self.lenient = Some(host);
+    pub fn lenient_towards(mut self, to: Authority) -> Self {
+        self.lenient = Some(to);
         self.tolerated = Arc::default();
         self
     }
@@ -372,7 +373,10 @@ impl Guard {
             if mild && ours {
                 return Ok(Detail::Coarse);
             }
-            if mild && self.lenient.as_ref() == Some(host) {
+            let as_it_was = matches!(host, Host::Ip(_)) || classify(address) == Class::Private;
+            let lenient =
+                || self.lenient.as_ref().is_some_and(|lenient| lenient.host == *host && lenient.port == port);
+            if mild && as_it_was && lenient() {
                 *self.tolerated.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
                 return Ok(Detail::Coarse);
             }

@@ -452,8 +452,7 @@ async fn a_grace_ends_at_metadata_and_at_the_operators_own() {
     let mut reserved = Policy::default();
     reserved.reserve(Host::parse("127.0.0.7").unwrap(), port);
     let with = |host: &str| {
-        let host = Host::parse(host).unwrap();
-        guard(reserved.clone(), Script::new(&[&["127.0.0.6"]])).lenient_towards(host)
+        guard(reserved.clone(), Script::new(&[&["127.0.0.6"]])).lenient_towards(to(Scheme::Https, host, port))
     };
     let old = with("127.0.0.6");
     assert_eq!(old.tolerated(), None);
@@ -464,6 +463,12 @@ async fn a_grace_ends_at_metadata_and_at_the_operators_own() {
         assert!(with(host).connect(&to(Scheme::Https, host, port)).await.is_err(), "{host}");
     }
     assert!(with("127.0.0.6").connect(&to(Scheme::Https, "127.0.0.8", port)).await.is_err());
+    // Another port of the host, and a name that leads to this machine meanwhile.
+    assert!(with("127.0.0.6").check(&to(Scheme::Https, "127.0.0.6", port ^ 1)).await.is_err());
+    assert!(with("git.example").check(&to(Scheme::Https, "git.example", port)).await.is_err());
+    let private = guard(reserved.clone(), Script::new(&[&["10.1.2.3"]]));
+    let private = private.lenient_towards(to(Scheme::Https, "git.example", port));
+    assert!(private.check(&to(Scheme::Https, "git.example", port)).await.is_ok());
 }
 
 /// A proxy that answers each CONNECT with this, and tells what was asked for.

@@ -102,7 +102,7 @@ impl Hub {
                 let grace = self.store.source_grace(uid, &spec.url, now).await?;
                 let authority = Url::parse(&spec.url).ok().as_ref().and_then(Authority::of_url);
                 if let (Some(_), Some(authority)) = (grace, authority) {
-                    request.guard = request.guard.lenient_towards(authority.host);
+                    request.guard = request.guard.lenient_towards(authority);
                 }
                 Ok(FetchPlan::Fetch(Box::new(FetchJob { request, seen: stored, spec, handles, grace })))
             }
@@ -238,6 +238,10 @@ impl Hub {
     ) -> Result<(), HubError> {
         let now = self.now();
         let tolerated = job.tolerated();
+        if job.grace.is_some() && tolerated.is_none() {
+            // It needs none, and is not to need one later: where a name leads may change.
+            self.store.end_source_grace(job.seen.uid).await?;
+        }
         let changed = self
             .write_source_status(&job.seen, |status, generation| {
                 status.conditions.retain(|condition| condition.type_ != SUSPENDED);

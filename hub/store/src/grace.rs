@@ -47,6 +47,19 @@ impl Store {
         until.map(|until| from_sql(what, until)).transpose()
     }
 
+    /// Ends a source's grace.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn end_source_grace(&self, source: ResourceUid) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM source_grace WHERE source = $1")
+            .bind(source.0)
+            .execute(&self.pool)
+            .await
+            .map_err(StoreError::query("end a source's grace"))?;
+        Ok(())
+    }
+
     /// The sources whose grace lasts at `now`, at most a thousand.
     ///
     /// # Errors
