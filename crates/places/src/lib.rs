@@ -59,7 +59,7 @@ struct Held {
 }
 
 /// Whose place, and of which group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Wish {
     tenant: String,
     group: String,
@@ -95,7 +95,7 @@ impl Places {
         let wish = Wish { tenant: tenant.to_owned(), group: group.to_owned() };
         let mut state = self.lock();
         state.forget(now);
-        if self.0.limits.obstacle(&state, &wish).is_none() {
+        if self.0.limits.obstacle(&state.count(), &wish).is_none() {
             state.turned_away.retain(|(_, other)| *other != wish);
             return Some(self.seat(&mut state, wish, now));
         }
@@ -169,31 +169,52 @@ impl State {
         self.waiting.values().chain(self.turned_away.iter().map(|(_, wish)| wish))
     }
 
+    fn count(&self) -> Counts<'_> {
+        let mut counts = Counts::default();
+        for Held { wish, .. } in self.held.values() {
+            *counts.of_tenant.entry(&wish.tenant).or_default() += 1;
+            *counts.of_group.entry(&wish.group).or_default() += 1;
+        }
+        for wish in self.wishes() {
+            counts.of_tenant.entry(&wish.tenant).or_default();
+        }
+        counts.held = self.held.len();
+        counts
+    }
+}
+
+/// How many places are held, counted once for all that is asked at one moment.
+#[derive(Debug, Default)]
+struct Counts<'a> {
+    held: usize,
+    /// Of all tenants that hold places or want some.
+    of_tenant: BTreeMap<&'a str, usize>,
+    of_group: BTreeMap<&'a str, usize>,
+}
+
+impl Counts<'_> {
     fn held_by(&self, tenant: &str) -> usize {
-        self.held.values().filter(|held| held.wish.tenant == tenant).count()
+        self.of_tenant.get(tenant).copied().unwrap_or_default()
     }
 }
 
 impl Limits {
     /// How many places each tenant may have now, if `another` wants some as well.
-    fn share(&self, state: &State, another: &str) -> usize {
-        let holders = state.held.values().map(|held| held.wish.tenant.as_str());
-        let tenants: BTreeSet<&str> =
-            holders.chain(state.wishes().map(|wish| wish.tenant.as_str())).chain([another]).collect();
-        match tenants.len() {
+    fn share(&self, counts: &Counts<'_>, another: &str) -> usize {
+        match counts.of_tenant.len() + usize::from(!counts.of_tenant.contains_key(another)) {
             // The rest is for whoever comes.
             0 | 1 => self.total - self.total / 4,
             several => self.total.div_ceil(several),
         }
     }
 
-    fn obstacle(&self, state: &State, wish: &Wish) -> Option<Obstacle> {
-        let of_group = state.held.values().filter(|held| held.wish.group == wish.group).count();
+    fn obstacle(&self, counts: &Counts<'_>, wish: &Wish) -> Option<Obstacle> {
+        let of_group = counts.of_group.get(wish.group.as_str()).copied().unwrap_or_default();
         if of_group >= self.per_group {
             Some(Obstacle::Group)
-        } else if state.held_by(&wish.tenant) >= self.share(state, &wish.tenant) {
+        } else if counts.held_by(&wish.tenant) >= self.share(counts, &wish.tenant) {
             Some(Obstacle::Share)
-        } else if state.held.len() >= self.total {
+        } else if counts.held >= self.total {
             Some(Obstacle::Full)
         } else {
             None
@@ -202,17 +223,29 @@ impl Limits {
 
     /// Of those who wait and could have a place, the one whose tenant has the fewest.
     fn goes_next(&self, state: &State) -> Option<u64> {
-        let free = state.waiting.iter().filter(|(_, wish)| self.obstacle(state, wish).is_none());
-        free.min_by_key(|(id, wish)| (state.held_by(&wish.tenant), **id)).map(|(id, _)| *id)
+        let counts = state.count();
+        let free = state.waiting.iter().filter(|(_, wish)| self.obstacle(&counts, wish).is_none());
+        free.min_by_key(|(id, wish)| (counts.held_by(&wish.tenant), **id)).map(|(id, _)| *id)
     }
 
     /// Whether the holder of `id` is the one who has to make room for somebody who waits.
     fn must_go(&self, state: &State, id: u64, now: Instant) -> bool {
         let Some(mine) = state.held.get(&id) else { return false };
-        state.wishes().any(|wish| {
-            let Some(obstacle) = self.obstacle(state, wish) else { return false };
-            let share = self.share(state, &wish.tenant);
-            let over = |held: &Held| state.held_by(&held.wish.tenant) > share;
+        let counts = state.count();
+        // However often each is wished for.
+        let wishes: BTreeSet<&Wish> = state.wishes().collect();
+        wishes.into_iter().any(|wish| {
+            let Some(obstacle) = self.obstacle(&counts, wish) else { return false };
+            let share = self.share(&counts, &wish.tenant);
+            let over = |held: &Held| counts.held_by(&held.wish.tenant) > share;
+            let patience = if over(mine) && obstacle == Obstacle::Full {
+                self.patience_over_share
+            } else {
+                self.patience
+            };
+            if now.saturating_duration_since(mine.since) < patience {
+                return false;
+            }
             let in_the_way = |held: &Held| match obstacle {
                 Obstacle::Group => held.wish.group == wish.group,
                 Obstacle::Share => held.wish.tenant == wish.tenant,
@@ -224,13 +257,7 @@ impl Limits {
                 .iter()
                 .filter(|(_, held)| in_the_way(held))
                 .min_by_key(|(_, held)| (!over(held), held.since));
-            let patience = if over(mine) && obstacle == Obstacle::Full {
-                self.patience_over_share
-            } else {
-                self.patience
-            };
             longest.is_some_and(|(longest, _)| *longest == id)
-                && now.saturating_duration_since(mine.since) >= patience
         })
     }
 }

@@ -204,10 +204,12 @@ impl Hub {
         }
         let answer = match outcome {
             Ok(answer) => answer,
-            Err(JobError::Start(why)) => {
-                return Err(HubError::Internal(format!("a worker process could not be started: {why}")));
+            Err(ended) => {
+                if let JobError::Start(why) = &ended {
+                    tracing::error!(%artifact, why, "no worker process could be started for a build");
+                }
+                return Ok(Err(ended));
             }
-            Err(ended) => return Ok(Err(ended)),
         };
         match job::decode(&answer) {
             Ok(built) => Ok(Ok(built)),

@@ -135,8 +135,14 @@ impl Hub {
 /// What a Kustomization says whose build ended its worker.
 pub(crate) fn not_built(ended: &JobError) -> String {
     let advice = match ended {
-        JobError::Limit(Limit::Memory(_) | Limit::Cpu(_) | Limit::Wall(_) | Limit::Output(_)) => {
+        JobError::Start(_) => {
+            return "the hub could not start a worker process to build it; its log says why".to_owned();
+        }
+        JobError::Limit(Limit::Memory(_)) => {
             "split it into several Kustomizations, or give the hub more memory (--memory-budget)"
+        }
+        JobError::Limit(Limit::Cpu(_) | Limit::Wall(_) | Limit::Output(_)) => {
+            "split it into several Kustomizations"
         }
         _ => "see the hub's log",
     };
