@@ -41,9 +41,20 @@ fn start(args: args::Args) -> anyhow::Result<()> {
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         anyhow::bail!("another TLS provider was installed before the hub's");
     }
+    keep_memory_private();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(run::run(args));
     // A blocking task that hangs (a Git server that trickles) does not hold the end up.
     runtime.shutdown_timeout(std::time::Duration::from_secs(5));
     ended
+}
+
+/// Keeps other processes of this user, workers that broke out of their limits among them, from reading this one's memory and
+/// environment; and what is in memory out of core dumps.
+fn keep_memory_private() {
+    #[cfg(target_os = "linux")]
+    if let Err(error) = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+    {
+        tracing::warn!(%error, "other processes of this user can read the hub's memory");
+    }
 }

@@ -244,11 +244,12 @@ async fn drain(hub: &Hub, mut servers: JoinSet<Result<()>>, mut tasks: JoinSet<(
     tracing::info!("drained");
 }
 
-/// The token that the file holds already, where this hub takes it for some time to come; else a new one.
+/// The token that the file holds already, where this hub takes it for some time to come; else a new one, also in place of
+/// one that never ends.
 async fn admin_token(hub: &Hub, path: &Path) -> Result<Zeroizing<String>> {
     if let Some(token) = kubeconfig::token(path)
         && let Some(end) = hub.token_end(&token).await?
-        && end.is_none_or(|end| end > hub.now() + RENEWED)
+        && end.is_some_and(|end| end > hub.now() + RENEWED)
     {
         return Ok(Zeroizing::new(token));
     }
