@@ -14,6 +14,7 @@ mod delivery;
 mod enrol;
 mod error;
 mod events;
+mod fetch;
 mod fields;
 mod fleet;
 mod fleet_lists;
@@ -50,7 +51,6 @@ use std::time::Duration;
 use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
-use roadstead_worker::Pool;
 
 use tokio::sync::Semaphore;
 
@@ -93,7 +93,7 @@ pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, NOT_
 pub use source::{FetchJob, FetchPlan};
 pub use upkeep::UPKEEP_PERIOD;
 pub use views::{ReconciliationView, Reconciliations, ReconciliationsOptions};
-pub use workers::{WORKER_ARGUMENT, be_a_worker, workers, workers_of};
+pub use workers::{WORKER_ARGUMENT, Workers, be_a_worker, workers, workers_of};
 
 /// How the operator set this hub up.
 #[derive(Debug, Clone)]
@@ -116,8 +116,8 @@ pub struct HubOptions {
     pub pace: Pace,
     /// Whether references across namespaces are off altogether, dependencies included.
     pub no_cross_namespace_refs: bool,
-    /// The worker processes that unpack and build; without them nothing is built.
-    pub workers: Option<Pool>,
+    /// The worker processes that read what servers sent, unpack and build; without them nothing is fetched or built.
+    pub workers: Option<Workers>,
     /// The process's memory, shared out.
     pub budget: Arc<MemoryBudget>,
     /// How long the audit log's entries are kept; none for ever.
@@ -157,7 +157,7 @@ pub struct Hub {
     options: Arc<HubOptions>,
     under_way: Arc<BuildsUnderWay>,
     suspects: Arc<Semaphore>,
-    packing: Arc<Semaphore>,
+    fetch_turns: Arc<fetch::Turns>,
     followed: Arc<Followed>,
     tokens: Arc<Tokens>,
     clock_is_off: Arc<AtomicBool>,
@@ -184,7 +184,7 @@ impl Hub {
             options: Arc::new(options),
             under_way: Arc::default(),
             suspects: Arc::new(Semaphore::new(1)),
-            packing: Arc::new(Semaphore::new(1)),
+            fetch_turns: Arc::default(),
             followed: Arc::new(followed),
             tokens: Arc::default(),
             clock_is_off: Arc::default(),
