@@ -408,6 +408,8 @@ impl Worker {
         let outcome = tokio::select! {
             biased;
             outcome = converse(&mut self.stdin, &mut self.stdout, job, exchange) => outcome,
+            // Also while an answer is waited for, which may take long. A worker does not end by itself in a job.
+            _ = self.child.wait() => Err(Broken::Pipe(io::ErrorKind::UnexpectedEof.into())),
             limit = watch(pid, &stderr, limits.cpu) => Err(Broken::Limit(limit)),
             () = tokio::time::sleep_until(deadline.into()) => Err(Broken::Limit(Limit::Wall(limits.wall))),
         };
