@@ -22,8 +22,9 @@ const BUILDERS: usize = 2;
 const READERS: usize = 2;
 /// More memory than this is more than any build takes that ends within its time.
 const MOST: u64 = 2 << 30;
-/// A reader has at least this, and where two do not have it there is one.
-const LEAST_OF_A_READER: u64 = 16 << 20;
+/// A reader has this at least, which is what the largest file of an artifact takes; where there is not enough for two of
+/// them there is one.
+const LEAST_OF_A_READER: u64 = 32 << 20;
 /// Beyond this a reader has no use for more: it holds two of the largest objects that it takes.
 const MOST_OF_A_READER: u64 = 256 << 20;
 /// What a reader has mapped of the pack, twice at times, and of its index.
@@ -90,9 +91,10 @@ pub fn workers_of(program: Program, budget: &MemoryBudget) -> std::io::Result<Wo
     };
     let builder = (tenth * 3).min(MOST);
     let readers = if tenth < LEAST_OF_A_READER { 1 } else { READERS };
-    // Of the smallest budgets a reader takes a part of what is nobody's.
+    // Of the smallest budgets a reader takes a part of what is nobody's, or has less.
     let part = tenth * 2 / readers as u64;
-    let reader = part.clamp(LEAST_OF_A_READER, MOST_OF_A_READER);
+    let least = LEAST_OF_A_READER.min(budget.total() / 8);
+    let reader = part.clamp(least, MOST_OF_A_READER);
     Ok(Workers {
         builders: Pool::new(program.clone(), settings(BUILDERS, builder, builder)),
         readers: Pool::new(
