@@ -131,7 +131,7 @@ fn allowlist() -> Result<BpfProgram, seccompiler::BackendError> {
     // No memory that can be run: what is not in the program's file is data.
     let run = u64::try_from(libc::PROT_EXEC).unwrap_or_default();
     let no_run = (2, SeccompCmpOp::MaskedEq(run), 0);
-    rules.insert(libc::SYS_mprotect, only(&[no_run.clone()])?);
+    rules.insert(libc::SYS_mprotect, only(std::slice::from_ref(&no_run))?);
     // Nor memory that is shared and of no file: it is in no count of what a process has for itself.
     let (shared, anonymous) =
         (libc::MAP_SHARED.unsigned_abs().into(), libc::MAP_ANONYMOUS.unsigned_abs().into());

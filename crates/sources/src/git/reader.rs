@@ -99,7 +99,7 @@ pub(super) fn bring(
         return Ok(Reply::Found { commit });
     }
     let mut unread = None;
-    let packed = file(folder).map_err(internal).and_then(|file| {
+    let packed = file(folder).map_err(|error| internal(&error)).and_then(|file| {
         pack_to(BufWriter::new(file), &walked.tree, |blob| {
             let content = walk::content(objects, blob, stop);
             content.map(Cow::Owned).map_err(|error| {
@@ -113,13 +113,13 @@ pub(super) fn bring(
     if let Some(unread) = unread {
         return Err(unread);
     }
-    let mut file = packed?.into_inner().map_err(|error| internal(error.into_error()))?;
-    let size = file.stream_position().map_err(internal)?;
+    let mut file = packed?.into_inner().map_err(|error| internal(&error.into_error()))?;
+    let size = file.stream_position().map_err(|error| internal(&error))?;
     let limit = order.limits.artifact_bytes;
     if size > limit {
         return Err(Unread::TooLarge { measure: Measure::ArtifactBytes, limit });
     }
-    send(&mut file, size, line).map_err(internal)?;
+    send(&mut file, size, line).map_err(|error| internal(&error))?;
     let (files, unpacked_bytes) = (walked.tree.len(), walked.tree.bytes());
     Ok(Reply::Read { commit, files, unpacked_bytes, notes: walked.notes })
 }
@@ -151,7 +151,7 @@ fn send(file: &mut File, size: u64, line: &Line) -> io::Result<()> {
     Ok(())
 }
 
-fn internal(error: io::Error) -> Unread {
+fn internal(error: &io::Error) -> Unread {
     Unread::Internal { detail: error.to_string() }
 }
 
