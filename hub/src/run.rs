@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use roadstead_budget::MemoryBudget;
-use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock, Transport, workers};
-use roadstead_worker::Pool;
+use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock, Transport, Workers, workers};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -177,27 +176,33 @@ fn transport(args: &Args) -> Transport {
 }
 
 /// The worker processes, of which one is started to see how confined they are.
-async fn start_workers(budget: &MemoryBudget) -> Result<Pool> {
-    let pool = workers(budget).context("find this program, for worker processes")?;
-    let protections = pool.protections().await.context("start a worker process")?;
-    let (count, settings) = (pool.settings().workers, pool.settings());
-    let told = (protections.to_string(), settings.memory >> 20);
+async fn start_workers(budget: &MemoryBudget) -> Result<Workers> {
+    let workers = workers(budget).context("set worker processes up")?;
+    let protections = workers.protections().await.context("start a worker process")?;
+    let told = protections.to_string();
+    let mebibytes = |pool: &roadstead_worker::Pool| pool.settings().memory >> 20;
+    let (builders, readers) = (workers.builders.settings().workers, workers.readers.settings().workers);
+    let each = (mebibytes(&workers.builders), mebibytes(&workers.readers));
     if protections.all() {
         tracing::info!(
-            workers = count,
-            mebibytes_each = told.1,
-            protections = told.0,
+            builders,
+            mebibytes_each_builder = each.0,
+            readers,
+            mebibytes_each_reader = each.1,
+            protections = told,
             "worker processes are confined"
         );
     } else {
         tracing::warn!(
-            workers = count,
-            mebibytes_each = told.1,
-            protections = told.0,
+            builders,
+            mebibytes_each_builder = each.0,
+            readers,
+            mebibytes_each_reader = each.1,
+            protections = told,
             "worker processes are less confined than they can be: use a kernel with seccomp and Landlock (6.12 or later)"
         );
     }
-    Ok(pool)
+    Ok(workers)
 }
 
 /// `host:port`, also for an IPv6 address.

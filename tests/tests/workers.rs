@@ -5,7 +5,7 @@ use roadstead_test_gitserver::Commit;
 use roadstead_tests::{Fleet, HubSetup, PATIENCE, config_map, eventually, kustomization};
 use serde_json::Value;
 
-/// A small hub: its workers have 40 MiB each.
+/// A small hub: its builders have 30 MiB each.
 async fn small_hub(name: &str) -> Result<Fleet> {
     Fleet::start_on(HubSetup::new(name).await?.arg("--memory-budget").arg("256Mi")).await
 }

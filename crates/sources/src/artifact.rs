@@ -3,6 +3,7 @@
 //! Packing depends on the tree and nothing else: paths sorted, no times, no owners, two modes. So the same tree has the
 //! same digest, whoever packs it and whenever.
 
+use std::borrow::Cow;
 use std::io::{self, BufRead, Read, Write};
 
 use flate2::Compression;
@@ -10,7 +11,7 @@ use flate2::GzBuilder;
 use flate2::bufread::GzDecoder;
 use roadstead_model::Digest;
 
-use crate::tree::{Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits, shown, too_large};
+use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits, shown, too_large};
 
 /// A packed tree.
 #[derive(Clone, PartialEq, Eq)]
@@ -74,27 +75,43 @@ pub enum ArtifactError {
 /// # Errors
 /// [`ArtifactError::Pack`] if tar cannot hold an entry.
 pub fn pack(tree: &Tree) -> Result<Artifact, ArtifactError> {
-    let gzip = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Compression::new(6));
-    let mut tar = tar::Builder::new(gzip);
-    for (path, entry) in tree {
-        append(&mut tar, path, entry).map_err(|source| ArtifactError::Pack { path: path.clone(), source })?;
-    }
-    let whole = |source| ArtifactError::Pack { path: String::new(), source };
-    let bytes = tar.into_inner().and_then(flate2::write::GzEncoder::finish).map_err(whole)?;
+    let bytes = pack_to(Vec::new(), tree, |bytes| Ok(Cow::Borrowed(bytes.as_slice())))?;
     Ok(Artifact { digest: Digest::of(&bytes), bytes, files: tree.len(), unpacked_bytes: tree.bytes() })
 }
 
-fn append<W: Write>(tar: &mut tar::Builder<W>, path: &str, entry: &Entry) -> io::Result<()> {
+/// Packs `tree` into `to`, one file's content after the other, each read by `read` when its turn comes.
+pub(crate) fn pack_to<C: Content, W: Write>(
+    to: W,
+    tree: &Tree<C>,
+    mut read: impl FnMut(&C) -> io::Result<Cow<'_, [u8]>>,
+) -> Result<W, ArtifactError> {
+    let gzip = GzBuilder::new().mtime(0).operating_system(255).write(to, Compression::new(6));
+    let mut tar = tar::Builder::new(gzip);
+    for (path, entry) in tree {
+        append(&mut tar, path, entry, &mut read)
+            .map_err(|source| ArtifactError::Pack { path: path.clone(), source })?;
+    }
+    let whole = |source| ArtifactError::Pack { path: String::new(), source };
+    tar.into_inner().and_then(flate2::write::GzEncoder::finish).map_err(whole)
+}
+
+fn append<C: Content, W: Write>(
+    tar: &mut tar::Builder<W>,
+    path: &str,
+    entry: &Entry<C>,
+    read: &mut impl FnMut(&C) -> io::Result<Cow<'_, [u8]>>,
+) -> io::Result<()> {
     let mut header = tar::Header::new_gnu();
     header.set_mtime(0);
     header.set_uid(0);
     header.set_gid(0);
     match entry {
         Entry::File { bytes, executable } => {
+            let bytes = read(bytes)?;
             header.set_entry_type(tar::EntryType::Regular);
             header.set_mode(if *executable { 0o755 } else { 0o644 });
             header.set_size(bytes.len() as u64);
-            tar.append_data(&mut header, path, bytes.as_slice())
+            tar.append_data(&mut header, path, bytes.as_ref())
         }
         Entry::Symlink { target } => {
             header.set_entry_type(tar::EntryType::Symlink);
@@ -196,7 +213,7 @@ fn text(bytes: &[u8]) -> Result<String, TreeError> {
         Ok(text) => Ok(text.to_owned()),
         Err(_) => Err(TreeError::BadPath {
             path: String::from_utf8_lossy(bytes).into_owned(),
-            why: "it is not UTF-8",
+            why: "it is not UTF-8".into(),
         }),
     }
 }

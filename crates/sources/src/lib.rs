@@ -7,8 +7,8 @@
 //! The rooms: [`tree`] is what an artifact holds and which rules hold for it, [`artifact`] packs and unpacks it,
 //! [`ignore`] leaves files out, [`git`] reads it from a repository. All but `git` are pure.
 //!
-//! Nothing here is written to disk but Git's own pack, in a private temporary folder that goes away with the attempt
-//! ([`sweep_scratch`] removes what a killed process left).
+//! Nothing here is written to disk but what a server sent, Git's own pack and the artifact that is made of it, in private
+//! temporary folders that go away with the attempt ([`sweep_scratch`] removes what a killed process left).
 
 pub mod artifact;
 pub mod git;
@@ -18,8 +18,8 @@ pub mod tree;
 
 pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};
 pub use git::{
-    Credentials, Fetched, GitError, GitLimits, GitReference, GitRequest, Note, Outcome, fetch, resolve,
-    sweep_scratch,
+    Credentials, Fetched, GitError, GitLimits, GitReference, GitRequest, Note, Outcome, fetch, fetch_with,
+    resolve, sweep_scratch,
 };
 pub use secret::Secret;
-pub use tree::{Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits};
+pub use tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits};

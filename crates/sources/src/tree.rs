@@ -4,12 +4,15 @@
 //! root, no path lies beneath a file, nothing is larger than the limits, and no symbolic link leads out of the root, also
 //! not by way of other links.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::collections::btree_map;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// How large a tree may be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TreeLimits {
     /// How many files and links together.
     pub entries: usize,
@@ -40,7 +43,7 @@ impl Default for TreeLimits {
 }
 
 /// What was measured when a limit was passed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Measure {
     /// Files and links of a tree.
     Entries,
@@ -64,6 +67,8 @@ pub enum Measure {
     ObjectBytes,
     /// Bytes of an artifact when unpacked.
     UnpackedBytes,
+    /// Bytes of an artifact as it is packed.
+    ArtifactBytes,
     /// Exclusion patterns, or bytes of them.
     Patterns,
 }
@@ -82,13 +87,14 @@ impl fmt::Display for Measure {
             Self::Objects => "Git objects",
             Self::ObjectBytes => "bytes in one Git object",
             Self::UnpackedBytes => "bytes unpacked",
+            Self::ArtifactBytes => "bytes packed",
             Self::Patterns => "exclusion patterns",
         })
     }
 }
 
 /// Why files and links are no tree that we take.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum TreeError {
     /// A path is not relative, not in normal form, or not text.
     #[error("path `{}` is refused: {why}", shown(path))]
@@ -96,7 +102,7 @@ pub enum TreeError {
         /// The path.
         path: String,
         /// What is wrong with it.
-        why: &'static str,
+        why: Cow<'static, str>,
     },
     /// Two entries cannot both exist.
     #[error("path `{}` occurs twice, or lies beneath a file", shown(path))]
@@ -146,13 +152,25 @@ fn at(path: &Option<String>) -> String {
     path.as_ref().map_or_else(String::new, |path| format!(" (at `{}`)", shown(path)))
 }
 
+/// What a tree knows of a file's content: the bytes, or where they are to be had.
+pub trait Content {
+    /// How many bytes it has.
+    fn size(&self) -> u64;
+}
+
+impl Content for Vec<u8> {
+    fn size(&self) -> u64 {
+        self.len() as u64
+    }
+}
+
 /// One file or link.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Entry {
+pub enum Entry<C = Vec<u8>> {
     /// A file.
     File {
         /// Its content.
-        bytes: Vec<u8>,
+        bytes: C,
         /// Whether it may be executed.
         executable: bool,
     },
@@ -164,11 +182,11 @@ pub enum Entry {
 }
 
 /// Files are shown by their size: their content may be a secret.
-impl fmt::Debug for Entry {
+impl<C: Content> fmt::Debug for Entry<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { bytes, executable } => {
-                write!(f, "File({} bytes{})", bytes.len(), if *executable { ", executable" } else { "" })
+                write!(f, "File({} bytes{})", bytes.size(), if *executable { ", executable" } else { "" })
             }
             Self::Symlink { target } => write!(f, "Symlink({target:?})"),
         }
@@ -176,21 +194,27 @@ impl fmt::Debug for Entry {
 }
 
 /// Files and links by path, sorted by path. Folders exist by what lies in them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tree {
-    entries: BTreeMap<String, Entry>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree<C: Content = Vec<u8>> {
+    entries: BTreeMap<String, Entry<C>>,
     bytes: u64,
 }
 
-impl Tree {
+impl<C: Content> Default for Tree<C> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), bytes: 0 }
+    }
+}
+
+impl<C: Content> Tree<C> {
     /// The entry at `path` (relative, `/` between names), without following links.
     #[must_use]
-    pub fn get(&self, path: &str) -> Option<&Entry> {
+    pub fn get(&self, path: &str) -> Option<&Entry<C>> {
         self.entries.get(path)
     }
 
     /// All entries, sorted by path.
-    pub fn iter(&self) -> btree_map::Iter<'_, String, Entry> {
+    pub fn iter(&self) -> btree_map::Iter<'_, String, Entry<C>> {
         self.entries.iter()
     }
 
@@ -213,18 +237,18 @@ impl Tree {
     }
 }
 
-impl<'a> IntoIterator for &'a Tree {
-    type Item = (&'a String, &'a Entry);
-    type IntoIter = btree_map::Iter<'a, String, Entry>;
+impl<'a, C: Content> IntoIterator for &'a Tree<C> {
+    type Item = (&'a String, &'a Entry<C>);
+    type IntoIter = btree_map::Iter<'a, String, Entry<C>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
     }
 }
 
-impl IntoIterator for Tree {
-    type Item = (String, Entry);
-    type IntoIter = btree_map::IntoIter<String, Entry>;
+impl<C: Content> IntoIterator for Tree<C> {
+    type Item = (String, Entry<C>);
+    type IntoIter = btree_map::IntoIter<String, Entry<C>>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.entries.into_iter()
@@ -233,13 +257,13 @@ impl IntoIterator for Tree {
 
 /// Makes a [`Tree`] and holds it to its rules.
 #[derive(Debug)]
-pub struct TreeBuilder {
+pub struct TreeBuilder<C: Content = Vec<u8>> {
     limits: TreeLimits,
-    tree: Tree,
+    tree: Tree<C>,
     links: usize,
 }
 
-impl TreeBuilder {
+impl<C: Content> TreeBuilder<C> {
     /// An empty tree that may grow to `limits`.
     #[must_use]
     pub fn new(limits: TreeLimits) -> Self {
@@ -270,15 +294,15 @@ impl TreeBuilder {
     ///
     /// # Errors
     /// A [`TreeError`] for a path, size, count or duplicate that is not allowed. Links are judged in [`Self::finish`].
-    pub fn insert(&mut self, path: String, entry: Entry) -> Result<(), TreeError> {
+    pub fn insert(&mut self, path: String, entry: Entry<C>) -> Result<(), TreeError> {
         check_path(&path, &self.limits)?;
         if self.tree.entries.len() >= self.limits.entries {
             return Err(too_large(Measure::Entries, self.limits.entries as u64, None));
         }
         let size = match &entry {
             Entry::File { bytes, .. } => {
-                self.check_size(&path, bytes.len() as u64)?;
-                bytes.len() as u64
+                self.check_size(&path, bytes.size())?;
+                bytes.size()
             }
             Entry::Symlink { target } => {
                 self.check_link(&path, target)?;
@@ -306,7 +330,7 @@ impl TreeBuilder {
         if target.is_empty() || target.contains('\0') {
             return Err(TreeError::BadPath {
                 path: path.to_owned(),
-                why: "a link's target is empty or holds a NUL",
+                why: "a link's target is empty or holds a NUL".into(),
             });
         }
         Ok(())
@@ -316,7 +340,7 @@ impl TreeBuilder {
     ///
     /// # Errors
     /// [`TreeError::Conflict`] if an entry lies beneath a file or link, [`TreeError::LinkEscapes`] if a link leads out.
-    pub fn finish(self) -> Result<Tree, TreeError> {
+    pub fn finish(self) -> Result<Tree<C>, TreeError> {
         for (path, entry) in &self.tree {
             let mut rest = path.as_str();
             while let Some((folder, _)) = rest.rsplit_once('/') {
@@ -341,7 +365,7 @@ pub(crate) fn too_large(measure: Measure, limit: u64, path: Option<&str>) -> Tre
 
 /// Refuses whatever is not a plain relative path beneath the root.
 fn check_path(path: &str, limits: &TreeLimits) -> Result<(), TreeError> {
-    let bad = |why| Err(TreeError::BadPath { path: path.to_owned(), why });
+    let bad = |why: &'static str| Err(TreeError::BadPath { path: path.to_owned(), why: why.into() });
     if path.len() > limits.path_bytes {
         return Err(too_large(Measure::PathBytes, limits.path_bytes as u64, Some(path)));
     }
@@ -366,7 +390,7 @@ fn check_path(path: &str, limits: &TreeLimits) -> Result<(), TreeError> {
 /// Looking at the text alone is not enough: with `a/up -> ../.`, the link `out -> a/up/..` climbs out although its text
 /// does not. A link that cannot be followed to its end (a loop, a way too long) is refused as well: nobody can use it,
 /// and nobody can say where it leads.
-fn stays_inside(tree: &Tree, path: &str, target: &str) -> bool {
+fn stays_inside<C: Content>(tree: &Tree<C>, path: &str, target: &str) -> bool {
     const MOST_STEPS: usize = 1_000;
     let mut place: Vec<&str> = path.split('/').collect();
     place.pop();

@@ -46,11 +46,13 @@ pub struct Settings {
     pub workers: usize,
     /// Most bytes of memory of one worker.
     pub memory: u64,
+    /// Most bytes of files in its scratch folder that one worker has mapped, which the system can take out of memory.
+    pub mapped: u64,
     /// Most open files of one worker.
     pub files: u64,
     /// Most bytes of one file in a worker's scratch folder.
     pub file_size: u64,
-    /// A worker that has more bytes than this in memory after a job is replaced.
+    /// A worker that has more bytes than this in memory for itself after a job is replaced.
     pub recycle_above: u64,
     /// A worker is replaced after so many jobs.
     pub jobs_per_worker: u32,
@@ -67,6 +69,7 @@ impl Default for Settings {
         Self {
             workers: 2,
             memory: 200 << 20,
+            mapped: 0,
             files: 64,
             file_size: 512 << 20,
             recycle_above: 96 << 20,
@@ -263,6 +266,7 @@ impl Pool {
         let scratch = scratch(settings).map_err(|error| failed(&error))?;
         let setup = Setup {
             memory: settings.memory,
+            mapped: settings.mapped,
             files: settings.files,
             file_size: settings.file_size,
             scratch: scratch.path().to_owned(),
@@ -404,6 +408,8 @@ impl Worker {
         let outcome = tokio::select! {
             biased;
             outcome = converse(&mut self.stdin, &mut self.stdout, job, exchange) => outcome,
+            // Also while an answer is waited for, which may take long. A worker does not end by itself in a job.
+            _ = self.child.wait() => Err(Broken::Pipe(io::ErrorKind::UnexpectedEof.into())),
             limit = watch(pid, &stderr, limits.cpu) => Err(Broken::Limit(limit)),
             () = tokio::time::sleep_until(deadline.into()) => Err(Broken::Limit(Limit::Wall(limits.wall))),
         };

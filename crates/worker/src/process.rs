@@ -38,6 +38,8 @@ impl Program {
 pub(crate) struct Setup {
     /// Most bytes of memory.
     pub(crate) memory: u64,
+    /// Most bytes of files that are mapped besides.
+    pub(crate) mapped: u64,
     /// Most open files.
     pub(crate) files: u64,
     /// Most bytes of a file.
@@ -50,8 +52,9 @@ pub(crate) struct Setup {
 
 impl Setup {
     fn arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> =
-            [self.memory, self.files, self.file_size].map(|number| number.to_string().into()).into();
+        let mut arguments: Vec<OsString> = [self.memory, self.mapped, self.files, self.file_size]
+            .map(|number| number.to_string().into())
+            .into();
         arguments.push(self.scratch.clone().into());
         arguments.extend(self.readable.iter().cloned().map(OsString::from));
         arguments
@@ -60,9 +63,16 @@ impl Setup {
     pub(crate) fn parse(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
         let mut number =
             || -> Option<u64> { String::from_utf8(arguments.next()?.into_vec()).ok()?.parse().ok() };
-        let (memory, files, file_size) = (number()?, number()?, number()?);
+        let (memory, mapped, files, file_size) = (number()?, number()?, number()?, number()?);
         let scratch = PathBuf::from(arguments.next()?);
-        Some(Self { memory, files, file_size, scratch, readable: arguments.map(PathBuf::from).collect() })
+        Some(Self {
+            memory,
+            mapped,
+            files,
+            file_size,
+            scratch,
+            readable: arguments.map(PathBuf::from).collect(),
+        })
     }
 }
 
@@ -124,13 +134,14 @@ mod tests {
     fn what_a_worker_is_told_arrives() {
         let setup = Setup {
             memory: 1 << 40,
+            mapped: 3,
             files: 7,
             file_size: 0,
             scratch: PathBuf::from(OsString::from_vec(b"/tmp/\xff x".to_vec())),
             readable: vec![PathBuf::from("/a"), PathBuf::from("-b")],
         };
         assert_eq!(Setup::parse(setup.arguments().into_iter()), Some(setup));
-        assert_eq!(Setup::parse(["1", "2", "x", "/tmp"].map(OsString::from).into_iter()), None);
-        assert_eq!(Setup::parse(["1", "2", "3"].map(OsString::from).into_iter()), None);
+        assert_eq!(Setup::parse(["1", "2", "3", "x", "/tmp"].map(OsString::from).into_iter()), None);
+        assert_eq!(Setup::parse(["1", "2", "3", "4"].map(OsString::from).into_iter()), None);
     }
 }

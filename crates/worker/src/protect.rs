@@ -129,7 +129,7 @@ fn limits(setup: &Setup) -> io::Result<()> {
     };
     // What the program itself has mapped is its file, which all processes of it share.
     let program = usage::own_address_space().unwrap_or(0);
-    set(Resource::As, setup.memory.saturating_add(program))?;
+    set(Resource::As, setup.memory.saturating_add(setup.mapped).saturating_add(program))?;
     set(Resource::Data, setup.memory)?;
     set(Resource::Stack, STACK)?;
     set(Resource::Nofile, setup.files)?;

@@ -130,9 +130,16 @@ fn allowlist() -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_clone, only(&[(0, SeccompCmpOp::MaskedEq(thread), thread)])?);
     // No memory that can be run: what is not in the program's file is data.
     let run = u64::try_from(libc::PROT_EXEC).unwrap_or_default();
-    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
-        rules.insert(call, only(&[(2, SeccompCmpOp::MaskedEq(run), 0)])?);
+    let no_run = (2, SeccompCmpOp::MaskedEq(run), 0);
+    rules.insert(libc::SYS_mprotect, only(std::slice::from_ref(&no_run))?);
+    // Nor memory that is shared and of no file: it is in no count of what a process has for itself.
+    let (shared, anonymous) =
+        (libc::MAP_SHARED.unsigned_abs().into(), libc::MAP_ANONYMOUS.unsigned_abs().into());
+    let mut mapped = Vec::new();
+    for flags in [0, shared, anonymous] {
+        mapped.extend(only(&[no_run.clone(), (3, SeccompCmpOp::MaskedEq(shared | anonymous), flags)])?);
     }
+    rules.insert(libc::SYS_mmap, mapped);
     // Its own limits may be read.
     rules.insert(libc::SYS_prlimit64, only(&[(0, SeccompCmpOp::Eq, 0), (2, SeccompCmpOp::Eq, 0)])?);
     // A thread may be named.

@@ -20,9 +20,11 @@ fn ticks(stat: &str) -> Option<u64> {
     user.checked_add(system)
 }
 
-/// Bytes that a process has in memory; none where the system does not tell.
+/// Bytes that a process has in memory for itself: without the program's file, which all share. None where the system does
+/// not tell.
 pub(crate) fn resident(pid: u32) -> Option<u64> {
-    pages(&std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?, 1)
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    Some(pages(&statm, 1)?.saturating_sub(pages(&statm, 2)?))
 }
 
 /// Bytes of address space that this process has mapped.

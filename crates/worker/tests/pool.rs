@@ -31,6 +31,7 @@ const TESTS: &[Test] = &[
     ("a_job_can_have_threads", a_job_can_have_threads),
     ("a_job_has_no_environment_and_no_open_files", a_job_has_no_environment_and_no_open_files),
     ("a_job_that_takes_more_memory_is_ended", a_job_that_takes_more_memory_is_ended),
+    ("room_for_mapped_files_is_none_for_memory", room_for_mapped_files_is_none_for_memory),
     ("a_job_that_never_ends_is_ended", a_job_that_never_ends_is_ended),
     ("a_job_that_sleeps_is_ended", a_job_that_sleeps_is_ended),
     ("a_job_that_floods_its_pipes_is_ended", a_job_that_floods_its_pipes_is_ended),
@@ -499,6 +500,20 @@ fn a_job_that_takes_more_memory_is_ended() -> Result<()> {
             ensure!(matches!(error, JobError::Limit(Limit::Memory(MEMORY))), "{what}: {error:?}");
             ensure!(error.is_of_the_job() && error.to_string().contains("64 MiB"), "{error}");
             still_works(&pool).await?;
+        }
+        Ok(())
+    })
+}
+
+fn room_for_mapped_files_is_none_for_memory() -> Result<()> {
+    run(async {
+        let settings = Settings { memory: MEMORY, mapped: 1 << 30, ..Settings::default() };
+        let pool = Pool::new(program()?, settings);
+        let half = tried(&pool, &format!("allocate {}", MEMORY / 2)).await?;
+        ensure!(half.starts_with("done"), "{half}");
+        for what in [format!("allocate {}", MEMORY * 2), "small".to_owned()] {
+            let error = pool.run(job("misdeed", &what), &mut NoExchange).await.err().context("no error")?;
+            ensure!(matches!(error, JobError::Limit(Limit::Memory(MEMORY))), "{what}: {error:?}");
         }
         Ok(())
     })

@@ -11,16 +11,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use roadstead_api::KustomizationSpec;
-use roadstead_budget::{PoolName, Reservation};
+use roadstead_budget::Reservation;
 use roadstead_hub_store::{AtRest, CachedBuild, Store};
 use roadstead_model::Digest;
-use roadstead_worker::{Exchange, Job, JobError, JobLimits, Pool};
+use roadstead_worker::{Exchange, Job, JobError, JobLimits};
 
 use crate::quarantine::not_built;
+use crate::workers::Workers;
 use crate::{Hub, HubError};
 pub(crate) use job::Builder;
 use job::{Built, Order};
-pub(crate) use places::BuildPlaces;
+pub(crate) use places::{BuildPlaces, fair_places};
 
 /// The kind of the job that builds.
 pub(crate) const BUILD_JOB: &str = job::KIND;
@@ -141,7 +142,7 @@ impl Hub {
                 turn
             }
         };
-        if !asked && let Some(why) = self.is_build_set_aside(inputs).await? {
+        if !asked && let Some(why) = self.why_set_aside(inputs).await? {
             return Ok(BuildOutcome::Failed(why));
         }
         let outcome = {
@@ -152,7 +153,7 @@ impl Hub {
             Ok(Ok(built)) => built,
             Ok(Err(why)) => return Ok(BuildOutcome::Failed(why)),
             Err(ended) if ended.is_of_the_job() => {
-                return Ok(BuildOutcome::Failed(self.set_build_aside(inputs, &ended).await?));
+                return Ok(BuildOutcome::Failed(self.put_aside(inputs, not_built(&ended)).await?));
             }
             Err(ended) => return Ok(BuildOutcome::Failed(not_built(&ended))),
         };
@@ -188,16 +189,12 @@ impl Hub {
             affinity: Some(*artifact.as_bytes()),
             limits: JobLimits { cpu: CPU, wall: WALL, output: job::MAX_BUILD_BYTES, ..JobLimits::default() },
         };
-        let mut exchange = Artifact {
-            store: &self.store,
-            room: self.budget().pool(PoolName::Workers),
-            digest: artifact,
-            failure: None,
-        };
-        let mut outcome = workers.run(job.clone(), &mut exchange).await;
+        let mut exchange =
+            Artifact { store: &self.store, room: &workers.artifacts, digest: artifact, failure: None };
+        let mut outcome = workers.builders.run(job.clone(), &mut exchange).await;
         if matches!(outcome, Err(JobError::Killed(_))) {
             // Not of its doing, as far as one can tell.
-            outcome = workers.run(job, &mut exchange).await;
+            outcome = workers.builders.run(job, &mut exchange).await;
         }
         if let Some(failure) = exchange.failure {
             return Err(failure);
@@ -217,7 +214,7 @@ impl Hub {
         }
     }
 
-    fn workers(&self) -> Result<&Pool, HubError> {
+    fn workers(&self) -> Result<&Workers, HubError> {
         let none = || HubError::Internal("this process was set up without worker processes".to_owned());
         self.options.workers.as_ref().ok_or_else(none)
     }

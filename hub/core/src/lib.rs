@@ -14,6 +14,7 @@ mod delivery;
 mod enrol;
 mod error;
 mod events;
+mod fetch;
 mod fields;
 mod fleet;
 mod fleet_lists;
@@ -50,12 +51,12 @@ use std::time::Duration;
 use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
-use roadstead_worker::Pool;
+use roadstead_places::Places;
 
 use tokio::sync::Semaphore;
 
 use audit::Refusals;
-use build::{BuildPlaces, BuildsUnderWay};
+use build::{BuildPlaces, BuildsUnderWay, fair_places};
 use pki::Pki;
 use progress::Followed;
 use tokens::Tokens;
@@ -93,7 +94,7 @@ pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, NOT_
 pub use source::{FetchJob, FetchPlan};
 pub use upkeep::UPKEEP_PERIOD;
 pub use views::{ReconciliationView, Reconciliations, ReconciliationsOptions};
-pub use workers::{WORKER_ARGUMENT, be_a_worker, workers, workers_of};
+pub use workers::{WORKER_ARGUMENT, Workers, be_a_worker, workers, workers_of};
 
 /// How the operator set this hub up.
 #[derive(Debug, Clone)]
@@ -116,8 +117,8 @@ pub struct HubOptions {
     pub pace: Pace,
     /// Whether references across namespaces are off altogether, dependencies included.
     pub no_cross_namespace_refs: bool,
-    /// The worker processes that unpack and build; without them nothing is built.
-    pub workers: Option<Pool>,
+    /// The worker processes that read what servers sent, unpack and build; without them nothing is fetched or built.
+    pub workers: Option<Workers>,
     /// The process's memory, shared out.
     pub budget: Arc<MemoryBudget>,
     /// How long the audit log's entries are kept; none for ever.
@@ -158,7 +159,8 @@ pub struct Hub {
     under_way: Arc<BuildsUnderWay>,
     build_places: Arc<BuildPlaces>,
     suspects: Arc<Semaphore>,
-    packing: Arc<Semaphore>,
+    /// For the workers that read what servers sent.
+    read_places: Places,
     followed: Arc<Followed>,
     tokens: Arc<Tokens>,
     clock_is_off: Arc<AtomicBool>,
@@ -176,7 +178,9 @@ impl Hub {
         let pki = Pki::load(&store, clock.now()).await?;
         let replica = ReplicaId::random();
         store.replica_seen(replica, store.now().await?).await?;
-        let workers = options.workers.as_ref().map_or(1, |pool| pool.settings().workers);
+        let workers = options.workers.as_ref();
+        let builders = workers.map_or(1, |workers| workers.builders.settings().workers);
+        let readers = workers.map_or(1, |workers| workers.readers.settings().workers);
         let followed = Followed::new(options.budget.pool(PoolName::Sessions));
         Ok(Self {
             store,
@@ -185,9 +189,9 @@ impl Hub {
             pki: Arc::new(pki),
             options: Arc::new(options),
             under_way: Arc::default(),
-            build_places: Arc::new(BuildPlaces::new(workers)),
+            build_places: Arc::new(BuildPlaces::new(builders)),
             suspects: Arc::new(Semaphore::new(1)),
-            packing: Arc::new(Semaphore::new(1)),
+            read_places: fair_places(readers),
             followed: Arc::new(followed),
             tokens: Arc::default(),
             clock_is_off: Arc::default(),

@@ -22,16 +22,16 @@ const PERIOD: Duration = Duration::from_secs(3600);
 const MOST_LOST: i32 = 3;
 
 impl Hub {
-    /// Sets aside a build that ended its worker, and gives the text for the condition.
-    pub(crate) async fn set_build_aside(&self, inputs: Digest, ended: &JobError) -> Result<String, HubError> {
+    /// Sets aside what ended a worker, and gives the text for the condition.
+    pub(crate) async fn put_aside(&self, inputs: Digest, why: String) -> Result<String, HubError> {
         let now = self.now();
-        let aside = SetAside { why: not_built(ended), since: now, until: now + PERIOD };
+        let aside = SetAside { why, since: now, until: now + PERIOD };
         self.store.set_aside(inputs, &aside).await?;
         Ok(told(&aside))
     }
 
-    /// Why a build is not tried now, where that is so.
-    pub(crate) async fn is_build_set_aside(&self, inputs: Digest) -> Result<Option<String>, HubError> {
+    /// Why something is not tried now, where that is so.
+    pub(crate) async fn why_set_aside(&self, inputs: Digest) -> Result<Option<String>, HubError> {
         Ok(self.store.is_set_aside(inputs, self.now()).await?.as_ref().map(told))
     }
 
@@ -147,6 +147,17 @@ pub(crate) fn not_built(ended: &JobError) -> String {
         _ => "see the hub's log",
     };
     format!("the build was ended: {ended}; {advice}")
+}
+
+/// What a source says of which the reading ended its worker.
+pub(crate) fn not_read(ended: &JobError) -> String {
+    let advice = match ended {
+        JobError::Limit(Limit::Memory(_) | Limit::Cpu(_) | Limit::FileSize(_)) => {
+            "make what is fetched smaller, or give the hub more memory (--memory-budget)"
+        }
+        _ => "see the hub's log",
+    };
+    format!("{ended}; {advice}")
 }
 
 fn told(aside: &SetAside) -> String {

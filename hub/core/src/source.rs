@@ -1,6 +1,5 @@
 //! Sources: what is to be fetched, and what came of it. The fetching itself is a task's.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -13,7 +12,9 @@ use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, Look, SecretData, Stored};
 use roadstead_model::{KustomizationUid, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Purpose, Refusal};
-use roadstead_sources::{Credentials, Fetched, GitError, GitReference, GitRequest, Measure, Outcome, Secret};
+use roadstead_sources::{
+    Credentials, Fetched, GitError, GitLimits, GitReference, GitRequest, Measure, Outcome, Secret,
+};
 use url::Url;
 
 use crate::conditions::{self, READY, SUSPENDED};
@@ -41,6 +42,8 @@ pub struct FetchJob {
     seen: Stored,
     spec: GitRepositorySpec,
     handles: Option<String>,
+    /// Whether somebody asked for it since the last one.
+    asked: bool,
     /// Until when it is fetched wherever it leads.
     grace: Option<Timestamp>,
 }
@@ -58,6 +61,16 @@ impl FetchJob {
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.seen.namespace
+    }
+
+    /// What it is done for: the source, and which of its specs.
+    pub(crate) fn identity(&self) -> (ResourceUid, i64) {
+        (self.seen.uid, self.seen.generation)
+    }
+
+    /// Whether somebody asked for it by annotation, so that it is tried whatever came of it before.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.asked
     }
 
     /// What was connected to although it is not allowed, and until when that is so.
@@ -88,6 +101,7 @@ impl Hub {
             .await?;
             return Ok(FetchPlan::Nothing(now + LONG));
         }
+        let handled = source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.clone());
         let artifact = source.status.and_then(|status| status.artifact);
         match self.fetch_request(&stored, &spec, artifact.as_ref()).await? {
             Ok(mut request) => {
@@ -104,7 +118,9 @@ impl Hub {
                 if let (Some(_), Some(authority)) = (grace, authority) {
                     request.guard = request.guard.lenient_towards(authority);
                 }
-                Ok(FetchPlan::Fetch(Box::new(FetchJob { request, seen: stored, spec, handles, grace })))
+                let asked = handles.is_some() && handles != handled;
+                let job = FetchJob { request, seen: stored, spec, handles, asked, grace };
+                Ok(FetchPlan::Fetch(Box::new(job)))
             }
             Err((reason, message)) => {
                 self.source_failed(&stored, triggers::request(&stored), reason, &message).await?;
@@ -135,7 +151,10 @@ impl Hub {
             reference.commit.as_deref(),
         );
         request.allow_file = self.options.allow_file_sources;
-        request.places = Some(Arc::clone(&self.packing));
+        if let Some(workers) = &self.options.workers {
+            request.limits = crate::fetch::limits(workers, request.limits);
+            request.room = Some(crate::fetch::room(workers));
+        }
         request.limits.tree.total_bytes = request.limits.tree.total_bytes.min(self.most_of_a_source());
         request.guard = self.way_out(Purpose::Git);
         request.plain_http_credentials = self.options.outbound.plain_http_credentials;
@@ -163,8 +182,7 @@ impl Hub {
         Ok(Ok(request))
     }
 
-    /// Bytes of the files of one source. In memory they are once as they are and up to three times packed (as such, sealed,
-    /// and on the way to the database), one source at a time: that is to fit into what workers leave.
+    /// Bytes of the files of one source: what a builder holds of them, and what it makes of them, is to fit into its memory.
     fn most_of_a_source(&self) -> u64 {
         self.budget().pool(PoolName::Workers).size() / 4
     }
@@ -218,7 +236,7 @@ impl Hub {
             }
             Err(error) => {
                 let mut message = chain(&error);
-                if matches!(error, GitError::TooLarge { measure: Measure::TotalBytes, .. }) {
+                if is_for_want_of_memory(&error) {
                     message.push_str("; more fit with more memory (--memory-budget)");
                 }
                 self.source_failed(&job.seen, job.handles.clone(), error.reason(), &message).await?;
@@ -376,6 +394,20 @@ impl Hub {
         }
         Ok(())
     }
+}
+
+/// Whether a hub with more memory would take it.
+fn is_for_want_of_memory(error: &GitError) -> bool {
+    let most = GitLimits::default();
+    let GitError::TooLarge { measure, limit, .. } = error else { return false };
+    *limit
+        < match measure {
+            Measure::TotalBytes => most.tree.total_bytes,
+            Measure::ArtifactBytes => most.artifact_bytes,
+            Measure::ObjectBytes => most.object_bytes,
+            Measure::Objects => u64::from(most.objects),
+            _ => return false,
+        }
 }
 
 fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {

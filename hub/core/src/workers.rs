@@ -5,52 +5,140 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use roadstead_budget::{MemoryBudget, PoolName};
-use roadstead_worker::{Pool, Program, Registry, Reservation, Reserve, Settings, serve};
+use roadstead_sources::git::Scratch;
+use roadstead_worker::{
+    JobError, Pool, Program, Protections, Registry, Reservation, Reserve, Settings, serve,
+};
 
 use crate::build::{BUILD_JOB, Builder};
+use crate::fetch::{FETCH_JOB, fetch_job};
 
 /// The hidden first argument by which the hub's program becomes a worker.
 pub const WORKER_ARGUMENT: &str = "worker-process";
 
-/// Workers at once. Each has two fifths of what workers may have; the rest is for what this process holds of their input
-/// and output.
-const WORKERS: usize = 2;
+/// Workers at once, of those that build and of those that read what servers sent. Of what workers may have, each builder
+/// has three tenths, and each reader one; the rest is for what this process holds of their input and output.
+const BUILDERS: usize = 2;
+const READERS: usize = 2;
 /// More memory than this is more than any build takes that ends within its time.
 const MOST: u64 = 2 << 30;
+/// A reader has this at least, which is what the largest file of an artifact takes; where there is not enough for two of
+/// them there is one.
+const LEAST_OF_A_READER: u64 = 32 << 20;
+/// Beyond this a reader has no use for more: it holds two of the largest objects that it takes.
+const MOST_OF_A_READER: u64 = 256 << 20;
+/// What a reader has mapped of the pack, twice at times, and of its index.
+const MAPPED: u64 = 2 << 30;
 
 /// Is a worker, with the arguments behind [`WORKER_ARGUMENT`].
 #[must_use]
 pub fn be_a_worker(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut builder = Builder::default();
-    let registry = Registry::default().with(BUILD_JOB, move |context, input| builder.job(context, &input));
+    let registry = Registry::default()
+        .with(BUILD_JOB, move |context, input| builder.job(context, &input))
+        .with(FETCH_JOB, |context, input| fetch_job(context, &input));
     serve(arguments, registry)
 }
 
-/// The pool of workers. Together, with what this process holds for them, they stay within their share of `budget`.
+/// The worker processes of a hub. Together, with what this process holds for them, they stay within their share of the
+/// budget. Those that build and those that read what servers sent are apart, so that neither waits for the other.
+#[derive(Debug, Clone)]
+pub struct Workers {
+    /// Those that unpack and build.
+    pub builders: Pool,
+    /// Those that read what servers sent.
+    pub readers: Pool,
+    /// Room in this process for artifacts on their way to and from workers.
+    pub(crate) artifacts: roadstead_budget::Pool,
+    /// Where workers have their folders: swept by the next process where this one is killed.
+    _scratch: Arc<Scratch>,
+}
+
+impl Workers {
+    /// Starts a worker where there is none, and tells which protections are on: to be said when the program starts.
+    ///
+    /// # Errors
+    /// Where none can be started.
+    pub async fn protections(&self) -> Result<Protections, JobError> {
+        self.builders.protections().await
+    }
+}
+
+/// The hub's worker processes.
 ///
 /// # Errors
-/// Where the system does not tell where this program lies.
-pub fn workers(budget: &MemoryBudget) -> std::io::Result<Pool> {
-    Ok(workers_of(Program::this("roadstead-hub", WORKER_ARGUMENT)?, budget))
+/// Where the system does not tell where this program lies, or there is no place for temporary folders.
+pub fn workers(budget: &MemoryBudget) -> std::io::Result<Workers> {
+    workers_of(Program::this("roadstead-hub", WORKER_ARGUMENT)?, budget)
 }
 
 /// As [`workers`], with a program that calls [`be_a_worker`].
-#[must_use]
-pub fn workers_of(program: Program, budget: &MemoryBudget) -> Pool {
-    let share = budget.pool(PoolName::Workers).clone();
-    let each = (share.size() / 5 * 2).min(MOST);
-    let reserve: Reserve = Arc::new(move |bytes| {
-        let share = share.clone();
-        // Two of them always fit, so that none is refused.
-        Box::pin(async move { Box::new(share.reserve(bytes).await.ok()) as Reservation })
-    });
-    let settings = Settings {
-        workers: WORKERS,
-        memory: each,
+///
+/// # Errors
+/// As [`workers`].
+pub fn workers_of(program: Program, budget: &MemoryBudget) -> std::io::Result<Workers> {
+    let share = budget.pool(PoolName::Workers);
+    let tenth = share.size() / 10;
+    let scratch = Scratch::new(None)?;
+    let settings = |workers, memory: u64, most: u64| Settings {
+        workers,
+        memory,
         // What is above is not worth keeping for the next job.
-        recycle_above: each / 2,
-        reserve: Some(reserve),
+        recycle_above: memory / 2,
+        scratch: Some(scratch.path().to_owned()),
+        reserve: Some(reserve(share, most)),
         ..Settings::default()
     };
-    Pool::new(program, settings)
+    let builder = (tenth * 3).min(MOST);
+    let readers = if tenth < LEAST_OF_A_READER { 1 } else { READERS };
+    // Of the smallest budgets a reader takes a part of what is nobody's, or has less.
+    let part = tenth * 2 / readers as u64;
+    let least = LEAST_OF_A_READER.min(budget.total() / 8);
+    let reader = part.clamp(least, MOST_OF_A_READER);
+    Ok(Workers {
+        builders: Pool::new(program.clone(), settings(BUILDERS, builder, builder)),
+        readers: Pool::new(
+            program,
+            Settings { mapped: MAPPED, ..settings(readers, reader, reader.min(part)) },
+        ),
+        artifacts: roadstead_budget::Pool::new(share.name(), tenth * 2),
+        _scratch: Arc::new(scratch),
+    })
+}
+
+/// Reserves a worker's memory out of the workers' share, but no more than `most`.
+fn reserve(share: &roadstead_budget::Pool, most: u64) -> Reserve {
+    let share = share.clone();
+    Arc::new(move |bytes| {
+        let share = share.clone();
+        // All that there can be fit together, so that none is refused.
+        Box::pin(async move { Box::new(share.reserve(bytes.min(most)).await.ok()) as Reservation })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn all_workers_and_their_artifacts_fit_together() {
+        for total in [128 << 20, 256 << 20, 1 << 30, 64 << 30] {
+            let budget = MemoryBudget::new(total);
+            let program = Program { path: "/bin/true".into(), name: "x".into(), arguments: Vec::new() };
+            let workers = workers_of(program, &budget).unwrap();
+            let share = budget.pool(PoolName::Workers);
+            let mut held = Vec::new();
+            for pool in [&workers.builders, &workers.readers] {
+                let Settings { workers, memory, reserve, .. } = pool.settings().clone();
+                for _ in 0..workers {
+                    held.push(reserve.as_ref().unwrap()(memory).await);
+                }
+            }
+            assert!(share.used() + workers.artifacts.size() <= share.size(), "{total}: {}", share.used());
+            // What is not reserved of the readers' memory is less than half of what is nobody's.
+            let readers = workers.readers.settings();
+            let above = (readers.workers as u64 * readers.memory).saturating_sub(share.size() / 5);
+            assert!(above <= budget.remainder() / 2, "{total}: {above}");
+        }
+    }
 }

@@ -35,7 +35,7 @@ pub(crate) struct Sources {
 
 /// How a fetch ended.
 enum End {
-    Done(Result<Outcome, GitError>),
+    Done(Result<Result<Outcome, GitError>, HubError>),
     /// The source was deleted or has another spec.
     NotWanted,
     /// Others wait for its place.
@@ -57,7 +57,7 @@ impl Sources {
         let began = tokio::time::Instant::now();
         // Dropped, a fetch is cut.
         tokio::select! {
-            outcome = roadstead_sources::fetch(job.request.clone(), &self.stop) => End::Done(outcome),
+            outcome = hub.fetch(job, &self.stop) => End::Done(outcome),
             () = not_wanted(hub, job) => End::NotWanted,
             () = place.asked_to_leave() => End::GaveWay(began.elapsed()),
         }
@@ -105,7 +105,7 @@ impl Looker for Sources {
             return Ok(hub.now());
         }
         match end {
-            End::Done(outcome) => hub.record_fetch(&job, outcome).await,
+            End::Done(outcome) => hub.record_fetch(&job, outcome?).await,
             End::NotWanted => Ok(hub.now()),
             End::GaveWay(held) => {
                 let url = job.request.shown_url();

@@ -215,6 +215,16 @@ pub enum GitError {
         /// Why.
         source: ArtifactError,
     },
+    /// What read its bytes was ended.
+    #[error("what `{url}` sent could not be read: {why}")]
+    Ended {
+        /// The repository.
+        url: String,
+        /// What ended it.
+        why: String,
+        /// Whether the same may go well the next time.
+        transient: bool,
+    },
     /// Something that only a newer Roadstead can do.
     #[error("`{url}`: {what} is not supported")]
     Unsupported {
@@ -288,6 +298,7 @@ impl GitError {
             | Self::GaveWay { .. }
             | Self::Cancelled { .. }
             | Self::Corrupt { .. }
+            | Self::Ended { .. }
             | Self::Unsupported { .. }
             | Self::Local { .. }
             | Self::Internal { .. } => Reason::GitOperationFailed,
@@ -308,6 +319,7 @@ impl GitError {
             // Its name may lead elsewhere soon, and the operator may allow it.
             Self::AddressRefused { .. } => true,
             Self::Corrupt { .. } => true,
+            Self::Ended { transient, .. } => *transient,
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,
         }

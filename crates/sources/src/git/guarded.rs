@@ -1,10 +1,15 @@
 //! The wire over the guarded way out: HTTP with deadlines, limits, redirects that are followed to the same repository
-//! only, and credentials that go to their own server only.
+//! only, and credentials that go to their own server only. What comes is kept as it is; nothing here reads it.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT,
+};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -12,11 +17,20 @@ use roadstead_outbound::{Client, ClientError, SendError, Trail, credentials_belo
 use tokio::runtime::Runtime;
 use url::Url;
 
+use super::desk::{Answer, Body};
 use super::error::{GitError, chain};
 use super::request::{Credentials, GitRequest};
+use super::scratch::Scratch;
 use super::stop::Stop;
-use super::wire::{Wire, WireHead, WireRequest};
+use super::unread::Phase;
+use super::wire::{Ask, What};
 use crate::tree::Measure;
+
+/// An answer of so many bytes stays in memory; a larger one, and any pack, goes to a file.
+const SMALL: usize = 64 << 10;
+/// Servers look whether it begins so.
+const AGENT: &str = concat!("git/roadstead-", env!("CARGO_PKG_VERSION"));
+const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
 
 /// A wire to one server, for one attempt.
 pub(super) struct GuardedWire {
@@ -28,11 +42,34 @@ pub(super) struct GuardedWire {
     /// Where credentials belong.
     origin: Url,
     authorization: Option<HeaderValue>,
-    answer: Option<Incoming>,
+    /// Where the repository is, after a redirect.
+    base_url: String,
     /// How many more bytes may come, and what to say when they do.
     left: u64,
     measure: (Measure, u64),
-    failure: Option<GitError>,
+    /// The most that a pack may have.
+    pack: u64,
+    spool: Spool,
+}
+
+/// Where large answers lie; it goes away with its wire.
+struct Spool {
+    place: Option<PathBuf>,
+    folder: Option<Scratch>,
+    files: u32,
+}
+
+impl Spool {
+    fn file(&mut self) -> io::Result<File> {
+        let folder = match self.folder.take() {
+            Some(folder) => folder,
+            None => Scratch::new(self.place.as_deref())?,
+        };
+        self.files += 1;
+        let path = folder.path().join(format!("answer-{}", self.files));
+        self.folder = Some(folder);
+        File::options().read(true).write(true).create_new(true).open(path)
+    }
 }
 
 impl Drop for GuardedWire {
@@ -72,18 +109,12 @@ impl GuardedWire {
             shown_url,
             origin: url.clone(),
             authorization,
-            answer: None,
+            base_url: url.as_str().to_owned(),
             left: limit,
             measure: (Measure::AdvertisementBytes, limit),
-            failure: None,
+            pack: request.limits.transfer_bytes,
+            spool: Spool { place: request.scratch.clone(), folder: None, files: 0 },
         })
-    }
-
-    /// Keeps `error`, unless there was one before, and gives what the protocol's layers shall see of it.
-    fn fail(&mut self, error: GitError) -> io::Error {
-        let text = error.to_string();
-        self.failure.get_or_insert(error);
-        io::Error::other(text)
     }
 
     /// Waits for `future` as long as there is time.
@@ -119,22 +150,65 @@ impl GuardedWire {
         }
     }
 
-    fn exchange(&mut self, request: WireRequest) -> Result<WireHead, GitError> {
-        // The connection that it holds can be used again, or is closed.
-        self.answer = None;
+    /// Asks, and keeps what is answered.
+    pub(super) fn ask(&mut self, ask: &Ask) -> Result<Answer, GitError> {
+        let (phase, is_pack) = match ask {
+            Ask::Greeting => (Phase::Connecting, false),
+            Ask::UploadPack { what: What::References, .. } => (Phase::Listing, false),
+            Ask::UploadPack { what: What::Pack(_), .. } => (Phase::Receiving, true),
+        };
+        self.stop.enter(phase.text());
+        let internal = |error: io::Error| GitError::Internal {
+            url: self.shown_url.clone(),
+            detail: format!("temporary folder: {error}"),
+        };
+        let mut file = None;
+        if is_pack {
+            (self.left, self.measure) = (self.pack, (Measure::TransferBytes, self.pack));
+            file = Some(self.spool.file().map_err(internal)?);
+        }
+        let response = self.exchange(ask)?;
+        let heading = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+        let heading = heading.unwrap_or_default().chars().take(200).collect();
+        let mut body = response.into_body();
+        let mut memory = Vec::new();
+        while let Some(bytes) = self.next(&mut body)? {
+            let internal = |error: io::Error| GitError::Internal {
+                url: self.shown_url.clone(),
+                detail: format!("temporary folder: {error}"),
+            };
+            match &mut file {
+                Some(file) => file.write_all(&bytes).map_err(internal)?,
+                None => {
+                    memory.extend_from_slice(&bytes);
+                    if memory.len() > SMALL {
+                        let mut large = self.spool.file().map_err(internal)?;
+                        large.write_all(&std::mem::take(&mut memory)).map_err(internal)?;
+                        file = Some(large);
+                    }
+                }
+            }
+        }
+        let body = file.map_or(Body::Memory(memory), |file| Body::File(Arc::new(file)));
+        Ok(Answer { heading, body })
+    }
+
+    /// Sends a request, and gives the answer after the redirects that may be followed.
+    fn exchange(&mut self, ask: &Ask) -> Result<Response<Incoming>, GitError> {
         let internal = |detail: String| GitError::Internal { url: self.shown_url.clone(), detail };
-        let url = Url::parse(&request.url).map_err(|error| internal(error.to_string()))?;
-        let headers = header_map(&request.headers);
-        let mut trail = Trail::new(url);
-        let mut base_url = request.base_url;
-        let mut redirected = None;
-        let body = Bytes::from(request.body);
+        let slash = if self.base_url.ends_with('/') { "" } else { "/" };
+        let tail = match ask {
+            Ask::Greeting => "info/refs?service=git-upload-pack",
+            Ask::UploadPack { .. } => "git-upload-pack",
+        };
+        let tail = format!("{slash}{tail}");
+        let url = format!("{}{tail}", self.base_url);
+        let mut trail = Trail::new(Url::parse(&url).map_err(|error| internal(error.to_string()))?);
+        let (method, headers, body) = parts(ask);
         loop {
             let credentials = self.authorization.as_ref();
             let credentials = credentials.filter(|_| credentials_belong(&self.origin, trail.current()));
-            let mut sent = Request::builder()
-                .method(if request.post { Method::POST } else { Method::GET })
-                .uri(trail.current().as_str());
+            let mut sent = Request::builder().method(method.clone()).uri(trail.current().as_str());
             if let Some(map) = sent.headers_mut() {
                 map.clone_from(&headers);
                 if let Some(credentials) = credentials {
@@ -145,15 +219,9 @@ impl GuardedWire {
             let sent = sent.body(Full::new(body.clone())).map_err(|error| internal(error.to_string()))?;
             let response = self.wait(self.client.send(sent))?.map_err(|error| self.unreachable(&error))?;
             if !response.status().is_redirection() {
-                let (head, body) = self.accept(response, had_credentials)?.into_parts();
-                self.answer = Some(body);
-                let headers = head.headers.iter();
-                let headers =
-                    headers.map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_vec()));
-                return Ok(WireHead { headers: headers.collect(), redirected });
+                return self.accept(response, had_credentials);
             }
-            self.redirect(request.post, &mut trail, &mut base_url, &response)?;
-            redirected = Some(base_url.clone());
+            self.base_url = self.redirect(&method, &tail, &mut trail, &response)?;
         }
     }
 
@@ -184,11 +252,11 @@ impl GuardedWire {
     /// something of its choice.
     fn redirect(
         &self,
-        post: bool,
+        method: &Method,
+        tail: &str,
         trail: &mut Trail,
-        base_url: &mut String,
         response: &Response<Incoming>,
-    ) -> Result<(), GitError> {
+    ) -> Result<String, GitError> {
         let location =
             response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let refuse = |why: &str| GitError::RedirectRefused {
@@ -196,23 +264,18 @@ impl GuardedWire {
             to: super::url::shown(location),
             why: why.to_owned(),
         };
-        if post {
+        if method != Method::GET {
             return Err(refuse("only a repository's first answer may redirect"));
         }
-        let tail = trail.current().as_str().strip_prefix(base_url.as_str()).unwrap_or_default().to_owned();
         let next = trail.step(location).map_err(|refused| refuse(&refused.to_string()))?;
-        let Some(base) = next.as_str().strip_suffix(tail.as_str()).filter(|_| !tail.is_empty()) else {
-            return Err(refuse("it leads to something other than a Git repository"));
-        };
-        *base_url = base.to_owned();
-        Ok(())
+        let base = next.as_str().strip_suffix(tail);
+        base.map(str::to_owned).ok_or_else(|| refuse("it leads to something other than a Git repository"))
     }
 
-    fn next(&mut self) -> Result<Vec<u8>, GitError> {
-        // Out of its place while it is waited for: the wait borrows this.
-        let Some(mut answer) = self.answer.take() else { return Ok(Vec::new()) };
+    /// The next bytes of an answer; none at its end.
+    fn next(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, GitError> {
         loop {
-            let Some(frame) = self.wait(answer.frame())? else { return Ok(Vec::new()) };
+            let Some(frame) = self.wait(body.frame())? else { return Ok(None) };
             let frame = frame.map_err(|error| GitError::Unreachable {
                 url: self.shown_url.clone(),
                 phase: self.stop.phase(),
@@ -226,32 +289,29 @@ impl GuardedWire {
                 limit,
                 path: None,
             })?;
-            // An empty frame is not the end, which an empty answer would say.
-            if !bytes.is_empty() {
-                self.answer = Some(answer);
-                return Ok(bytes.into());
-            }
+            return Ok(Some(bytes));
         }
     }
 }
 
-impl Wire for GuardedWire {
-    fn send(&mut self, request: WireRequest) -> io::Result<WireHead> {
-        self.exchange(request).map_err(|error| self.fail(error))
+/// What a question is as a request.
+fn parts(ask: &Ask) -> (Method, HeaderMap, Bytes) {
+    let mut headers = HeaderMap::new();
+    headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+    let (method, version, body) = match ask {
+        Ask::Greeting => (Method::GET, Some(2), Bytes::new()),
+        Ask::UploadPack { version, body, .. } => {
+            let kind = HeaderValue::from_static("application/x-git-upload-pack-request");
+            headers.insert(CONTENT_TYPE, kind);
+            headers.insert(ACCEPT, HeaderValue::from_static("application/x-git-upload-pack-result"));
+            (Method::POST, *version, Bytes::copy_from_slice(body))
+        }
+    };
+    // The oldest version that names itself is not named in a header.
+    if let Some(value) = version.and_then(|version| format!("version={version}").try_into().ok()) {
+        headers.insert(GIT_PROTOCOL, value);
     }
-
-    fn receive(&mut self) -> io::Result<Vec<u8>> {
-        self.next().map_err(|error| self.fail(error))
-    }
-
-    fn allow(&mut self, measure: Measure, limit: u64) {
-        self.left = limit;
-        self.measure = (measure, limit);
-    }
-
-    fn take_failure(&mut self) -> Option<GitError> {
-        self.failure.take()
-    }
+    (method, headers, body)
 }
 
 /// Exposed to become a header, which is marked as sensitive and is part of no message.
@@ -266,16 +326,6 @@ fn authorization(credentials: &Credentials) -> Result<HeaderValue, &'static str>
     };
     let text = zeroize::Zeroizing::new(text);
     secret_header(&text).map_err(|_| "the token has characters that cannot be sent")
-}
-
-fn header_map(headers: &[(String, String)]) -> HeaderMap {
-    let mut map = HeaderMap::new();
-    for (name, value) in headers {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-            map.append(name, value);
-        }
-    }
-    map
 }
 
 /// What is wrong with the server's certificate, if that is why there is no connection.

@@ -1,7 +1,6 @@
-//! Git's smart HTTP as we want it: gix speaks the protocol, a [`Wire`] brings the bytes.
+//! Git's smart HTTP over answers that are there already: gix speaks the protocol, and what it would ask beyond them is noted.
 //!
-//! gix's own transport cannot be told of deadlines, limits, bearer tokens, guarded addresses or a stricter rule for
-//! redirects, so this is a second implementation of its `Http` trait.
+//! gix's own transport wants a network; so this is a second implementation of its `Http` trait.
 
 use std::any::Any;
 use std::io::{self, BufRead, Cursor, Read, Write};
@@ -11,69 +10,70 @@ use gix::protocol::transport::client::blocking_io::http::{
     GetResponse, Http, PostBodyDataKind, PostResponse,
 };
 
-use super::error::GitError;
-use super::wire::{Wire, WireRequest};
-use crate::tree::Measure;
+use super::desk::{Line, Question};
+use super::wire::{Ask, What};
 
-/// Brings bytes from one server, for one attempt. Clones share everything.
+/// The answers of one server. Clones share everything.
 #[derive(Clone)]
 pub(super) struct Client {
     shared: Arc<Mutex<Shared>>,
 }
 
 struct Shared {
-    wire: Box<dyn Wire>,
-    /// Where the repository turned out to be.
-    redirected: Option<String>,
-    /// Which request was sent last: only its answer can be read.
-    sent: u64,
+    line: Line,
+    /// The content types of the answers that are there.
+    headings: Vec<String>,
+    /// How many requests were made: only the last one's answer can be read.
+    made: usize,
+    /// What the requests from now on are for.
+    what: What,
+    /// What is to be asked that was not.
+    wanted: Option<Ask>,
 }
 
 impl Client {
-    pub(super) fn new(wire: Box<dyn Wire>) -> Self {
-        Self { shared: Arc::new(Mutex::new(Shared { wire, redirected: None, sent: 0 })) }
+    pub(super) fn new(headings: Vec<String>, line: Line) -> Self {
+        let shared = Shared { line, headings, made: 0, what: What::References, wanted: None };
+        Self { shared: Arc::new(Mutex::new(shared)) }
     }
 
-    /// From now on `limit` more bytes may come.
-    pub(super) fn allow(&self, measure: Measure, limit: u64) {
-        self.lock().wire.allow(measure, limit);
+    /// Says what the requests from now on are for.
+    pub(super) fn asks_for(&self, what: What) {
+        self.lock().what = what;
     }
 
-    /// What failed first, if it was the wire's to notice.
-    pub(super) fn take_failure(&self) -> Option<GitError> {
-        self.lock().wire.take_failure()
+    /// What is to be asked before there is anything to say.
+    pub(super) fn take_wanted(&self) -> Option<Ask> {
+        self.lock().wanted.take()
     }
 
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn exchange(
-        &self,
-        post: bool,
-        url: &str,
-        base_url: &str,
-        headers: impl IntoIterator<Item = impl AsRef<str>>,
-    ) -> Arc<Mutex<Exchange>> {
-        let headers = headers.into_iter().filter_map(|line| {
-            let (name, value) = line.as_ref().split_once(':')?;
-            Some((name.trim().to_owned(), value.trim().to_owned()))
-        });
-        let pending = WireRequest {
-            post,
-            url: url.to_owned(),
-            base_url: base_url.to_owned(),
-            headers: headers.collect(),
-            body: Vec::new(),
-        };
-        Arc::new(Mutex::new(Exchange { client: self.clone(), state: State::Pending(Box::new(pending)) }))
+    fn exchange(&self, state: State) -> Arc<Mutex<Exchange>> {
+        Arc::new(Mutex::new(Exchange { client: self.clone(), state }))
     }
 }
 
-/// A request is sent when the first byte of its answer is wanted: gix writes the body after it asked for the answer.
+impl Shared {
+    /// The number of the request's answer, where there is one.
+    fn ask(&mut self, ask: Ask) -> io::Result<usize> {
+        let number = self.made;
+        if number >= self.headings.len() {
+            self.wanted.get_or_insert(ask);
+            return Err(io::Error::other("this is not answered yet"));
+        }
+        self.made += 1;
+        Ok(number)
+    }
+}
+
+/// A request is made when the first byte of its answer is wanted: gix writes the body after it asked for the answer.
 enum State {
-    Pending(Box<WireRequest>),
-    Running { headers: Vec<(String, Vec<u8>)>, sent: u64 },
+    Greeting,
+    UploadPack { version: Option<u8>, body: Vec<u8> },
+    Answered { heading: String, number: usize, offset: u64 },
     Ended,
 }
 
@@ -83,32 +83,38 @@ struct Exchange {
 }
 
 impl Exchange {
-    /// Sends the request if it is not sent, and gives the headers of its answer.
-    fn start(&mut self) -> io::Result<&[(String, Vec<u8>)]> {
-        if matches!(self.state, State::Pending(_))
-            && let State::Pending(request) = std::mem::replace(&mut self.state, State::Ended)
-        {
+    /// Makes the request if it is not made, and gives the content type of its answer.
+    fn start(&mut self) -> io::Result<&str> {
+        if matches!(self.state, State::Greeting | State::UploadPack { .. }) {
             let mut shared = self.client.lock();
-            let head = shared.wire.send(*request)?;
-            shared.sent += 1;
-            if head.redirected.is_some() {
-                shared.redirected = head.redirected;
-            }
-            self.state = State::Running { headers: head.headers, sent: shared.sent };
+            let ask = match std::mem::replace(&mut self.state, State::Ended) {
+                State::UploadPack { version, body } => {
+                    Ask::UploadPack { what: shared.what.clone(), version, body }
+                }
+                _ => Ask::Greeting,
+            };
+            let number = shared.ask(ask)?;
+            let heading = shared.headings.get(number).cloned().unwrap_or_default();
+            self.state = State::Answered { heading, number, offset: 0 };
         }
         Ok(match &self.state {
-            State::Running { headers, .. } => headers,
-            State::Pending(_) | State::Ended => &[],
+            State::Answered { heading, .. } => heading,
+            _ => "",
         })
     }
 
     /// The next bytes of the answer; empty at its end.
     fn chunk(&mut self) -> io::Result<Vec<u8>> {
         self.start()?;
-        let State::Running { sent, .. } = self.state else { return Ok(Vec::new()) };
-        let mut shared = self.client.lock();
-        let bytes = if sent == shared.sent { shared.wire.receive()? } else { Vec::new() };
+        let State::Answered { number, offset, .. } = &mut self.state else { return Ok(Vec::new()) };
+        let shared = self.client.lock();
+        let bytes = if *number + 1 == shared.made {
+            shared.line.ask(&Question::Answer { number: *number, offset: *offset })?
+        } else {
+            Vec::new()
+        };
         drop(shared);
+        *offset += bytes.len() as u64;
         if bytes.is_empty() {
             self.state = State::Ended;
         }
@@ -123,22 +129,27 @@ impl Http for Client {
 
     fn get(
         &mut self,
-        url: &str,
-        base_url: &str,
-        headers: impl IntoIterator<Item = impl AsRef<str>>,
+        _url: &str,
+        _base_url: &str,
+        _headers: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> gix::Result<GetResponse<Headers, Body>> {
-        let exchange = self.exchange(false, url, base_url, headers);
+        let exchange = self.exchange(State::Greeting);
         Ok(GetResponse { headers: Headers::new(&exchange), body: Body::new(exchange) })
     }
 
     fn post(
         &mut self,
-        url: &str,
-        base_url: &str,
+        _url: &str,
+        _base_url: &str,
         headers: impl IntoIterator<Item = impl AsRef<str>>,
         _body: PostBodyDataKind,
     ) -> gix::Result<PostResponse<Headers, Body, PostBody>> {
-        let exchange = self.exchange(true, url, base_url, headers);
+        let version = headers.into_iter().find_map(|line| {
+            let (name, value) = line.as_ref().split_once(':')?;
+            let version = value.trim().strip_prefix("version=")?;
+            name.eq_ignore_ascii_case("git-protocol").then(|| version.parse().ok())?
+        });
+        let exchange = self.exchange(State::UploadPack { version, body: Vec::new() });
         Ok(PostResponse {
             post_body: PostBody(Arc::clone(&exchange)),
             headers: Headers::new(&exchange),
@@ -150,8 +161,9 @@ impl Http for Client {
         Ok(())
     }
 
+    // Whoever asks the server knows where the repository went.
     fn redirected_base_url(&self) -> Option<String> {
-        self.lock().redirected.clone()
+        None
     }
 }
 
@@ -165,11 +177,11 @@ pub(super) struct PostBody(Arc<Mutex<Exchange>>);
 impl Write for PostBody {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut lock(&self.0).state {
-            State::Pending(pending) => {
-                pending.body.extend_from_slice(bytes);
+            State::UploadPack { body, .. } => {
+                body.extend_from_slice(bytes);
                 Ok(bytes.len())
             }
-            State::Running { .. } | State::Ended => Err(io::Error::other("the request is sent already")),
+            _ => Err(io::Error::other("the request is made already")),
         }
     }
 
@@ -178,7 +190,7 @@ impl Write for PostBody {
     }
 }
 
-/// The answer's headers, a line each.
+/// The answer's headers, as far as they are looked at: its content type.
 pub(super) struct Headers {
     exchange: Arc<Mutex<Exchange>>,
     lines: Option<Cursor<Vec<u8>>>,
@@ -191,13 +203,8 @@ impl Headers {
 
     fn lines(&mut self) -> io::Result<&mut Cursor<Vec<u8>>> {
         if self.lines.is_none() {
-            let mut lines = Vec::new();
-            for (name, value) in lock(&self.exchange).start()? {
-                for part in [name.as_bytes(), b":", value, b"\n"] {
-                    lines.extend_from_slice(part);
-                }
-            }
-            self.lines = Some(Cursor::new(lines));
+            let line = format!("content-type: {}\n", lock(&self.exchange).start()?);
+            self.lines = Some(Cursor::new(line.into_bytes()));
         }
         Ok(self.lines.get_or_insert_default())
     }

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::error::{GitError, git_chain};
+use super::reader::Order;
 use super::remote::Target;
 use super::request::{GitReference, GitRequest};
-use roadstead_model::Revision;
 
 /// An open local repository.
 pub(super) struct Local<'a> {
@@ -25,7 +25,7 @@ impl<'a> Local<'a> {
         &self.repository.objects
     }
 
-    pub(super) fn find(&self) -> Result<Target, GitError> {
+    pub(super) fn find(&self, order: &Order) -> Result<Target, GitError> {
         let reference = &self.request.reference;
         let url = || self.request.shown_url();
         let missing = || GitError::ReferenceNotFound {
@@ -49,8 +49,8 @@ impl<'a> Local<'a> {
             }
             (_, None) => return Err(missing()),
         };
-        let commit = super::walk::peel(self.objects(), object, self.request)?;
-        let revision = Revision { reference: reference.label(), commit: commit.to_string() };
-        Ok(Target { object, revision })
+        let commit =
+            super::walk::peel(self.objects(), object, order).map_err(|error| error.of(self.request))?;
+        Ok(Target { object, commit: commit.to_string() })
     }
 }

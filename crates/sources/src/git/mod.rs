@@ -1,42 +1,56 @@
 //! One look at one Git repository, over HTTPS, HTTP or (where the operator allows it) the local file system.
 //!
 //! [`resolve`] asks which commit a reference points to; [`fetch`] does that and, unless it is the one that the caller
-//! already has, brings its files as an artifact. Each runs on a blocking thread of its own and ends within
-//! [`GitRequest::timeout`], whatever the server does: it hangs before, in or after an answer, sends a byte a minute, sends
-//! without end, or sends something other than it promised.
+//! already has, brings its files as an artifact. Each ends within [`GitRequest::timeout`], whatever the server does: it hangs
+//! before, in or after an answer, sends a byte a minute, sends without end, or sends something other than it promised.
+//!
+//! Two sides share the work. One has the network, the credentials and the time (`guarded`): it sends requests and keeps what
+//! is answered, without looking at it. The other ([`read`]) has what was answered, and nothing else: it speaks Git's
+//! protocol, takes the pack apart and packs the files. An [`Engine`] says where the second one runs; it is begun when an
+//! answer is there, so that it never waits for a server.
 //!
 //! What arrives is checked by its content: Git objects are found by hashes computed from the bytes that came, starting at
 //! the commit that was asked for or advertised. So a server can refuse or delay; it cannot pass off one tree as another.
 
+mod desk;
+mod engine;
 mod error;
 mod guarded;
 mod http;
 mod local;
+mod reader;
 mod remote;
 mod request;
 mod scratch;
 mod stop;
+mod unread;
 mod url;
 mod walk;
 mod wire;
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use roadstead_model::Revision;
-use tokio::sync::OwnedSemaphorePermit;
+use roadstead_model::{Digest, Revision};
 use tokio_util::sync::CancellationToken;
 
+pub use desk::{Desk, Line, MOST_QUESTION};
+pub use engine::{Ended, Engine, InProcess};
 pub use error::GitError;
-pub use request::{Credentials, GitLimits, GitReference, GitRequest};
-pub use scratch::sweep_scratch;
+pub use reader::read;
+pub use request::{Credentials, GitLimits, GitReference, GitRequest, Held, Room};
+pub use scratch::{Scratch, sweep_scratch};
 pub use walk::Note;
-pub use wire::{Wire, WireHead, WireRequest};
 
-use crate::artifact::{Artifact, pack};
+use crate::artifact::Artifact;
 use crate::ignore::Ignore;
+use reader::{Order, Reply};
 use stop::Stop;
+use unread::{Phase, Unread};
 use url::Location;
+use wire::{Ask, What};
+
+/// The greeting, the references, the pack.
+const MOST_REQUESTS: usize = 3;
 
 /// What a fetch found.
 #[derive(Debug)]
@@ -48,7 +62,6 @@ pub enum Outcome {
 }
 
 /// The files of one commit.
-#[derive(Debug)]
 pub struct Fetched {
     /// Where it was found, and the commit.
     pub revision: Revision,
@@ -56,8 +69,18 @@ pub struct Fetched {
     pub artifact: Artifact,
     /// What a user should know although it is no error: skipped submodules, say. At most a hundred.
     pub notes: Vec<Note>,
-    /// A place of [`GitRequest::places`]: free again once this is dropped.
-    pub place: Option<OwnedSemaphorePermit>,
+    /// What [`GitRequest::room`] gave for the artifact: free again once this is dropped.
+    pub room: Option<Held>,
+}
+
+impl std::fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fetched")
+            .field("revision", &self.revision)
+            .field("artifact", &self.artifact)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Which commit the request's reference points to now. A cheap poll: two small requests.
@@ -65,109 +88,195 @@ pub struct Fetched {
 /// # Errors
 /// A [`GitError`], within the request's timeout.
 pub async fn resolve(request: GitRequest, cancel: &CancellationToken) -> Result<Revision, GitError> {
-    on_a_thread(request, cancel, |request, location, stop| match location {
-        Location::Http(url) => {
-            Ok(remote::Session::open(url, request, stop)?.find(&request.reference)?.revision)
-        }
-        Location::File(path) => Ok(local::Local::open(path, request)?.find()?.revision),
-    })
-    .await
+    let engine = InProcess { scratch: request.scratch.clone() };
+    match in_time(request, &engine, cancel, true).await? {
+        Outcome::Unchanged(revision) => Ok(revision),
+        Outcome::Fetched(fetched) => Ok(fetched.revision),
+    }
 }
 
-/// The artifact of the commit that the request's reference points to now, or `Unchanged` if the caller has it.
+/// The artifact of the commit that the request's reference points to now, or `Unchanged` if the caller has it. All is read
+/// in this process.
 ///
 /// # Errors
 /// A [`GitError`], within the request's timeout. Whatever artifact the caller has stays as good as it was.
 pub async fn fetch(request: GitRequest, cancel: &CancellationToken) -> Result<Outcome, GitError> {
-    on_a_thread(request, cancel, fetch_now).await
+    let engine = InProcess { scratch: request.scratch.clone() };
+    fetch_with(request, &engine, cancel).await
 }
 
-fn fetch_now(request: &GitRequest, location: &Location, stop: &Stop) -> Result<Outcome, GitError> {
+/// As [`fetch`]; what servers send is read where `engine` says. (A local repository is the operator's own, and is read in
+/// this process: it has no bytes of strangers that the operator did not put there, and no confined process could open it.)
+///
+/// # Errors
+/// As [`fetch`], and [`GitError::Ended`].
+pub async fn fetch_with(
+    request: GitRequest,
+    engine: &impl Engine,
+    cancel: &CancellationToken,
+) -> Result<Outcome, GitError> {
     // A pinned commit never changes: a server that is away need not be asked about one that is here.
     if let (GitReference::Commit { .. }, Some(known)) = (&request.reference, &request.known)
         && request.reference.pinned().as_ref() == Some(known)
     {
+        Location::parse(&request)?;
         return Ok(Outcome::Unchanged(known.clone()));
     }
-    let ignore =
-        Ignore::new(request.ignore.as_deref()).map_err(|error| GitError::tree(request, None, error))?;
-    let unchanged = |revision: &Revision| request.known.as_ref() == Some(revision);
-    let place;
-    let (revision, walked) = match location {
-        Location::Http(url) => {
-            let mut session = remote::Session::open(url, request, stop)?;
-            let target = session.find(&request.reference)?;
-            if unchanged(&target.revision) {
-                return Ok(Outcome::Unchanged(target.revision));
-            }
-            let store = session.fetch(&target)?;
-            place = take_place(request, stop)?;
-            let (commit, walked) = walk::walk(&store.objects, &target, request, ignore, stop)?;
-            (Revision { commit, ..target.revision }, walked)
-        }
-        Location::File(path) => {
-            let local = local::Local::open(path, request)?;
-            let target = local.find()?;
-            if unchanged(&target.revision) {
-                return Ok(Outcome::Unchanged(target.revision));
-            }
-            place = take_place(request, stop)?;
-            let (commit, walked) = walk::walk(local.objects(), &target, request, ignore, stop)?;
-            (Revision { commit, ..target.revision }, walked)
-        }
-    };
-    if unchanged(&revision) {
-        return Ok(Outcome::Unchanged(revision));
-    }
-    stop.enter("packing the artifact");
-    let artifact =
-        pack(&walked.tree).map_err(|source| GitError::Pack { url: request.shown_url(), source })?;
-    Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes: walked.notes, place })))
+    Ignore::new(request.ignore.as_deref()).map_err(|error| GitError::tree(&request, None, error))?;
+    in_time(request, engine, cancel, false).await
 }
 
-/// Waits for a place, as long as there is time.
-fn take_place(request: &GitRequest, stop: &Stop) -> Result<Option<OwnedSemaphorePermit>, GitError> {
-    let Some(places) = &request.places else { return Ok(None) };
-    stop.enter("waiting for other sources to be packed");
-    loop {
-        match Arc::clone(places).try_acquire_owned() {
-            Ok(place) => {
-                stop.enter("reading the files");
-                return Ok(Some(place));
+/// A look at one repository: what is asked for, and how far it is.
+struct Attempt<'a, E> {
+    request: &'a GitRequest,
+    engine: &'a E,
+    stop: &'a Stop,
+    order: Order,
+    desk: Desk,
+}
+
+impl<E: Engine> Attempt<'_, E> {
+    /// Over the network: asks, and has the answers read, until there is nothing more to ask.
+    async fn over_http(mut self, url: &::url::Url) -> Result<Outcome, GitError> {
+        let mut wire = guarded::GuardedWire::new(url, self.request, self.stop)?;
+        let mut ask = Ask::Greeting;
+        for _ in 0..MOST_REQUESTS {
+            let about = match &ask {
+                Ask::Greeting => "greeting",
+                Ask::UploadPack { what: What::References, .. } => "references",
+                Ask::UploadPack { what: What::Pack(id), .. } => id,
             }
-            // Becomes a timeout where that is the cause.
-            Err(_) if stop.is_stopped() => return Err(GitError::Cancelled { url: request.shown_url() }),
-            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+            .to_owned();
+            self.engine.admit(&about).await.map_err(|ended| self.ended(ended))?;
+            let asked = tokio::task::spawn_blocking(move || {
+                let answer = wire.ask(&ask);
+                (wire, answer)
+            });
+            let answer;
+            (wire, answer) = asked.await.map_err(|error| self.internal(&error.to_string()))?;
+            let answer = answer?;
+            self.order.headings.push(answer.heading.clone());
+            self.desk.answers.push(answer);
+            match self.read(&about).await? {
+                Reply::Ask(next) if next.is_sound() && next != Ask::Greeting => ask = next,
+                reply => return self.done(reply),
+            }
         }
+        Err(self.internal("there is no end of questions"))
+    }
+
+    async fn read(&mut self, about: &str) -> Result<Reply, GitError> {
+        if wire::is_object_id(about) {
+            self.stop.enter(Phase::Reading.text());
+        }
+        let order = serde_json::to_vec(&self.order).map_err(|error| self.internal(&error.to_string()))?;
+        let reply = self.engine.run(about, order, &mut self.desk).await;
+        let reply = reply.map_err(|ended| self.ended(ended))?;
+        serde_json::from_slice(&reply).map_err(|_| self.internal("the reader's reply is none"))
+    }
+
+    /// A repository of this machine.
+    async fn on_disk(mut self, path: std::path::PathBuf) -> Result<Outcome, GitError> {
+        self.stop.enter(Phase::Reading.text());
+        let internal = |error: std::io::Error| self.internal(&format!("temporary folder: {error}"));
+        let folder = Scratch::new(self.request.scratch.as_deref()).map_err(internal)?;
+        let (request, order) = (self.request.clone(), self.order);
+        let read = engine::on_a_thread(&mut self.desk, move |line, stop| {
+            let local = local::Local::open(&path, &request)?;
+            let target = local.find(&order)?;
+            if order.find_only {
+                return Ok((Reply::Found { commit: target.commit }, order));
+            }
+            let reply = reader::bring(local.objects(), &target, &order, folder.path(), line, stop);
+            Ok((reply.unwrap_or_else(Reply::Unread), order))
+        });
+        let reply;
+        let url = self.request.shown_url();
+        (reply, self.order) =
+            read.await.map_err(|error| GitError::Internal { url, detail: error.to_string() })??;
+        self.done(reply)
+    }
+
+    /// What a reader's last word comes to. It is held to be a stranger's: what can be known without it is not taken from it.
+    fn done(mut self, reply: Reply) -> Result<Outcome, GitError> {
+        let revision = |commit: String| {
+            let reference = self.request.reference.label();
+            wire::is_object_id(&commit).then_some(Revision { reference, commit })
+        };
+        match reply {
+            Reply::Unread(unread) => Err(unread.of(self.request)),
+            Reply::Found { commit } => match revision(commit) {
+                Some(found) if self.order.find_only || self.request.known.as_ref() == Some(&found) => {
+                    Ok(Outcome::Unchanged(found))
+                }
+                _ => Err(self.internal("the reader found something else")),
+            },
+            Reply::Read { commit, files, unpacked_bytes, mut notes } => {
+                let (Some(revision), Some(brought)) = (revision(commit), self.desk.take_artifact()) else {
+                    return Err(self.internal("the reader brought no whole artifact"));
+                };
+                notes.truncate(walk::MOST_NOTES);
+                if self.request.credentials.is_some() && self.request.url.starts_with("http://") {
+                    notes.insert(0, Note::CredentialsInTheClear);
+                }
+                let digest = Digest::of(&brought.bytes);
+                let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
+                Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes, room: brought.held })))
+            }
+            Reply::Ask(_) => Err(self.internal("the reader asks for something else")),
+        }
+    }
+
+    fn internal(&self, detail: &str) -> GitError {
+        Unread::Internal { detail: detail.to_owned() }.of(self.request)
+    }
+
+    fn ended(&self, Ended { why, transient }: Ended) -> GitError {
+        GitError::Ended { url: self.request.shown_url(), why, transient }
     }
 }
 
-/// Runs `work` on a blocking thread until it is done, the time is up, `cancel` is called or the caller goes away; the
-/// thread notices each of these and ends.
-async fn on_a_thread<T: Send + 'static>(
+/// Looks until it is done, the time is up, `cancel` is called or the caller goes away; what is under way on other threads
+/// and in other processes notices each of these and ends.
+async fn in_time(
     request: GitRequest,
+    engine: &impl Engine,
     cancel: &CancellationToken,
-    work: impl FnOnce(&GitRequest, &Location, &Stop) -> Result<T, GitError> + Send + 'static,
-) -> Result<T, GitError> {
+    find_only: bool,
+) -> Result<Outcome, GitError> {
     let location = Location::parse(&request)?;
     let url = request.shown_url();
     let timeout = request.timeout;
     let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
-    let _ends_the_thread = stop.clone().on_drop();
-    let for_thread = stop.clone();
+    let _ends_the_threads = stop.clone().on_drop();
     let started = Instant::now();
-    let task = tokio::task::spawn_blocking(move || work(&request, &location, &for_thread));
+    let attempt = Attempt {
+        request: &request,
+        engine,
+        stop: &stop,
+        order: Order {
+            reference: request.reference.clone(),
+            known: request.known.clone(),
+            ignore: request.ignore.clone(),
+            limits: request.limits.clone(),
+            find_only,
+            headings: Vec::new(),
+        },
+        desk: Desk::new(request.limits.artifact_bytes, request.room.clone(), &stop),
+    };
+    let work = async {
+        match location {
+            Location::Http(url) => attempt.over_http(&url).await,
+            Location::File(path) => attempt.on_disk(path).await,
+        }
+    };
     let result = tokio::select! {
         biased;
-        result = task => Some(result),
+        result = work => Some(result),
         () = cancel.cancelled() => None,
         () = tokio::time::sleep_until(stop.deadline().into()) => None,
     };
-    let result = match result {
-        Some(Ok(result)) => result,
-        Some(Err(panic)) => Err(GitError::Internal { url: url.clone(), detail: panic.to_string() }),
-        None => Err(GitError::Cancelled { url: url.clone() }),
-    };
+    let result = result.unwrap_or_else(|| Err(GitError::Cancelled { url: url.clone() }));
     tracing::debug!(
         url,
         elapsed_ms = started.elapsed().as_millis(),
@@ -175,7 +284,7 @@ async fn on_a_thread<T: Send + 'static>(
         "git source looked at"
     );
     result.map_err(|error| {
-        // However the thread's work broke off: if it was told to stop, that is the cause.
+        // However the work broke off: if it was told to stop, that is the cause.
         if cancel.is_cancelled() {
             GitError::Cancelled { url }
         } else if stop.is_past() && stop.is_veiled() {

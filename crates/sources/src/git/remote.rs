@@ -1,6 +1,7 @@
-//! Git's protocol with a server: its references, and the pack of one commit.
+//! Git's protocol with a server whose answers are there: its references, and the pack of one commit.
 
 use std::num::NonZeroU32;
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use gix::ObjectId;
@@ -12,80 +13,62 @@ use gix::protocol::ls_refs::RefPrefixes;
 use gix::protocol::transport::client::blocking_io::http::Transport;
 use gix::protocol::transport::{Protocol, Service};
 use gix::protocol::{Handshake, LsRefsCommand};
-use roadstead_model::Revision;
-use url::Url;
 
-use super::error::{GitError, detail, git_chain};
-use super::guarded::GuardedWire;
+use super::error::{detail, git_chain};
 use super::http::Client;
-use super::request::{GitReference, GitRequest};
-use super::scratch::Scratch;
-use super::stop::Stop;
+use super::reader::Order;
+use super::request::GitReference;
+use super::unread::{Phase, Unread};
+use super::wire::What;
 use crate::tree::Measure;
+
+/// gix wants a URL; nothing is sent to it.
+const NOWHERE: &str = "https://repository.invalid/";
 
 /// What a reference points to.
 pub(super) struct Target {
     /// A commit, or an annotated tag of one.
     pub(super) object: ObjectId,
-    /// The reference and its commit, as far as the server says: of a tag that it did not peel this is `object`.
-    pub(super) revision: Revision,
-}
-
-/// The objects of one commit in a temporary folder, which goes away with this.
-pub(super) struct Store {
-    pub(super) objects: gix::odb::Handle,
-    _folder: Scratch,
+    /// Its commit, as far as the server says: of a tag that it did not peel this is `object`.
+    pub(super) commit: String,
 }
 
 /// A conversation with one server about one repository.
 pub(super) struct Session<'a> {
     transport: Transport<Client>,
-    client: Client,
+    client: &'a Client,
     handshake: Handshake,
-    request: &'a GitRequest,
-    stop: &'a Stop,
+    order: &'a Order,
 }
 
 impl<'a> Session<'a> {
-    /// Connects and learns what the server can do.
-    pub(super) fn open(url: &Url, request: &'a GitRequest, stop: &'a Stop) -> Result<Self, GitError> {
-        stop.enter("connecting");
-        let client = Client::new(Box::new(GuardedWire::new(url, request, stop)?));
-        let parsed = gix::url::parse(url.as_str())
-            .map_err(|error| GitError::UrlRefused { url: request.shown_url(), why: git_chain(&error) })?;
-        let mut transport = Transport::new_http(client.clone(), parsed, Protocol::V2, false);
+    /// Learns what the server can do.
+    pub(super) fn open(client: &'a Client, order: &'a Order) -> Result<Self, Unread> {
+        let nowhere =
+            gix::url::parse(NOWHERE).map_err(|error| Unread::Internal { detail: git_chain(&error) })?;
+        let mut transport = Transport::new_http(client.clone(), nowhere, Protocol::V2, false);
         let handshake = gix::protocol::handshake(
             &mut transport,
             Service::UploadPack,
-            // Never asked: our client sends the credentials unasked, and turns a refusal into an error of its own.
+            // Never asked: whoever sends the requests adds the credentials.
             |_| Ok(None),
             Vec::new(),
             &mut gix::progress::Discard,
         )
-        .map_err(|error| failed(&client, request, stop, &error))?;
+        .map_err(|error| failed(Phase::Connecting, &error))?;
         let format = handshake.capabilities.capability("object-format").and_then(|format| format.value());
         if format.is_some_and(|format| format != "sha1") {
-            return Err(GitError::Unsupported {
-                url: request.shown_url(),
-                what: "Git's SHA-256 object format",
-            });
+            return Err(Unread::Sha256);
         }
-        Ok(Self { transport, client, handshake, request, stop })
+        Ok(Self { transport, client, handshake, order })
     }
 
     /// What `reference` points to.
-    pub(super) fn find(&mut self, reference: &GitReference) -> Result<Target, GitError> {
-        let missing = |detail| GitError::ReferenceNotFound {
-            url: self.request.shown_url(),
-            reference: reference.to_string(),
-            detail,
-        };
+    pub(super) fn find(&mut self, reference: &GitReference) -> Result<Target, Unread> {
+        let missing = |detail| Unread::ReferenceNotFound { detail };
         if let GitReference::Commit { id, .. } = reference {
             let object = ObjectId::from_hex(id.as_bytes()).map_err(|_| missing(String::new()))?;
-            return Ok(Target {
-                object,
-                revision: Revision { reference: reference.label(), commit: id.clone() },
-            });
+            return Ok(Target { object, commit: id.clone() });
         }
         let Some(name) = reference.full_name() else { return Err(missing(String::new())) };
         let refs = self.references(&name)?;
@@ -94,48 +77,47 @@ impl<'a> Session<'a> {
             missing(if empty { "name the branch in `spec.ref.branch`".to_owned() } else { String::new() })
         })?;
         let (object, commit) = found;
-        let revision = Revision { reference: reference.label(), commit: commit.to_string() };
-        Ok(Target { object, revision })
+        Ok(Target { object, commit: commit.to_string() })
     }
 
-    fn references(&mut self, name: &str) -> Result<Vec<Ref>, GitError> {
+    fn references(&mut self, name: &str) -> Result<Vec<Ref>, Unread> {
         // Servers that speak the old protocol have sent them all with their greeting.
         if let Some(refs) = self.handshake.refs.take() {
             return Ok(refs);
         }
-        self.stop.enter("listing references");
+        self.client.asks_for(What::References);
         let mut prefixes = RefPrefixes::new();
         prefixes.extend([BString::from(name)]);
         LsRefsCommand::new(Some(prefixes), &self.handshake.capabilities, agent())
             .invoke_blocking(&mut self.transport, &mut gix::progress::Discard, false)
-            .map_err(|error| failed(&self.client, self.request, self.stop, &error))
+            .map_err(|error| failed(Phase::Listing, &error))
     }
 
-    /// Brings the objects of `target`, without its history.
-    pub(super) fn fetch(mut self, target: &Target) -> Result<Store, GitError> {
-        self.stop.enter("receiving the pack");
-        let request = self.request;
-        let internal = |error: std::io::Error| GitError::Internal {
-            url: request.shown_url(),
-            detail: format!("temporary folder: {error}"),
-        };
-        let folder = Scratch::new(request.scratch.as_deref()).map_err(internal)?;
-        let objects = folder.path().join("objects");
+    /// Takes the objects of `target`, without its history, out of the pack that the server sent.
+    pub(super) fn fetch(
+        mut self,
+        target: &Target,
+        folder: &Path,
+        stop: &AtomicBool,
+    ) -> Result<gix::odb::Handle, Unread> {
+        let internal =
+            |error: std::io::Error| Unread::Internal { detail: format!("temporary folder: {error}") };
+        let objects = folder.join("objects");
         let packs = objects.join("pack");
         std::fs::create_dir_all(&packs).map_err(internal)?;
 
-        self.client.allow(Measure::TransferBytes, request.limits.transfer_bytes);
+        self.client.asks_for(What::Pack(target.object.to_string()));
         let shallow =
             if self.can_be_shallow() { Shallow::DepthAtRemote(NonZeroU32::MIN) } else { Shallow::NoChange };
         let mut too_many = None;
         let outcome = gix::protocol::fetch(
             &mut OneCommit(target.object),
             |pack, progress, interrupt| {
-                too_many = index(pack, &packs, progress, interrupt, request)?;
+                too_many = index(pack, &packs, progress, interrupt, self.order)?;
                 Ok(too_many.is_none())
             },
             gix::progress::Discard,
-            self.stop.flag(),
+            stop,
             Context {
                 handshake: &mut self.handshake,
                 transport: &mut self.transport,
@@ -143,7 +125,7 @@ impl<'a> Session<'a> {
                 trace_packetlines: false,
             },
             Options {
-                shallow_file: folder.path().join("shallow"),
+                shallow_file: folder.join("shallow"),
                 shallow: &shallow,
                 tags: Tags::None,
                 reject_shallow_remote: false,
@@ -154,11 +136,13 @@ impl<'a> Session<'a> {
         }
         match outcome {
             Ok(Some(_)) => {}
-            Ok(None) => return Err(self.corrupt("the server sent no pack")),
+            Ok(None) => {
+                let detail = "the server sent no pack".to_owned();
+                return Err(Unread::Corrupt { phase: Phase::Receiving, detail });
+            }
             Err(error) => return Err(self.not_fetched(&error)),
         }
-        let objects = gix::odb::at(objects, gix::hash::Kind::Sha1).map_err(internal)?;
-        Ok(Store { objects, _folder: folder })
+        gix::odb::at(objects, gix::hash::Kind::Sha1).map_err(internal)
     }
 
     fn can_be_shallow(&self) -> bool {
@@ -171,53 +155,39 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn corrupt(&self, detail: &str) -> GitError {
-        GitError::Corrupt {
-            url: self.request.shown_url(),
-            phase: self.stop.phase(),
-            detail: detail.to_owned(),
-        }
-    }
-
-    fn not_fetched(&self, error: &gix::Error) -> GitError {
+    fn not_fetched(&self, error: &gix::Error) -> Unread {
         let text = git_chain(error);
         // Git's servers say so in words only.
-        if matches!(self.request.reference, GitReference::Commit { .. })
+        if matches!(self.order.reference, GitReference::Commit { .. })
             && (text.contains("not our ref") || text.contains("unadvertised object"))
-            && let None | Some(GitError::Status { .. }) = self.client.take_failure()
         {
-            return GitError::ReferenceNotFound {
-                url: self.request.shown_url(),
-                reference: self.request.reference.to_string(),
-                detail: detail(&text),
-            };
+            return Unread::ReferenceNotFound { detail: detail(&text) };
         }
-        failed(&self.client, self.request, self.stop, error)
+        failed(Phase::Receiving, error)
     }
 }
 
 /// Writes the pack and its index, computing each object's hash from its bytes. Gives an error that is ours, if it is.
 fn index(
     pack: &mut dyn std::io::BufRead,
-    packs: &std::path::Path,
+    packs: &Path,
     progress: &mut dyn gix::DynNestedProgress,
     interrupt: &AtomicBool,
-    request: &GitRequest,
-) -> gix::Result<Option<GitError>> {
-    let too_large =
-        |measure, limit| GitError::TooLarge { url: request.shown_url(), measure, limit, path: None };
+    order: &Order,
+) -> gix::Result<Option<Unread>> {
+    let too_large = |measure, limit| Unread::TooLarge { measure, limit };
     // `PACK`, a version, and the number of objects, for which gix reserves memory.
     let mut header = [0; 12];
     pack.read_exact(&mut header).map_err(gix::Error::from_error)?;
     let count = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
-    if count > request.limits.objects {
-        return Ok(Some(too_large(Measure::Objects, u64::from(request.limits.objects))));
+    if count > order.limits.objects {
+        return Ok(Some(too_large(Measure::Objects, u64::from(order.limits.objects))));
     }
     let mut pack = std::io::Read::chain(header.as_slice(), pack);
     let options = pack::bundle::write::Options {
         // One repository is one thread's work.
         thread_limit: Some(1),
-        alloc_limit_bytes: Some(usize::try_from(request.limits.object_bytes).unwrap_or(usize::MAX)),
+        alloc_limit_bytes: Some(usize::try_from(order.limits.object_bytes).unwrap_or(usize::MAX)),
         ..Default::default()
     };
     let written = pack::Bundle::write_to_directory(
@@ -232,19 +202,15 @@ fn index(
     match written {
         Ok(_) => Ok(None),
         Err(error) if error.is_resource_exhausted() => {
-            Ok(Some(too_large(Measure::ObjectBytes, request.limits.object_bytes)))
+            Ok(Some(too_large(Measure::ObjectBytes, order.limits.object_bytes)))
         }
         Err(error) => Err(error),
     }
 }
 
-/// What went wrong in a conversation: what our client noticed, or else what the protocol says of the server's words.
-fn failed(client: &Client, request: &GitRequest, stop: &Stop, error: &gix::Error) -> GitError {
-    client.take_failure().unwrap_or_else(|| GitError::Corrupt {
-        url: request.shown_url(),
-        phase: stop.phase(),
-        detail: detail(&git_chain(error)),
-    })
+/// What went wrong in a conversation: what the protocol says of the server's words.
+fn failed(phase: Phase, error: &gix::Error) -> Unread {
+    Unread::Corrupt { phase, detail: detail(&git_chain(error)) }
 }
 
 fn agent() -> gix::protocol::command::Feature {

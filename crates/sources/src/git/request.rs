@@ -1,14 +1,14 @@
 //! What is asked of a Git repository.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::sync::Semaphore;
 
 use gix::bstr::ByteSlice;
 use roadstead_model::Revision;
 use roadstead_outbound::{Guard, Policy, Purpose};
+use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
 use crate::secret::Secret;
@@ -16,7 +16,7 @@ use crate::tree::TreeLimits;
 
 /// Which commit is wanted: `spec.ref` of a GitRepository. Where several fields are set, Flux's order is commit, name,
 /// semver, tag, branch; [`GitReference::from_spec`] keeps it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GitReference {
     /// The tip of a branch, by its short name.
     Branch(String),
@@ -151,7 +151,7 @@ pub enum Credentials {
 }
 
 /// How much a repository may make us read, keep and do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GitLimits {
     /// Bytes of all answers of the server together.
     pub transfer_bytes: u64,
@@ -163,6 +163,8 @@ pub struct GitLimits {
     pub object_bytes: u64,
     /// What the artifact may hold.
     pub tree: TreeLimits,
+    /// Bytes of the artifact as it is packed.
+    pub artifact_bytes: u64,
 }
 
 impl Default for GitLimits {
@@ -173,7 +175,37 @@ impl Default for GitLimits {
             objects: 500_000,
             object_bytes: 64 << 20,
             tree: TreeLimits::default(),
+            artifact_bytes: 256 << 20,
         }
+    }
+}
+
+/// What is held as long as an artifact is in memory: a part of a budget.
+pub type Held = Box<dyn Send + Sync>;
+
+/// Where room for artifacts is had: asked for so many bytes, it waits until there is room, or says why there never is.
+#[derive(Clone)]
+pub struct Room(Arc<Ask>);
+
+type Ask = dyn Fn(u64) -> Pin<Box<dyn Future<Output = Result<Held, String>> + Send>> + Send + Sync;
+
+impl Room {
+    /// Room that is had by this.
+    pub fn new<F>(reserve: impl Fn(u64) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Held, String>> + Send + 'static,
+    {
+        Self(Arc::new(move |bytes| Box::pin(reserve(bytes))))
+    }
+
+    pub(super) async fn reserve(&self, bytes: u64) -> Result<Held, String> {
+        (self.0)(bytes).await
+    }
+}
+
+impl std::fmt::Debug for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Room")
     }
 }
 
@@ -198,9 +230,9 @@ pub struct GitRequest {
     pub timeout: Duration,
     /// Bounds.
     pub limits: GitLimits,
-    /// How many attempts may have files in memory at once. A place is taken when all has come over the network, so that no
-    /// server keeps others waiting, and held with what is fetched ([`super::Fetched::place`]).
-    pub places: Option<Arc<Semaphore>>,
+    /// Where room for the artifact is had, before its first byte is taken; it is held with what is fetched
+    /// ([`super::Fetched::room`]). Without, none is asked for.
+    pub room: Option<Room>,
     /// The revision whose artifact the caller has. Leave it out to get the artifact in any case: when `ignore` changed.
     pub known: Option<Revision>,
     /// `spec.ignore`.
@@ -224,7 +256,7 @@ impl GitRequest {
             guard: Guard::new(Arc::new(Policy::default()), Purpose::Git),
             timeout: Duration::from_secs(60),
             limits: GitLimits::default(),
-            places: None,
+            room: None,
             known: None,
             ignore: None,
             scratch: None,

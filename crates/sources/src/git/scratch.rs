@@ -15,15 +15,19 @@ const LOCK: &str = "in-use";
 /// A folder without a lock this long after it was made was left between the making of the two.
 const WITHOUT_LOCK: Duration = Duration::from_secs(60);
 
-/// A temporary folder in use.
-pub(super) struct Scratch {
+/// A temporary folder in use, removed when this is dropped. What of it a killed process leaves, the next one sweeps.
+#[derive(Debug)]
+pub struct Scratch {
     folder: TempDir,
     _lock: File,
 }
 
 impl Scratch {
     /// A folder in `place`, or where the system has such.
-    pub(super) fn new(place: Option<&Path>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn new(place: Option<&Path>) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(PREFIX);
         let folder = match place {
@@ -35,7 +39,9 @@ impl Scratch {
         Ok(Self { folder, _lock: lock })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         self.folder.path()
     }
 }

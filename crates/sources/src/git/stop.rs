@@ -1,31 +1,23 @@
 //! How work on a blocking thread learns that it shall end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use roadstead_outbound::Veil;
 use tokio_util::sync::CancellationToken;
 
-/// A deadline and a signal, readable from loops (gix takes the flag) and from futures, and what is being done now.
+/// A deadline and a signal, and what is being done now.
 #[derive(Debug, Clone)]
 pub(super) struct Stop {
     deadline: Instant,
     token: CancellationToken,
-    flag: Arc<AtomicBool>,
     phase: Arc<Mutex<&'static str>>,
     veil: Arc<OnceLock<Veil>>,
 }
 
 impl Stop {
     pub(super) fn new(deadline: Instant, token: CancellationToken) -> Self {
-        Self {
-            deadline,
-            token,
-            flag: Arc::default(),
-            phase: Arc::new(Mutex::new("starting")),
-            veil: Arc::default(),
-        }
+        Self { deadline, token, phase: Arc::new(Mutex::new("starting")), veil: Arc::default() }
     }
 
     pub(super) fn deadline(&self) -> Instant {
@@ -56,16 +48,6 @@ impl Stop {
         self.veil.get().is_some_and(Veil::is_drawn)
     }
 
-    /// Whether to go on; asked in every loop.
-    pub(super) fn is_stopped(&self) -> bool {
-        self.flag.load(Ordering::Relaxed) || self.token.is_cancelled() || self.is_past()
-    }
-
-    /// The flag that gix's loops look at.
-    pub(super) fn flag(&self) -> &AtomicBool {
-        &self.flag
-    }
-
     /// Ends when the work shall end.
     pub(super) async fn stopped(&self) {
         tokio::select! {
@@ -85,7 +67,6 @@ pub(super) struct StopOnDrop(Stop);
 
 impl Drop for StopOnDrop {
     fn drop(&mut self) {
-        self.0.flag.store(true, Ordering::Relaxed);
         self.0.token.cancel();
     }
 }

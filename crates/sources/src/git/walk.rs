@@ -1,23 +1,25 @@
 //! From a commit's objects to a tree in memory. Nothing is checked out on a disk.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gix::ObjectId;
 use gix::objs::tree::EntryKind;
 use gix::objs::{Find, FindExt as _, FindHeader, Header, Kind};
 
-use super::error::{GitError, git_chain};
-use super::remote::Target;
-use super::request::GitRequest;
-use super::stop::Stop;
-use crate::ignore::{FILE_NAME, Ignore, Verdict};
-use crate::tree::{Entry, Measure, Tree, TreeBuilder, TreeError, shown};
+use serde::{Deserialize, Serialize};
 
-const READING: &str = "reading the commit's files";
-const MOST_NOTES: usize = 100;
+use super::error::git_chain;
+use super::reader::Order;
+use super::remote::Target;
+use super::unread::{Phase, Unread};
+use crate::ignore::{FILE_NAME, Ignore, Verdict};
+use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, shown};
+
+pub(super) const MOST_NOTES: usize = 100;
 
 /// What a user should know about a fetch although it is no error.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
     /// A submodule was left out.
     Submodule {
@@ -47,115 +49,129 @@ impl fmt::Display for Note {
     }
 }
 
+/// A file's content where it lies: it is read when it is packed, so that all files are never in memory together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blob {
+    id: ObjectId,
+    size: u64,
+}
+
+impl Content for Blob {
+    fn size(&self) -> u64 {
+        self.size
+    }
+}
+
 /// The files that were found.
 pub(super) struct Walked {
-    pub(super) tree: Tree,
+    pub(super) tree: Tree<Blob>,
     pub(super) notes: Vec<Note>,
 }
 
-/// Reads the files of the commit that `target` names; gives that commit's id as well.
+/// Finds the files of the commit that `target` names; gives that commit's id as well.
 pub(super) fn walk(
     objects: &(impl Find + FindHeader),
     target: &Target,
-    request: &GitRequest,
+    order: &Order,
     ignore: Ignore,
-    stop: &Stop,
-) -> Result<(String, Walked), GitError> {
-    stop.enter(READING);
-    let commit = peel(objects, target.object, request)?;
+    stop: &AtomicBool,
+) -> Result<(String, Walked), Unread> {
+    let commit = peel(objects, target.object, order)?;
     let id = commit.to_string();
     // An annotated tag is peeled by the server in its list, and by us from the objects: they must agree.
-    let promised = &target.revision.commit;
+    let promised = &target.commit;
     let unpeeled = target.object.to_string();
     if *promised != id && *promised != unpeeled {
-        return Err(corrupt(request, format!("{} leads to {id}, not to {promised}", request.reference)));
+        return Err(corrupt(format!("{} leads to {id}, not to {promised}", order.reference)));
     }
     let mut buffer = Vec::new();
     let root = objects
         .find_commit(&commit, &mut buffer)
         .map(|commit| commit.tree())
-        .map_err(|error| corrupt(request, git_chain(&error)))?;
+        .map_err(|error| corrupt(git_chain(&error)))?;
     let mut walk = Walk {
         objects,
-        request,
+        order,
         stop,
         id: &id,
-        builder: TreeBuilder::new(request.limits.tree.clone()),
+        builder: TreeBuilder::new(order.limits.tree.clone()),
         notes: Vec::new(),
         seen: 0,
     };
-    if request.credentials.is_some() && request.url.starts_with("http://") {
-        walk.note(Note::CredentialsInTheClear);
-    }
     let mut folders = vec![(String::new(), root, ignore)];
     while let Some((path, tree, ignore)) = folders.pop() {
         walk.folder(&path, tree, ignore, &mut folders)?;
     }
     let Walk { builder, notes, .. } = walk;
-    let tree = builder.finish().map_err(|error| GitError::tree(request, Some(&id), error))?;
+    let tree = builder.finish().map_err(|error| Unread::tree(Some(&id), error))?;
     Ok((id, Walked { tree, notes }))
+}
+
+/// The bytes of a file that was found.
+pub(super) fn content(objects: &impl Find, blob: &Blob, stop: &AtomicBool) -> Result<Vec<u8>, Unread> {
+    go_on(stop)?;
+    let mut buffer = Vec::new();
+    objects.find_blob(&blob.id, &mut buffer).map_err(|error| corrupt(git_chain(&error)))?;
+    if buffer.len() as u64 != blob.size {
+        return Err(corrupt(format!("object {} has another size than it says", blob.id)));
+    }
+    Ok(buffer)
 }
 
 /// Follows annotated tags to their commit.
 pub(super) fn peel(
     objects: &(impl Find + FindHeader),
     mut id: ObjectId,
-    request: &GitRequest,
-) -> Result<ObjectId, GitError> {
+    order: &Order,
+) -> Result<ObjectId, Unread> {
     const MOST_TAGS: usize = 8;
     let mut buffer = Vec::new();
     for _ in 0..MOST_TAGS {
-        let kind = header(objects, id, request)?.kind;
+        let kind = header(objects, id, order)?.kind;
         match kind {
             Kind::Commit => return Ok(id),
             Kind::Tag => {
                 id = objects
                     .find_tag(&id, &mut buffer)
                     .map(|tag| tag.target())
-                    .map_err(|error| corrupt(request, git_chain(&error)))?;
+                    .map_err(|error| corrupt(git_chain(&error)))?;
             }
             Kind::Tree | Kind::Blob => {
-                return Err(corrupt(
-                    request,
-                    format!("{} leads to a {kind}, not to a commit", request.reference),
-                ));
+                return Err(corrupt(format!("{} leads to a {kind}, not to a commit", order.reference)));
             }
         }
     }
-    Err(corrupt(request, format!("{} is a tag of a tag of a tag…", request.reference)))
+    Err(corrupt(format!("{} is a tag of a tag of a tag…", order.reference)))
 }
 
-fn header(
-    objects: &(impl Find + FindHeader),
-    id: ObjectId,
-    request: &GitRequest,
-) -> Result<Header, GitError> {
+fn header(objects: &(impl Find + FindHeader), id: ObjectId, order: &Order) -> Result<Header, Unread> {
     if id == ObjectId::empty_blob(id.kind()) {
         return Ok(Header { kind: Kind::Blob, size: 0 });
     }
     match objects.try_header(&id) {
-        Ok(Some(header)) if header.size > request.limits.object_bytes => Err(GitError::TooLarge {
-            url: request.shown_url(),
-            measure: Measure::ObjectBytes,
-            limit: request.limits.object_bytes,
-            path: None,
-        }),
+        Ok(Some(header)) if header.size > order.limits.object_bytes => {
+            Err(Unread::TooLarge { measure: Measure::ObjectBytes, limit: order.limits.object_bytes })
+        }
         Ok(Some(header)) => Ok(header),
-        Ok(None) => Err(corrupt(request, format!("object {id} is missing"))),
-        Err(error) => Err(corrupt(request, git_chain(&error))),
+        Ok(None) => Err(corrupt(format!("object {id} is missing"))),
+        Err(error) => Err(corrupt(git_chain(&error))),
     }
 }
 
-fn corrupt(request: &GitRequest, detail: String) -> GitError {
-    GitError::Corrupt { url: request.shown_url(), phase: READING, detail }
+fn corrupt(detail: String) -> Unread {
+    Unread::Corrupt { phase: Phase::Reading, detail }
+}
+
+fn go_on(stop: &AtomicBool) -> Result<(), Unread> {
+    if stop.load(Ordering::Relaxed) { Err(Unread::Stopped) } else { Ok(()) }
 }
 
 struct Walk<'a, O> {
     objects: &'a O,
-    request: &'a GitRequest,
-    stop: &'a Stop,
+    order: &'a Order,
+    stop: &'a AtomicBool,
     id: &'a str,
-    builder: TreeBuilder,
+    builder: TreeBuilder<Blob>,
     notes: Vec<Note>,
     /// Entries looked at, also those that are left out: a tree that refers to itself many times costs time, not bytes.
     seen: u32,
@@ -175,7 +191,7 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         id: ObjectId,
         ignore: Ignore,
         folders: &mut Vec<(String, ObjectId, Ignore)>,
-    ) -> Result<(), GitError> {
+    ) -> Result<(), Unread> {
         let lines = self.lines(id)?;
         let own = lines.iter().find(|line| {
             line.name == FILE_NAME.as_bytes()
@@ -196,7 +212,7 @@ impl<O: Find + FindHeader> Walk<'_, O> {
             // Git itself never writes such names; they are how a hostile tree reaches into a clone's settings.
             if name.eq_ignore_ascii_case(".git") || name.contains('/') {
                 let why = "no Git tree holds such a name";
-                return Err(self.refused(TreeError::BadPath { path: name, why }));
+                return Err(self.refused(TreeError::BadPath { path: name, why: why.into() }));
             }
             let path = if path.is_empty() { name } else { format!("{path}/{name}") };
             self.line(line.kind, path, line.id, &ignore, folders)?;
@@ -211,7 +227,7 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         id: ObjectId,
         ignore: &Ignore,
         folders: &mut Vec<(String, ObjectId, Ignore)>,
-    ) -> Result<(), GitError> {
+    ) -> Result<(), Unread> {
         let verdict = ignore.look(&path, kind == EntryKind::Tree);
         let excluded = verdict.is_some_and(Verdict::excluded);
         match kind {
@@ -238,7 +254,7 @@ impl<O: Find + FindHeader> Walk<'_, O> {
             _ if excluded => {}
             EntryKind::Commit => self.note(Note::Submodule { path, commit: id.to_string() }),
             EntryKind::Blob | EntryKind::BlobExecutable => {
-                let bytes = self.blob(id, &path)?;
+                let bytes = self.measured(id, &path)?;
                 self.insert(path, Entry::File { bytes, executable: kind == EntryKind::BlobExecutable })?;
             }
             EntryKind::Link => match String::from_utf8(self.blob(id, &path)?) {
@@ -249,20 +265,17 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         Ok(())
     }
 
-    fn lines(&mut self, id: ObjectId) -> Result<Vec<Line>, GitError> {
-        header_of_tree(self.objects, id, self.request)?;
+    fn lines(&mut self, id: ObjectId) -> Result<Vec<Line>, Unread> {
+        header_of_tree(self.objects, id, self.order)?;
         let mut buffer = Vec::new();
-        let tree = self
-            .objects
-            .find_tree(&id, &mut buffer)
-            .map_err(|error| corrupt(self.request, git_chain(&error)))?;
+        let tree = self.objects.find_tree(&id, &mut buffer).map_err(|error| corrupt(git_chain(&error)))?;
         let count = u32::try_from(tree.entries.len()).unwrap_or(u32::MAX);
         self.seen = self.seen.saturating_add(count).saturating_add(1);
-        let limit = self.request.limits.objects;
+        let limit = self.order.limits.objects;
         if self.seen > limit {
             return Err(self.refused(crate::tree::too_large(Measure::Objects, u64::from(limit), None)));
         }
-        self.go_on()?;
+        go_on(self.stop)?;
         Ok(tree
             .entries
             .iter()
@@ -274,29 +287,28 @@ impl<O: Find + FindHeader> Walk<'_, O> {
             .collect())
     }
 
-    /// The bytes of a file, if its size is allowed.
-    fn blob(&self, id: ObjectId, path: &str) -> Result<Vec<u8>, GitError> {
-        self.go_on()?;
-        let size = header(self.objects, id, self.request)?.size;
-        self.builder.check_size(path, size).map_err(|error| self.refused(error))?;
-        let mut buffer = Vec::new();
-        self.objects.find_blob(&id, &mut buffer).map_err(|error| corrupt(self.request, git_chain(&error)))?;
-        Ok(buffer)
-    }
-
-    fn insert(&mut self, path: String, entry: Entry) -> Result<(), GitError> {
-        self.builder.insert(path, entry).map_err(|error| GitError::tree(self.request, Some(self.id), error))
-    }
-
-    fn go_on(&self) -> Result<(), GitError> {
-        if self.stop.is_stopped() {
-            return Err(GitError::Cancelled { url: self.request.shown_url() });
+    /// A file, if its size is allowed.
+    fn measured(&self, id: ObjectId, path: &str) -> Result<Blob, Unread> {
+        go_on(self.stop)?;
+        let Header { kind, size } = header(self.objects, id, self.order)?;
+        if kind != Kind::Blob {
+            return Err(corrupt(format!("object {id} is a {kind}, and no file")));
         }
-        Ok(())
+        self.builder.check_size(path, size).map_err(|error| self.refused(error))?;
+        Ok(Blob { id, size })
     }
 
-    fn refused(&self, error: TreeError) -> GitError {
-        GitError::tree(self.request, Some(self.id), error)
+    /// The bytes of a file, if its size is allowed.
+    fn blob(&self, id: ObjectId, path: &str) -> Result<Vec<u8>, Unread> {
+        content(self.objects, &self.measured(id, path)?, self.stop)
+    }
+
+    fn insert(&mut self, path: String, entry: Entry<Blob>) -> Result<(), Unread> {
+        self.builder.insert(path, entry).map_err(|error| Unread::tree(Some(self.id), error))
+    }
+
+    fn refused(&self, error: TreeError) -> Unread {
+        Unread::tree(Some(self.id), error)
     }
 
     fn note(&mut self, note: Note) {
@@ -307,13 +319,9 @@ impl<O: Find + FindHeader> Walk<'_, O> {
 }
 
 /// The empty tree may be absent: Git knows it without its bytes.
-fn header_of_tree(
-    objects: &(impl Find + FindHeader),
-    id: ObjectId,
-    request: &GitRequest,
-) -> Result<(), GitError> {
+fn header_of_tree(objects: &(impl Find + FindHeader), id: ObjectId, order: &Order) -> Result<(), Unread> {
     if id == ObjectId::empty_tree(id.kind()) {
         return Ok(());
     }
-    header(objects, id, request).map(|_| ())
+    header(objects, id, order).map(|_| ())
 }

@@ -1,57 +1,59 @@
 //! The seam between Git's protocol and the network: one side speaks the protocol (gix, with a server's bytes in its hands),
-//! the other sends requests and streams answers, and neither knows the other. They need not be in one process.
+//! the other sends requests and receives answers, and neither knows the other. They are in one process or in two.
+//!
+//! Git's protocol over HTTP is questions and answers, of which none depends on anything but those before it. So whoever
+//! speaks it need not be there while a server takes its time: it is given all answers that there are, says what it wants
+//! to have asked next, and is done; with one answer more it begins anew.
 
-use std::io;
+use serde::{Deserialize, Serialize};
 
-use super::error::GitError;
-use crate::tree::Measure;
-
-/// A request of Git's HTTP protocol.
-#[derive(Debug, Clone)]
-pub struct WireRequest {
-    /// POST, with `body`; else GET.
-    pub post: bool,
-    /// What is asked for.
-    pub url: String,
-    /// The repository's URL in front of it. A redirect may move that, and nothing else.
-    pub base_url: String,
-    /// Names and values. Credentials are not among them: they are the wire's to add.
-    pub headers: Vec<(String, String)>,
-    /// The body, whole.
-    pub body: Vec<u8>,
+/// What is to be asked of the server, of the two things that can be asked by this protocol. Which server, which repository
+/// of it and with which credentials is not for whoever speaks the protocol to say.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Ask {
+    /// What it can do, and in older versions of the protocol its references.
+    Greeting,
+    /// Its references, or a pack.
+    UploadPack {
+        /// Which of them.
+        what: What,
+        /// The version of the protocol; none for the oldest that names itself.
+        version: Option<u8>,
+        /// The body.
+        body: Vec<u8>,
+    },
 }
 
-/// The head of an answer, which was a success.
-#[derive(Debug, Clone, Default)]
-pub struct WireHead {
-    /// Names and values.
-    pub headers: Vec<(String, Vec<u8>)>,
-    /// Where the repository turned out to be, if it was moved.
-    pub redirected: Option<String>,
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum What {
+    /// The references.
+    References,
+    /// What belongs to this object.
+    Pack(String),
 }
 
-/// Sends requests to one server and streams the answers, one at a time. Calls block; each ends when the attempt's time is
-/// up or it is cancelled.
-///
-/// What an error says is for the protocol's layers, on the way through which it becomes text; the wire keeps what really
-/// happened for [`Wire::take_failure`].
-pub trait Wire: Send {
-    /// Sends a request and gives the head of the answer, after the redirects that may be followed. What is left of an
-    /// earlier answer is dropped.
-    ///
-    /// # Errors
-    /// When there is no answer, or none that is a success.
-    fn send(&mut self, request: WireRequest) -> io::Result<WireHead>;
+impl Ask {
+    /// A body has a reference's name or an object's id, and what the two sides can do.
+    const MOST_BODY: usize = 16 << 10;
 
-    /// The next bytes of the answer's body; empty at its end.
-    ///
-    /// # Errors
-    /// When they do not come, or are more than is allowed.
-    fn receive(&mut self) -> io::Result<Vec<u8>>;
+    /// Whether it is something that whoever speaks the protocol has to ask.
+    pub(super) fn is_sound(&self) -> bool {
+        match self {
+            Self::Greeting => true,
+            Self::UploadPack { body, version, what } => {
+                let known = version.is_none_or(|version| version <= 2);
+                let named = match what {
+                    What::References => true,
+                    What::Pack(id) => is_object_id(id),
+                };
+                body.len() <= Self::MOST_BODY && known && named
+            }
+        }
+    }
+}
 
-    /// From now on `limit` more bytes may come.
-    fn allow(&mut self, measure: Measure, limit: u64);
-
-    /// What failed first, if the wire noticed it.
-    fn take_failure(&mut self) -> Option<GitError>;
+/// Whether it is the id of an object: 40 hexadecimal digits.
+pub(super) fn is_object_id(text: &str) -> bool {
+    text.len() == 40 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }

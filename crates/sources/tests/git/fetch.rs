@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crate::kit::{Kit, artifact, error, fetched, files, quiet_files, way_to};
 use roadstead_model::Reason;
+use roadstead_sources::git::{Held, Room};
 use roadstead_sources::{
-    Credentials, Entry, GitError, GitReference, GitRequest, Note, Outcome, fetch, resolve, unpack,
+    Credentials, Entry, GitError, GitLimits, GitReference, GitRequest, Measure, Note, Outcome, fetch,
+    resolve, unpack,
 };
 use roadstead_test_gitserver::{Commit, Fault};
 use tokio::sync::Semaphore;
@@ -187,22 +189,33 @@ async fn an_unchanged_poll_fetches_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_so_many_sources_are_in_memory_at_once() {
+async fn only_so_many_artifacts_are_in_memory_at_once() {
     let kit = Kit::start(true, None).await;
     kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
-    let places = Some(Arc::new(Semaphore::new(1)));
-    let request = GitRequest { places, ..kit.request("main") };
+    let places = Arc::new(Semaphore::new(1));
+    let room = Room::new(move |_| {
+        let place = Arc::clone(&places).acquire_owned();
+        async { Ok(Box::new(place.await.map_err(|error| error.to_string())?) as Held) }
+    });
+    let request = GitRequest { room: Some(room), ..kit.request("main") };
     // What was fetched is in memory as long as somebody holds it.
     let held = fetched(request.clone()).await;
     let late = error(GitRequest { timeout: Duration::from_secs(3), ..request.clone() }).await;
     assert!(matches!(late, GitError::Timeout { .. }), "{late:?}");
     assert!(late.to_string().contains("waiting for other sources"), "{late}");
-    // To learn that nothing is new takes no place.
+    // To learn that nothing is new takes no room.
     let known = Some(held.revision.clone());
     let outcome = fetch(GitRequest { known, ..request.clone() }, &CancellationToken::new()).await.unwrap();
     assert!(matches!(outcome, Outcome::Unchanged(_)), "{outcome:?}");
     drop(held);
-    fetched(request).await;
+    fetched(request.clone()).await;
+    // More than there can ever be is no matter of waiting.
+    let limits = GitLimits { artifact_bytes: 10, ..GitLimits::default() };
+    let large = error(GitRequest { limits, ..request.clone() }).await;
+    assert!(matches!(large, GitError::TooLarge { measure: Measure::ArtifactBytes, .. }), "{large:?}");
+    let none = Room::new(|_| async { Err("never".to_owned()) });
+    let refused = error(GitRequest { room: Some(none), ..request }).await;
+    assert!(refused.to_string().contains("never"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,3 +6,4 @@ mod fetch;
 mod guarded;
 mod hostile;
 mod kit;
+mod readers;

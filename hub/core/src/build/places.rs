@@ -21,6 +21,17 @@ const WEIGHT: u32 = 8;
 /// What a build is taken to last before there was one.
 const FIRST_GUESS: Duration = Duration::from_millis(50);
 
+/// So many places, which namespaces share fairly. Nobody is asked to leave: the time of what workers do has its own bound, and
+/// what is cut would begin anew.
+pub(crate) fn fair_places(total: usize) -> Places {
+    Places::new(Limits {
+        total,
+        per_group: total,
+        patience: Duration::MAX,
+        patience_over_share: Duration::MAX,
+    })
+}
+
 /// The places for builds of one replica.
 pub(crate) struct BuildPlaces {
     inside: Places,
@@ -34,18 +45,9 @@ pub(crate) struct BuildPlaces {
 impl BuildPlaces {
     /// For a pool of so many workers.
     pub(crate) fn new(workers: usize) -> Self {
-        // Nobody is asked to leave: a build's CPU time has its own bound, and one that is cut would begin anew.
-        let places = |total| {
-            Places::new(Limits {
-                total,
-                per_group: total,
-                patience: Duration::MAX,
-                patience_over_share: Duration::MAX,
-            })
-        };
         Self {
-            inside: places(INSIDE),
-            workers: places(workers),
+            inside: fair_places(INSIDE),
+            workers: fair_places(workers),
             side_by_side: u32::try_from(workers.max(1)).unwrap_or(1),
             average: Mutex::new(FIRST_GUESS),
         }

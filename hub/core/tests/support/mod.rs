@@ -10,7 +10,7 @@ use roadstead_api::{
 };
 use roadstead_hub_core::{
     Address, DeleteOptions, Hub, HubOptions, Identity, Key, Sealer, Store, SystemClock, WORKER_ARGUMENT,
-    WriteOptions, workers_of,
+    Workers, WriteOptions, workers_of,
 };
 use roadstead_hub_store::{AgentSession, AtRest, Outcome, Stored};
 use roadstead_model::{ClusterUid, Digest, KubeSystemUid, Reason, ReplicaId, ResourceUid, SessionId};
@@ -28,6 +28,7 @@ pub(crate) struct Site {
     pub(crate) hub: Hub,
     pub(crate) store: Store,
     pub(crate) database: TestDatabase,
+    pub(crate) workers: Workers,
 }
 
 impl Site {
@@ -43,12 +44,12 @@ impl Site {
             name: "roadstead-hub".into(),
             arguments: vec![WORKER_ARGUMENT.into()],
         };
-        let workers = Some(workers_of(program, &options.budget));
-        let options = HubOptions { workers, ..options };
+        let workers = workers_of(program, &options.budget)?;
+        let options = HubOptions { workers: Some(workers.clone()), ..options };
         let store = Store::open(database.url(), Sealer::new(&Key::generate()?)?, 8).await?;
         let hub = Hub::open(store.clone(), Arc::new(SystemClock), options).await?;
         hub.bootstrap().await?;
-        Ok(Self { hub, store, database })
+        Ok(Self { hub, store, database, workers })
     }
 
     /// Gives its connections back.

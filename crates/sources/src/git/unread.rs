@@ -1,0 +1,95 @@
+//! Why a reader has no artifact: a [`GitError`] without what the reader is not told, and fit to be sent.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::GitError;
+use super::request::GitRequest;
+use crate::artifact::ArtifactError;
+use crate::tree::{Measure, TreeError};
+
+/// What is being read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Phase {
+    Connecting,
+    Listing,
+    Receiving,
+    Reading,
+}
+
+impl Phase {
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Self::Connecting => "connecting",
+            Self::Listing => "listing references",
+            Self::Receiving => "receiving the pack",
+            Self::Reading => "reading the commit's files",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+/// Why there is no artifact. What it says came from a process that read a stranger's bytes: it is text, and no more.
+#[derive(Debug, Serialize, Deserialize, thiserror::Error)]
+pub(super) enum Unread {
+    #[error("the reference is not there: {detail}")]
+    ReferenceNotFound { detail: String },
+    #[error("{phase}: {detail}")]
+    Corrupt { phase: Phase, detail: String },
+    #[error("more than {limit} {measure}")]
+    TooLarge { measure: Measure, limit: u64 },
+    /// `commit` is none for the pattern of the request.
+    #[error("{source}")]
+    Tree { commit: Option<String>, source: TreeError },
+    #[error("pack {path}: {detail}")]
+    Pack { path: String, detail: String },
+    #[error("Git's SHA-256 object format")]
+    Sha256,
+    #[error("{detail}")]
+    Internal { detail: String },
+    #[error("told to stop")]
+    Stopped,
+}
+
+impl Unread {
+    pub(super) fn tree(commit: Option<&str>, source: TreeError) -> Self {
+        Self::Tree { commit: commit.map(str::to_owned), source }
+    }
+
+    /// What it is of the repository that was asked for.
+    pub(super) fn of(self, request: &GitRequest) -> GitError {
+        let url = request.shown_url();
+        // As long as a library's chain of causes, and no control characters of whoever wrote it.
+        let plain = |text: String| -> String {
+            text.chars()
+                .take(400)
+                .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+                .collect()
+        };
+        match self {
+            Self::ReferenceNotFound { detail } => GitError::ReferenceNotFound {
+                url,
+                reference: request.reference.to_string(),
+                detail: plain(detail),
+            },
+            Self::Corrupt { phase, detail } => {
+                GitError::Corrupt { url, phase: phase.text(), detail: plain(detail) }
+            }
+            Self::TooLarge { measure, limit } => GitError::TooLarge { url, measure, limit, path: None },
+            Self::Tree { commit, source } => GitError::tree(request, commit.map(plain).as_deref(), source),
+            Self::Pack { path, detail } => {
+                let source = std::io::Error::other(plain(detail));
+                GitError::Pack { url, source: ArtifactError::Pack { path, source } }
+            }
+            Self::Sha256 => GitError::Unsupported { url, what: "Git's SHA-256 object format" },
+            Self::Internal { detail } => GitError::Internal { url, detail: plain(detail) },
+            Self::Stopped => GitError::Cancelled { url },
+        }
+    }
+}

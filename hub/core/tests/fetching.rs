@@ -1,0 +1,351 @@
+//! Fetching with real worker processes of the hub's program, from real Git servers.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use roadstead_api::KindId;
+use roadstead_budget::MemoryBudget;
+use roadstead_hub_core::{FetchJob, FetchPlan, HubOptions, Outbound};
+use roadstead_model::ResourceUid;
+use roadstead_outbound::Policy;
+use roadstead_sources::git::{Held, Room};
+use roadstead_sources::{Fetched, GitError, Measure, Outcome, TreeLimits, unpack};
+use roadstead_test_gitserver::{Commit, Fault, GitServer, Options, Repository, install_crypto};
+use roadstead_worker::FileAccess;
+use serde_json::json;
+use support::{Site, git_repository};
+use tokio_util::sync::CancellationToken;
+
+/// Tests of this file look at all of this process's memory and children.
+static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// A hub with so many bytes of memory, and a server that it may reach.
+struct Kit {
+    site: Arc<Site>,
+    server: GitServer,
+    repository: Repository,
+}
+
+impl Kit {
+    async fn start(memory: u64, login: Option<(&str, &str)>) -> Result<Self> {
+        install_crypto();
+        let policy = Arc::new(Policy::new(vec!["127.0.0.1".parse().unwrap()]));
+        let options = HubOptions {
+            budget: Arc::new(MemoryBudget::new(memory)),
+            outbound: Outbound { policy, ..Outbound::default() },
+            ..HubOptions::default()
+        };
+        let site = Arc::new(Site::with(options).await?);
+        site.namespace("team-a").await?;
+        site.namespace("team-b").await?;
+        Self::beside(site, login).await
+    }
+
+    /// Another server, which the same hub may reach.
+    async fn beside(site: Arc<Site>, login: Option<(&str, &str)>) -> Result<Self> {
+        let login = login.map(|(user, password)| (user.to_owned(), password.to_owned()));
+        let server = GitServer::start(Options { tls: login.is_some(), login, ..Options::default() }).await?;
+        let repository = server.add_repository("app.git")?;
+        Ok(Self { site, server, repository })
+    }
+
+    fn commit(&self, commit: &Commit) -> Result<String> {
+        self.repository.commit("main", "A commit", commit)
+    }
+
+    /// A source of the server's repository.
+    async fn source(&self, namespace: &str, name: &str) -> Result<()> {
+        let mut source = git_repository(namespace, name, &self.server.url("app.git"));
+        source["spec"]["ref"] = json!({ "branch": "main" });
+        if let Some(ca) = self.server.ca_pem() {
+            self.site
+                .apply(json!({
+                    "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": namespace, "name": "git" },
+                    "stringData": { "username": "git", "password": "hunter2", "ca.crt": ca },
+                }))
+                .await?;
+            source["spec"]["secretRef"] = json!({ "name": "git" });
+        }
+        self.site.apply(source).await?;
+        Ok(())
+    }
+
+    async fn plan(&self, namespace: &str, name: &str) -> Result<Box<FetchJob>> {
+        let uid = self.site.stored(KindId::GitRepository, namespace, name).await?.uid;
+        match self.site.hub.plan_fetch(uid).await? {
+            FetchPlan::Fetch(job) => Ok(job),
+            FetchPlan::Nothing(_) => bail!("nothing to fetch"),
+        }
+    }
+
+    /// Fetches and records it, and gives what there was.
+    async fn fetch(&self, namespace: &str, name: &str) -> Result<Result<(), String>> {
+        let job = self.plan(namespace, name).await?;
+        let outcome = self.site.hub.fetch(&job, &CancellationToken::new()).await?;
+        let told = outcome.as_ref().map(|_| ()).map_err(ToString::to_string);
+        self.site.hub.record_fetch(&job, outcome).await?;
+        Ok(told)
+    }
+
+    async fn fetched(&self, namespace: &str, name: &str) -> Result<Fetched> {
+        let job = self.plan(namespace, name).await?;
+        match self.site.hub.fetch(&job, &CancellationToken::new()).await?? {
+            Outcome::Fetched(fetched) => Ok(*fetched),
+            Outcome::Unchanged(revision) => bail!("unchanged at {revision}"),
+        }
+    }
+
+    async fn error(&self, namespace: &str, name: &str) -> Result<GitError> {
+        let job = self.plan(namespace, name).await?;
+        match self.site.hub.fetch(&job, &CancellationToken::new()).await? {
+            Err(error) => Ok(error),
+            Ok(outcome) => bail!("no error, but {outcome:?}"),
+        }
+    }
+
+    /// Asks for a fetch by annotation.
+    async fn ask(&self, namespace: &str, name: &str) -> Result<()> {
+        let at = ResourceUid::random().to_string();
+        let key = "reconcile.fluxcd.io/requestedAt";
+        self.site.annotate(KindId::GitRepository, namespace, name, key, &at).await
+    }
+}
+
+fn files(fetched: &Fetched) -> Vec<String> {
+    let tree = unpack(&fetched.artifact.bytes, &TreeLimits::default()).unwrap();
+    tree.into_iter().map(|(path, _)| path).collect()
+}
+
+/// This process's memory in KiB: what `/proc` calls `field`.
+fn memory(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+/// Files of this many bytes, all made of the first one: on the wire they are next to nothing.
+fn alike(file_bytes: usize, files: u8) -> Commit {
+    (0..files).fold(Commit::new(), |commit, number| {
+        let mut bytes = vec![b'0'; file_bytes];
+        bytes[..3].copy_from_slice(format!("{number:03}").as_bytes());
+        commit.file(&format!("pictures/{number:03}.png"), bytes)
+    })
+}
+
+/// A tree of three objects that has 48,000 files with long names.
+fn thicket(repository: &Repository) -> Result<String> {
+    let blob = repository.git(["hash-object", "-w", "--stdin"], &[], b"x")?;
+    let files: String = (0..240).map(|n| format!("100644 blob {blob}\t{n:0>500}\n")).collect();
+    let folder = repository.git(["mktree"], &[], files.as_bytes())?;
+    let folders: String = (0..200).map(|n| format!("040000 tree {folder}\t{n:0>500}\n")).collect();
+    repository.git(["mktree"], &[], folders.as_bytes())
+}
+
+/// What this process grew by at most while `work` was done, in KiB.
+async fn growth<T>(work: impl Future<Output = T>) -> Result<(u64, T)> {
+    // The peak begins anew.
+    std::fs::write("/proc/self/clear_refs", "5").context("reset the peak")?;
+    let before = memory("VmRSS:");
+    let done = work.await;
+    Ok((memory("VmHWM:").saturating_sub(before), done))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_private_repository_is_read_by_a_confined_worker() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let kit = Kit::start(1 << 30, Some(("git", "hunter2"))).await?;
+    // More than goes through the pipe at once, also packed.
+    let noise: Vec<u8> = (0_u32..500_000).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let commit = kit.commit(&Commit::new().file("noise", noise).file("app/a.yaml", "kind: A\n"))?;
+    kit.source("team-a", "app").await?;
+    let fetched = kit.fetched("team-a", "app").await?;
+    assert_eq!(files(&fetched), ["app/a.yaml", "noise"]);
+    assert_eq!(fetched.revision.to_string(), format!("main@sha1:{commit}"));
+    ensure!(fetched.artifact.bytes.len() > 1 << 20, "{:?}", fetched.artifact);
+    ensure!(kit.site.workers.readers.started() == 1, "{} readers", kit.site.workers.readers.started());
+    ensure!(kit.site.workers.builders.started() == 0, "a builder was begun");
+    // The same as where it is read in this process.
+    let job = kit.plan("team-a", "app").await?;
+    let here = roadstead_sources::fetch(job.request, &CancellationToken::new()).await?;
+    ensure!(matches!(here, Outcome::Fetched(here) if here.artifact == fetched.artifact));
+    // Where the kernel has it, there is no network and no file beyond the scratch folder for any job of this pool:
+    // `crates/worker` tries that.
+    let on = kit.site.workers.readers.protections().await?;
+    ensure!(on == kit.site.workers.builders.protections().await?, "{on}");
+    ensure!(on.seccomp && on.files != FileAccess::Open && on.no_new_privileges, "{on}");
+    // Once it is recorded, it is not read again.
+    kit.fetch("team-a", "app").await?.unwrap();
+    kit.server.take_seen();
+    kit.fetch("team-a", "app").await?.unwrap();
+    let seen: Vec<String> = kit.server.take_seen().into_iter().map(|seen| seen.what).collect();
+    ensure!(seen.len() == 2 && !seen.iter().any(|what| what.ends_with("fetch")), "{seen:?}");
+    kit.site.close().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pack_that_takes_too_much_memory_ends_its_worker_and_is_set_aside() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let kit = Kit::start(128 << 20, None).await?;
+    kit.repository.commit_tree("main", "thicket", &thicket(&kit.repository)?, None)?;
+    kit.source("team-a", "bomb").await?;
+    let (grown, error) = growth(kit.fetch("team-a", "bomb")).await?;
+    let error = error?.unwrap_err();
+    for part in ["MiB of memory", "--memory-budget", "Set aside since", &kit.server.url("app.git")] {
+        ensure!(error.contains(part), "{part} is not in: {error}");
+    }
+    ensure!(grown < 16 << 10, "this process grew by {grown} KiB");
+    let (reason, message) = kit.site.ready(KindId::GitRepository, "team-a", "bomb").await?;
+    ensure!(reason == "GitOperationFailed" && message == error, "{reason}: {message}");
+
+    // It is not brought again.
+    kit.server.take_seen();
+    let again = kit.fetch("team-a", "bomb").await?.unwrap_err();
+    ensure!(again == error, "{again}");
+    let seen: Vec<String> = kit.server.take_seen().into_iter().map(|seen| seen.what).collect();
+    ensure!(seen.len() == 2 && !seen.iter().any(|what| what.ends_with("fetch")), "{seen:?}");
+    // Asked for, it is; and so is another commit, which is well.
+    kit.ask("team-a", "bomb").await?;
+    ensure!(kit.fetch("team-a", "bomb").await?.unwrap_err().contains("MiB of memory"));
+    ensure!(kit.server.take_seen().iter().any(|seen| seen.what.ends_with("fetch")), "it was not tried again");
+    let blob = kit.repository.git(["hash-object", "-w", "--stdin"], &[], b"x")?;
+    let mended = kit.repository.git(["mktree"], &[], format!("100644 blob {blob}\ta.yaml\n").as_bytes())?;
+    kit.repository.commit_tree("main", "mended", &mended, None)?;
+    kit.fetch("team-a", "bomb").await?.unwrap();
+    kit.site.close().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_unpack_to_too_much_are_named_without_ending_a_worker() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let kit = Kit::start(128 << 20, None).await?;
+    let reader = usize::try_from(kit.site.workers.readers.settings().memory)?;
+    kit.source("team-a", "huge").await?;
+    // One that is larger than a reader's memory, and forty that are almost as large as one may be and made of each other.
+    for commit in [alike(reader * 2, 1), alike(reader / 2 - 1000, 40)] {
+        kit.commit(&commit)?;
+        let (grown, error) = growth(kit.error("team-a", "huge")).await?;
+        let error = error?;
+        ensure!(matches!(error, GitError::TooLarge { measure: Measure::ObjectBytes, .. }), "{error:?}");
+        ensure!(grown < 16 << 10, "this process grew by {grown} KiB");
+        ensure!(kit.fetch("team-a", "huge").await?.is_err());
+        let (reason, message) = kit.site.ready(KindId::GitRepository, "team-a", "huge").await?;
+        ensure!(
+            reason == "StorageOperationFailed" && message.contains("--memory-budget"),
+            "{reason}: {message}"
+        );
+    }
+    ensure!(kit.site.workers.readers.started() == 1, "a reader was ended");
+    kit.site.close().await;
+    Ok(())
+}
+
+/// Kills the workers of this process, and tells how many.
+fn kill_workers() -> usize {
+    let own = std::process::id();
+    let mut killed = 0;
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
+        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_ascii_whitespace().nth(1));
+        let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        if parent.and_then(|parent| parent.parse().ok()) == Some(own)
+            && line.contains(roadstead_hub_core::WORKER_ARGUMENT)
+            && let Some(pid) = rustix::process::Pid::from_raw(pid)
+        {
+            killed += usize::from(rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok());
+        }
+    }
+    killed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_is_killed_in_a_fetch_is_a_failure_that_passes() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let kit = Kit::start(1 << 30, None).await?;
+    kit.commit(&Commit::new().file("a.yaml", "a"))?;
+    kit.source("team-a", "app").await?;
+    // One that is killed once costs nobody a fetch; killed again, it is told.
+    for kills in [1, 2] {
+        let mut job = kit.plan("team-a", "app").await?;
+        let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
+        let times = AtomicUsize::new(0);
+        // So many wait for room for as long as they live.
+        job.request.room = Some(Room::new(move |_| {
+            let waits = times.fetch_add(1, Ordering::Relaxed) < kills;
+            let told = asked.send(waits);
+            async move {
+                told.map_err(|error| error.to_string())?;
+                if waits { std::future::pending().await } else { Ok(Box::new(()) as Held) }
+            }
+        }));
+        let hub = kit.site.hub.clone();
+        let fetch = tokio::spawn(async move { hub.fetch(&job, &CancellationToken::new()).await });
+        for _ in 0..kills {
+            let waits = tokio::time::timeout(Duration::from_secs(60), asks.recv()).await?;
+            ensure!(waits == Some(true), "no reader came so far: {waits:?}");
+            ensure!(kill_workers() == 1, "there are other workers");
+        }
+        match fetch.await?? {
+            Ok(Outcome::Fetched(fetched)) if kills == 1 => assert_eq!(files(&fetched), ["a.yaml"]),
+            Err(error) if kills == 2 => {
+                ensure!(matches!(error, GitError::Ended { transient: true, .. }), "{error:?}");
+                ensure!(error.is_transient() && error.to_string().contains("SIGKILL"), "{error}");
+            }
+            other => bail!("killed {kills} times: {other:?}"),
+        }
+    }
+    // Nothing is set aside, and the next one works.
+    assert_eq!(files(&kit.fetched("team-a", "app").await?), ["a.yaml"]);
+    kit.site.close().await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_hang_hold_no_worker() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let kit = Kit::start(1 << 30, None).await?;
+    let other = Kit::beside(Arc::clone(&kit.site), None).await?;
+    let noise: String = (0_u32..4_000).map(|n| format!("{:x} ", n.wrapping_mul(2_654_435_761))).collect();
+    kit.commit(&Commit::new().file("noise", noise))?;
+    other.commit(&Commit::new().file("a.yaml", "a"))?;
+    kit.server.fault(Fault::HangInPack);
+    let stop = CancellationToken::new();
+    let mut hanging = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let name = format!("slow-{number}");
+        kit.source("team-a", &name).await?;
+        let (job, hub, stop) = (kit.plan("team-a", &name).await?, kit.site.hub.clone(), stop.clone());
+        hanging.spawn(async move { hub.fetch(&job, &stop).await });
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut asked = 0;
+    while asked < 8 {
+        asked += kit.server.take_seen().iter().filter(|seen| seen.what.ends_with("fetch")).count();
+        ensure!(Instant::now() < until, "{asked} of 8 packs were asked for");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // All of them wait for the rest of a pack.
+    let readers = &kit.site.workers.readers;
+    ensure!(readers.started() <= readers.settings().workers, "{} readers", readers.started());
+    other.source("team-b", "well").await?;
+    let well = tokio::time::timeout(Duration::from_secs(30), other.fetched("team-b", "well")).await??;
+    assert_eq!(files(&well), ["a.yaml"]);
+    ensure!(hanging.try_join_next().is_none(), "one did not hang");
+    stop.cancel();
+    while let Some(ended) = hanging.join_next().await {
+        let error = ended??.err().context("it was fetched")?;
+        ensure!(matches!(error, GitError::Cancelled { .. }), "{error:?}");
+    }
+    kit.site.close().await;
+    Ok(())
+}
