@@ -11,7 +11,8 @@ WHERE resource.kind = child.kind AND resource.namespace = child.namespace AND re
 UPDATE child SET kept = true
 WHERE NOT kept AND object IS NOT NULL
   AND (SELECT username FROM audit
-       WHERE audit.kind = child.kind AND audit.namespace = child.namespace AND audit.name = child.name AND verb = 'create'
+       WHERE audit.kind = child.kind AND audit.namespace = child.namespace AND audit.name = child.name
+         AND verb = 'create' AND outcome = 'ok'
        ORDER BY id DESC LIMIT 1)
       NOT LIKE 'system:roadstead:%';
 UPDATE child SET adopted = true FROM resource
