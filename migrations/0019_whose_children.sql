@@ -7,8 +7,9 @@ ALTER TABLE child
     ADD COLUMN adopted boolean NOT NULL DEFAULT false;
 UPDATE child SET object = resource.uid FROM resource
 WHERE resource.kind = child.kind AND resource.namespace = child.namespace AND resource.name = child.name;
--- What a person made under a name that a build had asked for before is the person's. It goes on being kept up to date.
-UPDATE child SET kept = true
+-- What a person made under a name that a build had asked for before is the person's. Since Git may have written it meanwhile, it
+-- has no more rights than it had until now.
+UPDATE child SET kept = true, adopted = true
 WHERE NOT kept AND object IS NOT NULL
   AND (SELECT username FROM audit
        WHERE audit.kind = child.kind AND audit.namespace = child.namespace AND audit.name = child.name
