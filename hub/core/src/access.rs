@@ -81,7 +81,7 @@ impl Hub {
         let rights = match &descent {
             // What a Kustomization that is gone left behind goes on as it was.
             None => Ok(Rights::of_root(asked)),
-            Some(descent) if descent.ancestors.is_empty() => Ok(Rights::of_root(asked)),
+            Some(descent) if descent.is_alone() => Ok(Rights::of_root(asked)),
             Some(_) if depth > MAX_DEPTH => Err(too_deep()),
             Some(descent) => match self.rights_above(descent).await? {
                 Ok(above) => above.of_child(Asked { account: named, ..asked }),
@@ -210,9 +210,15 @@ impl Hub {
         Ok(if is_family { Ok(()) } else { verdict })
     }
 
-    /// Whether a Kustomization made an object, and no person.
-    async fn is_made_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
+    /// Whether a Kustomization made an object, or took it over from a person.
+    pub(crate) async fn is_written_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
         Ok(self.store.descent(stored.kind, &stored.namespace, &stored.name, 1).await?.is_some())
+    }
+
+    /// Whether a Kustomization made an object, so that no person put anything into it.
+    async fn is_made_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
+        let descent = self.store.descent(stored.kind, &stored.namespace, &stored.name, 1).await?;
+        Ok(descent.is_some_and(|descent| !descent.adopted))
     }
 
     /// Whether a source may send a Secret's credentials to its URL. One that Git made sends only what Git itself holds, what a
@@ -223,7 +229,7 @@ impl Hub {
         secret: &Stored,
         url: &str,
     ) -> Result<Result<(), String>, HubError> {
-        if !self.is_made_by_git(source).await? || self.is_made_by_git(secret).await? {
+        if !self.is_written_by_git(source).await? || self.is_made_by_git(secret).await? {
             return Ok(Ok(()));
         }
         let origin = origin(url);
@@ -242,7 +248,7 @@ impl Hub {
         }
         let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
         Ok(Err(format!(
-            "a Kustomization made this source, and nobody used Secret '{}/{}' for {origin} before: to have it sent there, annotate \
+            "a Kustomization wrote this source, and nobody used Secret '{}/{}' for {origin} before: to have it sent there, annotate \
              the Secret: {ALLOWED_HOSTS}={host}",
             source.namespace, secret.name
         )))
@@ -279,8 +285,9 @@ pub(crate) fn too_deep() -> String {
 fn home(stored: &Stored, descent: Option<&Descent>) -> String {
     let annotated = stored.object["metadata"]["annotations"][GIT_NAMESPACE].as_str();
     let git = match descent {
-        Some(descent) => Some(descent.git_namespace.as_str()),
-        None => annotated,
+        // Of what a person has taken back the annotation is the person's again.
+        Some(descent) if !(descent.adopted && descent.is_alone()) => Some(descent.git_namespace.as_str()),
+        _ => annotated,
     };
     git.filter(|name| roadstead_api::rules::is_dns_label(name)).unwrap_or(&stored.namespace).to_owned()
 }

@@ -1,13 +1,23 @@
 //! Server-side apply: what a manager wants of an object, merged with what others want.
 
 use roadstead_hub_store::Stored;
-use roadstead_model::Action;
+use roadstead_model::{Action, KustomizationUid};
 use serde_json::{Map, Value};
 
 use crate::managers::{self, Writer};
 use crate::objects::{self, Part, named};
 use crate::resources::save;
 use crate::{Address, Hub, HubError, Identity, WriteOptions, Written};
+
+/// What is to be applied.
+pub(crate) struct Wanted {
+    /// What the manager wants of the object.
+    pub(crate) config: Value,
+    /// Whether it takes from others what they manage.
+    pub(crate) force: bool,
+    /// The Kustomization whose it then is, where there was none.
+    pub(crate) maker: Option<KustomizationUid>,
+}
 
 impl Hub {
     /// Applies a configuration to an object, or to its status; makes the object where there is none.
@@ -23,7 +33,8 @@ impl Hub {
         force: bool,
         options: WriteOptions,
     ) -> Result<Written, HubError> {
-        self.apply_guarded(who, address, config, force, options, |_, _| Ok(())).await
+        let wanted = Wanted { config, force, maker: None };
+        self.apply_guarded(who, address, wanted, options, |_, _| Ok(())).await
     }
 
     /// The same, unless `guard` refuses to make what there is (none where there is nothing yet) into what there would be.
@@ -31,11 +42,11 @@ impl Hub {
         &self,
         who: &Identity,
         address: &Address,
-        mut config: Value,
-        force: bool,
+        wanted: Wanted,
         options: WriteOptions,
         guard: impl FnOnce(Option<&Stored>, &Stored) -> Result<(), HubError> + Send,
     ) -> Result<Written, HubError> {
+        let Wanted { mut config, force, maker } = wanted;
         let kind = address.kind.get();
         let subresource = if options.part == Part::Status { "status" } else { "" };
         who.authorize("patch", kind, subresource, &address.namespace, &address.name)?;
@@ -59,6 +70,12 @@ impl Hub {
         let Some(before) = tx.get(address.kind, &address.namespace, &address.name).await? else {
             let stored = new_object(who, address, &config, &options, writer, &mut warnings)?;
             guard(None, &stored)?;
+            if let Some(maker) = maker
+                && !tx.note_made(maker, &stored).await?
+            {
+                let why = "its Kustomization has let go of it meanwhile; it is tried again".to_owned();
+                return Err(HubError::Conflict { what: named(kind, &address.name), why });
+            }
             let object = self.insert(tx, who, address, stored, options.dry_run).await?;
             return Ok(Written { object, warnings, action: Action::Created });
         };

@@ -14,9 +14,10 @@ use roadstead_model::{Action, ChangeSet, KustomizationUid, ObjectRef, ObjectResu
 use serde_json::Value;
 
 use crate::access::{ADOPTED_BY, MAX_DEPTH, asked, too_deep};
+use crate::apply::Wanted;
 use crate::conditions::{self, READY};
 use crate::objects::named;
-use crate::placing::{Claim, Placed, Placing, Seen, claim, fixed_fields};
+use crate::placing::{Claim, Fixed, Placed, Placing, Seen, changed_field, claim, settle};
 use crate::reconcile::{SeenKustomization, set_ready};
 use crate::{Address, DeleteOptions, FieldValidation, Hub, HubError, Identity, WriteOptions, events};
 
@@ -75,7 +76,7 @@ impl Hub {
             self.store.git_namespaces(&rights.root.0, &rights.root.1).await?.into_iter().collect();
         let home = &look.standing.home;
         let placing = Placing { parent: &look.stored, home, cluster: look.cluster(), rights, family };
-        let placed = match placing.place(children) {
+        let placed = match placing.place(settle(children, home)) {
             Ok(placed) => placed,
             Err(why) => return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &why)),
         };
@@ -93,7 +94,7 @@ impl Hub {
             let object =
                 reference(one.placed.child.kind, &one.placed.child.namespace, &one.placed.child.name);
             let shown = one.placed.named();
-            match self.apply_child(&who, rights, one).await {
+            match self.apply_child(&who, look.situation.uid, rights, one).await {
                 Ok(action) => changes.push(ObjectResult { object, action }),
                 Err(error) if error.is_of_request() => {
                     denied |= matches!(error, HubError::Forbidden(_));
@@ -124,11 +125,15 @@ impl Hub {
         let reference = &look.kustomization.spec.source_ref;
         let source = (reference.namespace.as_deref().unwrap_or(&parent.namespace), reference.name.as_str());
         let (mut admitted, mut owned, mut refused, mut foreign) = (Vec::new(), Vec::new(), Vec::new(), false);
-        for (placed, present) in placed.into_iter().zip(present) {
+        for (mut placed, present) in placed.into_iter().zip(present) {
             match claim(parent, source, &placed, &present) {
                 Ok(claim) => {
                     if claim.recorded {
-                        owned.push(Child { kept: claim.kept, ..placed.child.clone() });
+                        let Claim { kept, adopted, .. } = claim;
+                        owned.push(Child { kept, adopted, object: present.uid, ..placed.child.clone() });
+                    }
+                    if claim.fixed != Fixed::Nothing {
+                        placed.keep_git_namespace(present.git_namespace.as_deref());
                     }
                     admitted.push(Admitted { placed, claim, seen: present.uid, cluster: None });
                 }
@@ -163,7 +168,13 @@ impl Hub {
         Ok(Ok(admitted))
     }
 
-    async fn apply_child(&self, who: &Identity, rights: &Rights, one: Admitted) -> Result<Action, HubError> {
+    async fn apply_child(
+        &self,
+        who: &Identity,
+        parent: KustomizationUid,
+        rights: &Rights,
+        one: Admitted,
+    ) -> Result<Action, HubError> {
         let Admitted { placed: Placed { child, address, config }, claim, seen, cluster } = one;
         let options = WriteOptions {
             manager: MANAGER.to_owned(),
@@ -177,7 +188,7 @@ impl Hub {
                 return Err(HubError::Conflict { what, why });
             }
             match before {
-                Some(before) if claim.fixed => stays_fixed(before, after),
+                Some(before) if claim.fixed != Fixed::Nothing => stays_fixed(claim.fixed, before, after),
                 _ if claim.recorded && child.kind == KindId::Kustomization => {
                     let asked = asked(after, &child.git_namespace, cluster)?;
                     rights.of_child(asked).map(|_| ()).map_err(HubError::Forbidden)
@@ -185,7 +196,8 @@ impl Hub {
                 _ => Ok(()),
             }
         };
-        let written = self.apply_guarded(who, &address, config, true, options, guard).await?;
+        let wanted = Wanted { config, force: true, maker: claim.recorded.then_some(parent) };
+        let written = self.apply_guarded(who, &address, wanted, options, guard).await?;
         if written.action != Action::Unchanged {
             self.note_child(who, &child, written.action).await?;
         }
@@ -244,8 +256,10 @@ impl Hub {
         let Some(present) = self.store.get(child.kind, &child.namespace, &child.name).await? else {
             return Ok(Action::Deleted);
         };
-        // What is annotated so stays, as on a cluster.
-        if present.object["metadata"]["annotations"]["kustomize.toolkit.fluxcd.io/prune"] == "disabled" {
+        // Another one that has its name since is a person's. And what is annotated so stays, as on a cluster.
+        if child.object != Some(present.uid)
+            || present.object["metadata"]["annotations"]["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+        {
             return Ok(Action::Skipped);
         }
         let options = DeleteOptions { uid: Some(present.uid.to_string()), ..DeleteOptions::default() };
@@ -293,13 +307,21 @@ impl Hub {
         check: &HealthCheck,
     ) -> Result<Child, HubError> {
         let mut namespace = parent.namespace.clone();
-        if let Some(named) = &check.namespace
-            && let Ok(rights) = &self.standing(parent, spec, None).await?.rights
-        {
-            rights.place(named).clone_into(&mut namespace);
+        let standing = self.standing(parent, spec, None).await?;
+        if let Ok(rights) = &standing.rights {
+            rights.place(check.namespace.as_ref().unwrap_or(&standing.home)).clone_into(&mut namespace);
         }
         let name = check.name.clone();
-        Ok(Child { kind, namespace, name, wanted: true, git_namespace: String::new(), kept: false })
+        Ok(Child {
+            kind,
+            namespace,
+            name,
+            wanted: true,
+            git_namespace: String::new(),
+            kept: false,
+            adopted: false,
+            object: None,
+        })
     }
 
     /// Says what came of waiting for children. Returns when to look again.
@@ -423,17 +445,12 @@ fn address(child: &Child) -> Address {
 }
 
 /// What Git does not change of an object that a person made.
-fn stays_fixed(before: &Stored, after: &Stored) -> Result<(), HubError> {
-    let (was, is) = (fixed_fields(before), fixed_fields(after));
-    let changed = is.iter().zip(&was).find(|(is, was)| is != was).map(|((field, _), _)| *field);
-    // A URL may be there in one of them only.
-    let changed = changed.or_else(|| (was.len() != is.len()).then_some("url"));
-    match changed {
+fn stays_fixed(fixed: Fixed, before: &Stored, after: &Stored) -> Result<(), HubError> {
+    match changed_field(fixed, before, after) {
         None => Ok(()),
         Some(field) => Err(HubError::Forbidden(format!(
-            "a person made it, and the build would change its spec.{field}{}: write it as the build has it, or annotate it: \
-             {ADOPTED_BY}=NAMESPACE/NAME of the Kustomization that may",
-            if field == "url" { " to another server" } else { "" }
+            "a person made it, and the build would change its {field}: write it as the build has it, or annotate it: \
+             {ADOPTED_BY}=NAMESPACE/NAME of the Kustomization that may"
         ))),
     }
 }

@@ -3,6 +3,8 @@
 //!
 //! From the Secret that a step makes, a cluster comes on board as it does by every kubeconfig.
 
+mod clusters;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -10,12 +12,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use roadstead_api::{
-    Cluster, ClusterApiOrigin, ConditionStatus, KindId, ManagementCluster, ManagementClusterPeer,
-    ManagementClusterReference, SecretReference,
+    Cluster, ClusterApiOrigin, ConditionStatus, KindId, ManagementCluster, ManagementClusterReference,
+    SecretReference,
 };
 use roadstead_hub_plan::{
-    ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, carried_labels,
-    follow,
+    ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, follow,
 };
 use roadstead_hub_store::{Filter, Part, Stored};
 use roadstead_kubeconfig::Access;
@@ -23,6 +24,7 @@ use roadstead_model::{Digest, KubeSystemUid, ManagedCluster, Reason, ResourceUid
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
+use self::clusters::{accepts, is_offered, may_move};
 use crate::conditions::{self, READY};
 use crate::onboard::{KEY, KUBECONFIG_TYPE, REST, RETRY, SUFFIX};
 use crate::{Address, DeleteOptions, Failed, Hub, HubError, Identity, WriteOptions, events, managers};
@@ -184,7 +186,7 @@ impl Hub {
                     false => Owner::Gone,
                 };
                 let accepted =
-                    may_move(&from.management_cluster_ref, granted.map_or(&[], Vec::as_slice), job);
+                    may_move(&from.management_cluster_ref, granted.map_or(&[], Vec::as_slice), accepts(job));
                 let management = format!("{}/{}", whose.0, whose.1);
                 let ClusterApiOrigin { namespace, uid, paused, labels, .. } = from;
                 Origin { owner, management, accepted, namespace, uid, paused, labels }
@@ -239,8 +241,8 @@ impl Hub {
         let whose = &job.reference.name;
         match step {
             ManagementStep::Apply(shown) => {
-                let config = self.managed_cluster(job, shown).await?;
-                self.apply_managed(&address(KindId::Cluster, "", &shown.name), config).await?;
+                let present = self.own_or_none(job, shown).await?;
+                self.apply_shown(job, shown, present).await?;
                 tracing::info!(
                     cluster = shown.name,
                     management = whose,
@@ -256,8 +258,8 @@ impl Hub {
                          to be (the uid of namespace kube-system differs)",
                     ));
                 }
-                let config = self.managed_cluster(job, shown).await?;
-                self.apply_managed(&address(KindId::Cluster, "", &shown.name), config).await?;
+                let present = self.movable(job, shown).await?;
+                self.apply_shown(job, shown, Some(present)).await?;
                 tracing::info!(cluster = shown.name, management = whose, "a Cluster has moved here");
             }
             ManagementStep::Offer { name, .. } => {
@@ -331,49 +333,6 @@ impl Hub {
         Ok(origin.is_some_and(|origin| origin.management_cluster_ref == job.reference).then_some(stored))
     }
 
-    /// What is wanted of a Cluster. What its spec says besides stays as it is, once it is there.
-    async fn managed_cluster(&self, job: &ManagementJob, shown: &ManagedCluster) -> Result<Value, HubError> {
-        let ManagementClusterReference { namespace, name: whose } = &job.reference;
-        let present = self.store.get(KindId::Cluster, "", &shown.name).await?;
-        let (policy, agent) = match present.map(|stored| stored.decode::<Cluster>()).transpose()? {
-            Some(Cluster { spec, .. }) if spec.cluster_api.is_none() => {
-                return Err(conflict(
-                    &format!("Cluster '{}'", shown.name),
-                    "it is on board already, and not by a management cluster",
-                ));
-            }
-            Some(Cluster { spec, .. }) => (spec.deletion_policy, spec.agent),
-            None => {
-                job.object.spec.template.clone().map(|of| (of.deletion_policy, of.agent)).unwrap_or_default()
-            }
-        };
-        let mut labels: BTreeMap<&str, &str> =
-            carried_labels(shown).map(|(key, value)| (key.as_str(), value.as_str())).collect();
-        let origin = ClusterApiOrigin {
-            management_cluster_ref: job.reference.clone(),
-            namespace: shown.namespace.clone(),
-            uid: shown.uid.clone(),
-            paused: shown.paused,
-            labels: labels.keys().map(|&key| key.to_owned()).collect(),
-        };
-        labels.insert(LABEL, whose);
-        let mut config = json!({
-            "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "Cluster",
-            "metadata": { "name": shown.name, "labels": labels },
-            "spec": {
-                "kubeConfig": { "secretRef": { "namespace": namespace, "name": format!("{}{SUFFIX}", shown.name) } },
-                "clusterApi": origin,
-            },
-        });
-        if let Some(policy) = policy {
-            config["spec"]["deletionPolicy"] = json!(policy);
-        }
-        if let Some(agent) = agent {
-            config["spec"]["agent"] = json!(agent);
-        }
-        Ok(config)
-    }
-
     async fn apply_managed(&self, address: &Address, config: Value) -> Result<(), HubError> {
         let options = WriteOptions { manager: MANAGER.to_owned(), ..WriteOptions::default() };
         self.apply_object(&Identity::hub(), address, config, true, options).await.map(drop)
@@ -431,34 +390,6 @@ impl Hub {
         tx.commit().await?;
         Ok(())
     }
-}
-
-/// Whether Clusters of `from`, which may go to the namespaces that `granted` names, may move to where `job` reads them.
-fn may_move(
-    from: &ManagementClusterReference,
-    granted: &[ManagementClusterPeer],
-    job: &ManagementJob,
-) -> bool {
-    let to = &job.reference;
-    let names = |peers: &[ManagementClusterPeer], home: &str, wanted: &ManagementClusterReference| {
-        peers.iter().any(|peer| {
-            peer.name == wanted.name && peer.namespace.as_deref().unwrap_or(home) == wanted.namespace
-        })
-    };
-    names(&job.object.spec.accept_moves_from, &to.namespace, from)
-        && (from.namespace == to.namespace || names(granted, &from.namespace, to))
-}
-
-/// Whether a kubeconfig's Secret was made for this management cluster, or for one whose Clusters may move to it.
-fn is_offered(secret: &Stored, job: &ManagementJob) -> bool {
-    let labels = secret.labels();
-    let Some(whose) = labels.get(LABEL) else { return false };
-    // The label alone says little: it is also on what was copied.
-    let made = managers::entries(&secret.object)
-        .and_then(Value::as_array)
-        .is_some_and(|entries| entries.iter().any(|entry| entry["manager"] == MANAGER));
-    let from = ManagementClusterReference { namespace: secret.namespace.clone(), name: whose.clone() };
-    made && (from == job.reference || may_move(&from, &[], job))
 }
 
 fn conflict(what: &str, why: &str) -> HubError {

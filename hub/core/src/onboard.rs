@@ -227,6 +227,13 @@ impl Hub {
     ) -> Result<Result<Zeroizing<Vec<u8>>, String>, HubError> {
         let SecretReference { namespace, name } = from;
         let secret = self.store.get(KindId::Secret, namespace, name).await?;
+        if let Some(secret) = &secret
+            && self.is_written_by_git(secret).await?
+        {
+            return Ok(Err(format!(
+                "Secret {namespace}/{name} was written by a Kustomization: kubeconfigs come from people, or from Cluster API"
+            )));
+        }
         let value = secret.as_ref().and_then(|secret| secret.secret.as_ref()?.expose(key));
         // What the API stores under a key is base64.
         if let Some(bytes) = value.and_then(|value| STANDARD.decode(value).ok()) {

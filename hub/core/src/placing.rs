@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use roadstead_api::older::modernize;
 use roadstead_api::{ChildRule, KindId};
 use roadstead_hub_plan::Rights;
-use roadstead_hub_store::{Child, Present, Stored};
+use roadstead_hub_store::{Child, MadeBy, Present, Stored};
 use roadstead_model::{KustomizationUid, ObjectRef, ResourceUid};
 use serde_json::{Value, json};
 
 use crate::Address;
 use crate::access::{ADOPTED_BY, ALLOWED_HOSTS, GIT_NAMESPACE};
-use crate::onboard::KUBECONFIG_TYPE;
+use crate::onboard::{KUBECONFIG_TYPE, SUFFIX};
 
 /// Where an object of a build goes: `Hub`, `Cluster` or `Both`.
 const TARGET: &str = "fleet.roadstead.dev/target";
@@ -27,16 +27,51 @@ pub(crate) fn is_checked_here(group: &str, kind: &str) -> bool {
     KindId::parse(group, kind).is_some_and(KindId::is_child)
 }
 
-/// An object of a build, as inventories name it: what `stays` of [`split`] holds.
-pub(crate) fn inventory_key(object: &ObjectRef) -> String {
-    format!("{}/{}/{}/{}", object.group, object.kind, object.namespace, object.name)
+/// An object of an inventory as a build names it, for `stays` of [`split`]: one in the namespace that objects without one go to,
+/// `default`, may be without one in the build.
+pub(crate) fn inventory_keys(object: &ObjectRef, default: &str) -> impl Iterator<Item = String> {
+    let bare = (object.namespace == default).then_some("");
+    let names = [Some(object.namespace.as_str()), bare].into_iter().flatten();
+    let of = |namespace| format!("{}/{}/{namespace}/{}", object.group, object.kind, object.name);
+    names.map(of).collect::<Vec<_>>().into_iter()
 }
+
+/// Whether a reference is to an object: where either names no namespace, it may be.
+fn is_referred(referred: &BTreeSet<Reference>, kind: KindId, namespace: &str, name: &str) -> bool {
+    let is = |namespace: &str| referred.contains(&(kind, namespace.to_owned(), name.to_owned()));
+    let any = || referred.iter().any(|(of, _, to)| (*of, to.as_str()) == (kind, name));
+    is(namespace) || is("") || (namespace.is_empty() && any())
+}
+
+/// Takes out what only seemed to be referred to, once it is known that `home` is the namespace of what names none. (It stays in
+/// what goes to the cluster.) A build does not depend on it, and so serves Kustomizations of different namespaces.
+pub(crate) fn settle(objects: Vec<Value>, home: &str) -> Vec<Value> {
+    let text = |namespace: &str| if namespace.is_empty() { home.to_owned() } else { namespace.to_owned() };
+    let referred: BTreeSet<Reference> = objects
+        .iter()
+        .flat_map(references)
+        .map(|(kind, namespace, name)| (kind, text(&namespace), name))
+        .collect();
+    let comes = |object: &Value| {
+        let metadata = &object["metadata"];
+        let Some(kind) = kind(object).filter(|kind| kind.get().child == ChildRule::Referred) else {
+            return true;
+        };
+        let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+        metadata["annotations"][TARGET].is_string()
+            || referred.contains(&(kind, text(metadata["namespace"].as_str().unwrap_or_default()), name))
+    };
+    objects.into_iter().filter(comes).collect()
+}
+
+/// Kind, namespace (empty where none is named) and name.
+type Reference = (KindId, String, String);
 
 /// The objects of a build that go to the hub, and those that go to the cluster. `stays` are those of kinds that the hub serves and
 /// that are in the cluster's inventory: they were applied before the hub served their kind, and stay there until their annotation
 /// asks for more.
 pub(crate) fn split(objects: Vec<Value>, stays: &BTreeSet<String>) -> (Vec<Value>, Vec<Value>) {
-    let referred: BTreeSet<(KindId, String, String)> = objects
+    let referred: BTreeSet<Reference> = objects
         .iter()
         .filter(|object| goes(object, stays, None) != Goes::Cluster)
         .flat_map(references)
@@ -62,11 +97,7 @@ enum Goes {
     Both,
 }
 
-fn goes(
-    object: &Value,
-    stays: &BTreeSet<String>,
-    referred: Option<&BTreeSet<(KindId, String, String)>>,
-) -> Goes {
+fn goes(object: &Value, stays: &BTreeSet<String>, referred: Option<&BTreeSet<Reference>>) -> Goes {
     match object["metadata"]["annotations"][TARGET].as_str() {
         Some("Cluster") => return Goes::Cluster,
         Some("Both") => return Goes::Both,
@@ -86,7 +117,7 @@ fn goes(
         // An encrypted one is of no use before it is decrypted, which is done in the cluster.
         ChildRule::Referred
             if object.get("sops").is_none()
-                && referred.is_some_and(|referred| referred.contains(&(kind, namespace, name))) =>
+                && referred.is_some_and(|referred| is_referred(referred, kind, &namespace, &name)) =>
         {
             Goes::Both
         }
@@ -95,7 +126,7 @@ fn goes(
 }
 
 /// The Secrets and ConfigMaps that a child refers to, for itself to use.
-fn references(child: &Value) -> Vec<(KindId, String, String)> {
+fn references(child: &Value) -> Vec<Reference> {
     let Some(kind) = kind(child).filter(|kind| kind.is_child()) else { return Vec::new() };
     let namespace = child["metadata"]["namespace"].as_str().unwrap_or_default();
     let spec = &child["spec"];
@@ -140,6 +171,16 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
+    /// Has the object keep the namespace that it bears on the hub: its account is looked up there.
+    pub(crate) fn keep_git_namespace(&mut self, present: Option<&str>) {
+        let annotations = self.config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+        let Some(annotations) = annotations else { return };
+        match present {
+            Some(present) => annotations.insert(GIT_NAMESPACE.to_owned(), json!(present)),
+            None => annotations.remove(GIT_NAMESPACE),
+        };
+    }
+
     pub(crate) fn named(&self) -> String {
         format!("{} {}/{}", self.child.kind, self.child.namespace, self.child.name)
     }
@@ -192,7 +233,8 @@ impl Placing<'_> {
         if name.is_empty() {
             return Err(format!("an object of the build has no name: {kind}"));
         }
-        if kind == KindId::Secret && object["type"] == KUBECONFIG_TYPE {
+        // By such a name clusters come on board, whatever the type.
+        if kind == KindId::Secret && (object["type"] == KUBECONFIG_TYPE || name.ends_with(SUFFIX)) {
             return Err(format!("{shown}: a kubeconfig of a cluster does not go from a build to the hub"));
         }
         let version = modernize(kind.get(), &mut object).map_err(|why| format!("{shown}: {why}"))?;
@@ -215,6 +257,8 @@ impl Placing<'_> {
             wanted: true,
             git_namespace,
             kept: false,
+            adopted: false,
+            object: None,
         };
         Ok(Placed { child, address: Address { kind, version, namespace, name }, config: object })
     }
@@ -260,8 +304,21 @@ pub(crate) struct Claim {
     pub(crate) recorded: bool,
     /// A person made it.
     pub(crate) kept: bool,
-    /// Its target, account, delegation, credentials and server stay as they are.
-    pub(crate) fixed: bool,
+    /// A person had the parent take it over.
+    pub(crate) adopted: bool,
+    /// What of it stays as it is.
+    pub(crate) fixed: Fixed,
+}
+
+/// What Git does not change of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fixed {
+    /// It may change all.
+    Nothing,
+    /// Target, account, delegation, credentials and server.
+    Rights,
+    /// All but labels and annotations.
+    All,
 }
 
 /// Whether a Kustomization may write an object of its build, of which this is known.
@@ -277,9 +334,10 @@ pub(crate) fn claim(
     let at = (child.namespace.as_str(), child.name.as_str());
     if child.kind == KindId::Kustomization && at == (parent.namespace.as_str(), parent.name.as_str()) {
         // One that holds itself, as those of `flux bootstrap` do, is nobody's to prune.
-        return Ok(Claim { recorded: false, kept: true, fixed: !adopted });
+        let fixed = if adopted { Fixed::Nothing } else { Fixed::Rights };
+        return Ok(Claim { recorded: false, kept: true, adopted, fixed });
     }
-    let owned = Claim { recorded: true, kept: false, fixed: false };
+    let owned = Claim { recorded: true, kept: false, adopted: false, fixed: Fixed::Nothing };
     let annotate = |why: &str| {
         let (plural, name, namespace) = (child.kind.get().plural, &child.name, &child.namespace);
         Err(format!(
@@ -305,16 +363,57 @@ pub(crate) fn claim(
         _ => {}
     }
     if adopted {
-        return Ok(Claim { recorded: true, kept: true, fixed: false });
+        return Ok(Claim { recorded: true, kept: true, adopted: true, fixed: Fixed::Nothing });
     }
+    let kept = |fixed| Ok(Claim { recorded: true, kept: true, adopted: false, fixed });
     if child.kind == KindId::GitRepository && at == source {
-        return Ok(Claim { recorded: true, kept: true, fixed: true });
+        return kept(Fixed::Rights);
+    }
+    // What it kept up to date before a person's word was asked for goes on. Of another source than its own, and of what deploys
+    // from one, its author could so say what others deploy.
+    let mine = |by: &MadeBy| by.kept && !by.adopted && by.uid == Some(KustomizationUid::from(parent.uid));
+    if present.made_by.as_ref().is_some_and(mine) {
+        let is_same = child.kind == KindId::Kustomization
+            && present
+                .source
+                .as_ref()
+                .is_some_and(|(namespace, name)| (namespace.as_str(), name.as_str()) == source);
+        return kept(if is_same { Fixed::Rights } else { Fixed::All });
     }
     annotate("was made by no Kustomization, so that a build does not change it")
 }
 
-/// The fields that Git does not change of what a person made, with their values.
-pub(crate) fn fixed_fields(stored: &Stored) -> Vec<(&'static str, Value)> {
+/// The field that Git would change of what a person made, and may not.
+pub(crate) fn changed_field(fixed: Fixed, before: &Stored, after: &Stored) -> Option<String> {
+    let annotation = |of: &Stored| of.object["metadata"]["annotations"][GIT_NAMESPACE].clone();
+    match fixed {
+        Fixed::Nothing => None,
+        _ if annotation(before) != annotation(after) => Some(format!("annotation {GIT_NAMESPACE}")),
+        Fixed::Rights => {
+            let (was, is) = (rights_of(before), rights_of(after));
+            let changed = is.iter().find(|(field, value)| was.get(*field) != Some(*value));
+            changed.or_else(|| was.iter().find(|(field, _)| !is.contains_key(*field))).map(|(field, _)| {
+                format!("spec.{field}{}", if *field == "url" { " to another server" } else { "" })
+            })
+        }
+        Fixed::All => {
+            let parts = |of: &Stored| -> BTreeMap<String, Value> {
+                let all = of.object.as_object().into_iter().flatten();
+                let own = all.filter(|(part, _)| !matches!(part.as_str(), "metadata" | "status" | "spec"));
+                let spec = of.object["spec"].as_object().into_iter().flatten();
+                let spec = spec.map(|(field, value)| (format!("spec.{field}"), value.clone()));
+                own.map(|(part, value)| (part.clone(), value.clone())).chain(spec).collect()
+            };
+            let (was, is) = (parts(before), parts(after));
+            let changed = is.iter().find(|(part, value)| was.get(*part) != Some(*value));
+            let changed = changed.or_else(|| was.iter().find(|(part, _)| !is.contains_key(*part)));
+            let secret = (before.secret != after.secret).then(|| "data".to_owned());
+            changed.map(|(part, _)| part.clone()).or(secret)
+        }
+    }
+}
+
+fn rights_of(stored: &Stored) -> BTreeMap<&'static str, Value> {
     let spec = &stored.object["spec"];
     let fields: &[&'static str] = match stored.kind {
         KindId::Kustomization => {
@@ -322,10 +421,10 @@ pub(crate) fn fixed_fields(stored: &Stored) -> Vec<(&'static str, Value)> {
         }
         _ => &["secretRef", "certSecretRef", "proxySecretRef", "serviceAccountName", "provider", "verify"],
     };
-    let mut found: Vec<(&'static str, Value)> =
+    let mut found: BTreeMap<&'static str, Value> =
         fields.iter().map(|field| (*field, spec[*field].clone())).collect();
     if let Some(url) = spec["url"].as_str() {
-        found.push(("url", crate::access::origin(url).into()));
+        found.insert("url", crate::access::origin(url).into());
     }
     found
 }

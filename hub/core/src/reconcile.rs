@@ -23,6 +23,9 @@ const GRACE: Duration = Duration::from_secs(30);
 /// Where nothing is to be done until something changes. The look then is a net below the signals, nothing more.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// Where a cluster puts what names no namespace.
+const DEFAULT_NAMESPACE: &str = "default";
+
 /// Why an attempt came to nothing before anything was dispatched.
 struct Failed {
     reason: Reason,
@@ -125,7 +128,8 @@ impl Hub {
         let spec = &look.kustomization.spec;
         let stays =
             self.store.inventory_of_groups(look.situation.uid, target.cluster, &served_groups()).await?;
-        let stays = stays.iter().map(placing::inventory_key).collect();
+        let default = look.standing.default_namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+        let stays = stays.iter().flat_map(|object| placing::inventory_keys(object, default)).collect();
         let namespace = &look.stored.namespace;
         let built = match self.build(namespace, spec, target.artifact, stays, look.is_asked_for()).await? {
             BuildOutcome::Built(build) => build,
@@ -134,7 +138,7 @@ impl Hub {
                 return self.failed(look, &target, Failed::to_build(message), now).await;
             }
         };
-        let steps = match steps(spec, &look.stored.namespace) {
+        let steps = match steps(spec, &look.standing.home) {
             Ok(steps) => steps,
             Err(message) => return self.failed(look, &target, Failed::to_build(message), now).await,
         };
@@ -197,6 +201,10 @@ impl Hub {
         .await?;
         tx.commit().await?;
         log::kustomization_failed(&look.stored, &message);
+        if reason == Reason::AccessDenied {
+            // It is tried again by each look at it, since what denies it is not its own: so it is not to be looked at at once.
+            return Ok(now + look.situation.retry_interval);
+        }
         // The planner knows when to try again.
         Ok(now)
     }
@@ -461,7 +469,8 @@ fn served_groups() -> Vec<&'static str> {
     groups
 }
 
-fn steps(spec: &roadstead_api::KustomizationSpec, namespace: &str) -> Result<Vec<DispatchStep>, String> {
+/// `home` is the namespace of health checks that name none, as Flux has it.
+fn steps(spec: &roadstead_api::KustomizationSpec, home: &str) -> Result<Vec<DispatchStep>, String> {
     let mut steps = vec![DispatchStep::Apply { force: spec.force }];
     if spec.prune {
         steps.push(DispatchStep::Prune);
@@ -482,7 +491,7 @@ fn steps(spec: &roadstead_api::KustomizationSpec, namespace: &str) -> Result<Vec
             group: group.to_owned(),
             version: version.to_owned(),
             kind: check.kind.clone(),
-            namespace: check.namespace.clone().unwrap_or_else(|| namespace.to_owned()),
+            namespace: check.namespace.clone().unwrap_or_else(|| home.to_owned()),
             name: check.name.clone(),
         });
     }

@@ -275,7 +275,8 @@ fn dependency_state(
     Ok(DependencyState::ReadyAt(revision.and_then(|text| text.parse().ok())))
 }
 
-/// Whether Ready says what stands in the way, by a reason that no attempt ends with.
+/// Whether Ready says what stands in the way, by a reason that is not of an attempt: it is tried when it is looked at. An attempt
+/// ends with one of these (`AccessDenied`) where others deny it what it is to write on the hub.
 fn is_held(kustomization: &Kustomization) -> bool {
     let holds = [
         Reason::AccessDenied,

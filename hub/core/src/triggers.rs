@@ -9,6 +9,7 @@ use roadstead_api::{
 use roadstead_hub_store::{Look, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Reason, ResourceUid};
 
+use crate::access::{ADOPTED_BY, GIT_NAMESPACE};
 use crate::{conditions, managers, onboard};
 
 /// The finalizer by which a Kustomization, or a Cluster with `deletionPolicy: Prune`, waits until what is owned has been
@@ -107,15 +108,19 @@ pub async fn on_change(
         tx.forget_maker(object.kind, &object.namespace, &object.name, object.uid).await?;
     }
     let asks = asks_for_a_look(before, after);
+    if object.kind.get().child != ChildRule::Never {
+        look_at_adopters(tx, before, after).await?;
+    }
     match object.kind {
         KindId::Kustomization => {
             // A new one that is suspended says so already, and there is nothing else to do for it.
             let idle = |after: &Stored| before.is_none() && is_suspended(after);
-            if asks && after.is_some_and(|after| !idle(after)) {
+            let changed = before.is_some_and(|before| after.is_some_and(|after| !same_rights(before, after)));
+            if (asks || changed) && after.is_some_and(|after| !idle(after)) {
                 tx.look_at(Look::Kustomization, &[object.uid]).await?;
             }
             // What it made acts by its rights.
-            if before.is_some_and(|before| after.is_some_and(|after| !same_rights(before, after))) {
+            if changed {
                 let made = tx.descendants(object.uid).await?;
                 tx.look_at(Look::Kustomization, &made).await?;
             }
@@ -191,6 +196,25 @@ pub(crate) async fn wake_cluster(tx: &mut Tx, uid: ResourceUid, name: &str) -> R
     tx.look_at(Look::Kustomization, &users).await
 }
 
+/// What a person hands over, or takes back, is worth a look at whom they name.
+async fn look_at_adopters(
+    tx: &mut Tx,
+    before: Option<&Stored>,
+    after: Option<&Stored>,
+) -> Result<(), StoreError> {
+    let named = [before, after].map(|stored| stored.and_then(|stored| annotation(stored, ADOPTED_BY)));
+    if named[0] != named[1] {
+        let names: Vec<&str> = named.into_iter().flatten().collect();
+        let adopters = tx.kustomizations_named(&names).await?;
+        tx.look_at(Look::Kustomization, &adopters).await?;
+    }
+    Ok(())
+}
+
+fn annotation<'a>(stored: &'a Stored, key: &str) -> Option<&'a str> {
+    stored.object["metadata"]["annotations"][key].as_str()
+}
+
 fn is_suspended(stored: &Stored) -> bool {
     stored.object.pointer("/spec/suspend") == Some(&true.into())
 }
@@ -205,6 +229,7 @@ fn same_rights(before: &Stored, after: &Stored) -> bool {
         "/spec/delegation",
     ];
     FIELDS.iter().all(|field| before.object.pointer(field) == after.object.pointer(field))
+        && [ADOPTED_BY, GIT_NAMESPACE].iter().all(|key| annotation(before, key) == annotation(after, key))
 }
 
 /// Whether the change is one of what is wanted: of the spec, of a request to reconcile, or a deletion.

@@ -6,48 +6,11 @@ use anyhow::{Context as _, Result, ensure};
 use roadstead_api::KindId;
 use roadstead_hub_core::{FetchPlan, HubOptions};
 use serde_json::{Value, json};
-use support::{FLEET, FLUX, SOURCE, Site, config_map, file, git_repository, kustomization};
+use support::{
+    FLEET, FLUX, SOURCE, Site, child, config_map, file, git_repository, is_denied, kustomization, team_a, web,
+};
 
 const K: KindId = KindId::Kustomization;
-
-/// Team a's Kustomization `app` on cluster `staging` as `restricted`, with these files in its repository; and cluster `prod`, to
-/// which the team may deploy too.
-async fn team_a(root: Value, files: &[(String, String)]) -> Result<Site> {
-    let site = Site::new().await?;
-    for namespace in ["team-a", "team-b"] {
-        site.namespace(namespace).await?;
-    }
-    let access = json!([{ "namespace": "team-a", "agentRights": true }]);
-    site.cluster("staging", access.clone()).await?;
-    site.cluster("prod", access).await?;
-    site.source("team-a", "fleet", files).await?;
-    let mut spec = json!({ "clusterRef": { "name": "staging" }, "serviceAccountName": "restricted" });
-    for (key, value) in root.as_object().into_iter().flatten() {
-        spec[key] = value.clone();
-    }
-    site.apply(kustomization("team-a", "app", "./root", spec)).await?;
-    Ok(site)
-}
-
-/// As Git has it, in the namespace where Flux lives.
-fn child(name: &str, more: Value) -> Value {
-    let mut object = kustomization("flux-system", name, "./web", more);
-    object["spec"]["sourceRef"] = json!({ "kind": "GitRepository", "name": "fleet" });
-    object
-}
-
-fn web() -> (String, String) {
-    file("web/map.yaml", &[config_map("web", "web")])
-}
-
-async fn is_denied(site: &Site, name: &str, parts: &[&str]) -> Result<()> {
-    let (reason, message) = site.look("team-a", name).await?;
-    ensure!(reason == "AccessDenied", "{reason}: {message}");
-    for part in parts {
-        ensure!(message.contains(part), "no `{part}` in: {message}");
-    }
-    Ok(())
-}
 
 #[tokio::test]
 async fn a_child_cannot_choose_another_cluster() -> Result<()> {

@@ -185,8 +185,12 @@ impl ManagementPlan {
                 self.retire(&shown.name, "another Cluster has taken its name in its management cluster");
             }
             Owner::This if origin.namespace == shown.namespace => self.adopt(shown),
-            Owner::Gone if same && !shown.deleting => self.adopt(shown),
-            Owner::This | Owner::Other | Owner::Gone => self.moves(shown, origin, moved),
+            Owner::This | Owner::Other | Owner::Gone => {
+                // Nobody is there any more to say that it is paused. Its uid alone says little: whoever runs a management
+                // cluster chooses what it shows.
+                let left = origin.owner == Owner::Gone && same && !shown.deleting;
+                self.moves(shown, origin, moved || left);
+            }
         }
     }
 
@@ -392,8 +396,20 @@ mod tests {
         );
         let others = present(Some(Origin { owner: Owner::Other, ..origin() }));
         assert_eq!(told(vec![again], Some(others)), "refuse fleet/edge");
-        let orphan = present(Some(Origin { owner: Owner::Gone, ..origin() }));
-        assert_eq!(told(vec![edge], Some(orphan)), "apply fleet/edge, offer edge");
+    }
+
+    #[test]
+    fn one_whose_management_cluster_is_gone_is_followed_where_it_is_accepted() {
+        let edge = shown("edge");
+        let orphan = Origin { owner: Owner::Gone, ..origin() };
+        let plan = follow(&situation(vec![edge.clone()], Some(present(Some(orphan.clone())))));
+        assert_eq!(plan.steps, vec![], "whoever knows its uid takes it over");
+        assert!(plan.refused[0].contains("spec.acceptMovesFrom"), "{plan:?}");
+        // And then only where its kubeconfig leads to the same cluster.
+        let accepted = present(Some(Origin { accepted: true, ..orphan }));
+        assert_eq!(told(vec![edge.clone()], Some(accepted.clone())), "move fleet/edge, offer edge");
+        let other = ManagedCluster { uid: "2".to_owned(), ..edge };
+        assert_eq!(told(vec![other], Some(accepted)), "refuse fleet/edge");
     }
 
     #[test]

@@ -2,11 +2,10 @@
 
 use roadstead_api::KindId;
 use roadstead_model::{KustomizationUid, ResourceUid};
-use serde_json::Value;
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::Row as _;
 use uuid::Uuid;
 
-use crate::{Store, StoreError, Tx};
+use crate::{Store, StoreError, Stored, Tx};
 
 /// An object on the hub that a Kustomization owns, or keeps up to date.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +22,10 @@ pub struct Child {
     pub git_namespace: String,
     /// A person made it: it is never deleted by leaving it out of Git.
     pub kept: bool,
+    /// A person had the Kustomization take it over.
+    pub adopted: bool,
+    /// The object that the Kustomization made, or took over; none until there is one. Another one of the name is not its own.
+    pub object: Option<ResourceUid>,
 }
 
 /// Whose children are written.
@@ -43,7 +46,11 @@ pub struct Present {
     pub uid: Option<ResourceUid>,
     /// `fleet.roadstead.dev/adopted-by` of it.
     pub adopted_by: Option<String>,
-    /// The Kustomization that made it, if one did.
+    /// `fleet.roadstead.dev/git-namespace` of it.
+    pub git_namespace: Option<String>,
+    /// The namespace and name of its `spec.sourceRef`, of a Kustomization that deploys from a GitRepository.
+    pub source: Option<(String, String)>,
+    /// The Kustomization that made it, or keeps it up to date, if one does; where there is no object, the one that is about to.
     pub made_by: Option<MadeBy>,
 }
 
@@ -56,32 +63,8 @@ pub struct MadeBy {
     pub uid: Option<KustomizationUid>,
     /// It only keeps the object up to date: a person made it.
     pub kept: bool,
-}
-
-/// What a child has from those above it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Descent {
-    /// The namespace that Git names; empty where it names none.
-    pub git_namespace: String,
-    /// `namespace/name` of the account that its parent had when it wrote it; empty for none.
-    pub account: String,
-    /// Those above it, its parent first; none where that is gone.
-    pub ancestors: Vec<Ancestor>,
-}
-
-/// A Kustomization above another one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ancestor {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// `spec.clusterRef`, `spec.kubeConfig`, `spec.serviceAccount`, `spec.serviceAccountName` and `spec.delegation` of it.
-    pub spec: Value,
-    /// The namespace that Git names for it, or that its annotation names; empty where neither does.
-    pub git_namespace: String,
-    /// `namespace/name` of the account of its own parent; empty for none.
-    pub account: String,
+    /// A person had it take the object over, now or before.
+    pub adopted: bool,
 }
 
 impl Store {
@@ -92,7 +75,7 @@ impl Store {
     pub async fn children(&self, parent: KustomizationUid) -> Result<Vec<Child>, StoreError> {
         let what = "read a Kustomization's children";
         let rows = sqlx::query(
-            "SELECT kind, namespace, name, wanted, git_namespace, kept FROM child
+            "SELECT kind, namespace, name, wanted, git_namespace, kept, adopted, object FROM child
              WHERE parent = $1 ORDER BY kind, namespace, name",
         )
         .bind(parent.0)
@@ -109,6 +92,8 @@ impl Store {
                     wanted: row.try_get("wanted")?,
                     git_namespace: row.try_get("git_namespace")?,
                     kept: row.try_get("kept")?,
+                    adopted: row.try_get("adopted")?,
+                    object: row.try_get::<Option<Uuid>, _>("object")?.map(ResourceUid),
                 };
                 Ok((row.try_get("kind")?, child))
             };
@@ -120,76 +105,6 @@ impl Store {
             children.push(Child { kind, ..child });
         }
         Ok(children)
-    }
-
-    /// What an object of a build has from those above it, at most `depth` of them; none where no Kustomization made it.
-    ///
-    /// # Errors
-    /// Where the database cannot be reached.
-    pub async fn descent(
-        &self,
-        kind: KindId,
-        namespace: &str,
-        name: &str,
-        depth: usize,
-    ) -> Result<Option<Descent>, StoreError> {
-        let what = "look up a child's parents";
-        let rows = sqlx::query(AssertSqlSafe(format!(
-            "WITH RECURSIVE up AS (
-               SELECT git_namespace, account, parent, 1 AS depth FROM child
-               WHERE kind = $1 AND namespace = $2 AND name = $3 AND {IS_MADE}
-               UNION ALL
-               SELECT child.git_namespace, child.account, child.parent, up.depth + 1
-               FROM up JOIN resource ON resource.uid = up.parent
-               JOIN child ON child.kind = 'Kustomization' AND child.namespace = resource.namespace
-                 AND child.name = resource.name
-               WHERE up.depth < $4 AND {IS_MADE}
-             )
-             SELECT up.git_namespace, up.account, parent.namespace, parent.name,
-                    coalesce(parent.object #>> '{{metadata,annotations,fleet.roadstead.dev/git-namespace}}', '') AS annotated,
-                    CASE WHEN parent.uid IS NOT NULL THEN jsonb_build_object(
-                      'clusterRef', parent.object #> '{{spec,clusterRef}}',
-                      'kubeConfig', parent.object #> '{{spec,kubeConfig}}',
-                      'serviceAccount', parent.object #> '{{spec,serviceAccount}}',
-                      'serviceAccountName', parent.object #> '{{spec,serviceAccountName}}',
-                      'delegation', parent.object #> '{{spec,delegation}}') END AS spec
-             FROM up LEFT JOIN resource parent ON parent.uid = up.parent ORDER BY up.depth"
-        )))
-        .bind(kind.get().kind)
-        .bind(namespace)
-        .bind(name)
-        .bind(i32::try_from(depth).unwrap_or(i32::MAX))
-        .fetch_all(&self.pool)
-        .await
-        .map_err(StoreError::query(what))?;
-        let mut descent: Option<Descent> = None;
-        for row in rows {
-            let mut read = || -> Result<(), sqlx::Error> {
-                let (git_namespace, account): (String, String) =
-                    (row.try_get("git_namespace")?, row.try_get("account")?);
-                let found = descent.get_or_insert_with(|| Descent {
-                    git_namespace: git_namespace.clone(),
-                    account: account.clone(),
-                    ancestors: Vec::new(),
-                });
-                // A row says of the one above the row before it what that remembers of itself.
-                if let Some(above) = found.ancestors.last_mut() {
-                    (above.git_namespace, above.account) = (git_namespace, account);
-                }
-                if let Some(namespace) = row.try_get::<Option<String>, _>("namespace")? {
-                    found.ancestors.push(Ancestor {
-                        namespace,
-                        name: row.try_get("name")?,
-                        spec: row.try_get("spec")?,
-                        git_namespace: row.try_get("annotated")?,
-                        account: String::new(),
-                    });
-                }
-                Ok(())
-            };
-            read().map_err(StoreError::query(what))?;
-        }
-        Ok(descent)
     }
 
     /// The namespaces that Git names for what comes from this Kustomization, by however many others.
@@ -214,25 +129,6 @@ impl Store {
         .map_err(StoreError::query("look up the namespaces of a Kustomization's children"))
     }
 
-    /// The URLs for which a person used this Secret of a namespace: those of sources that no Kustomization made.
-    ///
-    /// # Errors
-    /// Where the database cannot be reached.
-    pub async fn urls_of_secret(&self, namespace: &str, secret: &str) -> Result<Vec<String>, StoreError> {
-        sqlx::query_scalar(
-            "SELECT DISTINCT object #>> '{spec,url}' FROM resource
-             WHERE kind = 'GitRepository' AND namespace = $1 AND object #>> '{spec,secretRef,name}' = $2
-               AND object #>> '{spec,url}' IS NOT NULL
-               AND NOT EXISTS (SELECT FROM child WHERE child.kind = resource.kind AND child.namespace = resource.namespace
-                               AND child.name = resource.name AND NOT child.kept)",
-        )
-        .bind(namespace)
-        .bind(secret)
-        .fetch_all(&self.pool)
-        .await
-        .map_err(StoreError::query("look up what a Secret is used for"))
-    }
-
     /// The namespaces of the hub that deployed to a cluster before there was `spec.access`.
     ///
     /// # Errors
@@ -245,12 +141,6 @@ impl Store {
             .map_err(StoreError::query("look up who deployed to a cluster"))
     }
 }
-
-/// Whether a Kustomization made what the row of `child` names, or a person had it take that over. One that a person made and that
-/// is merely kept up to date has rights of its own.
-const IS_MADE: &str = "(NOT child.kept OR child.kind = 'Kustomization' AND EXISTS (SELECT FROM resource own
-    WHERE own.kind = child.kind AND own.namespace = child.namespace AND own.name = child.name
-      AND own.object #> '{metadata,annotations,fleet.roadstead.dev/adopted-by}' IS NOT NULL))";
 
 /// Kinds, namespaces and names of children, for `unnest`.
 fn columns(children: &[Child]) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
@@ -270,11 +160,16 @@ impl Tx {
         let groups: Vec<&str> = children.iter().map(|child| child.kind.get().group()).collect();
         let rows = sqlx::query(
             "SELECT resource.uid, resource.object #>> '{metadata,annotations,fleet.roadstead.dev/adopted-by}' AS adopted_by,
-                    child.origin, child.parent, child.kept
+                    resource.object #>> '{metadata,annotations,fleet.roadstead.dev/git-namespace}' AS git_namespace,
+                    CASE WHEN resource.object #>> '{spec,sourceRef,kind}' = 'GitRepository'
+                      THEN resource.object #>> '{spec,sourceRef,name}' END AS source,
+                    coalesce(resource.object #>> '{spec,sourceRef,namespace}', resource.namespace) AS source_namespace,
+                    child.origin, child.parent, child.kept, child.adopted
              FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY
                AS new (api_group, kind, namespace, name, place)
              LEFT JOIN resource USING (api_group, kind, namespace, name)
              LEFT JOIN child ON child.kind = new.kind AND child.namespace = new.namespace AND child.name = new.name
+               AND (resource.uid IS NULL OR child.object = resource.uid)
              ORDER BY new.place",
         )
         .bind(&groups)
@@ -292,11 +187,17 @@ impl Tx {
                         name,
                         uid: row.try_get::<Option<Uuid>, _>("parent")?.map(KustomizationUid),
                         kept: row.try_get("kept")?,
+                        adopted: row.try_get("adopted")?,
                     }),
                 };
                 Ok(Present {
                     uid: row.try_get::<Option<Uuid>, _>("uid")?.map(ResourceUid),
                     adopted_by: row.try_get("adopted_by")?,
+                    git_namespace: row.try_get("git_namespace")?,
+                    source: match row.try_get::<Option<String>, _>("source")? {
+                        Some(name) => Some((row.try_get("source_namespace")?, name)),
+                        None => None,
+                    },
                     made_by,
                 })
             })
@@ -318,16 +219,24 @@ impl Tx {
         let (kinds, namespaces, names) = columns(children);
         let git_namespaces: Vec<&str> = children.iter().map(|child| child.git_namespace.as_str()).collect();
         let kept: Vec<bool> = children.iter().map(|child| child.kept).collect();
+        let objects: Vec<Option<Uuid>> = children.iter().map(|child| child.object.map(|uid| uid.0)).collect();
+        let adopted: Vec<bool> = children.iter().map(|child| child.adopted).collect();
+        // A row that is about another object than the one that is there says nothing of that one. And a person may have
+        // another Kustomization take over what this one keeps up to date.
         sqlx::query(
-            "INSERT INTO child (kind, namespace, name, parent, wanted, git_namespace, kept, origin, account)
-             SELECT kind, namespace, name, $4, true, git_namespace, kept, $7, $8
-             FROM unnest($1::text[], $2::text[], $3::text[], $5::text[], $6::bool[])
-               AS new (kind, namespace, name, git_namespace, kept)
+            "INSERT INTO child (kind, namespace, name, parent, wanted, git_namespace, kept, origin, account, object, adopted)
+             SELECT kind, namespace, name, $4, true, git_namespace, kept, $7, $8, object, adopted
+             FROM unnest($1::text[], $2::text[], $3::text[], $5::text[], $6::bool[], $9::uuid[], $10::bool[])
+               AS new (kind, namespace, name, git_namespace, kept, object, adopted)
              ORDER BY kind, namespace, name
              ON CONFLICT (kind, namespace, name) DO UPDATE SET wanted = true, parent = excluded.parent,
                git_namespace = excluded.git_namespace, origin = excluded.origin, account = excluded.account,
-               kept = child.kept OR excluded.kept
-             WHERE child.parent = $4 OR child.parent IS NULL",
+               object = coalesce(excluded.object, child.object),
+               kept = excluded.kept OR child.kept AND child.object IS NOT DISTINCT FROM coalesce(excluded.object, child.object),
+               adopted = excluded.adopted
+                 OR child.adopted AND child.object IS NOT DISTINCT FROM coalesce(excluded.object, child.object)
+             WHERE child.parent = $4 OR child.parent IS NULL OR excluded.object <> child.object
+               OR excluded.object IS NOT NULL AND child.object IS NULL OR excluded.adopted AND child.kept",
         )
         .bind(&kinds)
         .bind(&namespaces)
@@ -337,6 +246,8 @@ impl Tx {
         .bind(&kept)
         .bind(parent.name)
         .bind(parent.account)
+        .bind(&objects)
+        .bind(&adopted)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
@@ -367,24 +278,52 @@ impl Tx {
         .map_err(StoreError::query(what))
     }
 
-    /// Forgets a child that is gone, or is left alone from now on.
+    /// Records that a Kustomization makes an object, in the unit of work that makes it: of what it is about to own.
+    /// False where it is not about to own any of that name.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn note_made(&mut self, parent: KustomizationUid, made: &Stored) -> Result<bool, StoreError> {
+        let noted = sqlx::query(
+            "UPDATE child SET object = $5, kept = false, adopted = false
+             WHERE parent = $1 AND kind = $2 AND namespace = $3 AND name = $4 AND wanted",
+        )
+        .bind(parent.0)
+        .bind(made.kind.get().kind)
+        .bind(&made.namespace)
+        .bind(&made.name)
+        .bind(made.uid.0)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("note who makes an object"))?;
+        Ok(noted.rows_affected() == 1)
+    }
+
+    /// Forgets a child that is gone, or is left alone from now on. Of what it took over it stays known what it was given.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn forget_child(&mut self, parent: KustomizationUid, child: &Child) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM child WHERE parent = $1 AND kind = $2 AND namespace = $3 AND name = $4 AND NOT wanted")
-            .bind(parent.0)
-            .bind(child.kind.get().kind)
-            .bind(&child.namespace)
-            .bind(&child.name)
-            .execute(&mut *self.inner)
-            .await
-            .map_err(StoreError::query("forget a child"))?;
+        let what = "forget a child";
+        for forget in [
+            "UPDATE child SET parent = NULL
+             WHERE parent = $1 AND kind = $2 AND namespace = $3 AND name = $4 AND NOT wanted AND adopted",
+            "DELETE FROM child WHERE parent = $1 AND kind = $2 AND namespace = $3 AND name = $4 AND NOT wanted",
+        ] {
+            sqlx::query(forget)
+                .bind(parent.0)
+                .bind(child.kind.get().kind)
+                .bind(&child.namespace)
+                .bind(&child.name)
+                .execute(&mut *self.inner)
+                .await
+                .map_err(StoreError::query(what))?;
+        }
         Ok(())
     }
 
     /// Forgets who made an object that is no more, unless that one is there to make it again; and, of a Kustomization that is no
-    /// more, what it kept up to date or what is no more itself. What else it made stays known as what Git made.
+    /// more, what it kept up to date or what is no more itself. What else it made, or took over, stays known as what Git wrote.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -409,14 +348,33 @@ impl Tx {
             return Ok(());
         }
         sqlx::query(
-            "DELETE FROM child WHERE parent = $1 AND (kept OR NOT EXISTS (SELECT FROM resource
-               WHERE resource.kind = child.kind AND resource.namespace = child.namespace AND resource.name = child.name))",
+            "DELETE FROM child WHERE parent = $1
+               AND (kept AND NOT adopted OR NOT EXISTS (SELECT FROM resource WHERE resource.uid = child.object))",
         )
         .bind(uid.0)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
         Ok(())
+    }
+
+    /// The Kustomizations of these names (`namespace/name`) that are there.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn kustomizations_named(&mut self, names: &[&str]) -> Result<Vec<ResourceUid>, StoreError> {
+        let (namespaces, names): (Vec<&str>, Vec<&str>) =
+            names.iter().filter_map(|name| name.split_once('/')).unzip();
+        let found: Vec<Uuid> = sqlx::query_scalar(
+            "SELECT uid FROM resource JOIN unnest($1::text[], $2::text[]) AS named (namespace, name) USING (namespace, name)
+             WHERE kind = 'Kustomization'",
+        )
+        .bind(&namespaces)
+        .bind(&names)
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("look up Kustomizations by their names"))?;
+        Ok(found.into_iter().map(ResourceUid).collect())
     }
 
     /// The Kustomizations that this one made, and those that they made.

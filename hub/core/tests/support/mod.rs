@@ -8,6 +8,7 @@ use roadstead_api::{
     Artifact, Condition, ConditionStatus, GitRepository, GitRepositoryStatus, KindId, Kustomization, Time,
     set_condition,
 };
+use roadstead_body::Patch;
 use roadstead_hub_core::{
     Address, DeleteOptions, Hub, HubOptions, Identity, Key, Sealer, Store, SystemClock, WORKER_ARGUMENT,
     Workers, WriteOptions, workers_of,
@@ -224,15 +225,19 @@ impl Site {
         key: &str,
         value: &str,
     ) -> Result<()> {
-        let stored = self.stored(kind, namespace, name).await?;
         let version = kind.get().storage_version();
-        let object = json!({
-            "apiVersion": version.api_version(), "kind": kind.get().kind,
-            "metadata": { "namespace": stored.namespace, "name": stored.name, "annotations": { key: value } },
-        });
-        let address = address(&object)?;
+        let address = Address { kind, version, namespace: namespace.to_owned(), name: name.to_owned() };
         let options = WriteOptions { manager: "kubectl-annotate".to_owned(), ..WriteOptions::default() };
-        self.hub.apply_object(&Identity::hub(), &address, object, true, options).await?;
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
+        self.hub.patch_object(&Identity::hub(), &address, &patch, options).await?;
+        Ok(())
+    }
+
+    /// Replaces an object as a person does who edits it.
+    pub(crate) async fn replace(&self, object: Value) -> Result<()> {
+        let address = address(&object)?;
+        let options = WriteOptions { manager: "kubectl-edit".to_owned(), ..WriteOptions::default() };
+        self.hub.update_object(&Identity::hub(), &address, object, options).await?;
         Ok(())
     }
 
@@ -332,4 +337,45 @@ pub(crate) fn address(object: &Value) -> Result<Address> {
     let version = kind.get().version(group, version).context("a version")?;
     let metadata = &object["metadata"];
     Ok(Address { kind, version, namespace: text(&metadata["namespace"]), name: text(&metadata["name"]) })
+}
+
+/// Team a's Kustomization `app` on cluster `staging` as `restricted`, with these files in its repository; and cluster `prod`, to
+/// which the team may deploy too.
+pub(crate) async fn team_a(root: Value, files: &[(String, String)]) -> Result<Site> {
+    let site = Site::new().await?;
+    for namespace in ["team-a", "team-b"] {
+        site.namespace(namespace).await?;
+    }
+    let access = json!([{ "namespace": "team-a", "agentRights": true }]);
+    site.cluster("staging", access.clone()).await?;
+    site.cluster("prod", access).await?;
+    site.source("team-a", "fleet", files).await?;
+    let mut spec = json!({ "clusterRef": { "name": "staging" }, "serviceAccountName": "restricted" });
+    for (key, value) in root.as_object().into_iter().flatten() {
+        spec[key] = value.clone();
+    }
+    site.apply(kustomization("team-a", "app", "./root", spec)).await?;
+    Ok(site)
+}
+
+/// As Git has it, in the namespace where Flux lives.
+pub(crate) fn child(name: &str, more: Value) -> Value {
+    let mut object = kustomization("flux-system", name, "./web", more);
+    object["spec"]["sourceRef"] = json!({ "kind": "GitRepository", "name": "fleet" });
+    object
+}
+
+/// What [`child`] applies.
+pub(crate) fn web() -> (String, String) {
+    file("web/map.yaml", &[config_map("web", "web")])
+}
+
+/// Fails unless a look at this Kustomization of team a is refused, in these words.
+pub(crate) async fn is_denied(site: &Site, name: &str, parts: &[&str]) -> Result<()> {
+    let (reason, message) = site.look("team-a", name).await?;
+    ensure!(reason == "AccessDenied", "{reason}: {message}");
+    for part in parts {
+        ensure!(message.contains(part), "no `{part}` in: {message}");
+    }
+    Ok(())
 }

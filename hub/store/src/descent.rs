@@ -1,0 +1,146 @@
+//! From whom objects have their rights: what of them a Kustomization made or took over, and which ones are above that.
+
+use roadstead_api::KindId;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Row as _};
+
+use crate::{Store, StoreError};
+
+/// What a child has from those above it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Descent {
+    /// The namespace that Git names; empty where it names none.
+    pub git_namespace: String,
+    /// `namespace/name` of the account that its parent had when it wrote it; empty for none.
+    pub account: String,
+    /// A person made it, and had its parent take it over.
+    pub adopted: bool,
+    /// Those above it, its parent first; none where that is gone, or a person has taken it back.
+    pub ancestors: Vec<Ancestor>,
+}
+
+/// A Kustomization above another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ancestor {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// `spec.clusterRef`, `spec.kubeConfig`, `spec.serviceAccount`, `spec.serviceAccountName` and `spec.delegation` of it.
+    pub spec: Value,
+    /// The namespace that Git names for it, or that its annotation names; empty where neither does.
+    pub git_namespace: String,
+    /// `namespace/name` of the account of its own parent; empty for none.
+    pub account: String,
+}
+
+impl Descent {
+    /// Whether nobody is above it any more.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.ancestors.is_empty()
+    }
+}
+
+/// Whether a Kustomization made what the row of `child` is about, or a person had it take that over. What a person made and is
+/// merely kept up to date has rights of its own.
+const GIT_WROTE: &str = "(NOT child.kept OR child.adopted)";
+
+/// The parent whose rights the row's object, `own`, has: not where a person who had handed it over has taken it back.
+const PARENT: &str = "CASE WHEN NOT child.kept
+    OR own.object #> '{metadata,annotations,fleet.roadstead.dev/adopted-by}' IS NOT NULL THEN child.parent END";
+
+impl Store {
+    /// What an object of a build has from those above it, at most `depth` of them; none where no Kustomization made it or took
+    /// it over. What was taken over and is a person's again has none above it, and still what it had from them.
+    ///
+    /// # Errors
+    /// Where the database cannot be reached.
+    pub async fn descent(
+        &self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+        depth: usize,
+    ) -> Result<Option<Descent>, StoreError> {
+        let what = "look up a child's parents";
+        let rows = sqlx::query(AssertSqlSafe(format!(
+            "WITH RECURSIVE up AS (
+               SELECT child.git_namespace, child.account, child.adopted, {PARENT} AS parent, 1 AS depth
+               FROM child JOIN resource own ON own.uid = child.object
+               WHERE child.kind = $1 AND child.namespace = $2 AND child.name = $3 AND {GIT_WROTE}
+               UNION ALL
+               SELECT child.git_namespace, child.account, child.adopted, {PARENT}, up.depth + 1
+               FROM up JOIN resource own ON own.uid = up.parent
+               JOIN child ON child.kind = 'Kustomization' AND child.namespace = own.namespace
+                 AND child.name = own.name AND child.object = own.uid
+               WHERE up.depth < $4 AND {GIT_WROTE}
+             )
+             SELECT up.git_namespace, up.account, up.adopted, parent.namespace, parent.name,
+                    coalesce(parent.object #>> '{{metadata,annotations,fleet.roadstead.dev/git-namespace}}', '') AS annotated,
+                    CASE WHEN parent.uid IS NOT NULL THEN jsonb_build_object(
+                      'clusterRef', parent.object #> '{{spec,clusterRef}}',
+                      'kubeConfig', parent.object #> '{{spec,kubeConfig}}',
+                      'serviceAccount', parent.object #> '{{spec,serviceAccount}}',
+                      'serviceAccountName', parent.object #> '{{spec,serviceAccountName}}',
+                      'delegation', parent.object #> '{{spec,delegation}}') END AS spec
+             FROM up LEFT JOIN resource parent ON parent.uid = up.parent ORDER BY up.depth"
+        )))
+        .bind(kind.get().kind)
+        .bind(namespace)
+        .bind(name)
+        .bind(i32::try_from(depth).unwrap_or(i32::MAX))
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        let mut descent: Option<Descent> = None;
+        for row in rows {
+            let mut read = || -> Result<(), sqlx::Error> {
+                let (git_namespace, account): (String, String) =
+                    (row.try_get("git_namespace")?, row.try_get("account")?);
+                let adopted = row.try_get("adopted")?;
+                let found = descent.get_or_insert_with(|| Descent {
+                    git_namespace: git_namespace.clone(),
+                    account: account.clone(),
+                    adopted,
+                    ancestors: Vec::new(),
+                });
+                // A row says of the one above the row before it what that remembers of itself.
+                if let Some(above) = found.ancestors.last_mut() {
+                    (above.git_namespace, above.account) = (git_namespace, account);
+                }
+                if let Some(namespace) = row.try_get::<Option<String>, _>("namespace")? {
+                    found.ancestors.push(Ancestor {
+                        namespace,
+                        name: row.try_get("name")?,
+                        spec: row.try_get("spec")?,
+                        git_namespace: row.try_get("annotated")?,
+                        account: String::new(),
+                    });
+                }
+                Ok(())
+            };
+            read().map_err(StoreError::query(what))?;
+        }
+        Ok(descent)
+    }
+
+    /// The URLs for which a person used this Secret of a namespace: those of sources that no Kustomization made or took over.
+    ///
+    /// # Errors
+    /// Where the database cannot be reached.
+    pub async fn urls_of_secret(&self, namespace: &str, secret: &str) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(AssertSqlSafe(format!(
+            "SELECT DISTINCT object #>> '{{spec,url}}' FROM resource
+             WHERE kind = 'GitRepository' AND namespace = $1 AND object #>> '{{spec,secretRef,name}}' = $2
+               AND object #>> '{{spec,url}}' IS NOT NULL
+               AND NOT EXISTS (SELECT FROM child WHERE child.kind = resource.kind AND child.namespace = resource.namespace
+                               AND child.name = resource.name AND child.object = resource.uid AND {GIT_WROTE})"
+        )))
+        .bind(namespace)
+        .bind(secret)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("look up what a Secret is used for"))
+    }
+}
