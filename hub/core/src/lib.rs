@@ -91,6 +91,7 @@ pub use rollout::{ImageSignature, UpgradeReport};
 pub use selector::Selector;
 pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, NOT_CURRENT, Session};
 pub use source::{FetchJob, FetchPlan};
+pub use tokens::LookUp;
 pub use upkeep::UPKEEP_PERIOD;
 pub use views::{ReconciliationView, Reconciliations, ReconciliationsOptions};
 pub use workers::{WORKER_ARGUMENT, be_a_worker, workers, workers_of};
@@ -177,7 +178,7 @@ impl Hub {
         let replica = ReplicaId::random();
         store.replica_seen(replica, store.now().await?).await?;
         let workers = options.workers.as_ref().map_or(1, |pool| pool.settings().workers);
-        let followed = Followed::new(options.budget.pool(PoolName::Sessions));
+        let followed = Followed::new(options.budget.pool(PoolName::Progress));
         Ok(Self {
             store,
             clock,
