@@ -173,7 +173,7 @@ async fn a_flood_by_one_user_lets_others_through() -> Result<()> {
             assert_eq!(answer.status(), StatusCode::OK, "the modest one");
         }
     }
-    ensure!(refused > 0 && served >= 50, "{served} served, {refused} refused");
+    ensure!(refused > 0 && served >= 20, "{served} served, {refused} refused");
     Ok(())
 }
 

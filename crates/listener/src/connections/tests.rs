@@ -86,7 +86,7 @@ async fn whoever_comes_in_numbers_makes_room_for_its_own() {
 
 #[tokio::test]
 async fn an_address_of_ipv6_is_as_good_as_its_neighbours() {
-    let all = connections(2, 2, 9);
+    let all = connections(2, 3, 9);
     let net = |host: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 1, 0, 0, 0, host));
     let honest = served(&all, address(1)).await;
     for host in 0..10 {
