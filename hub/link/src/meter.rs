@@ -515,7 +515,8 @@ mod tests {
         let meter = Meter::new(&budget, WHOLE);
         let share = meter.share(cluster(1));
         assert!(cost(6 << 20) <= share.later.size(), "{} > {}", cost(6 << 20), share.later.size());
-        assert!(cost(FIRST) <= meter.first.size(), "{} > {}", cost(FIRST), meter.first.size());
+        // What is at work on a thousand dispatches says so in its first message; a longer one is charged with the share.
+        assert!(cost(128 * 1024) <= share.first.size(), "{}", share.first.size());
         // Each is at work on a few dozen objects.
         assert!(budget.pool(PoolName::Progress).size() / 1_000 >= 10 * 1024);
     }
