@@ -18,13 +18,16 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "BYTES", env = "ROADSTEAD_MEMORY_BUDGET", value_parser = budget)]
     memory_budget: Option<u64>,
 
-    /// Connections at once; a new one beyond these takes the place of the one that has been idle for longest
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
-    max_connections: u32,
+    /// Connections at once with a good token, of which a user has a quarter; a new one beyond these takes the place of the one
+    /// that has been idle for longest [default: as many as there is memory for (40 KiB each, out of 6 % of the budget), up to
+    /// 10000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    max_connections: Option<u32>,
 
-    /// Connections of agents at once; a new one beyond these is refused
-    #[arg(long, value_name = "N", default_value_t = 4_000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
-    max_agent_connections: u32,
+    /// Connections of agents at once; a new one beyond these is refused [default: as many as there is memory for (80 KiB
+    /// each, out of 9 % of the budget), up to 4000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    max_agent_connections: Option<u32>,
 
     /// Seconds after which a connection without a request is closed
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=86_400))]
@@ -53,45 +56,51 @@ pub(crate) struct LimitArgs {
 }
 
 impl LimitArgs {
-    /// The API's options; no more connections than its share of open files.
-    pub(crate) fn api(&self, files: FileShares) -> ApiOptions {
+    /// The API's options; no more connections than there are open files and memory for.
+    pub(crate) fn api(&self, files: FileShares, budget: &MemoryBudget) -> ApiOptions {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
-        let wanted = count(self.max_connections);
-        if files.api < wanted {
-            tracing::warn!(
-                wanted,
-                connections = files.api,
-                "the API's connections are bounded by its share of open files"
-            );
-        }
+        let options = ApiOptions::default();
+        let wanted = self.max_connections.map(count);
+        let most = wanted.unwrap_or(options.connections);
+        let strangers = options.strangers.min(files.api / 4).max(1);
+        let room = files.api.saturating_sub(strangers).max(1);
+        bounded("the API's connections are bounded by its share of open files", wanted, room);
+        let fit = roadstead_hub_api::connections_within(budget);
+        bounded("the API's connections are bounded by their share of memory", wanted, fit);
         ApiOptions {
-            connections: wanted.min(files.api),
+            connections: most.min(room).min(fit),
+            strangers,
             idle_timeout: Duration::from_secs(self.idle_timeout.into()),
             requests: count(self.max_requests),
             waiting_per_user: count(self.max_waiting_requests_per_user),
             watches: count(self.max_watches),
             watches_per_user: count(self.max_watches_per_user),
             cors_origins: self.cors_origin.clone(),
-            ..ApiOptions::default()
+            ..options
         }
     }
 }
 
 impl LimitArgs {
-    /// The link's options; no more connections than its share of open files, those included that have shown no certificate.
-    pub(crate) fn link(&self, files: FileShares) -> LinkOptions {
+    /// The link's options; no more connections than there are open files and memory for, those included that have shown no
+    /// certificate.
+    pub(crate) fn link(&self, files: FileShares, budget: &MemoryBudget) -> LinkOptions {
         let options = LinkOptions::default();
-        let wanted = usize::try_from(self.max_agent_connections).unwrap_or(usize::MAX);
+        let wanted = self.max_agent_connections.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+        let most = wanted.unwrap_or(options.connections);
         let strangers = options.strangers.min(files.link / 4).max(1);
         let room = files.link.saturating_sub(strangers).max(1);
-        if room < wanted {
-            tracing::warn!(
-                wanted,
-                connections = room,
-                "agents' connections are bounded by their share of open files"
-            );
-        }
-        LinkOptions { connections: wanted.min(room), strangers, ..options }
+        bounded("agents' connections are bounded by their share of open files", wanted, room);
+        let fit = roadstead_hub_link::sessions_within(budget);
+        bounded("agents' connections are bounded by their share of memory", wanted, fit);
+        LinkOptions { connections: most.min(room).min(fit), strangers, ..options }
+    }
+}
+
+/// Says so where an operator gets fewer than were asked for.
+fn bounded(why: &str, wanted: Option<usize>, connections: usize) {
+    if let Some(wanted) = wanted.filter(|wanted| connections < *wanted) {
+        tracing::warn!(wanted, connections, "{why}");
     }
 }
 

@@ -136,14 +136,14 @@ async fn serve(
     let mut servers = JoinSet::new();
     {
         let (hub, stop, identity) = (hub.clone(), stop.clone(), identity.clone());
-        let options = args.limits.api(files);
+        let options = args.limits.api(files, hub.budget());
         servers.spawn(async move {
             roadstead_hub_api::serve(hub, api, &identity, options, stop).await.context("serve the API")
         });
     }
     {
         let (hub, stop) = (hub.clone(), stop.clone());
-        let options = args.limits.link(files);
+        let options = args.limits.link(files, hub.budget());
         servers.spawn(async move {
             roadstead_hub_link::serve(hub, link, &identity, options, stop).await.context("serve the link")
         });

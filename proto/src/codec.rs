@@ -66,10 +66,17 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
     }
 }
 
+/// How many elements a message of so many bytes has at most, where it is not refused: so it is known before it is read.
+#[must_use]
+pub fn most_elements(bytes: usize) -> usize {
+    // Each takes a tag and a length at least.
+    MAX_ELEMENTS.min(FREE_ELEMENTS + bytes / MIN_ELEMENT_BYTES).min(bytes / 2)
+}
+
 /// Whether a message's bodies have no more elements than can mean something.
 fn check(message: &[u8]) -> Result<(), String> {
     let elements = elements(message).ok_or("a message is not readable")?;
-    let most = MAX_ELEMENTS.min(FREE_ELEMENTS + message.len() / MIN_ELEMENT_BYTES);
+    let most = most_elements(message.len());
     if elements > most {
         return Err(format!(
             "a message of {} bytes has {elements} elements, at most {most} are taken",

@@ -1,7 +1,6 @@
 //! One share of the budget, and reservations out of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
@@ -37,14 +36,6 @@ pub enum Exhausted {
     },
 }
 
-impl Exhausted {
-    /// Whether the same reservation can succeed later.
-    #[must_use]
-    pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::InUse { .. })
-    }
-}
-
 /// A fixed share of the process's memory. Clones are the same share.
 #[derive(Debug, Clone)]
 pub struct Pool(Arc<Inner>);
@@ -54,8 +45,6 @@ struct Inner {
     name: &'static str,
     units: u64,
     free: Arc<Semaphore>,
-    /// In units: the most that was in use at once.
-    peak: AtomicU64,
 }
 
 impl Pool {
@@ -64,7 +53,7 @@ impl Pool {
     pub fn new(name: &'static str, bytes: u64) -> Self {
         let units = (bytes / UNIT).clamp(1, MAX_UNITS.min(Semaphore::MAX_PERMITS as u64));
         let free = Arc::new(Semaphore::new(usize::try_from(units).unwrap_or(usize::MAX)));
-        Self(Arc::new(Inner { name, units, free, peak: AtomicU64::new(0) }))
+        Self(Arc::new(Inner { name, units, free }))
     }
 
     /// What it is for, as messages and logs name it.
@@ -85,12 +74,6 @@ impl Pool {
         self.0.used() * UNIT
     }
 
-    /// The most bytes that were reserved at once.
-    #[must_use]
-    pub fn peak(&self) -> u64 {
-        self.0.peak.load(Ordering::Relaxed) * UNIT
-    }
-
     /// Reserves bytes now or not at all; whole KiB are counted. Whoever waits in [`Pool::reserve`] comes first.
     ///
     /// # Errors
@@ -107,7 +90,7 @@ impl Pool {
     /// that a large reservation is not overtaken by small ones for ever.
     ///
     /// Whoever holds a reservation of this pool must not wait for another of it: two that do so would wait for each
-    /// other. [`Reservation::try_grow`] does not wait for that reason.
+    /// other. [`Reservation::try_grow_to`] does not wait for that reason.
     ///
     /// # Errors
     /// [`Exhausted::TooLarge`], at once, where the pool is smaller than that.
@@ -129,7 +112,6 @@ impl Pool {
     }
 
     fn reserved(&self, units: u32, permit: OwnedSemaphorePermit) -> Reservation {
-        self.0.note_peak();
         Reservation { pool: self.clone(), units, permit }
     }
 }
@@ -138,10 +120,6 @@ impl Inner {
     fn used(&self) -> u64 {
         let free = u64::try_from(self.free.available_permits()).unwrap_or(u64::MAX);
         self.units.saturating_sub(free)
-    }
-
-    fn note_peak(&self) {
-        self.peak.fetch_max(self.used(), Ordering::Relaxed);
     }
 }
 
@@ -161,12 +139,6 @@ impl Reservation {
         u64::from(self.units) * UNIT
     }
 
-    /// The pool that it is of.
-    #[must_use]
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
     /// Holds at least `bytes` in all from here on; nothing changes where it does already.
     ///
     /// # Errors
@@ -178,19 +150,10 @@ impl Reservation {
             Ok(permit) => {
                 self.permit.merge(permit);
                 self.units = wanted;
-                self.pool.0.note_peak();
                 Ok(())
             }
             Err(_) => Err(self.pool.in_use()),
         }
-    }
-
-    /// Holds `bytes` more.
-    ///
-    /// # Errors
-    /// As [`Reservation::try_grow_to`].
-    pub fn try_grow(&mut self, bytes: u64) -> Result<(), Exhausted> {
-        self.try_grow_to(self.bytes().saturating_add(bytes))
     }
 
     /// Holds at most `bytes` from here on.
@@ -221,7 +184,7 @@ mod tests {
             Exhausted::InUse { pool: "test", size: 10 * UNIT }
         );
         drop(held);
-        assert_eq!((pool.used(), pool.peak()), (0, 6 * UNIT));
+        assert_eq!(pool.used(), 0);
         assert!(pool.try_reserve(10 * UNIT).is_ok());
     }
 
@@ -231,7 +194,7 @@ mod tests {
         let _held = pool.try_reserve(10 * UNIT).unwrap();
         for bytes in [10 * UNIT + 1, u64::MAX] {
             let error = pool.reserve(bytes).await.unwrap_err();
-            assert!(!error.is_temporary(), "{error}");
+            assert!(matches!(error, Exhausted::TooLarge { .. }), "{error}");
             assert_eq!(pool.try_reserve(bytes).unwrap_err(), error);
         }
     }
@@ -273,13 +236,13 @@ mod tests {
             let mut held: Vec<Reservation> = Vec::new();
             for (what, bytes) in steps {
                 match (what, held.last_mut()) {
-                    (1, Some(last)) => drop(last.try_grow(bytes)),
+                    (1, Some(last)) => drop(last.try_grow_to(last.bytes() + bytes)),
                     (2, Some(last)) => last.shrink_to(bytes),
                     (3, Some(_)) => drop(held.pop()),
                     _ => held.extend(pool.try_reserve(bytes)),
                 }
                 prop_assert_eq!(pool.used(), held.iter().map(Reservation::bytes).sum::<u64>());
-                prop_assert!(pool.used() <= pool.size() && pool.peak() <= pool.size());
+                prop_assert!(pool.used() <= pool.size());
             }
             drop(held);
             prop_assert_eq!(pool.used(), 0);

@@ -5,10 +5,13 @@ use crate::Pool;
 /// What memory is set aside for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolName {
-    /// All that is held for those who have not said who they are: connections that have shown no valid token or
-    /// certificate, and bodies of enrolments.
+    /// What the API holds for those who have not said who they are: connections that have shown no valid token, and bodies
+    /// of enrolments.
     Unauthenticated,
-    /// Connections of those who have.
+    /// Connections to the agents' listener that have shown no certificate. Apart from the API's, so that neither listener's
+    /// strangers take the other's places.
+    Handshakes,
+    /// Connections to the API of those who have said who they are.
     Connections,
     /// Bodies of API requests, as they are sent.
     Bodies,
@@ -17,10 +20,14 @@ pub enum PoolName {
     Decoded,
     /// Fetching, unpacking and building, in this process and its children.
     Workers,
-    /// What is kept so that watches need not ask the database.
+    /// What is kept so that watches need not ask the database: set aside, and not counted yet.
     WatchCaches,
-    /// Messages and progress of agents' sessions.
+    /// Agents' connections and sessions, at rest.
     Sessions,
+    /// Agents' messages. Apart from the sessions, so that no message keeps a session out.
+    Messages,
+    /// What agents tell of dispatches that are under way.
+    Progress,
     /// Builds and artifacts on their way to agents, and long answers on their way to clients.
     Blobs,
 }
@@ -29,14 +36,17 @@ pub enum PoolName {
 type Share = (PoolName, &'static str, u64, u64);
 
 /// In percent of the whole; what is left is for the process itself.
-const SHARES: [Share; 8] = [
-    (PoolName::Unauthenticated, "requests without credentials", 5, 16 << 20),
+const SHARES: [Share; 11] = [
+    (PoolName::Unauthenticated, "requests without credentials", 3, 12 << 20),
+    (PoolName::Handshakes, "agents' handshakes", 1, 4 << 20),
     (PoolName::Connections, "connections", 6, u64::MAX),
     (PoolName::Bodies, "requests' bodies", 4, u64::MAX),
-    (PoolName::Decoded, "decoded bodies", 12, u64::MAX),
-    (PoolName::Workers, "fetching and building", 40, u64::MAX),
-    (PoolName::WatchCaches, "watches", 6, u64::MAX),
-    (PoolName::Sessions, "agents' sessions", 6, u64::MAX),
+    (PoolName::Decoded, "decoded bodies", 11, u64::MAX),
+    (PoolName::Workers, "fetching and building", 36, u64::MAX),
+    (PoolName::WatchCaches, "watches", 3, u64::MAX),
+    (PoolName::Sessions, "agents' sessions", 9, u64::MAX),
+    (PoolName::Messages, "agents' messages", 5, u64::MAX),
+    (PoolName::Progress, "progress of dispatches", 1, u64::MAX),
     (PoolName::Blobs, "builds and artifacts on their way", 8, u64::MAX),
 ];
 
@@ -115,10 +125,16 @@ mod tests {
     }
 
     #[test]
-    fn those_without_credentials_have_five_percent_and_at_most_sixteen_mebibytes() {
-        let size = |total: u64| MemoryBudget::new(total).pool(PoolName::Unauthenticated).size();
-        assert!(size(128 << 20) <= (128 << 20) / 20);
-        assert_eq!(size(1 << 30), 16 << 20);
+    fn those_without_credentials_have_four_percent_and_at_most_sixteen_mebibytes() {
+        let size = |total: u64| {
+            let budget = MemoryBudget::new(total);
+            [PoolName::Unauthenticated, PoolName::Handshakes]
+                .map(|name| budget.pool(name).size())
+                .iter()
+                .sum::<u64>()
+        };
+        assert!(size(128 << 20) <= (128 << 20) * 4 / 100);
+        assert!(size(1 << 30) <= 16 << 20);
         assert_eq!(size(1 << 40), 16 << 20);
     }
 }

@@ -1,11 +1,22 @@
-//! Connections: whose they are, which of them are idle, and how they are ended.
+//! The books of a listener: whose its connections are, which of them are idle, and which goes when room is short.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use roadstead_budget::{Exhausted, Pool, Reservation};
+use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+
+use crate::connection::{Connection, State};
+
+/// How often whoever makes room for a connection ends another one that is in its way, where the first does not go.
+const AGAIN: Duration = Duration::from_millis(500);
+/// So long a client that has said who it is waits until another connection has gone.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// So often it is looked at least whether there is room.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How many connections there may be at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,23 +27,93 @@ pub struct Bounds {
     pub strangers: usize,
     /// Of one party.
     pub per_party: usize,
+    /// What a party's new connection does where as many as may be are there, and busy.
+    pub full: Full,
+    /// So long a stranger has to show who it is before it may have to go for another.
+    pub grace: Duration,
 }
 
-/// Who a client is, where the listener tells clients apart: a cluster's uid, say.
+/// Which connection of a party goes where all of them are busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Full {
+    /// The oldest: the client is one, and knows no more of what it has left behind.
+    EndOldest,
+    /// The new one: there are many clients, of which none is to lose what it has begun.
+    RefuseNew,
+}
+
+/// What connections take of the process's memory.
+#[derive(Debug, Clone)]
+pub struct Costs {
+    /// A stranger's connection.
+    pub stranger: Cost,
+    /// A connection of somebody who is known.
+    pub known: Cost,
+}
+
+/// So many bytes of this pool.
+#[derive(Debug, Clone)]
+pub struct Cost {
+    /// Where they are reserved.
+    pub pool: Pool,
+    /// How many.
+    pub bytes: u64,
+}
+
+impl Cost {
+    fn reserve(&self) -> Result<Reservation, Exhausted> {
+        self.pool.try_reserve(self.bytes)
+    }
+}
+
+/// Who a client is: a cluster's uid, or what a user's name becomes.
 pub type Party = u128;
+
+/// Why a client that has said who it is has no place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Its party has as many connections as it may.
+    #[error("there are {0} connections of the same client already, and all are busy")]
+    Party(usize),
+    /// There are as many connections as may be.
+    #[error("there are {0} connections already, and all are busy")]
+    Places(usize),
+    /// There is no memory for it.
+    #[error(transparent)]
+    Memory(#[from] Exhausted),
+    /// It has had to go itself.
+    #[error("the connection has ended")]
+    Ended,
+}
 
 /// Whose a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Stranger,
-    Known(Option<Party>),
+    Known(Party),
+}
+
+/// Those that count as one among strangers: an address, or what one customer has of IPv6.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Net(IpAddr);
+
+impl Net {
+    fn of(peer: IpAddr) -> Self {
+        Self(match peer.to_canonical() {
+            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+            address @ IpAddr::V4(_) => address,
+        })
+    }
 }
 
 /// All connections of a listener.
 #[derive(Debug)]
 pub struct Connections {
     bounds: Bounds,
+    costs: Costs,
     open: Mutex<Open>,
+    /// A place, or memory, has become free.
+    freed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -45,28 +126,10 @@ struct Open {
 #[derive(Debug)]
 struct Entry {
     standing: Standing,
+    net: Net,
+    opened: Instant,
     state: Arc<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    requests: Mutex<Requests>,
-    end: CancellationToken,
-}
-
-#[derive(Debug)]
-struct Requests {
-    under_way: usize,
-    /// Since when there are none, or since when there is one.
-    since: Instant,
-}
-
-/// One connection, as its task and its requests know it.
-#[derive(Debug, Clone)]
-pub struct Connection {
-    all: Arc<Connections>,
-    id: u64,
-    state: Arc<State>,
+    _memory: Reservation,
 }
 
 /// A connection's place; given up, and the connection's end signalled, when dropped.
@@ -87,38 +150,95 @@ impl Drop for Registered {
     fn drop(&mut self) {
         let Connection { all, id, state } = &self.connection;
         let mut open = all.lock();
-        if let Some(entry) = open.entries.remove(id)
-            && entry.standing == Standing::Stranger
-        {
+        let gone = open.entries.remove(id);
+        if gone.as_ref().is_some_and(|entry| entry.standing == Standing::Stranger) {
             open.strangers -= 1;
         }
         drop(open);
+        // With its memory, before anybody is told that there is room.
+        drop(gone);
         state.end.cancel();
+        all.freed.notify_waiters();
+    }
+}
+
+impl Entry {
+    fn stays(&self) -> bool {
+        !self.state.end.is_cancelled()
+    }
+
+    fn is_stranger(&self) -> bool {
+        self.standing == Standing::Stranger
     }
 }
 
 impl Open {
-    /// The connection that makes room where one of `standing` has to: the one that has been idle for longest; with
-    /// `busy_too`, if all are busy, the oldest of those.
-    fn candidate(&self, of: impl Fn(Standing) -> bool, not: u64, busy_too: bool) -> Option<&Arc<State>> {
-        let candidates = self
-            .entries
-            .iter()
-            .filter(|(id, entry)| **id != not && of(entry.standing) && !entry.state.end.is_cancelled());
-        let ranked = candidates.filter_map(|(id, entry)| {
-            let requests = entry.state.requests.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_busy = requests.under_way > 0;
-            (busy_too || !is_busy).then_some(((is_busy, requests.since, *id), &entry.state))
+    /// Those that are not about to end.
+    fn staying(&self) -> impl Iterator<Item = (&u64, &Entry)> {
+        self.entries.iter().filter(|(_, entry)| entry.stays())
+    }
+
+    fn staying_of(&self, party: Party) -> usize {
+        self.staying().filter(|(_, entry)| entry.standing == Standing::Known(party)).count()
+    }
+
+    /// Of these, the one that has been idle for longest; with `busy_too`, if all are busy, the oldest of those.
+    fn longest(&self, of: impl Fn(Standing) -> bool, not: u64, busy_too: bool) -> Option<&Arc<State>> {
+        let ranked = self.staying().filter(|(id, entry)| **id != not && of(entry.standing));
+        let ranked = ranked.filter_map(|(id, entry)| {
+            let (is_busy, since) = entry.state.occupation();
+            (busy_too || !is_busy).then_some(((is_busy, since, *id), &entry.state))
         });
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, state)| state)
+    }
+
+    /// The oldest stranger of the address that has most of them, once it has had its time. So whoever comes in numbers
+    /// makes room for its own.
+    fn stranger_to_go(&self, grace: Duration) -> Option<&Arc<State>> {
+        let mut nets: HashMap<Net, (usize, &Entry)> = HashMap::new();
+        for (_, entry) in self.staying().filter(|(_, entry)| entry.is_stranger()) {
+            let (count, oldest) = nets.entry(entry.net).or_insert((0, entry));
+            *count += 1;
+            if entry.opened < oldest.opened {
+                *oldest = entry;
+            }
+        }
+        let most =
+            nets.into_values().max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(oldest.opened)));
+        most.filter(|(_, oldest)| oldest.opened.elapsed() >= grace).map(|(_, oldest)| &oldest.state)
+    }
+
+    /// Who of those who are known goes for one more of `party`: whoever has been idle for longest; where nobody is, the
+    /// oldest of the party that has most, if that is more than the new one's has.
+    fn known_to_go(&self, party: Party, not: u64) -> Option<&Arc<State>> {
+        if let Some(idle) = self.longest(|standing| standing != Standing::Stranger, not, false) {
+            return Some(idle);
+        }
+        let mut counts: HashMap<Party, usize> = HashMap::new();
+        for (_, entry) in self.staying() {
+            if let Standing::Known(party) = entry.standing {
+                *counts.entry(party).or_default() += 1;
+            }
+        }
+        let own = counts.get(&party).copied().unwrap_or(0) + 1;
+        let (most, _) =
+            counts.into_iter().filter(|(_, count)| *count > own).max_by_key(|(_, count)| *count)?;
+        self.longest(|standing| standing == Standing::Known(most), not, true)
     }
 }
 
 impl Connections {
     /// None yet.
     #[must_use]
-    pub fn new(bounds: Bounds) -> Arc<Self> {
-        Arc::new(Self { bounds, open: Mutex::default() })
+    pub fn new(bounds: Bounds, costs: Costs) -> Arc<Self> {
+        let Bounds { known, strangers, per_party, .. } = bounds;
+        let bounds = Bounds {
+            known: known.max(1),
+            strangers: strangers.max(1),
+            per_party: per_party.max(1),
+            ..bounds
+        };
+        Arc::new(Self { bounds, costs, open: Mutex::default(), freed: Notify::new() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Open> {
@@ -126,200 +246,111 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in, as a stranger's. Where strangers have no place left, the one that has been idle for longest
-    /// is ended.
-    #[must_use]
-    pub fn admit(self: &Arc<Self>) -> Registered {
+    /// Takes a connection in, as a stranger's. Where strangers have no place or no memory left, the oldest of the address
+    /// that has most of them is ended, once it has had its time; until it has gone, this waits.
+    pub async fn admit(self: &Arc<Self>, peer: IpAddr) -> Registered {
+        loop {
+            let mut freed = std::pin::pin!(self.freed.notified());
+            freed.as_mut().enable();
+            if let Some(registered) = self.try_admit(peer) {
+                return registered;
+            }
+            let _ =
+                tokio::time::timeout(LOOK.min(self.bounds.grace.max(Duration::from_millis(1))), freed).await;
+        }
+    }
+
+    fn try_admit(self: &Arc<Self>, peer: IpAddr) -> Option<Registered> {
         let mut open = self.lock();
+        let has_place = open.strangers < self.bounds.strangers;
+        let Some(memory) = has_place.then(|| self.costs.stranger.reserve().ok()).flatten() else {
+            if let Some(state) = open.stranger_to_go(self.bounds.grace) {
+                tracing::debug!("a stranger's connection makes room");
+                state.end.cancel();
+            }
+            return None;
+        };
         let id = open.next;
         open.next += 1;
-        if open.strangers >= self.bounds.strangers.max(1)
-            && let Some(state) = open.candidate(|standing| standing == Standing::Stranger, id, true)
-        {
-            tracing::debug!("a stranger's connection makes room");
-            state.end.cancel();
-        }
-        let requests = Requests { under_way: 0, since: Instant::now() };
-        let state = Arc::new(State { requests: Mutex::new(requests), end: CancellationToken::new() });
-        let entry = Entry { standing: Standing::Stranger, state: Arc::clone(&state) };
+        let state = Arc::new(State::new());
+        let entry = Entry {
+            standing: Standing::Stranger,
+            net: Net::of(peer),
+            opened: Instant::now(),
+            state: Arc::clone(&state),
+            _memory: memory,
+        };
         open.entries.insert(id, entry);
         open.strangers += 1;
-        Registered { connection: Connection { all: Arc::clone(self), id, state } }
+        Some(Registered { connection: Connection { all: Arc::clone(self), id, state } })
     }
 
-    /// Connections at this moment: of those who are known, and of strangers.
-    #[must_use]
-    pub fn count(&self) -> (usize, usize) {
-        let open = self.lock();
-        (open.entries.len() - open.strangers, open.strangers)
-    }
-}
-
-impl Connection {
-    fn requests(&self) -> MutexGuard<'_, Requests> {
-        self.state.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether nobody has said yet who is at this connection.
+    pub(crate) fn is_stranger(&self, id: u64) -> bool {
+        self.lock().entries.get(&id).is_some_and(Entry::is_stranger)
     }
 
-    /// Its client has shown who it is. Where its party has too many connections, the oldest of them is ended; where there
-    /// are too many of all, the one that has been idle for longest. False where all are busy: then this one is ended.
-    #[must_use]
-    pub fn known(&self, party: Option<Party>) -> bool {
-        let mut open = self.all.lock();
-        let known = Standing::Known(party);
-        match open.entries.get_mut(&self.id) {
-            Some(entry) if entry.standing == Standing::Stranger => entry.standing = known,
-            Some(entry) => {
-                entry.standing = known;
-                return true;
-            }
-            None => return false,
-        }
-        open.strangers -= 1;
-        if party.is_some() {
-            let is_of_party = |entry: &&Entry| entry.standing == known && !entry.state.end.is_cancelled();
-            if open.entries.values().filter(is_of_party).count() > self.all.bounds.per_party.max(1)
-                && let Some(state) = open.candidate(|standing| standing == known, self.id, true)
-            {
-                tracing::debug!("an older connection of the same client makes room");
-                state.end.cancel();
-                return true;
-            }
-        }
-        let bound = self.all.bounds.known.max(1);
-        let stays = |entry: &&Entry| entry.standing != Standing::Stranger && !entry.state.end.is_cancelled();
-        // Counted one by one only where those that are ending may make the difference.
-        if open.entries.len() - open.strangers <= bound
-            || open.entries.values().filter(stays).count() <= bound
-        {
-            return true;
-        }
-        if let Some(state) = open.candidate(|standing| standing != Standing::Stranger, self.id, false) {
-            tracing::debug!("an idle connection makes room");
-            state.end.cancel();
-            return true;
-        }
-        drop(open);
-        self.end();
-        false
-    }
-
-    /// Since when nothing is under way; none where something is.
-    #[must_use]
-    pub fn idle_since(&self) -> Option<Instant> {
-        let requests = self.requests();
-        (requests.under_way == 0).then_some(requests.since)
-    }
-
-    /// Ends the connection, whatever is under way on it.
-    pub fn end(&self) {
-        self.state.end.cancel();
-    }
-
-    /// Resolves once the connection is to end.
-    pub async fn ended(&self) {
-        self.state.end.cancelled().await;
-    }
-
-    /// As [`Connection::ended`], for whoever cannot borrow.
-    pub fn end_token(&self) -> CancellationToken {
-        self.state.end.clone()
-    }
-
-    /// Resolves once nothing has been under way for `limit`.
-    pub async fn idle_for(&self, limit: Duration) {
+    /// See [`Connection::known`].
+    pub(crate) async fn make_known(&self, id: u64, party: Party) -> Result<(), Refused> {
+        let begun = Instant::now();
+        let mut ended: Option<Instant> = None;
         loop {
-            let wait = match self.idle_since() {
-                Some(since) if since.elapsed() >= limit => return,
-                Some(since) => limit.saturating_sub(since.elapsed()),
-                None => limit,
-            };
-            tokio::time::sleep(wait).await;
+            let mut freed = std::pin::pin!(self.freed.notified());
+            freed.as_mut().enable();
+            let may_end = ended.is_none_or(|ended| ended.elapsed() >= AGAIN);
+            match self.try_make_known(id, party, may_end) {
+                Ok(None) => return Ok(()),
+                Ok(Some(EndedOne)) => ended = Some(Instant::now()),
+                // What was ended goes in a moment.
+                Err(_) if ended.is_some() && begun.elapsed() < PATIENCE => {}
+                Err(refused) => return Err(refused),
+            }
+            let _ = tokio::time::timeout(LOOK, freed).await;
         }
     }
 
-    /// Counts a request until the value is dropped.
-    #[must_use]
-    pub fn request(&self) -> UnderWay {
-        let mut requests = self.requests();
-        requests.under_way += 1;
-        requests.since = Instant::now();
-        drop(requests);
-        UnderWay(self.clone())
+    fn try_make_known(&self, id: u64, party: Party, may_end: bool) -> Result<Option<EndedOne>, Refused> {
+        let Bounds { known: places, per_party, full, .. } = self.bounds;
+        let mut open = self.lock();
+        match open.entries.get(&id) {
+            Some(entry) if !entry.is_stranger() => return Ok(None),
+            Some(entry) if entry.stays() => {}
+            _ => return Err(Refused::Ended),
+        }
+        if open.staying_of(party) >= per_party {
+            let of_party = |standing| standing == Standing::Known(party);
+            let oldest = open.longest(of_party, id, full == Full::EndOldest);
+            oldest.ok_or(Refused::Party(per_party))?.end.cancel();
+            tracing::debug!("an older connection of the same client makes room");
+        }
+        let known = open.staying().filter(|(_, entry)| !entry.is_stranger()).count();
+        let refused = if known >= places {
+            Refused::Places(places)
+        } else {
+            match self.costs.known.reserve() {
+                Ok(memory) => {
+                    open.strangers -= 1;
+                    if let Some(entry) = open.entries.get_mut(&id) {
+                        entry.standing = Standing::Known(party);
+                        entry._memory = memory;
+                    }
+                    drop(open);
+                    self.freed.notify_waiters();
+                    return Ok(None);
+                }
+                Err(error) => error.into(),
+            }
+        };
+        let to_go = may_end.then(|| open.known_to_go(party, id)).flatten();
+        let state = to_go.ok_or(refused)?;
+        tracing::debug!("a connection makes room for another client's");
+        state.end.cancel();
+        Ok(Some(EndedOne))
     }
 }
 
-/// A request that is under way.
-#[derive(Debug)]
-pub struct UnderWay(Connection);
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let mut requests = self.0.requests();
-        requests.under_way = requests.under_way.saturating_sub(1);
-        requests.since = Instant::now();
-    }
-}
+/// A connection was told to end, and has not gone yet.
+struct EndedOne;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ended(registered: &Registered) -> bool {
-        registered.connection().end_token().is_cancelled()
-    }
-
-    fn connections(known: usize, strangers: usize, per_party: usize) -> Arc<Connections> {
-        Connections::new(Bounds { known, strangers, per_party })
-    }
-
-    #[tokio::test]
-    async fn strangers_take_places_from_strangers_only() {
-        let all = connections(2, 2, 9);
-        let known = all.admit();
-        assert!(known.connection().known(None));
-        let strangers: Vec<Registered> = (0..5).map(|_| all.admit()).collect();
-        let gone: Vec<bool> = strangers.iter().map(ended).collect();
-        assert_eq!(gone, [true, true, true, false, false]);
-        assert!(!ended(&known));
-        drop(strangers);
-        assert_eq!(all.count(), (1, 0));
-    }
-
-    #[tokio::test]
-    async fn a_full_house_of_known_ones_ends_who_is_idle_and_else_refuses() {
-        let all = connections(2, 9, 9);
-        let (busy, idle, late, last) = (all.admit(), all.admit(), all.admit(), all.admit());
-        let _request = busy.connection().request();
-        assert!(busy.connection().known(Some(1)) && idle.connection().known(Some(2)));
-        assert!(late.connection().known(Some(3)));
-        assert!(ended(&idle) && !ended(&busy) && !ended(&late));
-        drop(idle);
-        let _other = late.connection().request();
-        assert!(!last.connection().known(Some(4)));
-        assert!(ended(&last) && !ended(&busy) && !ended(&late));
-    }
-
-    #[tokio::test]
-    async fn a_party_has_its_own_bound_and_its_newest_stays() {
-        let all = connections(10, 9, 2);
-        let (first, second, third, other) = (all.admit(), all.admit(), all.admit(), all.admit());
-        let _busy = first.connection().request();
-        let _too = second.connection().request();
-        assert!(first.connection().known(Some(1)) && second.connection().known(Some(1)));
-        assert!(other.connection().known(Some(2)) && third.connection().known(Some(1)));
-        assert!(ended(&first) && !ended(&second) && !ended(&third) && !ended(&other));
-    }
-
-    #[tokio::test]
-    async fn idleness_begins_with_the_end_of_the_last_request() {
-        let all = connections(2, 2, 2);
-        let one = all.admit();
-        let admitted = one.connection().idle_since().unwrap();
-        let (request, other) = (one.connection().request(), one.connection().request());
-        drop(request);
-        assert!(one.connection().idle_since().is_none());
-        drop(other);
-        assert!(one.connection().idle_since().unwrap() >= admitted);
-        one.connection().idle_for(Duration::ZERO).await;
-    }
-}
+mod tests;

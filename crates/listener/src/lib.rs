@@ -2,10 +2,11 @@
 //! they are go first; deadlines for handshakes, idleness and writes; TLS as we want it.
 //!
 //! A listener [admits](Connections::admit) each connection, which starts as a stranger's. Once its client has shown who it
-//! is, it is [known](Connection::known). Strangers have places of their own, so however many come, they take none from
-//! those who are known. Nothing here waits for a place: there is always one connection to be ended instead, so accepting
-//! never stands still.
+//! is, it is [known](Connection::known). Strangers have places and memory of their own, so however many come, they take none
+//! from those who are known. Where strangers are short of either, the address that has most of them makes room, and where
+//! those who are known are, whoever has been idle for longest does.
 
+mod connection;
 mod connections;
 mod patient;
 mod tls;
@@ -15,7 +16,8 @@ use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 
-pub use connections::{Bounds, Connection, Connections, Party, Registered, UnderWay};
+pub use connection::{Connection, UnderWay};
+pub use connections::{Bounds, Connections, Cost, Costs, Full, Party, Refused, Registered};
 pub use patient::Patient;
 pub use tls::{TlsError, server_config};
 

@@ -11,7 +11,7 @@ use axum::body::Body;
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
 use roadstead_body::BodyError;
-use roadstead_budget::{Exhausted, MemoryBudget, Pool, PoolName, Reservation};
+use roadstead_budget::{Exhausted, MemoryBudget, Pool, PoolName, Reservation, show_size};
 use roadstead_hub_core::HubError;
 
 /// As kube-apiserver has it.
@@ -117,6 +117,11 @@ impl Bodies {
         Answer { held: self.answers.try_reserve(0), length: 0 }
     }
 
+    /// Memory for an answer of so many bytes.
+    pub(crate) fn set_aside(&self, bytes: u64) -> Result<Reservation, HubError> {
+        self.answers.try_reserve(bytes).map_err(|error| exhausted(&error))
+    }
+
     /// Reads the body of a request by somebody who has said who it is.
     pub(crate) async fn read(&self, body: Body, most: usize) -> Result<Sent, HubError> {
         read(&self.sent, body, most).await
@@ -157,6 +162,13 @@ impl Bodies {
             match decoded {
                 Ok(value) => return Ok(Held { value, _memory: reserved }),
                 Err(BodyError::Memory { .. }) if memory < most => memory = memory.saturating_mul(4).min(most),
+                Err(error @ BodyError::Memory { .. }) => {
+                    let share = show_size(self.decoded.size());
+                    let why = format!(
+                        "{error}: a third of the share for decoded bodies, {share} (see --memory-budget)"
+                    );
+                    return Err(HubError::TooLarge(why));
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -192,8 +204,15 @@ async fn read(pool: &Pool, mut body: Body, most: usize) -> Result<Sent, HubError
 fn cut(error: &axum::Error) -> HubError {
     let mut source = std::error::Error::source(error);
     while let Some(error) = source {
-        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-            return HubError::Timeout("the request's body did not come in time".to_owned());
+        match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+            Some(io::ErrorKind::TimedOut) => {
+                return HubError::Timeout("the request's body did not come in time".to_owned());
+            }
+            Some(io::ErrorKind::ResourceBusy) => {
+                let why = "Too many requests, please try again later: the hub is busy";
+                return HubError::TooMany(why.to_owned());
+            }
+            _ => {}
         }
         source = error.source();
     }

@@ -10,14 +10,23 @@ use tower_http::compression::{CompressionLayer, Predicate};
 /// Bytes from which an answer is long. What is shorter costs more time than it saves.
 const LONG: u64 = 16 * 1024;
 
-/// Whether an answer is known to be long.
+/// Whether an answer is compressed: where it is known to be long, and there is memory for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Long;
 
+/// Says of an answer that there is memory for compressing it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Compressed;
+
+/// Whether an answer is known to be long.
+pub(crate) fn is_long<B: Body>(response: &Response<B>) -> bool {
+    let told = || response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    response.body().size_hint().exact().or_else(told).is_some_and(|length| length >= LONG)
+}
+
 impl Predicate for Long {
     fn should_compress<B: Body>(&self, response: &Response<B>) -> bool {
-        let told = || response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
-        response.body().size_hint().exact().or_else(told).is_some_and(|length| length >= LONG)
+        response.extensions().get::<Compressed>().is_some() && is_long(response)
     }
 }
 
@@ -40,10 +49,14 @@ mod tests {
             response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
             response
         };
-        assert!(!Long.should_compress(&Response::new(Body::from("short"))));
-        assert!(Long.should_compress(&Response::new(Body::from("x".repeat(20_000)))));
-        assert!(!Long.should_compress(&told(LONG - 1)));
-        assert!(Long.should_compress(&told(LONG)));
-        assert!(!Long.should_compress(&Response::new(stream())), "who knows how long it goes on");
+        assert!(!is_long(&Response::new(Body::from("short"))));
+        assert!(is_long(&Response::new(Body::from("x".repeat(20_000)))));
+        assert!(!is_long(&told(LONG - 1)));
+        assert!(is_long(&told(LONG)));
+        assert!(!is_long(&Response::new(stream())), "who knows how long it goes on");
+        let mut long = told(LONG);
+        assert!(!Long.should_compress(&long), "without memory for it");
+        long.extensions_mut().insert(Compressed);
+        assert!(Long.should_compress(&long));
     }
 }

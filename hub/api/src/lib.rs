@@ -14,6 +14,7 @@ mod list;
 mod onboarding;
 mod openapi;
 mod options;
+mod paid;
 mod path;
 mod questions;
 mod render;
@@ -24,6 +25,7 @@ mod serve;
 mod status;
 mod views;
 mod watch;
+mod yielding;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -38,15 +40,18 @@ use axum::routing::{get, post};
 use futures::FutureExt as _;
 use hyper::body::Body as _;
 use roadstead_hub_core::{AuditEntry, Hub, HubError, Identity};
+use roadstead_listener::Connection;
 use tokio_util::sync::CancellationToken;
 
 use administration::Administered;
 use bodies::Bodies;
-use connection::{Connection, Counted, Timed};
+use connection::{Counted, Timed};
 use fair::{Turns, Watches};
 use onboarding::Enrolments;
 use request::Query;
+use yielding::{Slot, Yielding};
 
+pub use connection::known_connections as connections_within;
 pub use options::ApiOptions;
 pub use serve::serve;
 pub use views::document::document as fleet_document;
@@ -107,7 +112,7 @@ async fn bound(State(api): State<Api>, mut request: Request, next: Next) -> Resp
     let connection = request.extensions().get::<Connection>().cloned();
     let response = next.run(request).await;
     if let Some(connection) = connection {
-        connection.check();
+        connection::check(&connection);
     }
     match under_way {
         Some(under_way) => response.map(|body| Body::new(Counted::new(body, under_way))),
@@ -166,9 +171,10 @@ async fn closed(State(api): State<Api>, request: Request, next: Next) -> Respons
         response = authenticate(&api, request, next) => return response,
     };
     // What is the same for everybody with a token needs no database.
-    document
-        .and_then(|(path, headers)| documents(&api, &path, &headers))
-        .unwrap_or_else(|| status::response(&HubError::Unavailable(status::away(lost)), None))
+    document.and_then(|(path, headers)| documents(&api, &path, &headers)).map_or_else(
+        || status::response(&HubError::Unavailable(status::away(lost)), None),
+        |response| paid::pay(&api.bodies, response),
+    )
 }
 
 /// What is served without looking anything up.
@@ -181,11 +187,11 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
         Some(token) => api.hub.authenticate(token).await,
         None => Err(HubError::Unauthenticated("Unauthorized".to_owned())),
     };
-    if identity.is_ok()
-        && let Some(connection) = request.extensions().get::<Connection>()
-        && let Err(error) = connection.authenticated()
+    let connection = request.extensions().get::<Connection>().cloned();
+    if let (Ok(who), Some(connection)) = (&identity, connection)
+        && let Err(error) = connection::authenticated(&connection, who).await
     {
-        return status::response(&bodies::exhausted(&error), None);
+        return status::response(&error, None);
     }
     let identity = match identity {
         Ok(identity) => identity,
@@ -202,9 +208,14 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
             return response;
         }
     };
-    let turn = match api.turns.take(&identity.username).await {
-        Ok(turn) => turn,
+    let slot = match api.turns.take(&identity.username).await {
+        Ok(turn) => Slot::new(turn),
         Err(error) => return status::response(&error, None),
+    };
+    let user = identity.username.clone();
+    *request.body_mut() = match std::mem::take(request.body_mut()) {
+        body if body.is_end_stream() => body,
+        body => Body::new(Yielding::new(body, slot.clone(), Arc::clone(&api.turns), user)),
     };
     let (asker, method) = (identity.recorded().into_owned(), request.method().as_str().to_ascii_lowercase());
     let identity = match impersonated(identity, request.headers()) {
@@ -217,14 +228,14 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     let entry = refused(&identity.recorded(), &method, "Path", &request);
     request.extensions_mut().insert(identity);
     let response = next.run(request).await;
-    drop(turn);
+    slot.end();
     if let Some(status::DatabaseRefuses(why)) = response.extensions().get() {
         api.hub.database().request_refused(why);
     }
     if response.status() == StatusCode::FORBIDDEN {
         api.hub.note_refusal(entry);
     }
-    response
+    paid::pay(&api.bodies, response)
 }
 
 /// Whom the request asks to be taken for (`kubectl --as`). An attribute that nothing here looks at is refused rather than

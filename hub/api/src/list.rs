@@ -76,10 +76,10 @@ impl<'a> ListWriter<'a> {
         self.piece.extend_from_slice(b"]}");
         self.pieces.push(self.piece.into());
         let length: usize = self.pieces.iter().map(Bytes::len).sum();
-        let mut memory = self.memory;
+        let (mut memory, mut sent) = (self.memory, 0);
         let pieces = self.pieces.into_iter().map(move |piece| {
-            // What goes to the connection is the connection's.
-            memory.shrink(piece.len());
+            // The one before has been taken: nobody asks for a piece earlier.
+            memory.shrink(std::mem::replace(&mut sent, piece.len()));
             Ok::<Bytes, std::convert::Infallible>(piece)
         });
         let mut response = Response::new(Body::from_stream(tokio_stream::iter(pieces)));

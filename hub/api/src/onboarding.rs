@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Enrolments that are being read at once. Whoever begins one more ends the one that has been at it for longest, so that
 /// those who never end theirs keep nobody out.
 const MOST_READ: usize = 64;
-/// Enrolments that are being worked on at once, with those that wait for it.
+/// Enrolments that are being worked on at once. One more is told to come back; none waits.
 const MOST_WORKED_ON: usize = 32;
 
 /// Enrolments that are under way.
@@ -115,6 +115,7 @@ async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, H
         .map_err(|error| HubError::BadRequest(format!("the enrolment request: {error}")))?;
     // Before anything that costs: those who make tokens up wait for nothing, and nobody waits for them.
     api.hub.check_join_token(&request.token)?;
+    let in_doubt = api.hub.enter_unchecked(&request.token).await?;
     let Ok(_place) = api.enrolments.work.try_acquire() else {
         return Err(HubError::TooMany("Too many requests, please try again later: agents enrol".to_owned()));
     };
@@ -125,6 +126,7 @@ async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, H
         why = api.hub.database().lost() => return Err(HubError::Unavailable(status::away(why))),
         enrolled = api.hub.enrol(&enrolment) => enrolled?,
     };
+    drop(in_doubt);
     Ok(json!({
         "certificate": enrolled.certificate_pem,
         "ca": enrolled.ca_pem,

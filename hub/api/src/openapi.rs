@@ -6,9 +6,8 @@ mod v2;
 
 use std::collections::BTreeMap;
 
-use axum::Json;
 use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use roadstead_api::schema::{metadata_schema, schema};
 use roadstead_api::{Kind, Version};
@@ -16,6 +15,7 @@ use roadstead_model::Digest;
 use serde_json::{Map, Value, json};
 
 use crate::discovery::{groups, kinds, versions};
+use crate::paid::shared;
 use crate::questions::questions;
 use crate::render::accepted;
 
@@ -26,8 +26,8 @@ const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions
 
 /// All documents, made once.
 pub(crate) struct Documents {
-    by_path: BTreeMap<String, Value>,
-    v2: Value,
+    by_path: BTreeMap<String, Bytes>,
+    v2: Bytes,
     v2_protobuf: Bytes,
 }
 
@@ -50,25 +50,35 @@ impl Documents {
         }
         let v2 = v2::document(by_path.values());
         by_path.insert("/openapi/v3".to_owned(), json!({ "paths": paths }));
-        Self { by_path, v2_protobuf: v2::protobuf(&v2).into(), v2 }
+        let bytes = |document: &Value| Bytes::from(document.to_string());
+        Self {
+            v2_protobuf: v2::protobuf(&v2).into(),
+            v2: bytes(&v2),
+            by_path: by_path.iter().map(|(path, document)| (path.clone(), bytes(document))).collect(),
+        }
     }
 
     #[cfg(test)]
-    fn v2(&self) -> &Value {
-        &self.v2
+    fn v2(&self) -> Value {
+        serde_json::from_slice(&self.v2).unwrap()
     }
 
     pub(crate) fn answer(&self, path: &str, headers: &HeaderMap) -> Option<Response> {
         if path == "/openapi/v2" {
             if !accepted(headers).any(|entry| v2::ASKED.contains(&entry.media_type())) {
-                return Some(Json(&self.v2).into_response());
+                return Some(written(&self.v2, "application/json"));
             }
-            let mut response = self.v2_protobuf.clone().into_response();
-            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(v2::PROTOBUF));
-            return Some(response);
+            return Some(written(&self.v2_protobuf, v2::PROTOBUF));
         }
-        Some(Json(self.by_path.get(path)?).into_response())
+        Some(written(self.by_path.get(path)?, "application/json"))
     }
+}
+
+/// An answer of bytes that were written once.
+pub(crate) fn written(bytes: &Bytes, form: &'static str) -> Response {
+    let mut response = shared(bytes);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(form));
+    response
 }
 
 fn document(group: &str, version: &str, prefix: &str) -> Value {

@@ -5,9 +5,12 @@ use std::time::Duration;
 /// How much the API takes, from whom, and for how long.
 #[derive(Debug, Clone)]
 pub struct ApiOptions {
-    /// Connections at once. A new one beyond these takes the place of the one that has been idle for longest; where none
-    /// is idle, it waits.
+    /// Connections at once of those who have said who they are, of which one user has a quarter; fewer where there is less
+    /// memory. A new one beyond these takes the place of the one that has been idle for longest, or else of one of the user
+    /// that has most; where there is neither, its requests are answered 429.
     pub connections: usize,
+    /// Connections at once of those who have not, besides; the oldest of the address that has most of them makes room.
+    pub strangers: usize,
     /// A connection without a request for so long is closed.
     pub idle_timeout: Duration,
     /// A client that needs longer for its handshake, or for a request's headers, is cut.
@@ -32,6 +35,7 @@ impl Default for ApiOptions {
     fn default() -> Self {
         Self {
             connections: 10_000,
+            strangers: 512,
             idle_timeout: Duration::from_secs(90),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

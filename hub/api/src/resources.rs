@@ -9,11 +9,11 @@ use axum::response::{IntoResponse as _, Response};
 use roadstead_api::FieldError;
 use roadstead_body::APPLY;
 use roadstead_hub_core::{DeleteOptions, Deleted, HubError, Identity, Part, Written};
+use roadstead_listener::Connection;
 use roadstead_model::Action;
 use serde_json::{Value, json};
 
 use crate::bodies::{Held, MAX_BODY};
-use crate::connection::Connection;
 use crate::list::ListWriter;
 use crate::path::{Subresource, Target};
 use crate::render::{Form, with_warnings};

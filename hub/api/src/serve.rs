@@ -12,27 +12,27 @@ use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use roadstead_hub_core::Hub;
 use roadstead_hub_core::pki::ServingIdentity;
-use roadstead_listener::{Patient, TlsError, accept, server_config};
+use roadstead_listener::{Connection, Connections, Patient, TlsError, accept, server_config};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use crate::connection::{Connection, Connections};
-use crate::{ApiOptions, router};
+use crate::{ApiOptions, connection, router};
 
 /// A connection that is to end may take so long to say so.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// What a client's headers may take in memory, over HTTP/1.1 and over HTTP/2.
 const HEADERS: usize = 32 * 1024;
-/// Streams of one connection at once, as kube-apiserver has it for clients without credentials.
-const STREAMS: u32 = 100;
+/// Streams of one connection at once: clients that know this ask for the next one when one of them ends. Each may hold an
+/// answer, so there are fewer than kube-apiserver has for clients without credentials (100).
+const STREAMS: u32 = 32;
 /// What a client may send over HTTP/2 before anybody reads it, on one stream and on the whole connection: the least that the
 /// protocol allows. What is read is accounted for from then on.
 const WINDOW: u32 = 65_535;
 /// What waits on a stream until the client takes it.
-const SEND_BUFFER: usize = 64 * 1024;
+const SEND_BUFFER: usize = 16 * 1024;
 /// A connection that nobody has made himself known on is closed after so long without a request.
 const ANONYMOUS_IDLE: Duration = Duration::from_secs(15);
 /// By preference.
@@ -72,14 +72,14 @@ pub async fn serve(
         .max_header_list_size(HEADERS as u32)
         .keep_alive_interval(Some(options.write_timeout))
         .keep_alive_timeout(options.write_timeout);
-    let connections = Arc::new(Connections::new(options.connections, hub.budget()));
+    let connections = connection::connections(&options, hub.budget());
     let router = router(hub, options.clone(), stop.clone());
     let server = Arc::new(Server { acceptor, http, router, options, connections, stop: stop.clone() });
     let tasks = TaskTracker::new();
     loop {
         let accepted = async {
             let (stream, peer) = accept(&listener, "API").await;
-            (stream, server.connections.register(peer.ip()).await)
+            (stream, server.connections.admit(peer.ip()).await)
         };
         let (stream, registered) = tokio::select! {
             accepted = accepted => accepted,
@@ -88,8 +88,8 @@ pub async fn serve(
         let server = Arc::clone(&server);
         tasks.spawn(async move {
             tokio::select! {
-                () = registered.connection.ended() => {}
-                () = server.serve(stream, &registered.connection) => {}
+                () = registered.connection().ended() => {}
+                () = server.serve(stream, registered.connection()) => {}
             }
             drop(registered);
         });
@@ -119,6 +119,10 @@ impl Server {
                 // Requests that are under way finish; no new ones are taken.
                 served.as_mut().graceful_shutdown();
                 served.await
+            }
+            () = connection.stalled_for(self.options.write_timeout) => {
+                tracing::debug!("a client takes nothing of an answer");
+                return;
             }
             () = connection.idle_for(self.options.idle_timeout, ANONYMOUS_IDLE) => {
                 served.as_mut().graceful_shutdown();

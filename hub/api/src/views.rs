@@ -4,6 +4,7 @@ pub(crate) mod document;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::Json;
@@ -12,6 +13,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
 use roadstead_hub_core::{
     AttemptFilter, EventFilter, FleetPage, FleetWatch, HubError, Identity, InventoryFilter, InventoryKey,
     KustomizationFilter, ReconciliationsOptions,
@@ -20,12 +22,18 @@ use tokio_stream::{Stream, StreamExt as _};
 
 use crate::fair::WatchPlace;
 use crate::request::Query;
-use crate::{Api, status};
+use crate::{Api, openapi, status};
 
 /// Items of a page where the request does not say.
 const PAGE: u64 = 100;
 /// A stream that is still tells that it lives this often.
 const ALIVE: Duration = Duration::from_secs(15);
+
+/// What there is here, written once.
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| {
+    // A description is texts and numbers: it has a JSON form.
+    serde_json::to_vec(&document::document()).unwrap_or_default().into()
+});
 
 /// A view.
 pub(crate) enum View<'a> {
@@ -91,7 +99,7 @@ impl<'a> View<'a> {
     ) -> Result<Response, HubError> {
         let hub = &api.hub;
         Ok(match self {
-            Self::Document => Json(document::document()).into_response(),
+            Self::Document => openapi::written(&DOCUMENT, "application/json"),
             Self::Clusters => {
                 let names = text(query, "names")?;
                 let names: Vec<String> =

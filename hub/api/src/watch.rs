@@ -11,13 +11,13 @@ use bytes::Bytes;
 use roadstead_hub_core::{
     Address, AtVersion, HubError, Identity, ListOptions, ObjectEvent, ObjectWatch, WatchFrom,
 };
+use roadstead_listener::Connection;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::bodies::Answer;
-use crate::connection::Connection;
 use crate::render::Form;
 use crate::request::Query;
 use crate::{Api, list, status};

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use reqwest::StatusCode;
 use roadstead_hub_api::ApiOptions;
+use roadstead_hub_core::Identity;
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
 use support::{Replica, Site, client, make_older, tls};
@@ -113,6 +114,43 @@ async fn made_up_tokens_ask_the_database_nothing() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Join tokens in the form from before there was a check, which may be good as far as one can tell: their enrolments wait for
+/// each other, and an agent with a new one enrols meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn made_up_join_tokens_in_the_old_form_hold_no_enrolment_up() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let http = client(&replica)?;
+    let cluster = json!({
+        "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "Cluster", "metadata": { "name": "edge" } });
+    let clusters = format!("{}/apis/fleet.roadstead.dev/v1alpha1/clusters", replica.url);
+    let made = http.post(clusters).bearer_auth(&replica.token).json(&cluster).send().await?;
+    assert_eq!(made.status(), StatusCode::CREATED);
+    let invitation = replica.hub.create_join_token(&Identity::hub(), "edge", None).await?;
+    let mut database = site.database.connect().await?;
+    sqlx::raw_sql("BEGIN; LOCK TABLE join_token IN ACCESS EXCLUSIVE MODE").execute(&mut database).await?;
+    let enrol = |token: String| {
+        let body =
+            json!({ "token": token, "csr": "x", "kubeSystemUid": "b4f5d2fe-9a41-4a5c-8f6c-0c5e3a1d2b17" });
+        http.post(format!("{}/fleet/v1/enrol", replica.url)).json(&body).timeout(PATIENCE).send()
+    };
+    let mut flood = tokio::task::JoinSet::new();
+    for n in 0..60 {
+        let made_up = enrol(format!("{n:0>43}"));
+        flood.spawn(async move { anyhow::Ok(made_up.await?.status()) });
+    }
+    // Some are told to come back: the rest waits.
+    let first = tokio::time::timeout(PATIENCE, flood.join_next()).await.context("all wait")?;
+    assert_eq!(first.context("an answer")???, StatusCode::TOO_MANY_REQUESTS);
+    let honest = tokio::spawn(enrol(invitation.token.to_string()));
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    sqlx::raw_sql("ROLLBACK").execute(&mut database).await?;
+    let answer = honest.await??;
+    // It came to its certificate request, which is none.
+    assert_ne!(answer.status(), StatusCode::TOO_MANY_REQUESTS, "{}", answer.text().await?);
+    Ok(())
 }
 
 /// Tokens that were given out before there was a check are good as long as they were.

@@ -17,6 +17,8 @@ pub const REFUSALS_PERIOD: std::time::Duration = std::time::Duration::from_secs(
 /// Different refusals that are told apart between two writes. What comes beyond is counted only, so that whoever is refused
 /// all the time fills neither the memory nor the log.
 const TOLD_APART: usize = 64;
+/// Of these, one user's: whoever is refused chooses what he is refused, and hides nobody else by that.
+const OF_ONE_USER: usize = 8;
 /// Bytes of a text that somebody else made up.
 const MAX_TEXT: usize = 256;
 /// Entries of a page at most.
@@ -30,6 +32,8 @@ pub(crate) struct Refusals(Mutex<Counted>);
 struct Counted {
     /// By user, verb, kind, name and why.
     known: BTreeMap<[String; 5], (AuditEntry, u64)>,
+    /// By user: what is beyond what is told apart of one.
+    more: BTreeMap<String, u64>,
     others: u64,
 }
 
@@ -44,11 +48,20 @@ impl Refusals {
         let key = [&entry.username, &entry.verb, &entry.kind, &entry.name, &entry.detail].map(Clone::clone);
         // A panic while it is held leaves the counts whole.
         let mut counted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = counted.known.len() >= TOLD_APART;
+        let counted = &mut *counted;
+        let of_user = counted.known.keys().filter(|known| known[0] == key[0]).count();
+        let is_full = counted.known.len() >= TOLD_APART || of_user >= OF_ONE_USER;
         match counted.known.entry(key) {
             Entry::Occupied(mut known) => known.get_mut().1 += 1,
-            Entry::Vacant(place) if !full => drop(place.insert((entry, 1))),
-            Entry::Vacant(_) => counted.others += 1,
+            Entry::Vacant(place) if !is_full => drop(place.insert((entry, 1))),
+            Entry::Vacant(_) => {
+                let has_room = counted.more.len() < TOLD_APART;
+                match counted.more.entry(entry.username) {
+                    Entry::Occupied(mut more) => *more.get_mut() += 1,
+                    Entry::Vacant(place) if has_room => drop(place.insert(1)),
+                    Entry::Vacant(_) => counted.others += 1,
+                }
+            }
         }
     }
 
@@ -65,6 +78,12 @@ impl Refusals {
                 entry
             })
             .collect();
+        entries.extend(counted.more.into_iter().map(|(username, times)| AuditEntry {
+            outcome: AuditOutcome::Refused,
+            username,
+            detail: format!("{times} more requests were refused, too many to be told apart"),
+            ..AuditEntry::default()
+        }));
         if counted.others > 0 {
             entries.push(AuditEntry {
                 outcome: AuditOutcome::Refused,
@@ -303,13 +322,28 @@ mod tests {
             refusals.count(refusal(&format!("user-{user}"), &"x".repeat(10_000)));
         }
         let entries = refusals.take();
-        assert_eq!(entries.len(), TOLD_APART + 1);
+        assert_eq!(entries.len(), 2 * TOLD_APART + 1);
         assert!(entries.iter().all(|entry| entry.outcome == AuditOutcome::Refused));
         assert!(entries.iter().all(|entry| entry.detail.len() < MAX_TEXT + 64));
         assert!(entries.iter().any(|entry| entry.detail == "login (1000 times)"));
-        let others = 100_000 - (TOLD_APART - 1);
-        assert!(entries[TOLD_APART].detail.starts_with(&format!("{others} more")), "{entries:?}");
+        let others = 100_000 - (TOLD_APART - 1) - TOLD_APART;
+        assert!(entries[2 * TOLD_APART].detail.starts_with(&format!("{others} more")), "{entries:?}");
         assert!(refusals.take().is_empty());
+    }
+
+    #[test]
+    fn one_user_who_makes_up_paths_hides_no_other() {
+        let refusals = Refusals::default();
+        for path in 0..10_000 {
+            refusals.count(AuditEntry { name: format!("/{path}"), ..refusal("mallory", "") });
+        }
+        refusals.count(refusal("alice", "no"));
+        let entries = refusals.take();
+        assert!(entries.iter().any(|entry| entry.username == "alice" && entry.detail == "no"), "{entries:?}");
+        let of_mallory: Vec<_> = entries.iter().filter(|entry| entry.username == "mallory").collect();
+        assert_eq!(of_mallory.len(), OF_ONE_USER + 1);
+        let rest = format!("{} more", 10_000 - OF_ONE_USER);
+        assert!(of_mallory.iter().any(|entry| entry.detail.starts_with(&rest)), "{of_mallory:?}");
     }
 
     #[test]

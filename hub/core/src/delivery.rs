@@ -1,16 +1,22 @@
 //! Builds on their way to agents: only those of dispatches that are open for the agent's cluster, in parts, each in memory
 //! that was reserved for it.
 
+use std::collections::VecDeque;
+
 use roadstead_budget::{PoolName, Reservation};
 use roadstead_hub_store::Store;
 use roadstead_model::Digest;
 
 use crate::{Hub, HubError, Session};
 
-/// A sealed build is opened as a whole: what is stored, its parts, and what comes out are there at once.
-const SEALED_COPIES: u64 = 4;
+/// A sealed build is opened as a whole, in its place, and then cut into parts.
+const SEALED_COPIES: u64 = 2;
+/// What sealing adds to a build, and more.
+const SEAL: usize = 64;
 /// A part, and the message that it is copied into.
 const PLAIN_COPIES: u64 = 2;
+/// An opened build's parts.
+const PART: usize = 256 * 1024;
 
 /// A build that is read part by part.
 pub struct BuildReader {
@@ -18,9 +24,9 @@ pub struct BuildReader {
     digest: Digest,
     size: usize,
     at: i32,
-    /// The build, where it had to be read as a whole.
-    whole: Option<Vec<u8>>,
-    _reserved: Reservation,
+    /// The parts of the build that are left, where it had to be read as a whole.
+    opened: Option<VecDeque<Vec<u8>>>,
+    reserved: Reservation,
 }
 
 impl Hub {
@@ -28,30 +34,43 @@ impl Hub {
     /// it is stored or not, so that nobody learns what others have. Waits until there is memory for it.
     ///
     /// # Errors
-    /// Where the database fails, or the build is larger than all the memory for builds on their way.
+    /// [`HubError::TooLarge`] where it has more than `most` bytes, or is larger than all the memory for builds on their way;
+    /// else where the database fails.
     pub async fn open_build(
         &self,
         session: &Session,
         digest: Digest,
+        most: usize,
     ) -> Result<Option<BuildReader>, HubError> {
         let Some(head) = self.store.open_build(session.cluster, session.id, digest).await? else {
             return Ok(None);
         };
+        let too_large =
+            |bytes| HubError::TooLarge(format!("it has {bytes} bytes compressed, at most {most} are sent"));
+        // Before memory is reserved for it.
+        if head.bytes > most + if head.sealed { SEAL } else { 0 } {
+            return Err(too_large(head.bytes));
+        }
         let bytes = if head.sealed {
             head.bytes as u64 * SEALED_COPIES
         } else {
             head.bytes.min(Store::BLOB_PART) as u64 * PLAIN_COPIES
         };
         let reserved = self.options.budget.pool(PoolName::Blobs).reserve(bytes).await;
-        let reserved = reserved.map_err(|error| HubError::Internal(format!("send a build: {error}")))?;
-        let (mut size, mut whole) = (head.bytes, None);
+        let reserved = reserved.map_err(|error| HubError::TooLarge(error.to_string()))?;
+        let (mut size, mut opened) = (head.bytes, None);
         if head.sealed {
             let Some(bytes) = self.store.blob(digest).await? else { return Ok(None) };
             size = bytes.len();
-            whole = Some(bytes);
+            if size > most {
+                return Err(too_large(size));
+            }
+            opened = Some(bytes.chunks(PART).map(<[u8]>::to_vec).collect());
         }
         let store = self.store.clone();
-        Ok(Some(BuildReader { store, digest, size, at: 0, whole, _reserved: reserved }))
+        let mut reader = BuildReader { store, digest, size, at: 0, opened, reserved };
+        reader.give_back();
+        Ok(Some(reader))
     }
 }
 
@@ -67,11 +86,21 @@ impl BuildReader {
     /// # Errors
     /// Where the database fails.
     pub async fn next(&mut self) -> Result<Option<Vec<u8>>, HubError> {
-        let at = self.at;
-        self.at += 1;
-        match &mut self.whole {
-            Some(whole) => Ok((at == 0).then(|| std::mem::take(whole))),
-            None => Ok(self.store.blob_part(self.digest, at).await?),
+        let Some(parts) = &mut self.opened else {
+            let at = self.at;
+            self.at += 1;
+            return Ok(self.store.blob_part(self.digest, at).await?);
+        };
+        let part = parts.pop_front();
+        self.give_back();
+        Ok(part)
+    }
+
+    /// Of what is opened only as much is held as is left, with the part that is on its way.
+    fn give_back(&mut self) {
+        if let Some(parts) = &self.opened {
+            let left: usize = parts.iter().map(Vec::len).sum();
+            self.reserved.shrink_to((left + 2 * PART) as u64);
         }
     }
 }

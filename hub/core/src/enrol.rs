@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::conditions::{self, READY};
 use crate::pki::{AgentCertificate, AgentIdentity};
+use crate::tokens::LookUp;
 use crate::{Hub, HubError, Identity, audit, events, managers, onboard};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
@@ -139,6 +140,18 @@ impl Hub {
         }
     }
 
+    /// A place for an enrolment with a token from before there was a check, which cannot be told from a made-up one: these
+    /// wait for each other, before they take anything else, and for nobody else. None for all others.
+    ///
+    /// # Errors
+    /// [`HubError::TooMany`] where too many wait.
+    pub async fn enter_unchecked(&self, token: &str) -> Result<Option<LookUp<'_>>, HubError> {
+        match self.store.tokens().tell(TokenKind::Join, token) {
+            Checked::Unchecked => self.tokens.unchecked().enter().await.map(Some),
+            Checked::Ours | Checked::Foreign => Ok(None),
+        }
+    }
+
     /// A refusal, of which the audit log tells.
     fn noted(&self, refusal: HubError) -> HubError {
         self.note_refusal(AuditEntry {
@@ -151,7 +164,7 @@ impl Hub {
         refusal
     }
 
-    /// Takes an agent on board.
+    /// Takes an agent on board. Whoever takes enrolments from strangers holds a place of [`Hub::enter_unchecked`] meanwhile.
     ///
     /// # Errors
     /// Where the token is unknown, expired or used, where the cluster is registered under another name already, or
@@ -167,12 +180,6 @@ impl Hub {
     }
 
     async fn try_enrol(&self, request: &Enrolment<'_>) -> Result<Enrolled, HubError> {
-        // Tokens from before there was a check cannot be told from made-up ones: these wait for each other and for nobody
-        // else.
-        let _place = match self.store.tokens().tell(TokenKind::Join, request.token) {
-            Checked::Unchecked => Some(self.tokens.unchecked().enter().await?),
-            Checked::Ours | Checked::Foreign => None,
-        };
         let kube_system: KubeSystemUid = request
             .kube_system_uid
             .parse()

@@ -92,6 +92,7 @@ pub use rollout::{ImageSignature, UpgradeReport};
 pub use selector::Selector;
 pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, NOT_CURRENT, Session};
 pub use source::{FetchJob, FetchPlan};
+pub use tokens::LookUp;
 pub use upkeep::UPKEEP_PERIOD;
 pub use views::{ReconciliationView, Reconciliations, ReconciliationsOptions};
 pub use workers::{WORKER_ARGUMENT, Workers, be_a_worker, workers, workers_of};
@@ -181,7 +182,7 @@ impl Hub {
         let workers = options.workers.as_ref();
         let builders = workers.map_or(1, |workers| workers.builders.settings().workers);
         let readers = workers.map_or(1, |workers| workers.readers.settings().workers);
-        let followed = Followed::new(options.budget.pool(PoolName::Sessions));
+        let followed = Followed::new(options.budget.pool(PoolName::Progress));
         Ok(Self {
             store,
             clock,

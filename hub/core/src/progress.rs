@@ -1,8 +1,8 @@
 //! What is under way right now, object by object: kept in memory by the replica that hears it, never in the resource
 //! table, whose watchers want states and not steps.
 //!
-//! Agents say how much there is to keep, so it comes out of a share of the budget of agents' sessions, bounded by session,
-//! and goes with the session at the latest. What has no room is not kept: the end of the dispatch tells it all again.
+//! Agents say how much there is to keep, so it comes out of a share of the memory budget, bounded by session, and goes with
+//! the session at the latest. What has no room is not kept: the end of the dispatch tells it all again.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -55,8 +55,6 @@ struct Kept {
 /// All that is under way and heard of here.
 pub(crate) struct Followed {
     pool: Pool,
-    /// The pool's bytes, in the share that it is a part of.
-    _held: Option<Reservation>,
     kept: Mutex<HashMap<KustomizationUid, Kept>>,
 }
 
@@ -126,12 +124,9 @@ fn bytes_of(object: &ObjectRef) -> usize {
 }
 
 impl Followed {
-    /// Keeps what has room in a third of what `sessions` have: messages have the rest for themselves.
-    pub(crate) fn new(sessions: &Pool) -> Self {
-        let size = sessions.size() / 3;
-        let held = sessions.try_reserve(size).ok();
-        let pool = Pool::new("progress of dispatches", held.as_ref().map_or(0, |_| size));
-        Self { pool, _held: held, kept: Mutex::default() }
+    /// Keeps what has room in `pool`.
+    pub(crate) fn new(pool: &Pool) -> Self {
+        Self { pool: pool.clone(), kept: Mutex::default() }
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut HashMap<KustomizationUid, Kept>) -> T) -> T {

@@ -35,13 +35,20 @@ pub(crate) struct Room {
     waiting: Semaphore,
 }
 
+/// A place for a look-up, until the value is dropped.
+#[derive(Debug)]
+pub struct LookUp<'a> {
+    _place: SemaphorePermit<'a>,
+    _waiting: SemaphorePermit<'a>,
+}
+
 impl Room {
     const fn new(places: usize, waiting: usize) -> Self {
         Self { places: Semaphore::const_new(places), waiting: Semaphore::const_new(places + waiting) }
     }
 
     /// Waits for a place, as far as there is room to wait.
-    pub(crate) async fn enter(&self) -> Result<(SemaphorePermit<'_>, SemaphorePermit<'_>), HubError> {
+    pub(crate) async fn enter(&self) -> Result<LookUp<'_>, HubError> {
         let full = || {
             HubError::TooMany(
                 "Too many requests, please try again later: many tokens are being looked up".to_owned(),
@@ -49,7 +56,7 @@ impl Room {
         };
         let waiting = self.waiting.try_acquire().map_err(|_| full())?;
         match tokio::time::timeout(PATIENCE, self.places.acquire()).await {
-            Ok(Ok(place)) => Ok((place, waiting)),
+            Ok(Ok(place)) => Ok(LookUp { _place: place, _waiting: waiting }),
             _ => Err(full()),
         }
     }

@@ -8,14 +8,13 @@ use roadstead_proto::limits::{BUILD_CHUNK_BYTES, MAX_BUILD_COMPRESSED_BYTES, bou
 use roadstead_proto::v1::BuildChunk;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tonic::Status;
 
 use crate::status;
 
 /// Builds that one agent waits for at once. An agent asks for one per dispatch that it works on.
 const ASKED: usize = 1024;
-/// A build has arrived within this time, or the session is cut: the memory is needed for others.
-const TRANSFER: Duration = Duration::from_secs(120);
 
 /// What an agent is told of a build that it may not have, whether there is one or not.
 const NOT_THERE: &str = "the hub does not have this build any more; it builds it anew at the next attempt";
@@ -25,7 +24,7 @@ pub(crate) type Part = Result<BuildChunk, Status>;
 
 /// The builds that a session has asked for.
 pub(crate) struct Builds {
-    asked: mpsc::Sender<String>,
+    asked: mpsc::Sender<Digest>,
     task: JoinHandle<()>,
 }
 
@@ -36,18 +35,14 @@ impl Drop for Builds {
 }
 
 impl Builds {
-    /// None yet; what is to be sent comes out of the receiver.
-    pub(crate) fn start(hub: Hub, session: Session) -> (Self, mpsc::Receiver<Part>) {
-        let (asked, mut digests) = mpsc::channel::<String>(ASKED);
+    /// None yet; what is to be sent comes out of the receiver. A part that is not taken for `transfer` ends the session:
+    /// its memory is needed for others. What the hub itself takes, also to wait for memory, does not count.
+    pub(crate) fn start(hub: Hub, session: Session, transfer: Duration) -> (Self, mpsc::Receiver<Part>) {
+        let (asked, mut digests) = mpsc::channel::<Digest>(ASKED);
         let (parts, received) = mpsc::channel(1);
         let task = tokio::spawn(async move {
             while let Some(digest) = digests.recv().await {
-                let sent = tokio::time::timeout(TRANSFER, send(&hub, &session, &digest, &parts)).await;
-                let failed = match sent {
-                    Ok(Ok(())) => continue,
-                    Ok(Err(failed)) => failed,
-                    Err(_) => Status::deadline_exceeded(format!("a build was not taken within {TRANSFER:?}")),
-                };
+                let Err(failed) = send(&hub, &session, digest, &parts, transfer).await else { continue };
                 // Where nobody listens, the session has ended.
                 let _ = parts.send(Err(failed)).await;
                 return;
@@ -57,29 +52,38 @@ impl Builds {
     }
 
     /// Asks for a build. False where too many are asked for already.
-    pub(crate) fn ask(&self, digest: String) -> bool {
+    pub(crate) fn ask(&self, digest: Digest) -> bool {
         self.asked.try_send(digest).is_ok()
     }
 }
 
-async fn send(hub: &Hub, session: &Session, digest: &str, parts: &mpsc::Sender<Part>) -> Result<(), Status> {
+/// What an agent is told of a build that it does not get.
+pub(crate) fn refusal(digest: &str, error: String) -> BuildChunk {
+    BuildChunk { digest: bounded(digest), error, ..BuildChunk::default() }
+}
+
+async fn send(
+    hub: &Hub,
+    session: &Session,
+    digest: Digest,
+    parts: &mpsc::Sender<Part>,
+    transfer: Duration,
+) -> Result<(), Status> {
     let failed = |error: HubError| status(&error);
-    let say = async |chunk: BuildChunk| {
-        let gone = |_| Status::cancelled("the session has ended");
-        parts.send(Ok(chunk)).await.map_err(gone)
+    let say = async |chunk: BuildChunk| match timeout(transfer, parts.send(Ok(chunk))).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(Status::cancelled("the session has ended")),
+        Err(_) => Err(Status::deadline_exceeded(format!("of a build nothing was taken for {transfer:?}"))),
     };
-    let refusal = |error: String| BuildChunk { digest: bounded(digest), error, ..BuildChunk::default() };
-    let Ok(parsed) = digest.parse::<Digest>() else {
-        return say(refusal("not a digest".to_owned())).await;
-    };
-    let Some(mut build) = hub.open_build(session, parsed).await.map_err(failed)? else {
-        return say(refusal(NOT_THERE.to_owned())).await;
+    let refusal = |error: String| refusal(&digest.to_string(), error);
+    let mut build = match hub.open_build(session, digest, MAX_BUILD_COMPRESSED_BYTES).await {
+        Ok(Some(build)) => build,
+        Ok(None) => return say(refusal(NOT_THERE.to_owned())).await,
+        // It will not be smaller the next time: what is dispatched beside it goes on.
+        Err(HubError::TooLarge(why)) => return say(refusal(why)).await,
+        Err(error) => return Err(failed(error)),
     };
     let total = build.size();
-    if total > MAX_BUILD_COMPRESSED_BYTES {
-        let most = MAX_BUILD_COMPRESSED_BYTES;
-        return say(refusal(format!("it has {total} bytes compressed, at most {most} are sent"))).await;
-    }
     let mut offset = 0;
     while offset < total {
         let Some(part) = next(&mut build).await.map_err(failed)? else {
@@ -88,7 +92,7 @@ async fn send(hub: &Hub, session: &Session, digest: &str, parts: &mpsc::Sender<P
         for data in part.chunks(BUILD_CHUNK_BYTES) {
             let end = offset + data.len();
             say(BuildChunk {
-                digest: parsed.to_string(),
+                digest: digest.to_string(),
                 total_bytes: total as u64,
                 offset: offset as u64,
                 data: data.to_vec(),

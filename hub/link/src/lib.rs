@@ -9,13 +9,14 @@ mod convert;
 mod listener;
 mod meter;
 mod numbers;
+mod pace;
 mod session;
 mod switchboard;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use roadstead_budget::{Pool, PoolName};
+use roadstead_budget::{MemoryBudget, Pool, PoolName};
 use roadstead_hub_core::pki::ServingIdentity;
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::chain;
@@ -26,12 +27,15 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::body::Body;
+use tonic::codegen::http;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
 use tower::util::MapRequestLayer;
 
 use listener::Peer;
-use meter::Receipts;
+use meter::{Meter, Receipts};
+use pace::Paces;
 use switchboard::Switchboard;
 
 /// How the link behaves.
@@ -45,6 +49,10 @@ pub struct LinkOptions {
     pub strangers: usize,
     /// So long may the TLS handshake take.
     pub handshake: Duration,
+    /// A message that an agent has begun is there within this time, from when there is memory for it.
+    pub whole: Duration,
+    /// An agent that takes nothing of a build for so long is cut: the memory is needed for others.
+    pub transfer: Duration,
 }
 
 impl Default for LinkOptions {
@@ -54,8 +62,17 @@ impl Default for LinkOptions {
             connections: 4_000,
             strangers: 128,
             handshake: Duration::from_secs(10),
+            whole: Duration::from_secs(30),
+            transfer: Duration::from_secs(30),
         }
     }
+}
+
+/// How many agents there is memory for, each with a connection and a session.
+#[must_use]
+pub fn sessions_within(budget: &MemoryBudget) -> usize {
+    let each = meter::CONNECTION + meter::SESSION;
+    usize::try_from(budget.pool(PoolName::Sessions).size() / each).unwrap_or(usize::MAX)
 }
 
 /// Why the link's server ended.
@@ -95,10 +112,21 @@ pub async fn serve(
     let board = Arc::new(Switchboard::default());
     let looking = Arc::clone(&board).run(hub.clone(), stop.clone());
     let (ready, incoming) = mpsc::channel(READY);
-    let accepting = listener::run(listener, acceptor, options, ready, stop.clone());
+    let connections = listener::connections(&options, hub.budget());
+    let accepting = listener::run(listener, acceptor, options, connections, ready, stop.clone());
     let sessions = hub.budget().pool(PoolName::Sessions).clone();
+    let meter = Meter::new(hub.budget(), options.whole);
     let turns = Arc::new(Semaphore::new(TURNS));
-    let service = Service { hub, options, board, turns, sessions: sessions.clone(), stop: stop.clone() };
+    let service = Service {
+        hub,
+        options,
+        board,
+        turns,
+        sessions,
+        begun: Paces::new(pace::SESSIONS),
+        warnings: Arc::new(Paces::new(pace::WARNINGS)),
+        stop: stop.clone(),
+    };
     let service = LinkServer::new(service)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
         .max_encoding_message_size(MAX_MESSAGE_BYTES);
@@ -109,12 +137,20 @@ pub async fn serve(
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .http2_max_header_list_size(HEADERS)
-        .layer(MapRequestLayer::new(move |request| meter::metered(request, &sessions)))
+        .layer(MapRequestLayer::new(move |request| metered(&meter, request)))
         .add_service(service)
         .serve_with_incoming_shutdown(ReceiverStream::new(incoming), stop.cancelled_owned());
     // All end with `stop`.
     let ((), (), served) = tokio::join!(looking, accepting, serving);
     Ok(served?)
+}
+
+/// What comes without a peer's name is not metered, and gets no session for that.
+fn metered(meter: &Arc<Meter>, request: http::Request<Body>) -> http::Request<Body> {
+    match request.extensions().get::<Peer>().map(|peer| peer.identity.cluster) {
+        Some(cluster) => meter.metered(request, cluster),
+        None => request,
+    }
 }
 
 struct Service {
@@ -123,6 +159,9 @@ struct Service {
     board: Arc<Switchboard>,
     turns: Arc<Semaphore>,
     sessions: Pool,
+    /// How often a cluster's agent begins a session.
+    begun: Paces,
+    warnings: Arc<Paces>,
     stop: CancellationToken,
 }
 
@@ -139,7 +178,12 @@ impl Link for Service {
             peer.ok_or_else(|| Status::unauthenticated("the link takes agents with a certificate only"))?;
         let receipts = request.extensions().get::<Receipts>().cloned();
         let receipts = receipts.ok_or_else(|| Status::internal("the session is not metered"))?;
-        let reserved = self.sessions.try_reserve(meter::BASE);
+        if self.begun.next(identity.cluster).is_none() {
+            return Err(Status::unavailable(
+                "this cluster's agent begins sessions too often; try again later",
+            ));
+        }
+        let reserved = self.sessions.try_reserve(meter::SESSION);
         let reserved = reserved.map_err(|error| Status::resource_exhausted(error.to_string()))?;
         let opening = session::Opening {
             hub: self.hub.clone(),
@@ -149,6 +193,7 @@ impl Link for Service {
             _reserved: reserved,
             receipts,
             turns: Arc::clone(&self.turns),
+            warnings: Arc::clone(&self.warnings),
             incoming: request.into_inner(),
             options: self.options,
         };

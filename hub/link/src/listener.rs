@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_hub_core::pki::{AgentIdentity, read_agent_certificate};
-use roadstead_listener::{Bounds, Connection, Connections, Patient, Registered, accept};
+use roadstead_listener::{Bounds, Connection, Connections, Cost, Costs, Full, Patient, Registered, accept};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -17,7 +18,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 
-use crate::LinkOptions;
+use crate::{LinkOptions, meter};
 
 /// Connections of one cluster: an agent, the one that takes its place, and a spare for a link that was cut unnoticed.
 const PER_CLUSTER: usize = 3;
@@ -25,6 +26,11 @@ const PER_CLUSTER: usize = 3;
 const IDLE: Duration = Duration::from_secs(15);
 /// A write to an agent may stand still for so long.
 const WRITE: Duration = Duration::from_secs(30);
+
+/// What a connection takes on which nobody has shown a certificate: its TLS state and buffers. An estimate.
+const STRANGER: u64 = 24 * 1024;
+/// So long an agent has for its handshake before its connection may have to go for another: a few round trips over a long way.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone)]
@@ -44,22 +50,41 @@ pub(crate) struct AgentStream {
     _registered: Registered,
 }
 
+/// The books of agents' connections.
+pub(crate) fn connections(options: &LinkOptions, budget: &MemoryBudget) -> Arc<Connections> {
+    let bounds = Bounds {
+        known: options.connections,
+        strangers: options.strangers,
+        per_party: PER_CLUSTER,
+        full: Full::EndOldest,
+        grace: GRACE,
+    };
+    let cost = |name, bytes| Cost { pool: budget.pool(name).clone(), bytes };
+    let costs = Costs {
+        stranger: cost(PoolName::Handshakes, STRANGER),
+        known: cost(PoolName::Sessions, meter::CONNECTION),
+    };
+    Connections::new(bounds, costs)
+}
+
 /// Takes connections until `stop`, and passes those on that have shown a certificate.
 pub(crate) async fn run(
     listener: TcpListener,
     acceptor: TlsAcceptor,
     options: LinkOptions,
+    connections: Arc<Connections>,
     ready: mpsc::Sender<io::Result<AgentStream>>,
     stop: CancellationToken,
 ) {
-    let bounds = Bounds { known: options.connections, strangers: options.strangers, per_party: PER_CLUSTER };
-    let connections = Connections::new(bounds);
     loop {
-        let (stream, _) = tokio::select! {
-            stream = accept(&listener, "link") => stream,
+        let accepted = async {
+            let (stream, peer) = accept(&listener, "link").await;
+            (stream, connections.admit(peer.ip()).await)
+        };
+        let (stream, registered) = tokio::select! {
+            accepted = accepted => accepted,
             () = stop.cancelled() => return,
         };
-        let registered = connections.admit();
         let (acceptor, ready, stop) = (acceptor.clone(), ready.clone(), stop.clone());
         tokio::spawn(async move {
             let connection = registered.connection().clone();
@@ -85,8 +110,8 @@ async fn pass_on(
     let connection = registered.connection().clone();
     let Some(leaf) = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()) else { return };
     let Ok(identity) = read_agent_certificate(leaf) else { return };
-    if !connection.known(Some(identity.cluster.0.as_u128())) {
-        tracing::warn!(cluster = %identity.cluster, "an agent is turned away: there are too many connections");
+    if let Err(refused) = connection.known(identity.cluster.0.as_u128()).await {
+        tracing::warn!(cluster = %identity.cluster, why = %refused, "an agent is turned away");
         return;
     }
     let watched = connection.clone();
@@ -94,7 +119,7 @@ async fn pass_on(
         // Whichever way the connection ends, it is told so.
         tokio::select! {
             () = watched.ended() => {}
-            () = watched.idle_for(IDLE) => watched.end(),
+            () = watched.idle_for(IDLE, IDLE) => watched.end(),
         }
     });
     let ended = Box::pin(connection.end_token().cancelled_owned());

@@ -23,9 +23,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use crate::builds::{Builds, Part};
+use crate::builds::{Builds, Part, refusal};
 use crate::meter::{Receipt, Receipts};
 use crate::numbers::Numbers;
+use crate::pace::Paces;
 use crate::switchboard::{Place, Switchboard};
 use crate::{LinkOptions, convert, status};
 
@@ -82,6 +83,7 @@ pub(crate) struct Opening {
     pub(crate) receipts: Receipts,
     /// Turns at the database, of which all sessions have a few.
     pub(crate) turns: Arc<Semaphore>,
+    pub(crate) warnings: Arc<Paces>,
     pub(crate) incoming: Streaming<AgentMessage>,
     pub(crate) options: LinkOptions,
 }
@@ -115,7 +117,7 @@ impl Opening {
             unix_millis: self.hub.now().as_millisecond(),
         });
         let now = Instant::now();
-        let (builds, parts) = Builds::start(self.hub.clone(), session.clone());
+        let (builds, parts) = Builds::start(self.hub.clone(), session.clone(), self.options.transfer);
         let mut running = Running {
             expires: now + until(self.identity.expires, self.hub.now()),
             renewed: None,
@@ -125,6 +127,7 @@ impl Opening {
             outgoing,
             receipts: self.receipts,
             turns: self.turns,
+            warnings: self.warnings,
             builds,
             numbers,
             silence: self.options.heartbeat * 3,
@@ -193,6 +196,7 @@ struct Running {
     renewed: Option<Instant>,
     receipts: Receipts,
     turns: Arc<Semaphore>,
+    warnings: Arc<Paces>,
     builds: Builds,
     hub: Hub,
     identity: AgentIdentity,
@@ -227,7 +231,7 @@ impl Running {
             }
             let step = tokio::select! {
                 () = stop.cancelled() => Err(Ended::with(Status::unavailable("this hub replica is going down"))),
-                message = incoming.message(), if has_room => self.receive(message),
+                message = incoming.message(), if has_room => self.receive(message).await,
                 Some(handled) = self.in_hand.join_next() => self.handled(handled).await,
                 () = place.woken.notified() => self.look().await,
                 Some(next) = parts.recv(), if part.is_none() => {
@@ -260,7 +264,7 @@ impl Running {
         Err(Ended::because(format!("nothing was heard for {:?}", self.silence)))
     }
 
-    fn receive(&mut self, message: Result<Option<AgentMessage>, Status>) -> Result<(), Ended> {
+    async fn receive(&mut self, message: Result<Option<AgentMessage>, Status>) -> Result<(), Ended> {
         let message = match message {
             Ok(Some(message)) => message,
             Ok(None) => {
@@ -278,12 +282,17 @@ impl Running {
             // Nothing takes effect, so nothing is waited for.
             Some(agent_message::Body::Heartbeat(_)) => self.numbers.done(seq),
             Some(agent_message::Body::BuildRequest(request)) => {
-                if !self.builds.ask(bounded(&request.digest)) {
+                self.numbers.done(seq);
+                // What waits is a digest, however long the text was.
+                let Ok(digest) = request.digest.parse() else {
+                    let refusal = refusal(&request.digest, "not a digest".to_owned());
+                    return self.say(hub_message::Body::BuildChunk(refusal)).await;
+                };
+                if !self.builds.ask(digest) {
                     return Err(Ended::with(Status::resource_exhausted(
                         "too many builds are asked for at once",
                     )));
                 }
-                self.numbers.done(seq);
             }
             body => self.hand(seq, body, receipt),
         }
@@ -303,6 +312,7 @@ impl Running {
             identity: self.identity.clone(),
             seq,
             order: self.order.clone(),
+            warnings: Arc::clone(&self.warnings),
             too_soon,
         };
         let turns = Arc::clone(&self.turns);
@@ -441,11 +451,27 @@ struct Handler {
     identity: AgentIdentity,
     seq: u64,
     order: Option<(u64, OrderKind)>,
+    warnings: Arc<Paces>,
     /// A certificate was asked for a moment ago.
     too_soon: bool,
 }
 
 impl Handler {
+    /// A line of warning about what the agent says, which it could say as often as it likes.
+    fn warn(&self, what: &str, message: &str) {
+        if let Some(left_out) = self.warnings.next(self.session.cluster) {
+            let cluster = self.session.name.as_str();
+            tracing::warn!(
+                cluster,
+                seq = self.seq,
+                what,
+                message,
+                left_out,
+                "between an agent and the hub something is refused"
+            );
+        }
+    }
+
     async fn handle(&self, body: Option<agent_message::Body>) -> Answer {
         use agent_message::Body;
         match body {
@@ -499,7 +525,7 @@ impl Handler {
             }
             Err(HubError::Gone(why)) => self.refuse(Some((&key).into()), STALE, why),
             Err(HubError::BadRequest(why)) => {
-                tracing::warn!(cluster = self.session.name, why, "an agent's intended inventory is refused");
+                self.warn("the agent's intended inventory", &why);
                 self.refuse(Some((&key).into()), "inventory_intent.objects", why)
             }
             Err(error) => Answer::Cut(status(&error)),
@@ -551,13 +577,7 @@ impl Handler {
 
     async fn refused(&self, refused: Refused) -> Answer {
         let (what, message) = (bounded(&refused.what), bounded(&refused.message));
-        tracing::warn!(
-            cluster = self.session.name,
-            seq = refused.seq,
-            what,
-            message,
-            "the agent refused a message"
-        );
+        self.warn(&format!("message {} of the hub, by the agent: {what}", refused.seq), &message);
         if let Some((_, order)) = self.order.as_ref().filter(|(seq, _)| *seq == refused.seq) {
             return silence(self.hub.order_refused(&self.session, order, &message).await);
         }
@@ -597,7 +617,7 @@ impl Handler {
     }
 
     fn not_understood(&self, key: Option<v1::DispatchKey>, body: &str, error: &ConvertError) -> Answer {
-        tracing::warn!(cluster = self.session.name, body, %error, "a message from an agent is refused");
+        self.warn(&format!("a message of the agent: {body}"), &error.to_string());
         // The key is told back only where it is one.
         let key = key.and_then(|key| DispatchKey::try_from(key).ok()).map(v1::DispatchKey::from);
         self.refuse(key, error.field(), format!("{body}: {error}"))

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use roadstead_api::KindId;
+use roadstead_budget::PoolName;
 use roadstead_hub_link::LinkOptions;
+use roadstead_hub_store::AtRest;
 use roadstead_model::{Attempt, Digest, DispatchKey, KustomizationUid};
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
-use support::{Agent, PATIENCE, Session, Site, options};
+use support::{Agent, PATIENCE, Raw, Session, Site, hello, options};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
@@ -78,6 +80,12 @@ async fn ask_for(session: &mut Session, digest: &str) -> Result<Result<Vec<u8>, 
 
 async fn dispatched(session: &mut Session) -> Result<()> {
     session.expect(|body| matches!(body, Say::Dispatch(_)).then_some(())).await
+}
+
+/// The session goes on: the hub handles what it is sent.
+async fn goes_on(session: &mut Session) -> Result<()> {
+    session.send(Said::Refused(v1::Refused::default())).await?;
+    session.handled().await
 }
 
 /// Polls until `is_so`.
@@ -197,7 +205,7 @@ async fn progress_of_a_session_is_bounded_and_goes_with_it() -> Result<()> {
     }
     let kept = site.hub.progress(key.kustomization).context("progress")?;
     let bytes: usize = kept.health.iter().map(|(object, text)| object.len() + text.len()).sum();
-    let most = usize::try_from(site.hub.budget().pool(roadstead_budget::PoolName::Sessions).size())? / 12;
+    let most = usize::try_from(site.hub.budget().pool(PoolName::Progress).size())? / 4;
     assert!(bytes + 200 * kept.results.len() <= most, "{bytes} bytes and {} results", kept.results.len());
     assert!(!kept.results.is_empty());
     // All attempts of random Kustomizations are nobody's.
@@ -316,4 +324,121 @@ async fn a_cluster_has_few_connections_and_the_newest_stay() -> Result<()> {
     last.handled().await?;
     bystander.send(Said::Refused(v1::Refused::default())).await?;
     bystander.handled().await
+}
+
+/// A message of eight megabytes is announced on each of its streams, and never comes: what is waited for is its own.
+#[tokio::test]
+async fn messages_that_one_cluster_announces_keep_nobody_out() -> Result<()> {
+    let site = Site::new().await?;
+    let (thief, agent) = (site.joined("a").await?, site.joined("b").await?);
+    let key = site.dispatch(agent.cluster, "web", &["one"]).await?;
+    let channel = site.channel(&thief).await?;
+    let raw = [Raw::open(channel.clone())?, Raw::open(channel)?];
+    for raw in &raw {
+        raw.announce(8 << 20).await?;
+    }
+    let other = Raw::open(site.channel(&thief).await?)?;
+    other.say(&hello(&thief)).await?;
+    other.announce(8 << 20).await?;
+    let begun = Instant::now();
+    for _ in 0..5 {
+        // A session each time, and a message that is not small.
+        let mut session = site.session(&agent).await?;
+        let objects: Vec<_> = (0..1_500).map(|number| config_map("default", &format!("n{number}"))).collect();
+        session.send(progress(&key, &objects, "x")).await?;
+        session.handled().await?;
+    }
+    // Sooner than what was announced is given up.
+    assert!(begun.elapsed() < options().whole - Duration::from_secs(5), "{:?}", begun.elapsed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_first_message_is_small() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let raw = Raw::open(site.channel(&agent).await?)?;
+    raw.announce(4 << 20).await?;
+    // It is not waited for.
+    timeout(Duration::from_secs(5), raw.answer)
+        .await
+        .context("a first message of 4 MiB is waited for")??
+        .ok();
+    goes_on(&mut site.session(&agent).await?).await
+}
+
+#[tokio::test]
+async fn a_message_that_does_not_come_ends_its_session() -> Result<()> {
+    let site = Site::with(LinkOptions { whole: Duration::from_secs(2), ..options() }).await?;
+    let agent = site.joined("a").await?;
+    let raw = Raw::open(site.channel(&agent).await?)?;
+    raw.say(&hello(&agent)).await?;
+    raw.announce(8 << 20).await?;
+    timeout(Duration::from_secs(20), raw.answer).await.context("the session goes on")??.ok();
+    Ok(())
+}
+
+/// What is sealed is opened as a whole, so this one would take eighty megabytes and more.
+#[tokio::test]
+async fn an_oversized_sealed_build_is_refused_and_the_session_goes_on() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let mut build = vec![0; 23 << 20];
+    build.iter_mut().zip(0_u32..).for_each(|(byte, n)| *byte = (n.wrapping_mul(2_654_435_761) >> 24) as u8);
+    let key = site.dispatch_of(agent.cluster, "web", &["one"], &build, AtRest::Sealed).await?;
+    let mut session = site.session(&agent).await?;
+    dispatched(&mut session).await?;
+    let given = ask_for(&mut session, &key.build.context("a build")?.to_string()).await?;
+    assert!(given.as_ref().is_err_and(|why| why.contains("at most")), "{:?}", given.map(|bytes| bytes.len()));
+    goes_on(&mut session).await
+}
+
+/// Whoever waits for memory does so at the hub's expense, not at his own.
+#[tokio::test]
+async fn a_build_that_waits_for_memory_is_sent_once_there_is_some() -> Result<()> {
+    let site = Site::with(LinkOptions { transfer: Duration::from_millis(500), ..options() }).await?;
+    let agent = site.joined("a").await?;
+    let key = site.dispatch(agent.cluster, "web", &["one"]).await?;
+    let mut session = site.session(&agent).await?;
+    dispatched(&mut session).await?;
+    let pool = site.hub.budget().pool(PoolName::Blobs).clone();
+    let others = pool.try_reserve(pool.size())?;
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        drop(others);
+    });
+    let build = key.build.context("a build")?;
+    let given = ask_for(&mut session, &build.to_string()).await?;
+    assert_eq!(given.map(|bytes| Digest::of(&bytes)), Ok(build));
+    Ok(())
+}
+
+/// One address connects without end; another one's handshake takes its time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_strangers_leaves_an_agent_the_time_for_its_handshake() -> Result<()> {
+    let long = Duration::from_secs(3600);
+    let site = Site::with(LinkOptions { strangers: 8, handshake: long, ..options() }).await?;
+    let agent = site.joined("a").await?;
+    let link = site.link;
+    let flood = tokio::spawn(async move {
+        let mut held = std::collections::VecDeque::new();
+        loop {
+            let socket = tokio::net::TcpSocket::new_v4()?;
+            socket.bind("127.0.0.2:0".parse()?)?;
+            held.push_back(socket.connect(link).await?);
+            if held.len() > 200 {
+                held.pop_front();
+            }
+            if false {
+                return anyhow::Ok(());
+            }
+        }
+    });
+    let mut slow = TcpStream::connect(site.link).await?;
+    let read = timeout(Duration::from_secs(3), slow.read(&mut [0; 1])).await;
+    assert!(read.is_err(), "a connection that had time left was closed: {read:?}");
+    goes_on(&mut site.session(&agent).await?).await?;
+    assert!(!flood.is_finished());
+    flood.abort();
+    Ok(())
 }

@@ -381,7 +381,7 @@ mod tests {
         let documents = Documents::new();
         let v2 = documents.v2();
         let mut found = Vec::new();
-        references(v2, &mut found);
+        references(&v2, &mut found);
         assert!(found.len() > 100);
         for reference in found {
             let name = reference.strip_prefix("#/definitions/").unwrap_or_else(|| panic!("{reference}"));
@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn the_protobuf_form_holds_the_same() {
         let documents = Documents::new();
-        let decoded = Document::decode(protobuf(documents.v2()).as_slice()).unwrap();
+        let decoded = Document::decode(protobuf(&documents.v2()).as_slice()).unwrap();
         let definitions = decoded.definitions.unwrap().named;
         assert_eq!(definitions.len(), documents.v2()["definitions"].as_object().unwrap().len());
         assert_eq!(decoded.paths.unwrap().path.len(), documents.v2()["paths"].as_object().unwrap().len());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use roadstead_budget::MemoryBudget;
 use roadstead_hub_api::ApiOptions;
 use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock};
 use roadstead_tests::{Kubectl, TestDatabase};
@@ -55,21 +56,27 @@ impl Site {
     }
 
     pub(crate) async fn replica_with(&self, api: ApiOptions) -> Result<Replica> {
-        replica(self.database.url(), Key::new(self.key), api).await
+        replica(self.database.url(), Key::new(self.key), api, HubOptions::default()).await
+    }
+
+    /// A replica that has so many bytes of memory.
+    pub(crate) async fn replica_within(&self, bytes: u64, api: ApiOptions) -> Result<Replica> {
+        let options = HubOptions { budget: Arc::new(MemoryBudget::new(bytes)), ..HubOptions::default() };
+        replica(self.database.url(), Key::new(self.key), api, options).await
     }
 }
 
 /// A replica over this database, with a key of its own.
 pub(crate) async fn replica_over(url: &str, api: ApiOptions) -> Result<Replica> {
-    replica(url, Key::generate()?, api).await
+    replica(url, Key::generate()?, api, HubOptions::default()).await
 }
 
-async fn replica(database: &str, key: Key, api: ApiOptions) -> Result<Replica> {
+async fn replica(database: &str, key: Key, api: ApiOptions, options: HubOptions) -> Result<Replica> {
     let store = Store::open(database, Sealer::new(&key)?, 20).await?;
     let listener = TcpListener::bind("127.0.0.1:0").await.context("listen")?;
     let address = listener.local_addr()?;
     let url = format!("https://{address}");
-    let options = HubOptions { api_url: url.clone(), ..HubOptions::default() };
+    let options = HubOptions { api_url: url.clone(), ..options };
     let hub = Hub::open(store, Arc::new(SystemClock), options).await?;
     hub.bootstrap().await?;
     let identity = hub.pki().serving_identity(&["127.0.0.1".to_owned()], hub.now())?;
@@ -102,15 +109,25 @@ pub(crate) async fn tls(
     replica: &Replica,
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<TlsStream<TcpStream>> {
+    tls_for(replica, versions, &[]).await
+}
+
+/// A connection for one of these protocols.
+pub(crate) async fn tls_for(
+    replica: &Replica,
+    versions: &[&'static SupportedProtocolVersion],
+    protocols: &[&[u8]],
+) -> Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(replica.hub.pki().server_ca_pem().as_bytes()) {
         roots.add(certificate?)?;
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(versions)?
         .with_root_certificates(roots)
         .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from("127.0.0.1")?;
     Ok(TlsConnector::from(Arc::new(config)).connect(name, tcp(replica).await?).await?)
 }

@@ -26,6 +26,8 @@ const MAX_WORK: u64 = 200_000_000;
 const MAX_BUILD_MEMORY: usize = 200 << 20;
 /// More than this is no build that an agent takes.
 pub(super) const MAX_BUILD_BYTES: usize = 64 << 20;
+/// Bytes of a packed build: agents are sent no more.
+const MAX_PACKED_BYTES: usize = 16 << 20;
 /// Trees that were unpacked last: the Kustomizations of one source are built one after the other.
 const CACHED_TREES: usize = 4;
 const CACHED_TREE_BYTES: usize = 32 << 20;
@@ -172,6 +174,9 @@ fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
     }
     let mut packed = GzEncoder::new(Vec::with_capacity(json.len() / 4), Compression::fast());
     let packed = packed.write_all(&json).and_then(|()| packed.finish()).map_err(|error| error.to_string())?;
+    if packed.len() > MAX_PACKED_BYTES {
+        return Err(format!("the build has {} bytes compressed, more than {MAX_PACKED_BYTES}", packed.len()));
+    }
     let labels: Vec<Value> = objects.iter().map(labels).collect();
     Ok(Built {
         digest: Digest::of(&json),

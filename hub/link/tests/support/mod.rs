@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
+use prost::Message as _;
+use prost::bytes::Bytes;
 use rcgen::{CertificateParams, KeyPair};
 use roadstead_api::KindId;
 use roadstead_hub_core::{
@@ -148,15 +150,27 @@ impl Site {
         name: &str,
         maps: &[&str],
     ) -> Result<DispatchKey> {
+        let build = format!("build of {name}: {}", "x".repeat(700_000)).into_bytes();
+        self.dispatch_of(cluster, name, maps, &build, AtRest::Plain).await
+    }
+
+    /// As [`Site::dispatch`], with this build.
+    pub(crate) async fn dispatch_of(
+        &self,
+        cluster: ClusterUid,
+        name: &str,
+        maps: &[&str],
+        build: &[u8],
+        at_rest: AtRest,
+    ) -> Result<DispatchKey> {
         let object = json!({
             "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
             "metadata": { "name": name, "namespace": "default" },
             "spec": { "interval": "1h", "prune": true, "sourceRef": { "kind": "GitRepository", "name": "none" } } });
         let made = self.create(KindId::Kustomization, object).await?;
         let uid: KustomizationUid = made["metadata"]["uid"].as_str().context("a uid")?.parse()?;
-        let build = format!("build of {name}: {}", "x".repeat(700_000)).into_bytes();
-        let digest = Digest::of(&build);
-        self.store.put_blob(digest, &build, AtRest::Plain, self.hub.now()).await?;
+        let digest = Digest::of(build);
+        self.store.put_blob(digest, build, at_rest, self.hub.now()).await?;
         let labels: Value =
             maps.iter().map(|map| json!({ "g": "", "k": "ConfigMap", "ns": "", "n": map })).collect();
         self.store.remember_labels(digest, labels.to_string().as_bytes()).await?;
@@ -219,16 +233,62 @@ async fn enrol(hub: &Hub, name: &str, kube_system: KubeSystemUid) -> Result<Agen
     })
 }
 
+/// A session whose bytes the test writes itself.
+pub(crate) struct Raw {
+    to_hub: mpsc::Sender<Result<http_body::Frame<Bytes>, Status>>,
+    /// Resolves once the hub has answered the request's head, or has ended it.
+    pub(crate) answer: tokio::task::JoinHandle<Result<()>>,
+}
+
+impl Raw {
+    pub(crate) fn open(mut channel: Channel) -> Result<Self> {
+        let (to_hub, frames) = mpsc::channel(64);
+        let body = tonic::body::Body::new(http_body_util::StreamBody::new(ReceiverStream::new(frames)));
+        let request = tonic::codegen::http::Request::post("/roadstead.link.v1.Link/Session")
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(body)?;
+        let answer = tokio::spawn(async move {
+            std::future::poll_fn(|context| tower::Service::poll_ready(&mut channel, context)).await?;
+            let answer = tower::Service::call(&mut channel, request).await?;
+            let mut body = answer.into_body();
+            while let Some(frame) = http_body_util::BodyExt::frame(&mut body).await {
+                frame?;
+            }
+            Ok(())
+        });
+        Ok(Self { to_hub, answer })
+    }
+
+    /// Sends what a message of `length` bytes begins with, and nothing of the message.
+    pub(crate) async fn announce(&self, length: u32) -> Result<()> {
+        let mut header = vec![0];
+        header.extend(length.to_be_bytes());
+        self.to_hub.send(Ok(http_body::Frame::data(header.into()))).await.context("the stream is there")
+    }
+
+    pub(crate) async fn say(&self, message: &AgentMessage) -> Result<()> {
+        self.announce(u32::try_from(message.encoded_len())?).await?;
+        let frame = http_body::Frame::data(message.encode_to_vec().into());
+        self.to_hub.send(Ok(frame)).await.context("the stream is there")
+    }
+}
+
+/// An agent's first message.
+pub(crate) fn hello(agent: &Agent) -> AgentMessage {
+    let hello = Hello {
+        agent_version: "0.0.0-test".to_owned(),
+        kube_system_uid: agent.kube_system.to_string(),
+        kubernetes_version: "v1.35.0".to_owned(),
+        ..Hello::default()
+    };
+    AgentMessage { seq: 1, ack: 0, body: Some(agent_message::Body::Hello(hello)) }
+}
+
 impl Session {
     pub(crate) async fn open(channel: Channel, agent: &Agent) -> Result<Self> {
         let (to_hub, messages) = mpsc::channel(64);
-        let hello = Hello {
-            agent_version: "0.0.0-test".to_owned(),
-            kube_system_uid: agent.kube_system.to_string(),
-            kubernetes_version: "v1.35.0".to_owned(),
-            ..Hello::default()
-        };
-        to_hub.try_send(AgentMessage { seq: 1, ack: 0, body: Some(agent_message::Body::Hello(hello)) })?;
+        to_hub.try_send(hello(agent))?;
         let mut client = LinkClient::new(channel);
         let opened = tokio::time::timeout(PATIENCE, client.session(ReceiverStream::new(messages))).await;
         let from_hub = opened.context("a stream in time")??.into_inner();
