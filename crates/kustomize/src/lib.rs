@@ -244,8 +244,8 @@ fn run(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build,
     if kustomization.sort.is_some() || options.reorder == Reorder::Legacy {
         transform::finish::sort(kustomization.sort.as_ref(), &mut objects);
     }
-    metadata.finish(&mut objects);
-    transform::finish::tidy(&mut objects);
+    metadata.finish(&mut objects).map_err(finish("labels"))?;
+    transform::finish::tidy(&mut objects).map_err(finish("output"))?;
     options.overlay.mark(&mut objects);
     transform::finish::check_size(&options.limits, &objects)?;
     let object = |resource: resource::Resource| {

@@ -9,7 +9,7 @@ mod ports;
 use std::collections::HashMap;
 
 use crate::schema::{Field, Type};
-use crate::value::{Map, NullForm, Str, Value};
+use crate::value::{Map, Str, Value};
 use crate::yaml::is_text;
 
 const DIRECTIVE: &str = "$patch";
@@ -97,7 +97,7 @@ fn walk_map(target: Option<Value>, patch: Option<Value>, of: Type<'_>) -> Result
             Directive::Delete => return Ok(None),
             Directive::Merge | Directive::Replace => (patch.clone(), Some(patch)),
         },
-        (Some(Value::Null(NullForm::Written)), None) => return Ok(Some(Value::Null(NullForm::Written))),
+        (Some(Value::Null(form)), None) if !form.text().is_empty() => return Ok(Some(Value::Null(form))),
         (None | Some(Value::Null(_)), None | Some(Value::Null(_))) => return Ok(None),
         (Some(Value::Map(_)), Some(Value::Null(_))) => return Ok(None),
         (Some(Value::Map(target)), None) => (target, None),

@@ -4,14 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use base64::Engine as _;
 
-use super::fold::refold;
+use super::fold::{is_quoted, refold};
 use super::parse::{About, CORE, Event, Parser};
 use super::resolve::{Plain, resolve};
 use super::scan::ScalarStyle;
 use super::split::{self, Part};
 use super::tally::{Count, Tally, scalar_count};
 use crate::limits::Limits;
-use crate::value::{Map, NullForm, Str, Value};
+use crate::value::{Map, NullForm, Num, Number, Str, Value};
 
 /// Whose rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +32,22 @@ pub struct Document {
     pub value: Value,
     /// The line where it starts, from 1.
     pub line: usize,
+    /// Texts that are read otherwise in other places.
+    pub(crate) other: OtherTexts,
+}
+
+/// Texts with what stands in their place where kustomize's writer comes to them sooner or later than elsewhere, or not at
+/// all.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct OtherTexts {
+    /// Folded ones and times of annotations, which are not written in their style in the end: with what comes out of that.
+    pub(crate) annotations: Vec<(Str, Str)>,
+    /// Other folded ones, which are: with the texts that were there before.
+    pub(crate) folded: Vec<(Str, Str)>,
+    /// Those of times that are not read as such, with the times.
+    pub(crate) times: Vec<(Str, Str)>,
+    /// Keys of a patch that are no texts. An object may not have them in the end.
+    pub(crate) keys: Vec<Str>,
 }
 
 /// Why a text could not be read.
@@ -69,6 +85,8 @@ pub fn read_documents(bytes: &[u8], dialect: Dialect, limits: &Limits) -> Result
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) documents: Vec<Document>,
+    /// No line of `---` parts the text.
+    pub(crate) single: bool,
     /// Values, with aliases expanded.
     pub(crate) nodes: usize,
     /// Memory in bytes.
@@ -118,28 +136,39 @@ fn read(
         items: Vec::new(),
         entries: Vec::new(),
         anchors: HashMap::new(),
+        begun: 0,
+        other: OtherTexts::default(),
         keys: HashSet::new(),
         flow: Vec::new(),
         line: 1,
         document_line: 1,
     };
+    let mut single = true;
     if dialect == Dialect::Kustomization {
         // go-yaml 2 reads the first document, and does not look at what comes after it. A strict reader does.
         reader.read(Part { text, line: 0 }, !unique)?;
     } else {
         // Of objects, what stands between two `---` is read apart, and the first document of each part counts.
-        for part in split::parts(text) {
+        for (i, part) in split::parts(text).enumerate() {
+            single = i == 0;
             reader.read(part?, true)?;
         }
     }
     let (nodes, memory) = (reader.tally.counted().nodes, reader.tally.kept());
-    Ok(Read { documents: reader.documents, nodes, memory })
+    Ok(Read { documents: reader.documents, single, nodes, memory })
 }
 
 /// A list or mapping that is still open, with the place of its first item or entry among those of all.
 enum Frame<'t> {
-    List { first: usize, anchor: Option<&'t str>, from: Count },
-    Map { first: usize, merges: Vec<Value>, key: Option<Key>, anchor: Option<&'t str>, from: Count },
+    List { first: usize, anchor: Option<Anchor<'t>>, from: Count },
+    Map { first: usize, merges: Vec<Value>, key: Option<Key>, anchor: Option<Anchor<'t>>, from: Count },
+}
+
+/// An anchor, and how many began before it.
+#[derive(Clone, Copy)]
+struct Anchor<'t> {
+    name: &'t str,
+    number: usize,
 }
 
 enum Key {
@@ -159,8 +188,11 @@ struct Reader<'l, 't> {
     /// What stands in the open lists and in the open mappings: each is made at its end, of the right size.
     items: Vec<Value>,
     entries: Vec<(Str, Value)>,
-    /// Values by anchor, with what they count; none while what the anchor is for is still open.
-    anchors: HashMap<&'t str, Option<(Value, Count)>>,
+    /// Values by anchor, with what they count; none while what the anchor is for is still open. The number tells which of
+    /// several anchors of one name began last.
+    anchors: HashMap<&'t str, (usize, Option<(Value, Count)>)>,
+    begun: usize,
+    other: OtherTexts,
     /// Keys come again and again: one allocation for each.
     keys: HashSet<Str>,
     tally: Tally<'l>,
@@ -210,10 +242,6 @@ impl<'l, 't> Reader<'l, 't> {
         if self.stack.len() >= self.limits.depth {
             return self.error(format!("nested deeper than {}", self.limits.depth));
         }
-        let (Frame::List { anchor, .. } | Frame::Map { anchor, .. }) = &frame;
-        if let Some(anchor) = anchor {
-            self.anchors.insert(anchor, None);
-        }
         self.stack.push(frame);
         self.flow.push(flow);
         Ok(())
@@ -230,12 +258,13 @@ impl<'l, 't> Reader<'l, 't> {
             }
             Event::Sequence { about, flow } => {
                 let from = self.tally.counted();
-                self.open(Frame::List { first: self.items.len(), anchor: about.anchor, from }, flow)
+                let anchor = self.begin(&about);
+                self.open(Frame::List { first: self.items.len(), anchor, from }, flow)
             }
             Event::Mapping { about, flow } => {
                 let from = self.tally.counted();
                 let first = self.entries.len();
-                let anchor = about.anchor;
+                let anchor = self.begin(&about);
                 self.open(Frame::Map { first, merges: Vec::new(), key: None, anchor, from }, flow)
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
@@ -247,10 +276,13 @@ impl<'l, 't> Reader<'l, 't> {
 
     fn scalar_event(&mut self, text: &str, style: ScalarStyle, about: &About<'t>) -> Result<(), ReadError> {
         self.count(|tally| tally.scalar(text.len()))?;
-        let tag = about.tag.as_deref();
+        let anchor = self.begin(about);
+        // For go-yaml 3, an exclamation mark alone says nothing.
+        let says = |tag: &&str| *tag != "!" || self.dialect == Dialect::Kustomization;
+        let tag = about.tag.as_deref().filter(says);
         if self.wants_key() {
             let key = self.key(text, style, tag)?;
-            if let Some(anchor) = about.anchor
+            if let Some(anchor) = anchor
                 && let Key::Name(name) = &key
             {
                 let name = Value::String(name.clone());
@@ -261,7 +293,10 @@ impl<'l, 't> Reader<'l, 't> {
         }
         self.count(|tally| tally.text(text.len()))?;
         let value = self.scalar(text, style, tag)?;
-        if let Some(anchor) = about.anchor {
+        if style == ScalarStyle::Folded {
+            self.note_folded(&value, text)?;
+        }
+        if let Some(anchor) = anchor {
             self.anchor(anchor, &value, scalar_count(&value))?;
         }
         self.put(value)
@@ -269,12 +304,12 @@ impl<'l, 't> Reader<'l, 't> {
 
     fn alias(&mut self, name: &str) -> Result<(), ReadError> {
         let count = match self.anchors.get(name) {
-            Some(Some((_, count))) => *count,
-            Some(None) => return self.error(format!("anchor {name:?} contains itself")),
+            Some((_, Some((_, count)))) => *count,
+            Some((_, None)) => return self.error(format!("anchor {name:?} contains itself")),
             None => return self.error(format!("found unknown anchor {name:?}")),
         };
         self.count(|tally| tally.copy(count))?;
-        let Some((value, _)) = self.anchors.get(name).cloned().flatten() else { return Ok(()) };
+        let Some((_, Some((value, _)))) = self.anchors.get(name).cloned() else { return Ok(()) };
         if self.wants_key() {
             let Value::String(name) = value else {
                 return self.error("a mapping key must be a string");
@@ -291,10 +326,45 @@ impl<'l, 't> Reader<'l, 't> {
         }
     }
 
+    /// Notes that what an anchor is for begins.
+    fn begin(&mut self, about: &About<'t>) -> Option<Anchor<'t>> {
+        let name = about.anchor?;
+        self.begun += 1;
+        self.anchors.insert(name, (self.begun, None));
+        Some(Anchor { name, number: self.begun })
+    }
+
     /// Keeps what an anchor names. An alias gets a copy, and so does the anchor: both are counted before they are made.
-    fn anchor(&mut self, anchor: &'t str, value: &Value, count: Count) -> Result<(), ReadError> {
+    fn anchor(&mut self, anchor: Anchor<'t>, value: &Value, count: Count) -> Result<(), ReadError> {
+        if let Some((number, _)) = self.anchors.get(anchor.name)
+            && *number != anchor.number
+        {
+            // An anchor of this name that began inside of this one counts from there on.
+            return Ok(());
+        }
         self.count(|tally| tally.anchor(count))?;
-        self.anchors.insert(anchor, Some((value.clone(), count)));
+        self.anchors.insert(anchor.name, (anchor.number, Some((value.clone(), count))));
+        Ok(())
+    }
+
+    /// Keeps both forms of a folded text, as it stands there and as it is once it was written and read again.
+    fn note_folded(&mut self, value: &Value, text: &str) -> Result<(), ReadError> {
+        let Value::String(kept) = value else { return Ok(()) };
+        if self.dialect == Dialect::Kustomization {
+            return Ok(());
+        }
+        if !self.in_annotations() {
+            if **kept != *text {
+                self.count(|tally| tally.folded(text.len()))?;
+                self.other.folded.push((kept.clone(), text.into()));
+            }
+            return Ok(());
+        }
+        self.count(|tally| tally.folded(text.len()))?;
+        let again = refold(text);
+        if again != text {
+            self.other.annotations.push((kept.clone(), again.into()));
+        }
         Ok(())
     }
 
@@ -317,6 +387,14 @@ impl<'l, 't> Reader<'l, 't> {
             match resolve(text, self.dialect) {
                 Plain::Merge => return Ok(Key::Merge),
                 Plain::Text => {}
+                Plain::Value(_) | Plain::Timestamp(_) | Plain::NotFinite
+                    if self.dialect == Dialect::Patch =>
+                {
+                    self.count(|tally| tally.folded(text.len()))?;
+                    let key = Str::from(text);
+                    self.other.keys.push(key.clone());
+                    return Ok(Key::Name(key));
+                }
                 // go-yaml 2 turns such keys into text on the way to JSON.
                 Plain::Value(value) if self.dialect != Dialect::Object => {
                     if let Some(text) = value.scalar_text() {
@@ -338,25 +416,64 @@ impl<'l, 't> Reader<'l, 't> {
         self.intern(text).map(Key::Name)
     }
 
-    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Value, ReadError> {
+    fn scalar(&mut self, text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Value, ReadError> {
+        let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        if block && text.starts_with('\t') && self.dialect != Dialect::Kustomization && !self.in_annotations()
+        {
+            // As kustomize writes it once more, it cannot be read again.
+            if !is_quoted(text) {
+                return self.error("found a tab character where an indentation space is expected");
+            }
+        }
         // Annotations are set anew from their texts, and are not folded again.
         let folded =
             style == ScalarStyle::Folded && self.dialect != Dialect::Kustomization && !self.in_annotations();
         match tag {
             None if folded => Ok(Value::string(refold(text))),
-            Some(tag) if folded && tag.strip_prefix(CORE) == Some("str") => Ok(Value::string(refold(text))),
             None if style != ScalarStyle::Plain => Ok(Value::string(text)),
             None => self.plain(text),
             Some(tag) => match tag.strip_prefix(CORE) {
+                None | Some("str") if folded => Ok(Value::string(refold(text))),
                 None | Some("str") => Ok(Value::string(text)),
                 Some("binary") => self.binary(text),
-                Some("null") => match resolve(text, self.dialect) {
-                    Plain::Value(Value::Null(_)) => Ok(Value::Null(NullForm::Written)),
-                    _ => self.error("a value with the tag !!null is not null"),
-                },
-                Some("int" | "bool" | "timestamp" | "float") => self.plain(text),
-                Some(other) => self.error(format!("tag !!{other} is not supported")),
+                Some(tag @ ("null" | "int" | "bool" | "timestamp" | "float")) => self.tagged(text, tag),
+                Some(_) => Ok(Value::string(text)),
             },
+        }
+    }
+
+    /// A scalar whose tag names the type that it must have.
+    fn tagged(&mut self, text: &str, tag: &str) -> Result<Value, ReadError> {
+        let plain = resolve(text, self.dialect);
+        let fits = match &plain {
+            Plain::Value(Value::Null(_)) => tag == "null",
+            Plain::Value(Value::Bool(_)) => tag == "bool",
+            Plain::Value(Value::Number(Number { num: Num::Float(_), .. })) | Plain::NotFinite => {
+                tag == "float"
+            }
+            Plain::Value(Value::Number(_)) => matches!(tag, "int" | "float"),
+            Plain::Timestamp(_) => tag == "timestamp",
+            Plain::Value(_) | Plain::Merge | Plain::Text => false,
+        };
+        match tag {
+            _ if fits => self.plain(text),
+            // kustomize looks no closer at what a patch takes away.
+            "null"
+                if self.dialect == Dialect::Patch
+                    && !matches!(self.stack.last(), Some(Frame::List { .. })) =>
+            {
+                Ok(Value::Null(NullForm::Written))
+            }
+            _ => {
+                let wanted = match tag {
+                    "null" => "null",
+                    "int" => "a whole number",
+                    "float" => "a number",
+                    "bool" => "a boolean",
+                    _ => "a time",
+                };
+                self.error(format!("a value with the tag !!{tag} is not {wanted}"))
+            }
         }
     }
 
@@ -365,18 +482,29 @@ impl<'l, 't> Reader<'l, 't> {
         let is = |frame: &Frame<'_>, wanted: &str| matches!(frame, Frame::Map { key: Some(Key::Name(key)), .. } if &**key == wanted);
         match self.stack.as_slice() {
             [object, meta, Frame::Map { .. }] => is(object, "metadata") && is(meta, "annotations"),
+            // Of an object in a list.
+            [list, Frame::List { .. }, object, meta, Frame::Map { .. }] => {
+                is(list, "items") && is(object, "metadata") && is(meta, "annotations")
+            }
             _ => false,
         }
     }
 
-    fn plain(&self, text: &str) -> Result<Value, ReadError> {
+    fn plain(&mut self, text: &str) -> Result<Value, ReadError> {
         match resolve(text, self.dialect) {
             // Objects are written out once more before their values are read, and in brackets a time gets quotes then.
-            Plain::Timestamp(_)
+            Plain::Timestamp(date)
                 if self.dialect != Dialect::Kustomization
                     && (self.in_annotations() || (self.flow.last() == Some(&true) && text.contains(':'))) =>
             {
-                Ok(Value::string(text))
+                let kept = Str::from(text);
+                self.count(|tally| tally.folded(text.len()))?;
+                let date = Str::from(date);
+                if self.in_annotations() {
+                    self.other.annotations.push((kept.clone(), date.clone()));
+                }
+                self.other.times.push((kept.clone(), date));
+                Ok(Value::String(kept))
             }
             // In brackets, what is written out for nothing has quotes.
             Plain::Value(Value::Null(NullForm::Empty))
@@ -393,12 +521,17 @@ impl<'l, 't> Reader<'l, 't> {
     }
 
     fn binary(&self, text: &str) -> Result<Value, ReadError> {
-        let packed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-        let bytes = base64::engine::general_purpose::STANDARD.decode(packed);
-        match bytes.map(String::from_utf8) {
-            Ok(Ok(text)) => Ok(Value::string(text)),
-            _ => self.error("!!binary value is not base64 of UTF-8 text"),
+        let packed: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
+        let Ok(bytes) = base64::engine::general_purpose::STANDARD.decode(packed) else {
+            return self.error("!!binary value is not base64");
+        };
+        // On the way through JSON, a byte that is no part of a character becomes the mark for that.
+        let mut out = String::with_capacity(bytes.len());
+        for chunk in bytes.utf8_chunks() {
+            out.push_str(chunk.valid());
+            out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
         }
+        Ok(Value::string(out))
     }
 
     /// Adds a finished value to what is open.
@@ -409,7 +542,8 @@ impl<'l, 't> Reader<'l, 't> {
         match self.stack.last_mut() {
             None => {
                 if !value.is_null() {
-                    self.documents.push(Document { value, line: self.document_line });
+                    let other = std::mem::take(&mut self.other);
+                    self.documents.push(Document { value, line: self.document_line, other });
                 }
             }
             Some(Frame::List { .. }) => self.items.push(value),

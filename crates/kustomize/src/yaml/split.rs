@@ -48,6 +48,7 @@ pub(super) fn parts(text: &str) -> impl Iterator<Item = Result<Part<'_>, ReadErr
     let mut left = Some(Part { text, line: 0 });
     std::iter::from_fn(move || {
         let Part { text, line } = left.take()?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let Some((end, next)) = separator(text) else { return Some(Ok(Part { text, line })) };
         let lines = text[..end].bytes().filter(|b| *b == b'\n').count();
         let said = text[end + 3..next].trim();

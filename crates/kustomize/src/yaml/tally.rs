@@ -100,6 +100,15 @@ impl<'l> Tally<'l> {
         self.check()
     }
 
+    /// A folded text that is kept twice.
+    pub(super) fn folded(&mut self, text: usize) -> Result<(), String> {
+        /// Of its place in a list that grows.
+        const PLACE: usize = 96;
+        // At worst, every other character is a line break that comes out as two.
+        self.texts = self.texts.saturating_add(weight::TEXT + PLACE).saturating_add(text.saturating_mul(2));
+        self.check()
+    }
+
     /// A key that was not there before, with its place in the table of keys.
     pub(super) fn new_key(&mut self, text: usize) -> Result<(), String> {
         const PLACE: usize = 64;

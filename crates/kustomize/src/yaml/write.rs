@@ -38,7 +38,7 @@ pub(crate) fn scalar_as_written(value: &Value) -> String {
         Value::Number(number) => match number.num.canonical() {
             Num::Int(i) => i.to_string(),
             Num::Uint(u) => u.to_string(),
-            Num::Float(f) => float(f),
+            Num::Float(f) => float_as_written(f),
         },
         other => other.scalar_text().map_or_else(String::new, |text| text.to_string()),
     }
@@ -482,7 +482,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// A float as Go prints it with `%g`.
-fn float(f: f64) -> String {
+pub(crate) fn float_as_written(f: f64) -> String {
     let scientific = format!("{f:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);

@@ -52,7 +52,10 @@ impl Oracle {
             return None;
         };
         Some(match (answer["yaml"].as_str(), answer["error"].as_str()) {
-            (Some(yaml), _) => Ok(yaml.to_owned()),
+            // The oracle is built from source, and says so where a released one says its version.
+            (Some(yaml), _) => {
+                Ok(yaml.replace("managed-by: kustomize-(devel)", "managed-by: kustomize-v5.8.1"))
+            }
             (_, error) => Err(error.unwrap_or_default().to_owned()),
         })
     }
@@ -82,10 +85,19 @@ enum Difference {
     OnlyTheyRefuse,
 }
 
+/// What we refuse wherever it stands, and kustomize only where it is still there in the end: no patch took it away.
+const STRICTER: [&str; 4] = [
+    "is not a number that JSON has",
+    "a value with the tag !!",
+    "a mapping key must be a string",
+    "!!binary value is not base64",
+];
+
 fn difference(theirs: &Result<String, String>, ours: &Result<String, String>) -> Option<Difference> {
     match (theirs, ours) {
         (Ok(a), Ok(b)) if a == b => None,
         (Ok(_), Ok(_)) => Some(Difference::Content),
+        (Ok(_), Err(why)) if STRICTER.iter().any(|known| why.contains(known)) => None,
         (Ok(_), Err(_)) => Some(Difference::OnlyWeRefuse),
         (Err(_), Ok(_)) => Some(Difference::OnlyTheyRefuse),
         (Err(_), Err(_)) => None,
@@ -138,11 +150,11 @@ fn show(files: &Files) -> String {
 
 #[test]
 fn random_inputs_are_built_as_kustomize_builds_them() {
-    /// Differences that are shrunk and shown.
-    const SHOWN: usize = 12;
     let Some(mut oracle) = Oracle::start() else { return };
     let number = |name: &str, or: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(or);
     let (count, from) = (number("KUSTOMIZE_COMPARE", 0), number("KUSTOMIZE_COMPARE_FROM", 1));
+    // Differences that are shrunk and shown.
+    let shown = usize::try_from(number("KUSTOMIZE_COMPARE_SHOWN", 12)).unwrap();
     let (mut built, mut refused, mut found) = (0, 0, Vec::new());
     for seed in from..from + count {
         let files = random::tree(seed);
@@ -150,7 +162,12 @@ fn random_inputs_are_built_as_kustomize_builds_them() {
         let Some(theirs) = oracle.build(&files) else { continue };
         match theirs {
             Ok(_) => built += 1,
-            Err(_) => refused += 1,
+            Err(ref why) => {
+                refused += 1;
+                if std::env::var_os("KUSTOMIZE_COMPARE_REFUSALS").is_some() {
+                    eprintln!("REFUSED {seed} {why:?} / {ours:?}");
+                }
+            }
         }
         if let Some(difference) = difference(&theirs, &ours) {
             found.push((seed, difference));
@@ -163,7 +180,7 @@ fn random_inputs_are_built_as_kustomize_builds_them() {
         of(Difference::OnlyWeRefuse),
         of(Difference::OnlyTheyRefuse)
     );
-    for (seed, wanted) in found.iter().take(SHOWN) {
+    for (seed, wanted) in found.iter().take(shown) {
         let files = shrink(&mut oracle, random::tree(*seed), *wanted);
         let (theirs, ours) = (oracle.build(&files), ours(&files));
         eprintln!("==== seed {seed}: {wanted:?}\n{}kustomize: {theirs:?}\nours: {ours:?}\n", show(&files));
