@@ -280,7 +280,7 @@ impl<'t> Loader<'t> {
             let items = open_list(value, &source, documents.single, other, &mut queue);
             items.map_err(|message| Error::Object { file: source.to_string(), message })?;
         }
-        while let Some(Waiting { map, source, other }) = queue.pop_front() {
+        while let Some(Waiting { map, source, other, in_brackets }) = queue.pop_front() {
             let error = |message: String| Error::Object { file: source.to_string(), message };
             if is_list(&map) {
                 // Its items come after everything else.
@@ -296,6 +296,7 @@ impl<'t> Loader<'t> {
             self.schemas.mark_kind(text("apiVersion"), text("kind"));
             let mut resource = Resource::in_schema(map, source, self.schemas.current());
             resource.other.extend(other);
+            resource.in_brackets = in_brackets;
             out.push(resource);
         }
         Ok((out, held))
@@ -324,6 +325,7 @@ struct Waiting {
     map: Map,
     source: Source,
     other: Option<Rc<OtherTexts>>,
+    in_brackets: bool,
 }
 
 /// What a document holds: an object, or the items of a list that is alone in its file.
@@ -337,7 +339,12 @@ fn open_list(
     let other = (other != OtherTexts::default()).then(|| Rc::new(other));
     let mut add = |value: Value| {
         if let Some(map) = object(value)? {
-            queue.push_back(Waiting { map, source: source.clone(), other: other.clone() });
+            queue.push_back(Waiting {
+                map,
+                source: source.clone(),
+                other: other.clone(),
+                in_brackets: false,
+            });
         }
         Ok(())
     };
@@ -378,7 +385,7 @@ fn list_items(
             for mut item in items.into_iter().filter(|item| !item.is_null()) {
                 pass_through_json(&mut item, &meant);
                 if let Some(map) = object(item)? {
-                    queue.push_back(Waiting { map, source: source.clone(), other: None });
+                    queue.push_back(Waiting { map, source: source.clone(), other: None, in_brackets: true });
                 }
             }
             Ok(())

@@ -157,6 +157,8 @@ pub(crate) struct Resource {
     /// Labels and annotations that stand in several places and change together.
     pub(crate) shared: Vec<Rc<Group>>,
     pub(crate) source: Source,
+    /// It is all in brackets, until a JSON patch writes it once more: kustomize made it from JSON.
+    pub(crate) in_brackets: bool,
     /// Of the documents that it and its patches come from, until a JSON patch writes the object once more.
     pub(crate) other: Vec<Rc<OtherTexts>>,
     /// Tells which kinds have no namespace.
@@ -187,6 +189,7 @@ impl Resource {
             vars: Vec::new(),
             shared: Vec::new(),
             source,
+            in_brackets: false,
             other: Vec::new(),
         }
     }
@@ -314,6 +317,7 @@ impl Resource {
         self.prefixes.clone_from(&other.prefixes);
         self.suffixes.clone_from(&other.suffixes);
         self.vars.clone_from(&other.vars);
+        self.other.clone_from(&other.other);
     }
 }
 

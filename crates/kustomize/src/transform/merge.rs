@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use crate::schema::{Field, Type};
 use crate::value::{Map, Str, Value};
-use crate::yaml::is_text;
+use crate::yaml::is_plain_text;
 
 const DIRECTIVE: &str = "$patch";
 
@@ -58,10 +58,11 @@ fn walk(target: Option<Value>, patch: Option<Value>, field: Field<'_>) -> Result
     }
 }
 
-/// A scalar of a patch takes the quotes of what it replaces. A text that could be read as something else had some.
+/// A scalar of a patch takes the quotes of what it replaces. A text that could be read as something else, or that no
+/// line holds without quotes, had some.
 fn in_style(target: Option<&Value>, patch: Value) -> Value {
     match (target, &patch) {
-        (Some(Value::String(text)), Value::Number(_) | Value::Bool(_)) if !is_text(text) => {
+        (Some(Value::String(text)), Value::Number(_) | Value::Bool(_)) if !is_plain_text(text) => {
             patch.scalar_text().map_or(patch, Value::String)
         }
         _ => patch,

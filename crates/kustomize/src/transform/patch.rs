@@ -121,9 +121,10 @@ pub(super) fn apply(
     for at in matcher.select(objects) {
         // The patch takes the group and version of its target.
         let mut patch = settled.value().clone();
-        if let Some(version) = objects.get(at).value().get("apiVersion") {
-            patch.insert("apiVersion", version.clone());
-        }
+        match objects.get(at).value().get("apiVersion") {
+            Some(version) => patch.insert("apiVersion", version.clone()),
+            None => patch.remove("apiVersion"),
+        };
         let change = objects.change(at, |resource| {
             take_other(loader, resource, &settled)?;
             merge_into(loader, resource, patch, allow)?;
@@ -200,6 +201,7 @@ fn json_patch(
             resource.shared.clear();
             resource.check_keys()?;
             fold_again(resource);
+            resource.in_brackets = false;
             let mut value = resource.edit(std::mem::take);
             let lent = noted && lend_annotations(&mut value);
             let mut value = Value::Map(value);
@@ -266,6 +268,21 @@ fn pass_through_json(value: &mut Value) {
         Value::List(items) => items.iter_mut().for_each(pass_through_json),
         Value::Map(map) => map.values_mut().for_each(|(_, value)| pass_through_json(value)),
         Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// In brackets, nothing is written with quotes, and no text is folded.
+fn put_in_brackets(value: &mut Value, unfolded: &HashMap<*const str, Str>) {
+    match value {
+        Value::Null(form @ NullForm::Empty) => *form = NullForm::Quoted,
+        Value::String(text) => {
+            if let Some(before) = unfolded.get(&Str::as_ptr(text)) {
+                *text = before.clone();
+            }
+        }
+        Value::List(items) => items.iter_mut().for_each(|item| put_in_brackets(item, unfolded)),
+        Value::Map(map) => map.values_mut().for_each(|(_, value)| put_in_brackets(value, unfolded)),
+        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -346,7 +363,12 @@ fn take_other(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) ->
 const OTHER: usize = 192;
 
 /// Merges a patch into one object, which may be left empty.
-fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: Allow) -> Result<(), String> {
+fn merge_into(
+    loader: &Loader<'_>,
+    resource: &mut Resource,
+    mut patch: Map,
+    allow: Allow,
+) -> Result<(), String> {
     let id = resource.id().clone();
     let (name, namespace, kind) = (id.name.clone(), resource.namespace().clone(), id.gvk.kind.clone());
     let text = |key: &str| resource.value().get(key).and_then(Value::as_str).unwrap_or_default();
@@ -358,6 +380,10 @@ fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: A
         resource.store_id();
     }
     let budget = &loader.budget;
+    if resource.in_brackets {
+        let unfolded = resource.unfolded();
+        patch.values_mut().for_each(|(_, value)| put_in_brackets(value, &unfolded));
+    }
     let watch = Watch::start(resource, budget)?;
     let (value, patch) = (Value::Map(resource.edit(std::mem::take)), Value::Map(patch));
     budget.work(Size::of(&value).nodes + resource.previous_ids().len())?;

@@ -422,7 +422,7 @@ impl<'l, 't> Reader<'l, 't> {
         {
             // As kustomize writes it once more, it cannot be read again.
             if !is_quoted(text) {
-                return self.error("found a tab character where an indentation space is expected");
+                return self.error("a block starts with a tab");
             }
         }
         // Annotations are set anew from their texts, and are not folded again.
@@ -451,7 +451,8 @@ impl<'l, 't> Reader<'l, 't> {
             Plain::Value(Value::Number(Number { num: Num::Float(_), .. })) | Plain::NotFinite => {
                 tag == "float"
             }
-            Plain::Value(Value::Number(_)) => matches!(tag, "int" | "float"),
+            Plain::Value(Value::Number(Number { num: Num::Int(_), .. })) => matches!(tag, "int" | "float"),
+            Plain::Value(Value::Number(_)) => tag == "int",
             Plain::Timestamp(_) => tag == "timestamp",
             Plain::Value(_) | Plain::Merge | Plain::Text => false,
         };
@@ -513,6 +514,8 @@ impl<'l, 't> Reader<'l, 't> {
                 Ok(Value::Null(NullForm::Quoted))
             }
             Plain::Value(value) => Ok(value),
+            // For go-yaml 2, a date in quotes and one without are the same.
+            Plain::Timestamp(_) if self.dialect == Dialect::Kustomization => Ok(Value::string(text)),
             // On the way through JSON a date becomes text.
             Plain::Timestamp(date) => Ok(Value::string(date)),
             Plain::NotFinite => self.error(format!("{text} is not a number that JSON has; quote it")),
@@ -562,7 +565,7 @@ impl<'l, 't> Reader<'l, 't> {
     }
 
     fn close(&mut self) -> Result<(), ReadError> {
-        self.flow.pop();
+        let flow = self.flow.pop() == Some(true);
         let (value, anchor, from) = match self.stack.pop() {
             Some(Frame::List { first, anchor, from }) => {
                 (Value::List(self.items.drain(first..).collect()), anchor, from)
@@ -580,7 +583,7 @@ impl<'l, 't> Reader<'l, 't> {
                     Dialect::Patch => entries.into_iter().rev().collect(),
                 };
                 if !merges.is_empty() {
-                    map = self.merge(map, merges)?;
+                    map = self.merge(map, merges, flow)?;
                 }
                 (Value::Map(map), anchor, from)
             }
@@ -599,7 +602,7 @@ impl<'l, 't> Reader<'l, 't> {
     }
 
     /// `<<`: what stands in the mapping itself wins, then the earlier of several merged mappings.
-    fn merge(&mut self, map: Map, merges: Vec<Value>) -> Result<Map, ReadError> {
+    fn merge(&mut self, map: Map, merges: Vec<Value>, flow: bool) -> Result<Map, ReadError> {
         let mut sources = Vec::new();
         for merged in merges {
             match merged {
@@ -615,7 +618,14 @@ impl<'l, 't> Reader<'l, 't> {
             let Value::Map(source) = source else {
                 return self.error("map merge requires a mapping, or a list of mappings, as its value");
             };
-            entries.extend(source.into_entries());
+            entries.extend(source.into_entries().into_iter().map(|(key, value)| match value {
+                // What nothing means depends on the brackets around it, which are those of this mapping now.
+                Value::Null(NullForm::Quoted) if !flow => (key, Value::Null(NullForm::Empty)),
+                Value::Null(NullForm::Empty) if flow && self.dialect != Dialect::Kustomization => {
+                    (key, Value::Null(NullForm::Quoted))
+                }
+                value => (key, value),
+            }));
         }
         entries.extend(map.into_entries());
         Ok(entries.into_iter().collect())

@@ -86,7 +86,8 @@ enum Difference {
 }
 
 /// What we refuse wherever it stands, and kustomize only where it is still there in the end: no patch took it away.
-const STRICTER: [&str; 4] = [
+const STRICTER: [&str; 5] = [
+    "a block starts with a tab",
     "is not a number that JSON has",
     "a value with the tag !!",
     "a mapping key must be a string",

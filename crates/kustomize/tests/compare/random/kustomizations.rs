@@ -143,13 +143,12 @@ fn name(random: &mut Random, objects: &[String], kind: &str) -> String {
 }
 
 fn replacement(random: &mut Random, objects: &[String]) -> String {
-    let (from, source) = match random.below(8) {
+    let (from, source) = match random.below(7) {
         0 => (name(random, objects, "B"), "spec.a"),
         1 => (name(random, objects, "ConfigMap"), "data.k"),
         2 => (name(random, objects, "ConfigMap"), "data.t"),
         3 => (name(random, objects, "Deployment"), "spec.template.spec.containers.0.image"),
-        4 => (name(random, objects, "Deployment"), "spec.replicas"),
-        5 | 6 => (name(random, objects, "Service"), "spec.selector"),
+        4 | 5 => (name(random, objects, "Service"), "spec.selector.app"),
         _ => (name(random, objects, "B"), "metadata.name"),
     };
     let (kind, target) = match random.below(10) {

@@ -115,6 +115,7 @@ impl Writer<'_> {
         match self.random.below(if flow { 5 } else { 9 }) {
             0..=1 => {
                 let text = self.random.pick(&PLAIN);
+                let text = if text.is_empty() && !self.odd { "w" } else { text };
                 let odd = text.contains([':', '#', '@', '-', '{']) && flow;
                 let text = if odd || matches!(text, "@x" | "- x" | "a: b" | "word with: colon") {
                     "w"
@@ -221,7 +222,6 @@ impl Writer<'_> {
             }
             _ => {
                 let anchored = self.anchor();
-                self.comment();
                 self.entries(indent + 2, depth - 1);
                 self.anchors += usize::from(anchored);
             }
