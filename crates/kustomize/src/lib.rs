@@ -41,6 +41,7 @@ mod remote;
 mod replacement;
 mod resource;
 mod resources;
+mod run;
 mod schema;
 mod specs;
 mod target;

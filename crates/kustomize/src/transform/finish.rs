@@ -52,6 +52,12 @@ struct Hasher {
 impl Sink for Hasher {
     fn push_str(&mut self, text: &str) {
         const BLOCK: usize = 4_096;
+        if text.len() >= BLOCK {
+            self.digest.update(self.waiting.as_bytes());
+            self.waiting.clear();
+            self.digest.update(text.as_bytes());
+            return;
+        }
         self.waiting.push_str(text);
         if self.waiting.len() >= BLOCK {
             self.digest.update(self.waiting.as_bytes());
