@@ -15,6 +15,7 @@ use crate::remote::{Mounts, Remote};
 use crate::resource::{Resource, Source};
 use crate::resources::Resources;
 use crate::schema::Schemas;
+use crate::transform::check_characters;
 use crate::tree::{Entry, EntryKind, FileTree, TreeError, TreePath};
 use crate::value::{Map, NullForm, Str, Value};
 use crate::yaml::{self, Dialect, Document, OtherTexts, Read, ReadError, read_counted, read_strict_counted};
@@ -384,6 +385,7 @@ fn list_items(
         Some(Value::List(items)) => {
             for mut item in items.into_iter().filter(|item| !item.is_null()) {
                 pass_through_json(&mut item, &meant);
+                check_characters(&item)?;
                 if let Some(map) = object(item)? {
                     queue.push_back(Waiting { map, source: source.clone(), other: None, in_brackets: true });
                 }

@@ -150,7 +150,7 @@ fn pass_through_yaml(value: &mut Value) -> Result<(), String> {
             if text.is_ascii() && !text.contains('\x7f') {
                 return Ok(());
             }
-            check_characters(text)?;
+            check_text(text)?;
             if text.contains(NEXT_LINE) {
                 *text = break_lines(text).into();
             }
@@ -158,7 +158,7 @@ fn pass_through_yaml(value: &mut Value) -> Result<(), String> {
         Value::List(items) => items.iter_mut().try_for_each(pass_through_yaml)?,
         Value::Map(map) => {
             for (key, value) in map.values_mut() {
-                check_characters(key)?;
+                check_text(key)?;
                 pass_through_yaml(value)?;
             }
         }
@@ -167,8 +167,21 @@ fn pass_through_yaml(value: &mut Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Fails where there are characters that JSON has and YAML has not.
+pub(crate) fn check_characters(value: &Value) -> Result<(), String> {
+    match value {
+        Value::String(text) => check_text(text),
+        Value::List(items) => items.iter().try_for_each(check_characters),
+        Value::Map(map) => map.iter().try_for_each(|(key, value)| {
+            check_text(key)?;
+            check_characters(value)
+        }),
+        Value::Null(_) | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
 /// The other control characters are escaped in JSON.
-fn check_characters(text: &str) -> Result<(), String> {
+fn check_text(text: &str) -> Result<(), String> {
     let wrong = |c: char| matches!(c, '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}');
     if text.contains(wrong) { Err("control characters are not allowed".into()) } else { Ok(()) }
 }
@@ -199,10 +212,12 @@ fn break_lines(text: &str) -> String {
 /// Makes all annotations texts, and removes kustomize's own notes and annotations that are there and empty.
 pub(crate) fn tidy(objects: &mut Resources) -> Result<(), String> {
     for resource in objects.iter_mut() {
-        resource.check_keys().map_err(|message| format!("{}: {message}", resource.id()))?;
+        resource
+            .check_keys()
+            .map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;
         let result =
             resource.edit(|object| object.values_mut().try_for_each(|(_, value)| pass_through_yaml(value)));
-        result.map_err(|message| format!("{}: {message}", resource.id()))?;
+        result.map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;
         if !resource.value().contains_key("metadata") {
             // Only a list without items has none.
             resource.edit(|object| object.insert("metadata", Value::Map(Map::new())));

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use base64::Engine as _;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
 use super::fold::{is_quoted, refold};
 use super::parse::{About, CORE, Event, Parser};
@@ -12,6 +13,12 @@ use super::split::{self, Part};
 use super::tally::{Count, Tally, scalar_count};
 use crate::limits::Limits;
 use crate::value::{Map, NullForm, Num, Number, Str, Value};
+
+/// What Go decodes: the last digit may have bits that mean nothing.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &base64::alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// Whose rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -525,7 +532,7 @@ impl<'l, 't> Reader<'l, 't> {
 
     fn binary(&self, text: &str) -> Result<Value, ReadError> {
         let packed: String = text.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
-        let Ok(bytes) = base64::engine::general_purpose::STANDARD.decode(packed) else {
+        let Ok(bytes) = BASE64.decode(packed) else {
             return self.error("!!binary value is not base64");
         };
         // On the way through JSON, a byte that is no part of a character becomes the mark for that.

@@ -142,7 +142,8 @@ impl<'l> Tally<'l> {
         /// Of a place among those of all open lists or mappings: the table grows, is copied out, and sorted.
         const OPEN_ITEM: usize = 2 * weight::ITEM;
         const OPEN_ENTRY: usize = 3 * weight::ENTRY;
-        let slot = if in_list { weight::ITEM } else { weight::ENTRY };
+        // What was read is made of the right size, and keeps no room to grow.
+        let slot = if in_list { weight::ITEM_AS_READ } else { weight::ENTRY_AS_READ };
         self.count.slots = self.count.slots.saturating_add(slot);
         let more =
             items.saturating_sub(self.items) * OPEN_ITEM + entries.saturating_sub(self.entries) * OPEN_ENTRY;
