@@ -159,6 +159,9 @@ pub(crate) mod weight {
     pub(crate) const ITEM: usize = 56;
     /// A key and its value in a mapping, without the text of the key.
     pub(crate) const ENTRY: usize = 80;
+    /// The same for what was read and has not grown yet.
+    pub(crate) const ITEM_AS_READ: usize = 40;
+    pub(crate) const ENTRY_AS_READ: usize = 56;
     /// A shared text besides its bytes.
     pub(crate) const TEXT: usize = 16 + ALLOCATION;
     /// An object with its ids, besides its value and the texts of the ids.

@@ -1,6 +1,7 @@
 //! JSON as Go writes it: keys sorted, `<`, `>`, `&` and the two line separators of Unicode escaped. What it is written to
 //! takes everything: a text, or a digest.
 
+use crate::run;
 use crate::value::{Map, Value};
 
 /// Takes a text bit by bit.
@@ -90,7 +91,16 @@ fn new_line(out: &mut impl Sink, indent: Option<usize>) {
 /// Appends a string.
 pub(crate) fn write_text(out: &mut impl Sink, text: &str) {
     out.push('"');
-    for c in text.chars() {
+    let mut rest = text;
+    loop {
+        // Most characters stand for themselves.
+        let plain = run::len(rest.as_bytes(), |byte| {
+            matches!(byte, 0..=0x1f | b'"' | b'\\' | b'<' | b'>' | b'&' | 0xe2)
+        });
+        let (start, tail) = rest.split_at(plain);
+        out.push_str(start);
+        let Some(c) = tail.chars().next() else { break };
+        rest = &tail[c.len_utf8()..];
         match c {
             '"' => out.push_str("\\\""),
             '\\' => out.push_str("\\\\"),

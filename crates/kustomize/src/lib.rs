@@ -41,6 +41,7 @@ mod remote;
 mod replacement;
 mod resource;
 mod resources;
+mod run;
 mod schema;
 mod specs;
 mod target;
@@ -242,10 +243,11 @@ fn run(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build,
     gathered.vars.resolve(&specs.var_reference, budget, &mut objects).map_err(finish("vars"))?;
     transform::finish::drop_local(&mut objects).map_err(finish("names"))?;
     if kustomization.sort.is_some() || options.reorder == Reorder::Legacy {
+        objects.check_unique().map_err(finish("order"))?;
         transform::finish::sort(kustomization.sort.as_ref(), &mut objects);
     }
-    metadata.finish(&mut objects);
-    transform::finish::tidy(&mut objects);
+    metadata.finish(&mut objects).map_err(finish("labels"))?;
+    transform::finish::tidy(&mut objects).map_err(finish("output"))?;
     options.overlay.mark(&mut objects);
     transform::finish::check_size(&options.limits, &objects)?;
     let object = |resource: resource::Resource| {

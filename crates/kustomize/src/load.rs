@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 
 use crate::Options;
 use crate::budget::{Bound, Budget, Held, Size, weight};
@@ -13,9 +15,10 @@ use crate::remote::{Mounts, Remote};
 use crate::resource::{Resource, Source};
 use crate::resources::Resources;
 use crate::schema::Schemas;
+use crate::transform::check_characters;
 use crate::tree::{Entry, EntryKind, FileTree, TreeError, TreePath};
-use crate::value::{Map, Str, Value};
-use crate::yaml::{Dialect, Document, Read, ReadError, read_counted, read_strict_counted};
+use crate::value::{Map, NullForm, Str, Value};
+use crate::yaml::{self, Dialect, Document, OtherTexts, Read, ReadError, read_counted, read_strict_counted};
 
 /// Where the files that a kustomization names may lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -195,7 +198,7 @@ impl<'t> Loader<'t> {
         let at_start = |message| ReadError { line: 1, message };
         self.budget.read(read.nodes).map_err(at_start)?;
         let held = self.budget.hold(read.memory).map_err(at_start)?;
-        Ok(Documents { list: read.documents, held })
+        Ok(Documents { single: read.single, list: read.documents, held })
     }
 
     /// A JSON text.
@@ -238,7 +241,7 @@ impl<'t> Loader<'t> {
             self.json(&bytes).map_err(|error| yaml_error(file.as_str(), error))?
         } else {
             let documents = self.parse(&bytes, Dialect::Kustomization);
-            let Documents { list, held } = documents.map_err(|error| yaml_error(file.as_str(), error))?;
+            let Documents { list, held, .. } = documents.map_err(|error| yaml_error(file.as_str(), error))?;
             let Some(document) = list.into_iter().next() else {
                 return Err(error(1, "the file is empty".into()));
             };
@@ -272,25 +275,30 @@ impl<'t> Loader<'t> {
         let file: Str = file.into();
         let mut out = Vec::new();
         let mut held = vec![documents.held];
-        for document in documents.list {
-            let source = Source { file: file.clone(), line: document.line };
-            let mut found = Vec::new();
-            expand(document.value, &source, &mut found)?;
-            let memory = found.iter().map(|map| weight::OBJECT + notes::cost(map)).sum();
-            let memory = self.budget.hold(memory);
-            held.push(memory.map_err(|message| Error::Object { file: source.to_string(), message })?);
-            for map in found {
-                if out.len() >= self.limits.objects {
-                    return Err(Error::Limit {
-                        place: file.to_string(),
-                        what: "objects",
-                        limit: self.limits.objects,
-                    });
-                }
-                let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
-                self.schemas.mark_kind(text("apiVersion"), text("kind"));
-                out.push(Resource::in_schema(map, source.clone(), self.schemas.current()));
+        let mut queue = VecDeque::new();
+        for Document { value, line, other } in documents.list {
+            let source = Source { file: file.clone(), line };
+            let items = open_list(value, &source, documents.single, other, &mut queue);
+            items.map_err(|message| Error::Object { file: source.to_string(), message })?;
+        }
+        while let Some(Waiting { map, source, other, in_brackets }) = queue.pop_front() {
+            let error = |message: String| Error::Object { file: source.to_string(), message };
+            if is_list(&map) {
+                // Its items come after everything else.
+                list_items(map, &source, other.as_deref(), &mut queue).map_err(error)?;
+                continue;
             }
+            if out.len() >= self.limits.objects {
+                let limit = self.limits.objects;
+                return Err(Error::Limit { place: file.to_string(), what: "objects", limit });
+            }
+            held.push(self.budget.hold(weight::OBJECT + notes::cost(&map)).map_err(error)?);
+            let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
+            self.schemas.mark_kind(text("apiVersion"), text("kind"));
+            let mut resource = Resource::in_schema(map, source, self.schemas.current());
+            resource.other.extend(other);
+            resource.in_brackets = in_brackets;
+            out.push(resource);
         }
         Ok((out, held))
     }
@@ -303,6 +311,8 @@ pub(crate) const FIELDS: usize = 5;
 /// Documents, with the memory that they take.
 #[derive(Debug)]
 pub(crate) struct Documents {
+    /// They are one text, which no line of `---` parts.
+    pub(crate) single: bool,
     pub(crate) list: Vec<Document>,
     pub(crate) held: Held,
 }
@@ -311,36 +321,119 @@ pub(crate) fn yaml_error(file: &str, error: ReadError) -> Error {
     Error::Yaml { file: file.to_owned(), line: error.line, message: error.message }
 }
 
-/// Checks that a document is an object, and takes a list of objects apart.
-fn expand(value: Value, source: &Source, out: &mut Vec<Map>) -> Result<(), Error> {
-    let error = |message: String| Error::Object { file: source.to_string(), message };
-    let Value::Map(mut map) = value else {
-        return Err(error(format!("a Kubernetes object is a mapping, not {}", value.type_name())));
+/// An object that was read, or a list of objects.
+struct Waiting {
+    map: Map,
+    source: Source,
+    other: Option<Rc<OtherTexts>>,
+    in_brackets: bool,
+}
+
+/// What a document holds: an object, or the items of a list that is alone in its file.
+fn open_list(
+    value: Value,
+    source: &Source,
+    alone: bool,
+    other: OtherTexts,
+    queue: &mut VecDeque<Waiting>,
+) -> Result<(), String> {
+    let other = (other != OtherTexts::default()).then(|| Rc::new(other));
+    let mut add = |value: Value| {
+        if let Some(map) = object(value)? {
+            queue.push_back(Waiting {
+                map,
+                source: source.clone(),
+                other: other.clone(),
+                in_brackets: false,
+            });
+        }
+        Ok(())
+    };
+    let kind = value.at(&["kind"]).and_then(Value::as_str);
+    let lists = alone && matches!(kind, Some("List" | "ResourceList"));
+    match value {
+        Value::Map(mut map) if lists && (map.contains_key("items") || map.contains_key("functionConfig")) => {
+            match map.remove("items") {
+                Some(Value::List(items)) => {
+                    items.into_iter().filter(|item| !item.is_null()).try_for_each(&mut add)
+                }
+                Some(Value::Map(map)) if !map.is_empty() => {
+                    Err("items must be a list, not a mapping".to_owned())
+                }
+                _ => Ok(()),
+            }
+        }
+        other => add(other),
+    }
+}
+
+fn is_list(map: &Map) -> bool {
+    map.contains_key("items")
+        && map.get("kind").and_then(Value::scalar_text).is_some_and(|kind| kind.ends_with("List"))
+}
+
+/// The items of a list that is one object among others, or of a kind of its own.
+fn list_items(
+    mut map: Map,
+    source: &Source,
+    other: Option<&OtherTexts>,
+    queue: &mut VecDeque<Waiting>,
+) -> Result<(), String> {
+    let texts = other.into_iter().flat_map(|other| other.folded.iter().chain(&other.times));
+    let meant = texts.map(|(text, meant)| (Str::as_ptr(text), meant)).collect();
+    match map.remove("items") {
+        Some(Value::List(items)) => {
+            for mut item in items.into_iter().filter(|item| !item.is_null()) {
+                pass_through_json(&mut item, &meant);
+                check_characters(&item)?;
+                if let Some(map) = object(item)? {
+                    queue.push_back(Waiting { map, source: source.clone(), other: None, in_brackets: true });
+                }
+            }
+            Ok(())
+        }
+        None | Some(Value::Null(_)) => Ok(()),
+        Some(other) => Err(format!("items must be a list, not {}", other.type_name())),
+    }
+}
+
+/// What kustomize makes of an item of such a list: it goes by its values, not by how they are written.
+fn pass_through_json(value: &mut Value, meant: &HashMap<*const str, &Str>) {
+    match value {
+        Value::Null(form) => *form = NullForm::Written,
+        Value::Number(_) => {
+            let text = value.to_json().to_string();
+            *value = yaml::plain_value(&text);
+        }
+        Value::String(text) => {
+            if let Some(meant) = meant.get(&Str::as_ptr(text)) {
+                *text = Str::clone(meant);
+            }
+        }
+        Value::List(items) => items.iter_mut().for_each(|item| pass_through_json(item, meant)),
+        Value::Map(map) => map.values_mut().for_each(|(_, value)| pass_through_json(value, meant)),
+        Value::Bool(_) => {}
+    }
+}
+
+/// Checks that a value is an object; an empty one is none.
+fn object(value: Value) -> Result<Option<Map>, String> {
+    let Value::Map(map) = value else {
+        return Err(format!("a Kubernetes object is a mapping, not {}", value.type_name()));
     };
     if map.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let kind = match map.get("kind") {
         Some(kind @ (Value::Map(_) | Value::List(_))) => {
-            return Err(error(format!("kind must be a string, not {}", kind.type_name())));
+            return Err(format!("kind must be a string, not {}", kind.type_name()));
         }
         // A number passes for its text.
         Some(kind) if !kind.is_null() && kind.as_str() != Some("") => kind.scalar_text().unwrap_or_default(),
-        _ => return Err(error("not a Kubernetes object: kind is missing".into())),
+        _ => return Err("not a Kubernetes object: kind is missing".into()),
     };
-    check_metadata(&map, &kind).map_err(error)?;
-    if !kind.ends_with("List") || !map.contains_key("items") {
-        out.push(map);
-        return Ok(());
-    }
-    match map.remove("items") {
-        Some(Value::List(items)) => {
-            let there = items.into_iter().filter(|item| !item.is_null());
-            there.into_iter().try_for_each(|item| expand(item, source, out))
-        }
-        None | Some(Value::Null(_)) => Ok(()),
-        Some(other) => Err(error(format!("{kind}: items must be a list, not {}", other.type_name()))),
-    }
+    check_metadata(&map, &kind)?;
+    Ok(Some(map))
 }
 
 fn check_metadata(map: &Map, kind: &str) -> Result<(), String> {

@@ -3,11 +3,13 @@
 //! kustomize keeps them in the objects all through the build, where patches can see and change them, and takes out at
 //! the end what was not asked for. So does this.
 
+use std::rc::Rc;
+
 use crate::budget::Budget;
 use crate::resource::{Resource, metadata};
 use crate::resources::Resources;
 use crate::value::{Map, Str, Value};
-use crate::yaml::write_map;
+use crate::yaml::{OtherTexts, write_map};
 
 /// Where an object comes from.
 pub(crate) const ORIGIN: &str = "config.kubernetes.io/origin";
@@ -38,9 +40,14 @@ impl BuildMetadata {
     }
 
     /// Sets the label that was asked for, and takes out the notes that were not.
-    pub(crate) fn finish(self, objects: &mut Resources) {
+    pub(crate) fn finish(self, objects: &mut Resources) -> Result<(), String> {
         for resource in objects.iter_mut() {
             if self.managed_by {
+                let labels = resource.value().get("metadata").and_then(|meta| meta.at(&["labels"]));
+                if let Some(other) = labels.filter(|labels| !matches!(labels, Value::Map(_) | Value::Null(_)))
+                {
+                    return Err(format!("{}: metadata.labels is {}", resource.id(), other.type_name()));
+                }
                 resource.edit(|object| {
                     metadata(object).get_or_insert_map("labels").insert(MANAGED_BY, Value::string(MANAGER))
                 });
@@ -51,6 +58,7 @@ impl BuildMetadata {
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -159,6 +167,7 @@ pub(crate) fn note_transformed(note: &Str, objects: &mut Resources, budget: &Bud
         line.push('\n');
     }
     for resource in objects.iter_mut().filter(|resource| !resource.value().is_empty()) {
+        settle(resource);
         if origin(resource).is_none() {
             set(resource, ORIGIN, note.clone());
             continue;
@@ -170,6 +179,23 @@ pub(crate) fn note_transformed(note: &Str, objects: &mut Resources, budget: &Bud
         set(resource, TRANSFORMATIONS, all.into());
     }
     Ok(())
+}
+
+/// All annotations are set anew with a note, and nothing but their texts is left of them.
+fn settle(resource: &mut Resource) {
+    for other in &mut resource.other {
+        if !other.annotations.is_empty() {
+            *other = Rc::new(OtherTexts { annotations: Vec::new(), ..OtherTexts::clone(other) });
+        }
+    }
+    resource.edit(|object| {
+        let annotations = metadata(object).get_mut("annotations").and_then(Value::as_map_mut);
+        for (_, value) in annotations.into_iter().flat_map(Map::values_mut) {
+            if let (false, Some(text)) = (matches!(value, Value::String(_)), value.scalar_text()) {
+                *value = Value::String(text);
+            }
+        }
+    });
 }
 
 fn set(resource: &mut Resource, key: &str, note: Str) {

@@ -81,7 +81,7 @@ impl Entry {
         };
         let field = format!("{field}.path");
         let file = loader.file(site, &field, &path)?;
-        let Documents { list, held } = loader.documents(&file, Dialect::Kustomization)?;
+        let Documents { list, held, .. } = loader.documents(&file, Dialect::Kustomization)?;
         let fields = loader.budget.hold(held.bytes().saturating_mul(FIELDS));
         let fields = fields.map_err(|message| loader.fail(site, &field, message))?;
         let document = list.into_iter().next();

@@ -93,7 +93,7 @@ pub(crate) fn read_kustomization(
     let file = kustomization_file(loader, dir)?.ok_or_else(|| Error::NoKustomization(Quoted(dir.clone())))?;
     let Some(path) = dir.join(file) else { return Err(Error::NoKustomization(Quoted(dir.clone()))) };
     let (path, _) = loader.resolve(&path)?;
-    let Documents { list, held } = loader.documents(&path, Dialect::Kustomization)?;
+    let Documents { list, held, .. } = loader.documents(&path, Dialect::Kustomization)?;
     let site = Site { dir: dir.clone(), file: file.to_owned() };
     // The fields that an entry does not name take room too.
     let fields = loader.budget.hold(held.bytes().saturating_mul(FIELDS));
@@ -287,7 +287,7 @@ fn configure(
 fn read_configuration(loader: &Loader<'_>, file: &TreePath) -> Result<Specs, Error> {
     let site = Site::of_file(file);
     let documents = loader.parse_strict(&loader.read(file)?);
-    let Documents { list, held } = documents.map_err(|error| yaml_error(file.as_str(), error))?;
+    let Documents { list, held, .. } = documents.map_err(|error| yaml_error(file.as_str(), error))?;
     // What it specifies is laid over what is there, and stays.
     let specs = loader.budget.keep(held.bytes().saturating_mul(2));
     specs.map_err(|message| loader.fail(&site, "configurations", message))?;

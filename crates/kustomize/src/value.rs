@@ -40,11 +40,30 @@ pub enum Value {
 pub enum NullForm {
     /// Nothing stood there (`key:`).
     Empty,
-    /// `null` or `~`.
+    /// `null`.
     Written,
+    /// `Null`.
+    Title,
+    /// `NULL`.
+    Upper,
+    /// `~`.
+    Tilde,
     /// Nothing stood there, inside of brackets. kustomize writes the brackets out once more, with quotes for nothing, so
     /// that it is null for patches and an empty text in the end.
     Quoted,
+}
+
+impl NullForm {
+    /// What is written there.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Empty | Self::Quoted => "",
+            Self::Written => "null",
+            Self::Title => "Null",
+            Self::Upper => "NULL",
+            Self::Tilde => "~",
+        }
+    }
 }
 
 /// A number, with the text it was read from: merge keys are compared as text.
@@ -105,8 +124,7 @@ impl Value {
             Self::Number(number) => Some(number.text.clone()),
             Self::Bool(true) => Some("true".into()),
             Self::Bool(false) => Some("false".into()),
-            Self::Null(NullForm::Empty | NullForm::Quoted) => Some("".into()),
-            Self::Null(NullForm::Written) => Some("null".into()),
+            Self::Null(form) => Some(form.text().into()),
             Self::List(_) | Self::Map(_) => None,
         }
     }
@@ -171,16 +189,15 @@ impl Num {
     pub fn canonical(self) -> Self {
         /// From here on, JSON texts of floats have an exponent.
         const EXPONENT: f64 = 1e21;
+        /// Up to here, floats have all whole numbers.
+        const EXACT: f64 = 9_007_199_254_740_992.0;
         match self {
-            // 2^63 and 2^64 are exact as floats.
+            Self::Float(f) if f.fract() == 0.0 && f.abs() <= EXACT => Self::Int(f as i64),
+            // The digits that tell the float from its neighbours, and zeros after them.
             Self::Float(f) if f.fract() == 0.0 && f.abs() < EXPONENT => {
-                if (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&f) {
-                    Self::Int(f as i64)
-                } else if f > 0.0 && f < 18_446_744_073_709_551_616.0 {
-                    Self::Uint(f as u64)
-                } else {
-                    self
-                }
+                let text = f.to_string();
+                let int = text.parse().map(Self::Int);
+                int.or_else(|_| text.parse().map(Self::Uint)).unwrap_or(self)
             }
             Self::Int(_) | Self::Uint(_) | Self::Float(_) => self,
         }

@@ -105,10 +105,13 @@ impl Vars {
         let values = self.values(objects)?;
         for resource in objects.list_mut() {
             let id = resource.id().clone();
+            let with = With { values: &values, unfolded: resource.unfolded(), budget };
+            budget.work(with.unfolded.len())?;
             let result = resource.edit(|object| {
-                specs.iter().filter(|spec| spec.matches(&id.gvk)).try_for_each(|spec| {
-                    spec.apply(object, Create::Nothing, &mut |value| set(value, &values, budget))
-                })
+                specs
+                    .iter()
+                    .filter(|spec| spec.matches(&id.gvk))
+                    .try_for_each(|spec| spec.apply(object, Create::Nothing, &mut |value| with.set(value)))
             });
             result.map_err(|message| format!("{id}: {message}"))?;
             resource.refresh();
@@ -217,30 +220,44 @@ fn split(path: &str) -> Vec<String> {
     out
 }
 
-fn set(value: &mut Value, values: &HashMap<Str, Value>, budget: &Budget) -> Result<(), String> {
-    match value {
-        Value::String(text) => *value = replace(text, values, budget)?,
-        Value::Map(map) => {
-            for (_, value) in map.values_mut() {
-                if let Value::String(text) = value {
-                    *value = replace(text, values, budget)?;
+/// What the fields of an object may be set to.
+struct With<'w> {
+    values: &'w HashMap<Str, Value>,
+    /// Texts that are not folded any more once they are set, and what they were before: see [`crate::yaml::OtherTexts`].
+    unfolded: HashMap<*const str, Str>,
+    budget: &'w Budget,
+}
+
+impl With<'_> {
+    fn set(&self, value: &mut Value) -> Result<(), String> {
+        match value {
+            Value::String(text) => *value = self.replaced(text)?,
+            Value::Map(map) => {
+                for (_, value) in map.values_mut() {
+                    if let Value::String(text) = value {
+                        *value = self.replaced(text)?;
+                    }
                 }
             }
-        }
-        Value::List(items) => {
-            for item in items {
-                let Value::String(text) = item else {
-                    return Err(format!(
-                        "a list that may refer to vars holds strings only, not {}",
-                        item.type_name()
-                    ));
-                };
-                *item = replace(text, values, budget)?;
+            Value::List(items) => {
+                for item in items {
+                    let Value::String(text) = item else {
+                        return Err(format!(
+                            "a list that may refer to vars holds strings only, not {}",
+                            item.type_name()
+                        ));
+                    };
+                    *item = self.replaced(text)?;
+                }
             }
+            Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
         }
-        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
+        Ok(())
     }
-    Ok(())
+
+    fn replaced(&self, text: &Str) -> Result<Value, String> {
+        replace(self.unfolded.get(&Str::as_ptr(text)).unwrap_or(text), self.values, self.budget)
+    }
 }
 
 /// Resolves all references in a text. A text that is one reference becomes the value with its type.

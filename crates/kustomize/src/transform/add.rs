@@ -83,7 +83,7 @@ fn read_targets(
 ) -> Result<(Vec<Addition>, Held), Error> {
     let field = format!("{field}: targetFilePath");
     let file = loader.file(site, &field, path)?;
-    let Documents { list, held } = loader.documents(&file, Dialect::Kustomization)?;
+    let Documents { list, held, .. } = loader.documents(&file, Dialect::Kustomization)?;
     let fields = loader.budget.hold(held.bytes().saturating_mul(FIELDS));
     let fields = fields.map_err(|message| loader.fail(site, &field, message))?;
     match list.into_iter().next().map(|document| document.value) {

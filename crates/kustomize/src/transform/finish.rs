@@ -52,6 +52,12 @@ struct Hasher {
 impl Sink for Hasher {
     fn push_str(&mut self, text: &str) {
         const BLOCK: usize = 4_096;
+        if text.len() >= BLOCK {
+            self.digest.update(self.waiting.as_bytes());
+            self.waiting.clear();
+            self.digest.update(text.as_bytes());
+            return;
+        }
         self.waiting.push_str(text);
         if self.waiting.len() >= BLOCK {
             self.digest.update(self.waiting.as_bytes());
@@ -137,9 +143,85 @@ fn is_note(key: &str) -> bool {
     NOTES.contains(&key) || key.strip_prefix(NOTES_DOMAIN).is_some_and(|name| NOTES_IN_DOMAIN.contains(&name))
 }
 
+/// On its way out, kustomize writes an object as JSON and reads that as YAML, which has fewer characters than JSON.
+fn pass_through_yaml(value: &mut Value) -> Result<(), String> {
+    match value {
+        Value::String(text) => {
+            if text.is_ascii() && !text.contains('\x7f') {
+                return Ok(());
+            }
+            check_text(text)?;
+            if text.contains(NEXT_LINE) {
+                *text = break_lines(text).into();
+            }
+        }
+        Value::List(items) => items.iter_mut().try_for_each(pass_through_yaml)?,
+        Value::Map(map) => {
+            for (key, value) in map.values_mut() {
+                check_text(key)?;
+                pass_through_yaml(value)?;
+            }
+        }
+        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
+    }
+    Ok(())
+}
+
+/// Fails where there are characters that JSON has and YAML has not.
+pub(crate) fn check_characters(value: &Value) -> Result<(), String> {
+    match value {
+        Value::String(text) => check_text(text),
+        Value::List(items) => items.iter().try_for_each(check_characters),
+        Value::Map(map) => map.iter().try_for_each(|(key, value)| {
+            check_text(key)?;
+            check_characters(value)
+        }),
+        Value::Null(_) | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
+/// The other control characters are escaped in JSON.
+fn check_text(text: &str) -> Result<(), String> {
+    let wrong = |c: char| matches!(c, '\x7f'..='\u{84}' | '\u{86}'..='\u{9f}' | '\u{fffe}' | '\u{ffff}');
+    if text.contains(wrong) { Err("control characters are not allowed".into()) } else { Ok(()) }
+}
+
+const NEXT_LINE: char = '\u{85}';
+
+/// The character for "next line", which JSON does not escape, breaks a line of a quoted text: with the spaces around it,
+/// it comes to one space, and more of them to line breaks.
+fn break_lines(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest: &str = text;
+    while let Some((before, after)) = rest.split_once(NEXT_LINE) {
+        out.push_str(before.trim_end_matches(' '));
+        rest = after.trim_start_matches(' ');
+        let mut more = 0;
+        while let Some(after) = rest.strip_prefix(NEXT_LINE) {
+            (rest, more) = (after.trim_start_matches(' '), more + 1);
+        }
+        match more {
+            0 => out.push(' '),
+            more => out.extend(std::iter::repeat_n('\n', more)),
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
 /// Makes all annotations texts, and removes kustomize's own notes and annotations that are there and empty.
-pub(crate) fn tidy(objects: &mut Resources) {
+pub(crate) fn tidy(objects: &mut Resources) -> Result<(), String> {
     for resource in objects.iter_mut() {
+        resource
+            .check_keys()
+            .map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;
+        let result =
+            resource.edit(|object| object.values_mut().try_for_each(|(_, value)| pass_through_yaml(value)));
+        result.map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;
+        if !resource.value().contains_key("metadata") {
+            // Only a list without items has none.
+            resource.edit(|object| object.insert("metadata", Value::Map(Map::new())));
+        }
         let meta = resource.value().get("metadata").and_then(Value::as_map);
         let done = match meta.and_then(|meta| meta.get("annotations")) {
             Some(Value::Map(map)) => {
@@ -162,6 +244,7 @@ pub(crate) fn tidy(objects: &mut Resources) {
             }
         });
     }
+    Ok(())
 }
 
 /// Drops objects that say they are configuration of a tool. All objects must have kept a kind and a name until here.

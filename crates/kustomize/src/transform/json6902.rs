@@ -100,14 +100,19 @@ fn step(operation: &Operation, target: &mut Value, budget: &Budget) -> Result<()
             add(target, path, value, budget)
         }
         Op::Test(wanted) => {
-            let found = find(target, path);
-            budget.work(operation.size.nodes + found.as_ref().map_or(0, |found| Size::of(found).nodes))?;
+            let (above, last) = parent(target, path).map_err(|message| format!("test failed: {message}"))?;
+            let found = match above {
+                Value::Map(map) => map.get(&last),
+                Value::List(items) => Some(&items[index(&last, items.len())?]),
+                other => return Err(format!("test failed: there is no {last:?} in {}", other.type_name())),
+            };
+            budget.work(operation.size.nodes + found.map_or(0, |found| Size::of(found).nodes))?;
             match found {
-                Ok(found) if same(found, wanted) => Ok(()),
-                Err(_) if wanted.is_null() => Ok(()),
+                Some(found) if same(found, wanted) => Ok(()),
+                None if wanted.is_null() => Ok(()),
                 // Neither value is said: they may be a Secret's.
-                Ok(_) => Err("test failed: another value stands there".into()),
-                Err(message) => Err(format!("test failed: {message}")),
+                Some(_) => Err("test failed: another value stands there".into()),
+                None => Err(format!("test failed: there is no {last:?}")),
             }
         }
     }

@@ -9,8 +9,8 @@ mod ports;
 use std::collections::HashMap;
 
 use crate::schema::{Field, Type};
-use crate::value::{Map, NullForm, Str, Value};
-use crate::yaml::is_text;
+use crate::value::{Map, Str, Value};
+use crate::yaml::is_plain_text;
 
 const DIRECTIVE: &str = "$patch";
 
@@ -58,10 +58,11 @@ fn walk(target: Option<Value>, patch: Option<Value>, field: Field<'_>) -> Result
     }
 }
 
-/// A scalar of a patch takes the quotes of what it replaces. A text that could be read as something else had some.
+/// A scalar of a patch takes the quotes of what it replaces. A text that could be read as something else, or that no
+/// line holds without quotes, had some.
 fn in_style(target: Option<&Value>, patch: Value) -> Value {
     match (target, &patch) {
-        (Some(Value::String(text)), Value::Number(_) | Value::Bool(_)) if !is_text(text) => {
+        (Some(Value::String(text)), Value::Number(_) | Value::Bool(_)) if !is_plain_text(text) => {
             patch.scalar_text().map_or(patch, Value::String)
         }
         _ => patch,
@@ -97,7 +98,7 @@ fn walk_map(target: Option<Value>, patch: Option<Value>, of: Type<'_>) -> Result
             Directive::Delete => return Ok(None),
             Directive::Merge | Directive::Replace => (patch.clone(), Some(patch)),
         },
-        (Some(Value::Null(NullForm::Written)), None) => return Ok(Some(Value::Null(NullForm::Written))),
+        (Some(Value::Null(form)), None) if !form.text().is_empty() => return Ok(Some(Value::Null(form))),
         (None | Some(Value::Null(_)), None | Some(Value::Null(_))) => return Ok(None),
         (Some(Value::Map(_)), Some(Value::Null(_))) => return Ok(None),
         (Some(Value::Map(target)), None) => (target, None),

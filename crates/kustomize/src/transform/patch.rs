@@ -1,5 +1,8 @@
 //! Patches of a kustomization: which kind they are, which objects they are for, and applying them.
 
+use std::collections::HashMap;
+use std::rc::Rc;
+
 use crate::budget::{Budget, Size};
 use crate::error::Error;
 use crate::fields::Site;
@@ -8,7 +11,7 @@ use crate::load::{Documents, Loader, yaml_error};
 use crate::resource::{Id, KEPT_ID, Resource};
 use crate::resources::Resources;
 use crate::value::{Map, NullForm, Num, Str, Value};
-use crate::yaml::{Dialect, Document, ReadError};
+use crate::yaml::{self, Dialect, Document, OtherTexts, ReadError};
 
 use super::json6902::{self, Operation};
 use super::merge;
@@ -50,7 +53,7 @@ pub(super) fn strategic_merge_files(
         }
         for patch in &patches {
             let mut patch = patch.clone();
-            patch.edit(settle_texts);
+            settle(&mut patch);
             by_id(loader, &patch, Allow::default(), objects)
                 .map_err(|message| loader.fail(site, &field, message))?;
         }
@@ -92,7 +95,7 @@ pub(super) fn apply(
     let matcher = patch.target.as_ref().map(|target| Matcher::new(target, &loader.budget));
     let matcher = matcher.transpose().map_err(error)?;
     // Of several documents, kustomize takes the first for a JSON patch.
-    if let [Document { value: Value::List(operations), line }, ..] = documents.list.as_slice() {
+    if let [Document { value: Value::List(operations), line, .. }, ..] = documents.list.as_slice() {
         let copies = loader.budget.hold(documents.held.bytes()).map_err(error)?;
         let operations = json6902::parse(operations).map_err(|message| {
             error(if name.is_empty() { message } else { format!("{name}:{line}: {message}") })
@@ -113,14 +116,25 @@ pub(super) fn apply(
         return Err(error("one strategic merge patch is needed where there is a target, not several".into()));
     };
     loader.budget.work(matcher.cost(objects)).map_err(error)?;
+    let mut settled = patch.clone();
+    settle(&mut settled);
     for at in matcher.select(objects) {
         // The patch takes the group and version of its target.
-        let mut patch = patch.value().clone();
-        settle_texts(&mut patch);
-        if let Some(version) = objects.get(at).value().get("apiVersion") {
-            patch.insert("apiVersion", version.clone());
-        }
-        objects.change(at, |resource| merge_into(loader, resource, patch, allow)).map_err(error)?;
+        let mut patch = settled.value().clone();
+        match objects.get(at).value().get("apiVersion") {
+            Some(version) => patch.insert("apiVersion", version.clone()),
+            None => patch.remove("apiVersion"),
+        };
+        let change = objects.change(at, |resource| {
+            take_other(loader, resource, &settled)?;
+            merge_into(loader, resource, patch, allow)?;
+            if !resource.value().is_empty() && !resource.value().contains_key("apiVersion") {
+                // kustomize gives the patch an empty version where its target has none.
+                resource.edit(|object| object.insert("apiVersion", Value::Null(NullForm::Empty)));
+            }
+            Ok(())
+        });
+        change.map_err(error)?;
     }
     if allow.name || allow.kind {
         objects.check_unique().map_err(error)?;
@@ -151,7 +165,11 @@ fn patch_documents(bytes: &[u8], loader: &Loader<'_>) -> Result<Documents, ReadE
     // What starts as a JSON list must be JSON.
     if bytes.starts_with(b"[") {
         let (value, held) = loader.json(bytes)?;
-        return Ok(Documents { list: vec![Document { value, line: 1 }], held });
+        return Ok(Documents {
+            single: true,
+            list: vec![Document { value, line: 1, other: OtherTexts::default() }],
+            held,
+        });
     }
     let documents = loader.parse(bytes, Dialect::Patch)?;
     if matches!(documents.list.as_slice(), [Document { value: Value::List(_), .. }, ..]) {
@@ -181,6 +199,9 @@ fn json_patch(
             // are annotations to add to.
             let noted = !resource.previous_ids().is_empty() || resource.source.line == 0;
             resource.shared.clear();
+            resource.check_keys()?;
+            fold_again(resource);
+            resource.in_brackets = false;
             let mut value = resource.edit(std::mem::take);
             let lent = noted && lend_annotations(&mut value);
             let mut value = Value::Map(value);
@@ -199,6 +220,27 @@ fn json_patch(
     Ok(())
 }
 
+/// To apply a JSON patch, kustomize writes the object and reads it again, folded annotations with the rest.
+fn fold_again(resource: &mut Resource) {
+    let other = std::mem::take(&mut resource.other);
+    let texts = other.iter().flat_map(|other| &other.annotations);
+    let folded: HashMap<*const str, &Str> = texts.map(|(text, again)| (Str::as_ptr(text), again)).collect();
+    if folded.is_empty() {
+        return;
+    }
+    resource.edit(|object| {
+        let annotations =
+            crate::resource::metadata(object).get_mut("annotations").and_then(Value::as_map_mut);
+        for (_, value) in annotations.into_iter().flat_map(Map::values_mut) {
+            if let Value::String(text) = value
+                && let Some(again) = folded.get(&Str::as_ptr(text))
+            {
+                *text = Str::clone(again);
+            }
+        }
+    });
+}
+
 /// What kustomize's way of applying a JSON patch makes of a value: whole numbers become floats on the way, and a null is
 /// written out.
 fn pass_through_json(value: &mut Value) {
@@ -212,11 +254,35 @@ fn pass_through_json(value: &mut Value) {
                 Num::Int(i) if i.unsigned_abs() > EXACT => Num::Float(i as f64),
                 Num::Uint(u) => Num::Float(u as f64),
                 num => num,
+            };
+            let float = match number.num {
+                Num::Int(i) => i as f64,
+                Num::Uint(u) => u as f64,
+                Num::Float(f) => f,
+            };
+            let text = yaml::float_as_written(float);
+            if *text != *number.text {
+                number.text = text.into();
             }
         }
         Value::List(items) => items.iter_mut().for_each(pass_through_json),
         Value::Map(map) => map.values_mut().for_each(|(_, value)| pass_through_json(value)),
         Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+/// In brackets, nothing is written with quotes, and no text is folded.
+fn put_in_brackets(value: &mut Value, unfolded: &HashMap<*const str, Str>) {
+    match value {
+        Value::Null(form @ NullForm::Empty) => *form = NullForm::Quoted,
+        Value::String(text) => {
+            if let Some(before) = unfolded.get(&Str::as_ptr(text)) {
+                *text = before.clone();
+            }
+        }
+        Value::List(items) => items.iter_mut().for_each(|item| put_in_brackets(item, unfolded)),
+        Value::Map(map) => map.values_mut().for_each(|(_, value)| put_in_brackets(value, unfolded)),
+        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -236,6 +302,14 @@ fn take_annotations_back(object: &mut Map) {
         && meta.get("annotations").and_then(Value::as_map).is_some_and(Map::is_empty)
     {
         meta.remove("annotations");
+    }
+}
+
+/// Sets labels and annotations of a patch anew, so that nothing but their texts is left of them.
+fn settle(patch: &mut Resource) {
+    patch.edit(settle_texts);
+    for other in &mut patch.other {
+        *other = Rc::new(OtherTexts { annotations: Vec::new(), ..OtherTexts::clone(other) });
     }
 }
 
@@ -268,11 +342,33 @@ fn by_id(loader: &Loader<'_>, patch: &Resource, allow: Allow, objects: &mut Reso
             ));
         }
     };
-    objects.change(at, |resource| merge_into(loader, resource, patch.value().clone(), allow))
+    objects.change(at, |resource| {
+        take_other(loader, resource, patch)?;
+        merge_into(loader, resource, patch.value().clone(), allow)
+    })
 }
 
+/// Notes for an object what is to be known of the texts of a patch.
+fn take_other(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
+    for other in &patch.other {
+        let pairs = other.annotations.iter().chain(&other.folded).chain(&other.times);
+        let bytes = pairs.map(|(a, b)| OTHER + a.len() + b.len()).sum::<usize>();
+        loader.budget.keep(bytes + other.keys.iter().map(|key| OTHER + key.len()).sum::<usize>())?;
+        resource.other.push(other.clone());
+    }
+    Ok(())
+}
+
+/// Memory of a text of a patch of which an object keeps more than its value.
+const OTHER: usize = 192;
+
 /// Merges a patch into one object, which may be left empty.
-fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: Allow) -> Result<(), String> {
+fn merge_into(
+    loader: &Loader<'_>,
+    resource: &mut Resource,
+    mut patch: Map,
+    allow: Allow,
+) -> Result<(), String> {
     let id = resource.id().clone();
     let (name, namespace, kind) = (id.name.clone(), resource.namespace().clone(), id.gvk.kind.clone());
     let text = |key: &str| resource.value().get(key).and_then(Value::as_str).unwrap_or_default();
@@ -284,6 +380,10 @@ fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: A
         resource.store_id();
     }
     let budget = &loader.budget;
+    if resource.in_brackets {
+        let unfolded = resource.unfolded();
+        patch.values_mut().for_each(|(_, value)| put_in_brackets(value, &unfolded));
+    }
     let watch = Watch::start(resource, budget)?;
     let (value, patch) = (Value::Map(resource.edit(std::mem::take)), Value::Map(patch));
     budget.work(Size::of(&value).nodes + resource.previous_ids().len())?;

@@ -38,17 +38,32 @@ struct Copied {
     value: Value,
     text: Str,
     size: Size,
+    /// The object and the field that it is from; none for a part of a field.
+    from: Option<(usize, Vec<String>)>,
 }
 
 impl Copied {
     fn new(value: Value) -> Self {
         let text = value.scalar_text().unwrap_or_else(|| "".into());
-        Self { size: Size::of(&value), value, text }
+        Self { size: Size::of(&value), value, text, from: None }
+    }
+
+    /// After a change of an object: where its own field is the source of the value, kustomize goes on with what it is now.
+    fn follow(&mut self, at: usize, object: &Value) {
+        let Some((from, parts)) = &self.from else { return };
+        if *from != at || self.value.scalar_text().is_none() {
+            return;
+        }
+        if let Ok(Some(now)) = path::lookup(object, parts)
+            && let Some(text) = now.scalar_text()
+        {
+            (self.size, self.value, self.text) = (Size::of(now), now.clone(), text);
+        }
     }
 }
 
 fn one(replacement: &Replacement, loader: &Loader<'_>, objects: &mut Resources) -> Result<(), String> {
-    let copied = match (&replacement.source, &replacement.value) {
+    let mut copied = match (&replacement.source, &replacement.value) {
         (Some(_), Some(_)) => return Err("source and sourceValue cannot both be there".into()),
         (None, None) => return Err("source is missing".into()),
         (None, Some(text)) => Copied { text: text.as_str().into(), ..Copied::new(yaml::plain_value(text)) },
@@ -58,7 +73,8 @@ fn one(replacement: &Replacement, loader: &Loader<'_>, objects: &mut Resources) 
         return Err("targets is missing: a replacement needs at least one".into());
     }
     for (i, target) in replacement.targets.iter().enumerate() {
-        replace(target, &copied, loader, objects).map_err(|message| format!("targets[{i}]: {message}"))?;
+        replace(target, &mut copied, loader, objects)
+            .map_err(|message| format!("targets[{i}]: {message}"))?;
     }
     Ok(())
 }
@@ -66,7 +82,8 @@ fn one(replacement: &Replacement, loader: &Loader<'_>, objects: &mut Resources) 
 /// Reads the value of a source.
 fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result<Copied, String> {
     let limits = loader.limits;
-    let resource = find(source, loader, objects)?;
+    let at = find(source, loader, objects)?;
+    let resource = objects.get(at);
     let parts = path::split(&source.field_path, limits.depth)?;
     let object = resource.value();
     let missing = || format!("source {}: there is nothing at {:?}", resource.id(), source.field_path);
@@ -83,7 +100,7 @@ fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result
     };
     let FieldOptions { delimiter, index, .. } = &source.options;
     if delimiter.is_empty() {
-        return Ok(Copied::new(value));
+        return Ok(Copied { from: Some((at, parts)), ..Copied::new(value) });
     }
     let Some(text) = value.scalar_text() else {
         return Err(format!("source: {}", only_scalars(&value)));
@@ -102,11 +119,7 @@ fn only_scalars(value: &Value) -> String {
 }
 
 /// The one object that a source means, by any of its ids.
-fn find<'o>(
-    source: &Source,
-    loader: &Loader<'_>,
-    objects: &'o mut Resources,
-) -> Result<&'o Resource, String> {
+fn find(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result<usize, String> {
     let schema = &loader.schemas.current();
     let wanted = &source.object;
     let api_version = if wanted.group.is_empty() {
@@ -137,7 +150,7 @@ fn find<'o>(
         parts.join("/")
     };
     match (selected.next(), selected.next()) {
-        (Some(at), None) => Ok(objects.get(at)),
+        (Some(at), None) => Ok(at),
         (None, _) => Err(format!("source: no object is selected by {:?}", describe())),
         (Some(a), Some(b)) => Err(format!(
             "source: several objects are selected by {:?}: {} and {}",
@@ -151,7 +164,7 @@ fn find<'o>(
 /// Copies a value into the fields of a target.
 fn replace(
     target: &Target,
-    copied: &Copied,
+    copied: &mut Copied,
     loader: &Loader<'_>,
     objects: &mut Resources,
 ) -> Result<(), String> {
@@ -190,6 +203,7 @@ fn replace(
                 set_path(&mut object, path, &target.options, copied, budget)
                     .map_err(|message| format!("{id}: {}: {message}", path.text))?;
             }
+            copied.follow(at, &object);
             let Value::Map(map) = object else { return Err(format!("{id}: no mapping is left of it")) };
             resource.set_value(map);
             watch.settle(resource)

@@ -1,5 +1,7 @@
 //! What the emitter must know of a text to choose how it is written.
 
+use crate::run;
+
 /// May a text stand without quotes in brackets?
 pub(super) fn flow_plain_allowed(text: &str) -> bool {
     !text.is_empty() && !text.contains([',', '[', ']', '{', '}', '?', ':'])
@@ -13,16 +15,85 @@ pub(super) struct Facts {
     pub(super) block_allowed: bool,
 }
 
-impl Facts {
-    pub(super) fn of(text: &str) -> Self {
-        if text.is_empty() {
-            return Self {
-                multiline: false,
-                plain_allowed: true,
-                single_allowed: true,
-                block_allowed: false,
-            };
+/// What is found in a text that is not empty.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    /// Something that has a meaning where it stands.
+    indicators: bool,
+    line_breaks: bool,
+    /// What cannot be printed.
+    special: bool,
+    /// A space after a line break.
+    break_space: bool,
+    /// A space before a line break.
+    space_break: bool,
+}
+
+impl Seen {
+    /// The same for a text without line breaks of other kinds than the usual one; none for others.
+    fn simple(text: &str) -> Option<Self> {
+        /// All that needs a second look: the rest says nothing.
+        fn notable(byte: u8) -> bool {
+            matches!(byte, b'\n' | b'#' | b':' | 0x7f.. | 0..=0x1f)
         }
+        let bytes = text.as_bytes();
+        let first = *bytes.first()?;
+        let blank_at = |at: usize| bytes.get(at).is_none_or(|byte| matches!(byte, b' ' | b'\t'));
+        let mut seen = Self {
+            indicators: text.starts_with("---")
+                || text.starts_with("...")
+                || matches!(first, b'?' | b'-') && blank_at(1)
+                || matches!(
+                    first,
+                    b',' | b'['
+                        | b']'
+                        | b'{'
+                        | b'}'
+                        | b'&'
+                        | b'*'
+                        | b'!'
+                        | b'|'
+                        | b'>'
+                        | b'\''
+                        | b'"'
+                        | b'%'
+                        | b'@'
+                        | b'`'
+                ),
+            line_breaks: false,
+            special: false,
+            break_space: false,
+            space_break: false,
+        };
+        let mut at = 0;
+        loop {
+            at += run::len(&bytes[at..], notable);
+            let Some(byte) = bytes.get(at) else { return Some(seen) };
+            let before = at.checked_sub(1).map(|at| bytes[at]);
+            match byte {
+                b'\n' => {
+                    seen.line_breaks = true;
+                    seen.space_break |= before == Some(b' ');
+                    seen.break_space |= bytes.get(at + 1) == Some(&b' ');
+                }
+                b'#' => seen.indicators |= matches!(before, None | Some(b' ' | b'\t' | b'\n' | 0)),
+                b':' => seen.indicators |= blank_at(at + 1),
+                0x80.. => {
+                    let c = text[at..].chars().next()?;
+                    if is_break(c) {
+                        return None;
+                    }
+                    seen.special |= !is_printable(c);
+                    at += c.len_utf8() - 1;
+                }
+                b'\r' => return None,
+                _ => seen.special = true,
+            }
+            at += 1;
+        }
+    }
+
+    fn of(text: &str) -> Self {
         let mut indicators = text.starts_with("---") || text.starts_with("...");
         let (mut line_breaks, mut special) = (false, false);
         let (mut break_space, mut space_break) = (false, false);
@@ -53,6 +124,22 @@ impl Facts {
             }
             preceded_by_whitespace = matches!(c, ' ' | '\t' | '\0') || is_break(c);
         }
+        Self { indicators, line_breaks, special, break_space, space_break }
+    }
+}
+
+impl Facts {
+    pub(super) fn of(text: &str) -> Self {
+        if text.is_empty() {
+            return Self {
+                multiline: false,
+                plain_allowed: true,
+                single_allowed: true,
+                block_allowed: false,
+            };
+        }
+        let Seen { indicators, line_breaks, special, break_space, space_break } =
+            Seen::simple(text).unwrap_or_else(|| Seen::of(text));
         let edge = |c: Option<char>| c.is_some_and(|c| c == ' ' || is_break(c));
         let outer = edge(text.chars().next()) || edge(text.chars().next_back());
         let hard = space_break || special;
@@ -73,4 +160,39 @@ pub(super) fn is_break(c: char) -> bool {
 /// Printable for go-yaml 2, which knows nothing above the basic plane.
 pub(super) fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_short_way_sees_what_the_long_one_sees() {
+        let parts = [
+            "a",
+            " ",
+            "\n",
+            ":",
+            "#",
+            "-",
+            "?",
+            "é",
+            "\t",
+            "\0",
+            "\u{1f600}",
+            "\u{feff}",
+            "\u{a0}",
+            "'",
+            "...",
+            "\x7f",
+        ];
+        let all = parts.len();
+        for i in 0..all * all * all * all {
+            let text: String =
+                [i, i / all, i / all / all, i / all / all / all].iter().map(|i| parts[i % all]).collect();
+            assert_eq!(Seen::simple(&text), Some(Seen::of(&text)), "{text:?}");
+        }
+        assert_eq!(Seen::simple("a\rb"), None);
+        assert_eq!(Seen::simple("a\u{2028}b"), None);
+    }
 }

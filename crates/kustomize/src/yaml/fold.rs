@@ -3,12 +3,16 @@
 //! go-yaml's writer looks at the start of the text where it means the start of the next line. So a line break before a
 //! deeper line comes out as two; and in a text that starts with a space, single breaks are lost.
 
+use super::facts::is_printable;
+
+/// Is a block written in quotes? So is a text with a space at the end of a line or that cannot be printed.
+pub(super) fn is_quoted(text: &str) -> bool {
+    text.ends_with(' ') || text.contains(" \n") || text.contains(|c| c != '\t' && !is_printable(c))
+}
+
 /// What is left of a folded text once go-yaml has written and read it again.
 pub(super) fn refold(text: &str) -> String {
-    // A text with a space at the end of a line or that cannot be printed is written in quotes, and stays.
-    let quoted =
-        text.ends_with([' ', '\t']) || text.contains(" \n") || text.contains(['\r', '\u{85}', '\u{feff}']);
-    if !text.contains('\n') || quoted {
+    if !text.contains('\n') || is_quoted(text) {
         return text.to_owned();
     }
     let doubles = text.trim_start_matches('\n').chars().next().is_some_and(|c| !is_blank(c));

@@ -17,13 +17,18 @@ mod tally;
 mod write;
 
 pub(crate) use locate::line_of;
-pub(crate) use read::{Read, read_counted, read_strict_counted};
-pub(crate) use resolve::is_text;
+pub(crate) use read::{OtherTexts, Read, read_counted, read_strict_counted};
 
 pub use read::{Dialect, Document, ReadError, read_documents, read_strict};
+pub(crate) use resolve::is_text;
 pub(crate) use restyle::write_like;
-pub(crate) use write::scalar_as_written;
+pub(crate) use write::{float_as_written, scalar_as_written};
 pub use write::{write_document, write_map};
+
+/// Is a text text in an object without quotes, on one line?
+pub(crate) fn is_plain_text(text: &str) -> bool {
+    is_text(text) && facts::Facts::of(text).plain_allowed
+}
 
 /// The value of a text that is written without quotes and tag, read as part of an object. What would be no value there
 /// stays text.

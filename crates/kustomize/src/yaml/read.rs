@@ -1,11 +1,10 @@
 //! From bytes to values: parser events, bounded, with aliases and merge keys resolved.
 
+mod scalars;
+
 use std::collections::{HashMap, HashSet};
 
-use base64::Engine as _;
-
-use super::fold::refold;
-use super::parse::{About, CORE, Event, Parser};
+use super::parse::{About, Event, Parser};
 use super::resolve::{Plain, resolve};
 use super::scan::ScalarStyle;
 use super::split::{self, Part};
@@ -32,6 +31,22 @@ pub struct Document {
     pub value: Value,
     /// The line where it starts, from 1.
     pub line: usize,
+    /// Texts that are read otherwise in other places.
+    pub(crate) other: OtherTexts,
+}
+
+/// Texts with what stands in their place where kustomize's writer comes to them sooner or later than elsewhere, or not at
+/// all.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct OtherTexts {
+    /// Folded ones and times of annotations, which are not written in their style in the end: with what comes out of that.
+    pub(crate) annotations: Vec<(Str, Str)>,
+    /// Other folded ones, which are: with the texts that were there before.
+    pub(crate) folded: Vec<(Str, Str)>,
+    /// Those of times that are not read as such, with the times.
+    pub(crate) times: Vec<(Str, Str)>,
+    /// Keys of a patch that are no texts. An object may not have them in the end.
+    pub(crate) keys: Vec<Str>,
 }
 
 /// Why a text could not be read.
@@ -69,6 +84,8 @@ pub fn read_documents(bytes: &[u8], dialect: Dialect, limits: &Limits) -> Result
 #[derive(Debug)]
 pub(crate) struct Read {
     pub(crate) documents: Vec<Document>,
+    /// No line of `---` parts the text.
+    pub(crate) single: bool,
     /// Values, with aliases expanded.
     pub(crate) nodes: usize,
     /// Memory in bytes.
@@ -118,28 +135,47 @@ fn read(
         items: Vec::new(),
         entries: Vec::new(),
         anchors: HashMap::new(),
+        begun: 0,
+        other: OtherTexts::default(),
         keys: HashSet::new(),
         flow: Vec::new(),
         line: 1,
         document_line: 1,
     };
+    let mut single = true;
     if dialect == Dialect::Kustomization {
         // go-yaml 2 reads the first document, and does not look at what comes after it. A strict reader does.
         reader.read(Part { text, line: 0 }, !unique)?;
     } else {
         // Of objects, what stands between two `---` is read apart, and the first document of each part counts.
-        for part in split::parts(text) {
+        for (i, part) in split::parts(text).enumerate() {
+            single = i == 0;
             reader.read(part?, true)?;
         }
     }
     let (nodes, memory) = (reader.tally.counted().nodes, reader.tally.kept());
-    Ok(Read { documents: reader.documents, nodes, memory })
+    Ok(Read { documents: reader.documents, single, nodes, memory })
 }
 
 /// A list or mapping that is still open, with the place of its first item or entry among those of all.
 enum Frame<'t> {
-    List { first: usize, anchor: Option<&'t str>, from: Count },
-    Map { first: usize, merges: Vec<Value>, key: Option<Key>, anchor: Option<&'t str>, from: Count },
+    List { first: usize, anchor: Option<Anchor<'t>>, from: Count },
+    Map { first: usize, merges: Vec<Value>, key: Option<Key>, anchor: Option<Anchor<'t>>, from: Count },
+}
+
+/// An anchor, and how many began before it.
+#[derive(Clone, Copy)]
+struct Anchor<'t> {
+    name: &'t str,
+    number: usize,
+}
+
+/// What an anchor is for.
+struct Anchored {
+    /// How many anchors began before it.
+    number: usize,
+    /// None while it is still open.
+    value: Option<(Value, Count)>,
 }
 
 enum Key {
@@ -159,8 +195,11 @@ struct Reader<'l, 't> {
     /// What stands in the open lists and in the open mappings: each is made at its end, of the right size.
     items: Vec<Value>,
     entries: Vec<(Str, Value)>,
-    /// Values by anchor, with what they count; none while what the anchor is for is still open.
-    anchors: HashMap<&'t str, Option<(Value, Count)>>,
+    /// Values by anchor, with what they count; none while what the anchor is for is still open. The number tells which of
+    /// several anchors of one name began last.
+    anchors: HashMap<&'t str, Anchored>,
+    begun: usize,
+    other: OtherTexts,
     /// Keys come again and again: one allocation for each.
     keys: HashSet<Str>,
     tally: Tally<'l>,
@@ -210,10 +249,6 @@ impl<'l, 't> Reader<'l, 't> {
         if self.stack.len() >= self.limits.depth {
             return self.error(format!("nested deeper than {}", self.limits.depth));
         }
-        let (Frame::List { anchor, .. } | Frame::Map { anchor, .. }) = &frame;
-        if let Some(anchor) = anchor {
-            self.anchors.insert(anchor, None);
-        }
         self.stack.push(frame);
         self.flow.push(flow);
         Ok(())
@@ -230,12 +265,13 @@ impl<'l, 't> Reader<'l, 't> {
             }
             Event::Sequence { about, flow } => {
                 let from = self.tally.counted();
-                self.open(Frame::List { first: self.items.len(), anchor: about.anchor, from }, flow)
+                let anchor = self.begin(&about);
+                self.open(Frame::List { first: self.items.len(), anchor, from }, flow)
             }
             Event::Mapping { about, flow } => {
                 let from = self.tally.counted();
                 let first = self.entries.len();
-                let anchor = about.anchor;
+                let anchor = self.begin(&about);
                 self.open(Frame::Map { first, merges: Vec::new(), key: None, anchor, from }, flow)
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
@@ -247,10 +283,13 @@ impl<'l, 't> Reader<'l, 't> {
 
     fn scalar_event(&mut self, text: &str, style: ScalarStyle, about: &About<'t>) -> Result<(), ReadError> {
         self.count(|tally| tally.scalar(text.len()))?;
-        let tag = about.tag.as_deref();
+        let anchor = self.begin(about);
+        // For go-yaml 3, an exclamation mark alone says nothing.
+        let says = |tag: &&str| *tag != "!" || self.dialect == Dialect::Kustomization;
+        let tag = about.tag.as_deref().filter(says);
         if self.wants_key() {
             let key = self.key(text, style, tag)?;
-            if let Some(anchor) = about.anchor
+            if let Some(anchor) = anchor
                 && let Key::Name(name) = &key
             {
                 let name = Value::String(name.clone());
@@ -261,7 +300,10 @@ impl<'l, 't> Reader<'l, 't> {
         }
         self.count(|tally| tally.text(text.len()))?;
         let value = self.scalar(text, style, tag)?;
-        if let Some(anchor) = about.anchor {
+        if style == ScalarStyle::Folded {
+            self.note_folded(&value, text)?;
+        }
+        if let Some(anchor) = anchor {
             self.anchor(anchor, &value, scalar_count(&value))?;
         }
         self.put(value)
@@ -269,12 +311,15 @@ impl<'l, 't> Reader<'l, 't> {
 
     fn alias(&mut self, name: &str) -> Result<(), ReadError> {
         let count = match self.anchors.get(name) {
-            Some(Some((_, count))) => *count,
-            Some(None) => return self.error(format!("anchor {name:?} contains itself")),
+            Some(Anchored { value: Some((_, count)), .. }) => *count,
+            Some(Anchored { value: None, .. }) => {
+                return self.error(format!("anchor {name:?} contains itself"));
+            }
             None => return self.error(format!("found unknown anchor {name:?}")),
         };
         self.count(|tally| tally.copy(count))?;
-        let Some((value, _)) = self.anchors.get(name).cloned().flatten() else { return Ok(()) };
+        let anchored = self.anchors.get(name).and_then(|anchored| anchored.value.as_ref());
+        let Some(value) = anchored.map(|(value, _)| value.clone()) else { return Ok(()) };
         if self.wants_key() {
             let Value::String(name) = value else {
                 return self.error("a mapping key must be a string");
@@ -291,10 +336,23 @@ impl<'l, 't> Reader<'l, 't> {
         }
     }
 
+    /// Notes that what an anchor is for begins.
+    fn begin(&mut self, about: &About<'t>) -> Option<Anchor<'t>> {
+        let name = about.anchor?;
+        self.begun += 1;
+        self.anchors.insert(name, Anchored { number: self.begun, value: None });
+        Some(Anchor { name, number: self.begun })
+    }
+
     /// Keeps what an anchor names. An alias gets a copy, and so does the anchor: both are counted before they are made.
-    fn anchor(&mut self, anchor: &'t str, value: &Value, count: Count) -> Result<(), ReadError> {
+    fn anchor(&mut self, anchor: Anchor<'t>, value: &Value, count: Count) -> Result<(), ReadError> {
+        if self.anchors.get(anchor.name).is_some_and(|known| known.number != anchor.number) {
+            // An anchor of this name that began inside of this one counts from there on.
+            return Ok(());
+        }
         self.count(|tally| tally.anchor(count))?;
-        self.anchors.insert(anchor, Some((value.clone(), count)));
+        let value = Some((value.clone(), count));
+        self.anchors.insert(anchor.name, Anchored { number: anchor.number, value });
         Ok(())
     }
 
@@ -317,6 +375,14 @@ impl<'l, 't> Reader<'l, 't> {
             match resolve(text, self.dialect) {
                 Plain::Merge => return Ok(Key::Merge),
                 Plain::Text => {}
+                Plain::Value(_) | Plain::Timestamp(_) | Plain::NotFinite
+                    if self.dialect == Dialect::Patch =>
+                {
+                    self.count(|tally| tally.folded(text.len()))?;
+                    let key = Str::from(text);
+                    self.other.keys.push(key.clone());
+                    return Ok(Key::Name(key));
+                }
                 // go-yaml 2 turns such keys into text on the way to JSON.
                 Plain::Value(value) if self.dialect != Dialect::Object => {
                     if let Some(text) = value.scalar_text() {
@@ -338,69 +404,6 @@ impl<'l, 't> Reader<'l, 't> {
         self.intern(text).map(Key::Name)
     }
 
-    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Value, ReadError> {
-        // Annotations are set anew from their texts, and are not folded again.
-        let folded =
-            style == ScalarStyle::Folded && self.dialect != Dialect::Kustomization && !self.in_annotations();
-        match tag {
-            None if folded => Ok(Value::string(refold(text))),
-            Some(tag) if folded && tag.strip_prefix(CORE) == Some("str") => Ok(Value::string(refold(text))),
-            None if style != ScalarStyle::Plain => Ok(Value::string(text)),
-            None => self.plain(text),
-            Some(tag) => match tag.strip_prefix(CORE) {
-                None | Some("str") => Ok(Value::string(text)),
-                Some("binary") => self.binary(text),
-                Some("null") => match resolve(text, self.dialect) {
-                    Plain::Value(Value::Null(_)) => Ok(Value::Null(NullForm::Written)),
-                    _ => self.error("a value with the tag !!null is not null"),
-                },
-                Some("int" | "bool" | "timestamp" | "float") => self.plain(text),
-                Some(other) => self.error(format!("tag !!{other} is not supported")),
-            },
-        }
-    }
-
-    /// Is the value of an annotation of an object read? kustomize sets all of these anew, from their text.
-    fn in_annotations(&self) -> bool {
-        let is = |frame: &Frame<'_>, wanted: &str| matches!(frame, Frame::Map { key: Some(Key::Name(key)), .. } if &**key == wanted);
-        match self.stack.as_slice() {
-            [object, meta, Frame::Map { .. }] => is(object, "metadata") && is(meta, "annotations"),
-            _ => false,
-        }
-    }
-
-    fn plain(&self, text: &str) -> Result<Value, ReadError> {
-        match resolve(text, self.dialect) {
-            // Objects are written out once more before their values are read, and in brackets a time gets quotes then.
-            Plain::Timestamp(_)
-                if self.dialect != Dialect::Kustomization
-                    && (self.in_annotations() || (self.flow.last() == Some(&true) && text.contains(':'))) =>
-            {
-                Ok(Value::string(text))
-            }
-            // In brackets, what is written out for nothing has quotes.
-            Plain::Value(Value::Null(NullForm::Empty))
-                if self.dialect != Dialect::Kustomization && self.flow.last() == Some(&true) =>
-            {
-                Ok(Value::Null(NullForm::Quoted))
-            }
-            Plain::Value(value) => Ok(value),
-            // On the way through JSON a date becomes text.
-            Plain::Timestamp(date) => Ok(Value::string(date)),
-            Plain::NotFinite => self.error(format!("{text} is not a number that JSON has; quote it")),
-            Plain::Merge | Plain::Text => Ok(Value::string(text)),
-        }
-    }
-
-    fn binary(&self, text: &str) -> Result<Value, ReadError> {
-        let packed: String = text.chars().filter(|c| !c.is_whitespace()).collect();
-        let bytes = base64::engine::general_purpose::STANDARD.decode(packed);
-        match bytes.map(String::from_utf8) {
-            Ok(Ok(text)) => Ok(Value::string(text)),
-            _ => self.error("!!binary value is not base64 of UTF-8 text"),
-        }
-    }
-
     /// Adds a finished value to what is open.
     fn put(&mut self, value: Value) -> Result<(), ReadError> {
         let in_list = matches!(self.stack.last(), Some(Frame::List { .. }));
@@ -409,7 +412,8 @@ impl<'l, 't> Reader<'l, 't> {
         match self.stack.last_mut() {
             None => {
                 if !value.is_null() {
-                    self.documents.push(Document { value, line: self.document_line });
+                    let other = std::mem::take(&mut self.other);
+                    self.documents.push(Document { value, line: self.document_line, other });
                 }
             }
             Some(Frame::List { .. }) => self.items.push(value),
@@ -428,7 +432,7 @@ impl<'l, 't> Reader<'l, 't> {
     }
 
     fn close(&mut self) -> Result<(), ReadError> {
-        self.flow.pop();
+        let flow = self.flow.pop() == Some(true);
         let (value, anchor, from) = match self.stack.pop() {
             Some(Frame::List { first, anchor, from }) => {
                 (Value::List(self.items.drain(first..).collect()), anchor, from)
@@ -446,7 +450,7 @@ impl<'l, 't> Reader<'l, 't> {
                     Dialect::Patch => entries.into_iter().rev().collect(),
                 };
                 if !merges.is_empty() {
-                    map = self.merge(map, merges)?;
+                    map = self.merge(map, merges, flow)?;
                 }
                 (Value::Map(map), anchor, from)
             }
@@ -465,7 +469,7 @@ impl<'l, 't> Reader<'l, 't> {
     }
 
     /// `<<`: what stands in the mapping itself wins, then the earlier of several merged mappings.
-    fn merge(&mut self, map: Map, merges: Vec<Value>) -> Result<Map, ReadError> {
+    fn merge(&mut self, map: Map, merges: Vec<Value>, flow: bool) -> Result<Map, ReadError> {
         let mut sources = Vec::new();
         for merged in merges {
             match merged {
@@ -481,7 +485,14 @@ impl<'l, 't> Reader<'l, 't> {
             let Value::Map(source) = source else {
                 return self.error("map merge requires a mapping, or a list of mappings, as its value");
             };
-            entries.extend(source.into_entries());
+            entries.extend(source.into_entries().into_iter().map(|(key, value)| match value {
+                // What nothing means depends on the brackets around it, which are those of this mapping now.
+                Value::Null(NullForm::Quoted) if !flow => (key, Value::Null(NullForm::Empty)),
+                Value::Null(NullForm::Empty) if flow && self.dialect != Dialect::Kustomization => {
+                    (key, Value::Null(NullForm::Quoted))
+                }
+                value => (key, value),
+            }));
         }
         entries.extend(map.into_entries());
         Ok(entries.into_iter().collect())

@@ -52,7 +52,10 @@ pub(crate) fn is_text(text: &str) -> bool {
 
 fn word(text: &str, dialect: Dialect) -> Plain {
     match text {
-        "~" | "null" | "Null" | "NULL" => Plain::Value(Value::Null(NullForm::Written)),
+        "null" => Plain::Value(Value::Null(NullForm::Written)),
+        "~" => Plain::Value(Value::Null(NullForm::Tilde)),
+        "Null" => Plain::Value(Value::Null(NullForm::Title)),
+        "NULL" => Plain::Value(Value::Null(NullForm::Upper)),
         "true" | "True" | "TRUE" => Plain::Value(Value::Bool(true)),
         "false" | "False" | "FALSE" => Plain::Value(Value::Bool(false)),
         "y" | "Y" | "yes" | "Yes" | "YES" | "on" | "On" | "ON" if dialect == Dialect::Kustomization => {

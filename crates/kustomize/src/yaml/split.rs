@@ -1,6 +1,7 @@
 //! A file as texts that are read apart.
 
 use super::read::ReadError;
+use crate::run;
 
 /// A part of a text, with the lines before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,9 +28,13 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, ReadError> {
 
 /// The first character that YAML does not have.
 fn control_character(bytes: &[u8]) -> Option<usize> {
-    let suspect = |b: &u8| matches!(b, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f | 0xc2 | 0xef);
+    let suspect = |b: u8| matches!(b, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f | 0xc2 | 0xef);
     let mut from = 0;
-    while let Some(at) = bytes[from..].iter().position(suspect).map(|at| from + at) {
+    loop {
+        let at = from + run::len(&bytes[from..], suspect);
+        if at == bytes.len() {
+            return None;
+        }
         let wrong = match bytes[at] {
             0xc2 => matches!(bytes.get(at + 1), Some(0x80..=0x84 | 0x86..=0x9f)),
             0xef => matches!(bytes.get(at + 1..at + 3), Some([0xbf, 0xbe | 0xbf])),
@@ -40,7 +45,6 @@ fn control_character(bytes: &[u8]) -> Option<usize> {
         }
         from = at + 1;
     }
-    None
 }
 
 /// The parts between lines that start with `---`, as kustomize takes a file of objects apart before it reads any.
@@ -48,6 +52,7 @@ pub(super) fn parts(text: &str) -> impl Iterator<Item = Result<Part<'_>, ReadErr
     let mut left = Some(Part { text, line: 0 });
     std::iter::from_fn(move || {
         let Part { text, line } = left.take()?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let Some((end, next)) = separator(text) else { return Some(Ok(Part { text, line })) };
         let lines = text[..end].bytes().filter(|b| *b == b'\n').count();
         let said = text[end + 3..next].trim();

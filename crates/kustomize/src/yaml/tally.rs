@@ -100,6 +100,15 @@ impl<'l> Tally<'l> {
         self.check()
     }
 
+    /// A folded text that is kept twice.
+    pub(super) fn folded(&mut self, text: usize) -> Result<(), String> {
+        /// Of its place in a list that grows.
+        const PLACE: usize = 96;
+        // At worst, every other character is a line break that comes out as two.
+        self.texts = self.texts.saturating_add(weight::TEXT + PLACE).saturating_add(text.saturating_mul(2));
+        self.check()
+    }
+
     /// A key that was not there before, with its place in the table of keys.
     pub(super) fn new_key(&mut self, text: usize) -> Result<(), String> {
         const PLACE: usize = 64;
@@ -133,7 +142,8 @@ impl<'l> Tally<'l> {
         /// Of a place among those of all open lists or mappings: the table grows, is copied out, and sorted.
         const OPEN_ITEM: usize = 2 * weight::ITEM;
         const OPEN_ENTRY: usize = 3 * weight::ENTRY;
-        let slot = if in_list { weight::ITEM } else { weight::ENTRY };
+        // What was read is made of the right size, and keeps no room to grow.
+        let slot = if in_list { weight::ITEM_AS_READ } else { weight::ENTRY_AS_READ };
         self.count.slots = self.count.slots.saturating_add(slot);
         let more =
             items.saturating_sub(self.items) * OPEN_ITEM + entries.saturating_sub(self.entries) * OPEN_ENTRY;

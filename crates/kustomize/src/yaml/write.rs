@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::facts::{Facts, is_break, is_printable};
 use super::keys::{in_order, sort_keys};
 use super::resolve::plain_is_text;
+use crate::run;
 use crate::value::{Map, NullForm, Num, Value};
 
 /// From this column on, a line is broken at the next single space.
@@ -38,7 +39,7 @@ pub(crate) fn scalar_as_written(value: &Value) -> String {
         Value::Number(number) => match number.num.canonical() {
             Num::Int(i) => i.to_string(),
             Num::Uint(u) => u.to_string(),
-            Num::Float(f) => float(f),
+            Num::Float(f) => float_as_written(f),
         },
         other => other.scalar_text().map_or_else(String::new, |text| text.to_string()),
     }
@@ -159,7 +160,7 @@ impl<'o> Emitter<'o> {
     /// Is a text to be written as it is: printable ASCII that no line break can come into?
     fn fits(&self, text: &str, allow_breaks: bool) -> bool {
         (!allow_breaks || self.column.saturating_add(text.len()) <= self.width)
-            && text.bytes().all(|b| matches!(b, b' '..=b'~'))
+            && run::len(text.as_bytes(), |b| !matches!(b, b' '..=b'~')) == text.len()
     }
 
     pub(super) fn put_break(&mut self) {
@@ -313,11 +314,13 @@ impl<'o> Emitter<'o> {
         }
         let mut spaces = false;
         let mut breaks = false;
-        let mut chars = text.char_indices().peekable();
-        while let Some((i, c)) = chars.next() {
+        let mut at = 0;
+        while let Some(c) = text[at..].chars().next() {
+            let i = at;
+            at += c.len_utf8();
             if c == ' ' {
                 let inside = !quoted || (i > 0 && i + 1 < text.len());
-                let next_is_space = chars.peek().is_some_and(|(_, c)| *c == ' ');
+                let next_is_space = text[at..].starts_with(' ');
                 if allow_breaks && !spaces && self.column > self.width && inside && !next_is_space {
                     self.write_indent();
                 } else {
@@ -336,9 +339,25 @@ impl<'o> Emitter<'o> {
                 if quoted && c == '\'' {
                     self.put('\'');
                 }
-                self.put(c);
+                // As far as nothing else is to be done: no line is broken before it is full.
+                let room = if allow_breaks {
+                    self.width.saturating_add(1).saturating_sub(self.column)
+                } else {
+                    text.len()
+                };
+                let full = i.saturating_add(room).clamp(at, text.len());
+                let special = |b| b == b'\'' || run::may_break(b);
+                at += run::len(&text.as_bytes()[at..full], special);
+                if at == full {
+                    at += run::len(&text.as_bytes()[at..], |b| b == b' ' || special(b));
+                }
+                while !text.is_char_boundary(at) {
+                    at -= 1;
+                }
+                let run = &text[i..at];
+                self.put_line(run);
                 self.indention = false;
-                (spaces, breaks) = (false, false);
+                (spaces, breaks) = (run.ends_with(' '), false);
             }
         }
     }
@@ -465,12 +484,24 @@ impl<'o> Emitter<'o> {
                     self.write_indent();
                     leading_space = matches!(c, ' ' | '\t');
                 }
-                let (line, tail) = rest.split_at(rest.find(is_break).unwrap_or(rest.len()));
+                let (line, tail) = rest.split_at(line_len(rest));
                 self.put_line(line);
                 self.indention = false;
                 breaks = false;
                 rest = tail;
             }
+        }
+    }
+}
+
+/// The bytes of a text up to its first line break.
+fn line_len(text: &str) -> usize {
+    let mut at = 0;
+    loop {
+        at += run::len(&text.as_bytes()[at..], run::may_break);
+        match text[at..].chars().next() {
+            Some(c) if !is_break(c) => at += c.len_utf8(),
+            _ => return at,
         }
     }
 }
@@ -482,7 +513,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// A float as Go prints it with `%g`.
-fn float(f: f64) -> String {
+pub(crate) fn float_as_written(f: f64) -> String {
     let scientific = format!("{f:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);

@@ -3,6 +3,12 @@
 use std::borrow::Cow;
 
 use super::{Mark, ReadError, ScalarStyle, Scanner, Token};
+use crate::run;
+
+/// May the byte be white space, or the first one of some, or the end?
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | 0) || run::may_break(byte)
+}
 
 /// White space inside of a scalar: blanks on one line, or line breaks.
 #[derive(Default)]
@@ -82,7 +88,20 @@ impl<'t> Scanner<'t> {
                         break;
                     }
                     b'\\' if quote == b'"' => self.escape(&mut text)?,
-                    _ => self.read(&mut text),
+                    _ => {
+                        let from = self.pos;
+                        self.skip_run(|byte| {
+                            byte == quote || matches!(byte, b'\\' | b'\t' | 0) || run::may_break(byte)
+                        });
+                        // Spaces at the end may stand before a line break.
+                        let run = &self.text[from..self.pos];
+                        let kept = run.trim_end_matches(' ');
+                        let spaces = run.len() - kept.len();
+                        text.push_str(kept);
+                        self.pos -= spaces;
+                        self.mark.index -= spaces;
+                        self.mark.column -= spaces;
+                    }
                 }
             }
             if self.at(0) == quote {
@@ -100,9 +119,9 @@ impl<'t> Scanner<'t> {
     /// The text of a quoted scalar on one line without escapes, which nearly all are.
     fn simple_quoted(&mut self, quote: u8) -> Option<&'t str> {
         let rest = &self.bytes[self.pos..];
-        let special = |b: &u8| *b == quote || matches!(b, b'\\' | b'\r' | b'\n' | 0x80..);
-        let len = rest.iter().position(special)?;
-        if rest[len] != quote || rest.get(len + 1) == Some(&b'\'') {
+        let special = |b: u8| b == quote || matches!(b, b'\\' | b'\r' | b'\n' | 0x80..);
+        let len = run::len(rest, special);
+        if rest.get(len) != Some(&quote) || rest.get(len + 1) == Some(&b'\'') {
             return None;
         }
         let text = &self.text[self.pos..self.pos + len];
@@ -213,7 +232,9 @@ impl<'t> Scanner<'t> {
             match self.at(0) {
                 b':' if self.is_blank_or_end(1) => return,
                 b',' | b'?' | b'[' | b']' | b'{' | b'}' if in_flow => return,
-                _ => self.skip(),
+                _ => self.skip_run(|byte| {
+                    is_space(byte) || matches!(byte, b':' | b',' | b'?' | b'[' | b']' | b'{' | b'}')
+                }),
             }
         }
     }

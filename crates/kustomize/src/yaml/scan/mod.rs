@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::read::ReadError;
+use crate::run;
 
 /// A place in a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -229,8 +230,19 @@ impl<'t> Scanner<'t> {
     /// Goes on to the end of the line.
     fn skip_comment(&mut self) {
         while !self.is_end() && !self.is_break(0) {
-            self.skip();
+            self.skip_run(run::may_break);
         }
+    }
+
+    /// Goes on by at least one character, and then to the next byte that is special. None of them is a line break.
+    fn skip_run(&mut self, special: impl Fn(u8) -> bool) {
+        self.skip();
+        let len = run::len(&self.bytes[self.pos..], special);
+        // Characters begin where no byte goes on with one before it.
+        let chars = self.bytes[self.pos..self.pos + len].iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+        self.pos += len;
+        self.mark.index += chars;
+        self.mark.column += chars;
     }
 
     fn push(&mut self, token: Token<'t>, start: Mark) {
