@@ -5,9 +5,10 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use roadstead_api::KindId;
 use roadstead_body::Patch;
+use roadstead_budget::Pool;
 use roadstead_hub_core::{
     Address, AtVersion, DeleteOptions, EventType, Hub, HubError, Identity, ListOptions, ObjectWatch,
     WatchFrom, WriteOptions,
@@ -297,5 +298,45 @@ async fn pages_are_of_one_moment_whatever_changes_between_them() -> Result<()> {
         changing += usize::from((start + 1..view.last - 1).contains(&version));
     }
     assert!(changing > 3, "{changing} of {rounds} lists were made while something changed");
+    Ok(())
+}
+
+/// What is kept for watches stays within its room, and a watcher misses nothing for that.
+#[tokio::test]
+async fn changes_without_room_are_read_from_the_log() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    let (store, who) = (site.store().await?, Identity::hub());
+    // For two changes as large as these, and for no page of a watcher's.
+    let room = Pool::new("watches", 2 << 20);
+    store.keep_watches_within(room.clone());
+    let version = store.last_version().await?;
+    let mut watcher = store.watch(KindId::ConfigMap, version).await?;
+    let kind = KindId::ConfigMap;
+    let at = |name: &str| Address {
+        kind,
+        version: kind.get().storage_version(),
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+    };
+    let mut expected = Vec::new();
+    let mut seen = Vec::new();
+    for number in 0..30 {
+        let name = format!("large-{number}");
+        let object = json!({ "metadata": { "name": name }, "data": { "text": "x".repeat(200_000) } });
+        replica.hub.create_object(&who, &at(""), object, WriteOptions::default()).await?;
+        expected.push(name);
+        // Once it is over the beginning, which is read from the log in any case, it stands still.
+        if number == 0 {
+            seen.push(watcher.next().await?.object().name.clone());
+        }
+    }
+    while seen.len() < expected.len() {
+        let event = tokio::time::timeout(Duration::from_secs(20), watcher.next()).await??;
+        seen.push(event.object().name.clone());
+    }
+    ensure!(seen == expected, "{seen:?}");
+    drop(watcher);
+    ensure!(room.used() == 0, "{} bytes are kept for nobody", room.used());
     Ok(())
 }

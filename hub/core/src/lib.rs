@@ -182,6 +182,7 @@ impl Hub {
         let workers = options.workers.as_ref();
         let builders = workers.map_or(1, |workers| workers.builders.settings().workers);
         let readers = workers.map_or(1, |workers| workers.readers.settings().workers);
+        store.keep_watches_within(options.budget.pool(PoolName::WatchCaches).clone());
         let followed = Followed::new(options.budget.pool(PoolName::Progress));
         Ok(Self {
             store,

@@ -3,13 +3,17 @@
 //! A watcher starts from the log, so that it may begin anywhere that is still kept and on any replica, and goes over to
 //! what the reader hands out. The log is in commit order (see [`crate::Tx`]), so "above the last version seen" neither
 //! misses nor repeats. A watcher that falls behind what the reader keeps in memory goes back to the log.
+//!
+//! What is kept has room of its own ([`Store::keep_watches_within`]): a change for which there is none is not handed out, so
+//! that watchers read it from the log, and there each takes as much at once as it has room for, or one change at a time.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use roadstead_api::KindId;
+use roadstead_budget::{Pool, Reservation};
 use sqlx::{PgPool, Row};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OnceCell, broadcast};
@@ -24,6 +28,11 @@ const BEHIND: usize = 1024;
 const PAGE: i64 = 500;
 /// How much of the log a watcher takes at once: there are many of them, and each holds what it took.
 const WATCHERS_PAGE: i64 = 100;
+/// Bytes of objects, as text, that either takes at once; one object in any case.
+const PAGE_BYTES: i64 = 8 << 20;
+const WATCHERS_BYTES: i64 = 1 << 20;
+/// What a byte of an object's text becomes in memory, its renderings included. An estimate.
+const GROWTH: u64 = 5;
 /// Signals are hints; the log is looked at this often without one.
 const POLL: Duration = Duration::from_secs(1);
 
@@ -111,6 +120,8 @@ impl Event {
 pub type RenderKey = (&'static str, &'static str, EventType);
 
 struct LogEntry {
+    /// Room for it, while it is handed out.
+    _room: Option<Reservation>,
     type_: EventType,
     object: Stored,
     labels_before: Option<BTreeMap<String, String>>,
@@ -131,11 +142,13 @@ enum Message {
 pub(crate) struct Feed {
     /// Set when the first watcher comes.
     sender: Arc<OnceCell<broadcast::Sender<Message>>>,
+    /// For what is kept; unbounded as long as nobody has set it.
+    room: Arc<OnceLock<Pool>>,
 }
 
 impl Feed {
     pub(crate) fn new() -> Self {
-        Self { sender: Arc::new(OnceCell::new()) }
+        Self { sender: Arc::default(), room: Arc::default() }
     }
 
     async fn subscribe(&self, store: &Store) -> Result<broadcast::Receiver<Message>, StoreError> {
@@ -146,7 +159,8 @@ impl Feed {
                 let (sender, _) = broadcast::channel(BEHIND);
                 let (pool, signals, health) =
                     (store.pool.clone(), store.signals.clone(), store.health.clone());
-                tokio::spawn(read(pool, signals, health, sender.downgrade(), position));
+                let room = Arc::clone(&self.room);
+                tokio::spawn(read(pool, signals, health, room, sender.downgrade(), position));
                 Ok::<_, StoreError>(sender)
             })
             .await?;
@@ -167,6 +181,7 @@ async fn read(
     pool: PgPool,
     signals: Signals,
     health: Health,
+    room: Arc<OnceLock<Pool>>,
     sender: broadcast::WeakSender<Message>,
     mut position: i64,
 ) {
@@ -175,7 +190,7 @@ async fn read(
     loop {
         let Some(strong) = sender.upgrade() else { return };
         let page = tokio::select! {
-            page = page(&pool, position, None, PAGE) => page,
+            page = page(&pool, position, None, (PAGE, PAGE_BYTES), room.get()) => page,
             _ = health.lost() => {
                 drop(strong);
                 health.back().await;
@@ -190,12 +205,13 @@ async fn read(
                     position = page.compacted.max(position.min(page.last));
                     continue;
                 }
-                let full = page.entries.len() >= usize::try_from(PAGE).unwrap_or(usize::MAX);
-                for entry in page.entries {
-                    position = entry.object.resource_version;
-                    let _ = strong.send(Message::Change(entry));
+                let more = page.entries.last().is_some_and(|(last, _)| *last < page.last);
+                for (version, entry) in page.entries {
+                    position = version;
+                    // Without room for it each watcher reads it for itself.
+                    let _ = strong.send(entry.map_or(Message::Gap, Message::Change));
                 }
-                if full {
+                if more {
                     continue;
                 }
             }
@@ -210,7 +226,8 @@ async fn read(
 
 /// A piece of the log, and where the log stood at that moment.
 struct LogPage {
-    entries: Vec<Arc<LogEntry>>,
+    /// By version; without what there was no room for.
+    entries: Vec<(i64, Option<Arc<LogEntry>>)>,
     compacted: i64,
     last: i64,
 }
@@ -222,20 +239,31 @@ impl LogPage {
     }
 }
 
-async fn page(pool: &PgPool, after: i64, kind: Option<KindId>, limit: i64) -> Result<LogPage, StoreError> {
+/// Reads so many changes, and bytes, of the log; with `room`, what does not fit there is left out.
+async fn page(
+    pool: &PgPool,
+    after: i64,
+    kind: Option<KindId>,
+    (limit, bytes): (i64, i64),
+    room: Option<&Pool>,
+) -> Result<LogPage, StoreError> {
     let what = "read the change log";
     // One statement, so one moment: a compaction before it shows in `compacted`.
     let rows = sqlx::query(
-        "SELECT h.last_version, h.compacted, e.* FROM hub_state h LEFT JOIN LATERAL (SELECT resource_version, type, \
+        // What is small as it is stored is small, and need not be measured.
+        "SELECT h.last_version, h.compacted, e.* FROM hub_state h LEFT JOIN LATERAL (SELECT *, \
+         sum(size) OVER (ORDER BY resource_version) - size AS before FROM (SELECT resource_version, type, \
          uid, api_group, kind, namespace, name, generation, created_at, deletion_timestamp, object, sealed, \
-         labels_before, shredded FROM resource_event WHERE resource_version > $1 \
-         AND ($2 = '' OR (kind = $2 AND api_group = $3)) ORDER BY resource_version LIMIT $4) e ON true \
+         labels_before, shredded, CASE WHEN pg_column_size(object) < 500 THEN 500 ELSE octet_length(object::text) END \
+         + coalesce(octet_length(sealed), 0) AS size FROM resource_event WHERE resource_version > $1 \
+         AND ($2 = '' OR (kind = $2 AND api_group = $3)) ORDER BY resource_version LIMIT $4) newer) e ON e.before < $5 \
          ORDER BY e.resource_version",
     )
     .bind(after)
     .bind(kind.map_or("", |kind| kind.get().kind))
     .bind(kind.map_or("", |kind| kind.get().group()))
     .bind(limit)
+    .bind(bytes)
     .fetch_all(pool)
     .await
     .map_err(StoreError::query(what))?;
@@ -251,19 +279,28 @@ async fn page(pool: &PgPool, after: i64, kind: Option<KindId>, limit: i64) -> Re
             Some("DELETED") => EventType::Deleted,
             Some(_) => EventType::Modified,
         };
+        let version: i64 = row.try_get("resource_version").map_err(StoreError::query(what))?;
+        let size: i32 = row.try_get("size").map_err(StoreError::query(what))?;
+        let held = room.map(|room| room.try_reserve(u64::from(size.unsigned_abs()) * GROWTH)).transpose();
+        let Ok(held) = held else {
+            page.entries.push((version, None));
+            continue;
+        };
         let labels: Option<serde_json::Value> =
             row.try_get("labels_before").map_err(StoreError::query(what))?;
         let mut object = event_row(&row)?;
         if row.try_get("shredded").map_err(StoreError::query(what))? {
             object.mark_shredded();
         }
-        page.entries.push(Arc::new(LogEntry {
+        let entry = LogEntry {
+            _room: held,
             type_,
             object,
             labels_before: labels.as_ref().map(texts),
             sealed: row.try_get("sealed").map_err(StoreError::query(what))?,
             rendered: Mutex::default(),
-        }));
+        };
+        page.entries.push((version, Some(Arc::new(entry))));
     }
     Ok(page)
 }
@@ -292,6 +329,10 @@ pub struct Watcher {
     version: i64,
     replay: VecDeque<Arc<LogEntry>>,
     replaying: bool,
+    /// For what is read of the log.
+    room: Arc<OnceLock<Pool>>,
+    /// Room for `replay`, where that is more than one change.
+    replay_room: Option<Reservation>,
 }
 
 impl Store {
@@ -327,7 +368,15 @@ impl Store {
             version,
             replay: VecDeque::new(),
             replaying: true,
+            room: Arc::clone(&self.feed.room),
+            replay_room: None,
         })
+    }
+
+    /// Keeps what watches hold of the log within `room`, from now on.
+    pub fn keep_watches_within(&self, room: Pool) {
+        // Set once; another process's part has nothing to say here.
+        let _ = self.feed.room.set(room);
     }
 
     /// The last version that was given out.
@@ -427,8 +476,9 @@ impl Watcher {
                     self.version = entry.object.resource_version;
                     return Ok(self.event(entry));
                 }
+                let most = self.make_room();
                 let page = tokio::select! {
-                    page = page(&self.pool, self.version, self.kind, WATCHERS_PAGE) => page,
+                    page = page(&self.pool, self.version, self.kind, most, None) => page,
                     // A watch stays open over an outage: there is nothing to tell meanwhile, and nothing is missed.
                     _ = self.health.lost() => {
                         self.health.back().await;
@@ -447,10 +497,11 @@ impl Watcher {
                     return Err(WatchError::Gone(self.version));
                 }
                 if page.entries.is_empty() {
+                    self.replay_room = None;
                     self.replaying = false;
                     self.version = page.last;
                 }
-                self.replay = page.entries.into();
+                self.replay = page.entries.into_iter().filter_map(|(_, entry)| entry).collect();
                 continue;
             }
             let entry = match self.receiver.recv().await {
@@ -470,6 +521,14 @@ impl Watcher {
                 return Ok(self.event(entry));
             }
         }
+    }
+
+    /// How many changes, and bytes, of the log may be read at once.
+    fn make_room(&mut self) -> (i64, i64) {
+        self.replay_room = None;
+        let Some(room) = self.room.get() else { return (WATCHERS_PAGE, WATCHERS_BYTES) };
+        self.replay_room = room.try_reserve(WATCHERS_BYTES.unsigned_abs() * GROWTH).ok();
+        if self.replay_room.is_some() { (WATCHERS_PAGE, WATCHERS_BYTES) } else { (1, 1) }
     }
 
     fn event(&self, entry: Arc<LogEntry>) -> Event {
