@@ -1,21 +1,21 @@
 //! One session: a loop that reads, hands what it reads to tasks, sends what they answer and what the database holds for
 //! the cluster, and notices silence.
 
+mod handler;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_budget::Reservation;
 use roadstead_hub_core::pki::AgentIdentity;
-use roadstead_hub_core::{Greeting, Hub, HubError, NOT_CURRENT, OrderKind, Session};
+use roadstead_hub_core::{Greeting, Hub, NOT_CURRENT, OrderKind, Session};
 use roadstead_listener::UnderWay;
-use roadstead_model::{DispatchKey, chain};
-use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
+use roadstead_model::chain;
+use roadstead_proto::limits::bounded;
 use roadstead_proto::v1::{
-    self, AgentMessage, BuildChunk, Certificate, Heartbeat, Hello, HubMessage, Refused, Welcome,
-    agent_message, hub_message,
+    self, AgentMessage, BuildChunk, Heartbeat, Hello, HubMessage, Welcome, agent_message, hub_message,
 };
-use roadstead_proto::{ConvertError, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -29,6 +29,7 @@ use crate::numbers::Numbers;
 use crate::pace::Paces;
 use crate::switchboard::{Place, Switchboard};
 use crate::{LinkOptions, convert, status};
+use handler::{Answer, Handler};
 
 /// Messages that wait for the transport. Few, since some are parts of builds.
 const BUFFERED: usize = 4;
@@ -41,22 +42,7 @@ const MAX_NAME: usize = 512;
 /// An agent that connects and says nothing.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// What is refused because something newer has taken its place.
-const STALE: &str = "stale";
-
 type Outgoing = mpsc::Sender<Result<HubMessage, Status>>;
-
-/// What handling a message led to.
-enum Answer {
-    /// Nothing to be said.
-    Silence,
-    /// These, in this order.
-    Say(Vec<hub_message::Body>),
-    /// The session cannot go on: what was told has not been recorded, and is to be told again.
-    Cut(Status),
-    /// A new certificate, and when it expires: until then the session may go on.
-    Renewed(Certificate, Timestamp),
-}
 
 /// Starts a session's task and gives the stream of what it sends.
 pub(crate) fn start(opening: Opening, stop: CancellationToken) -> ReceiverStream<Result<HubMessage, Status>> {
@@ -435,191 +421,4 @@ fn name(text: &str) -> String {
 /// How long it is until then; nothing where that is past.
 fn until(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or_default()
-}
-
-fn silence(done: Result<(), HubError>) -> Answer {
-    match done {
-        Ok(()) => Answer::Silence,
-        Err(error) => Answer::Cut(status(&error)),
-    }
-}
-
-/// Handles one message.
-struct Handler {
-    hub: Hub,
-    session: Session,
-    identity: AgentIdentity,
-    seq: u64,
-    order: Option<(u64, OrderKind)>,
-    warnings: Arc<Paces>,
-    /// A certificate was asked for a moment ago.
-    too_soon: bool,
-}
-
-impl Handler {
-    /// A line of warning about what the agent says, which it could say as often as it likes.
-    fn warn(&self, what: &str, message: &str) {
-        if let Some(left_out) = self.warnings.next(self.session.cluster) {
-            let cluster = self.session.name.as_str();
-            tracing::warn!(
-                cluster,
-                seq = self.seq,
-                what,
-                message,
-                left_out,
-                "between an agent and the hub something is refused"
-            );
-        }
-    }
-
-    async fn handle(&self, body: Option<agent_message::Body>) -> Answer {
-        use agent_message::Body;
-        match body {
-            None => self.refuse(None, "body", "a message of a kind that this hub does not know".to_owned()),
-            Some(Body::Hello(_)) => Answer::Cut(Status::invalid_argument("a second Hello came")),
-            // They are answered before it comes to this.
-            Some(Body::Heartbeat(_) | Body::BuildRequest(_)) => Answer::Silence,
-            Some(Body::InventoryIntent(intent)) => {
-                let key = intent.key.clone();
-                match InventoryIntent::try_from(intent) {
-                    Ok(intent) => self.intent(intent).await,
-                    Err(error) => self.not_understood(key, "inventory_intent", &error),
-                }
-            }
-            Some(Body::Progress(progress)) => match Progress::try_from(progress) {
-                Ok(progress) => self.progress(&progress),
-                Err(error) => self.not_understood(None, "progress", &error),
-            },
-            Some(Body::Finished(finished)) => {
-                let key = finished.key.clone();
-                match Finished::try_from(finished) {
-                    Ok(finished) => self.finished(finished).await,
-                    Err(error) => self.unreadable_result(key, &error).await,
-                }
-            }
-            Some(Body::Refused(refused)) => self.refused(refused).await,
-            Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),
-            Some(Body::UpgradeReport(report)) => match convert::upgrade_report(&report) {
-                Some(report) => silence(self.hub.upgrade_reported(&self.session, &report).await),
-                None => self.refuse(
-                    None,
-                    "upgrade_report.state",
-                    "a state that this hub does not know".to_owned(),
-                ),
-            },
-            Some(Body::RemovalReport(report)) => {
-                let failed = (!report.error.is_empty()).then(|| bounded(&report.error));
-                silence(self.hub.removal_reported(&self.session, failed.as_deref()).await)
-            }
-        }
-    }
-
-    async fn intent(&self, intent: InventoryIntent) -> Answer {
-        let InventoryIntent { key, objects } = intent;
-        match self.hub.announce(&self.session, &key, &objects).await {
-            Ok(contested) => {
-                let owned_by_another =
-                    contested.into_iter().map(|(object, owner)| OwnedByAnother { object, owner }).collect();
-                let ack = v1::InventoryAck::from(InventoryAck { key, owned_by_another });
-                Answer::Say(vec![hub_message::Body::InventoryAck(ack)])
-            }
-            Err(HubError::Gone(why)) => self.refuse(Some((&key).into()), STALE, why),
-            Err(HubError::BadRequest(why)) => {
-                self.warn("the agent's intended inventory", &why);
-                self.refuse(Some((&key).into()), "inventory_intent.objects", why)
-            }
-            Err(error) => Answer::Cut(status(&error)),
-        }
-    }
-
-    fn progress(&self, progress: &Progress) -> Answer {
-        for result in &progress.results {
-            tracing::debug!(
-                cluster = self.session.name,
-                kustomization = %progress.key.kustomization,
-                stage = ?progress.stage,
-                object = %result.object,
-                action = result.action.as_str(),
-                "progress"
-            );
-        }
-        self.hub.note_progress(
-            &self.session,
-            &progress.key,
-            progress.stage,
-            &progress.results,
-            progress
-                .health
-                .iter()
-                .map(|health| (health.object.clone(), format!("{:?}: {}", health.status, health.message))),
-        );
-        Answer::Silence
-    }
-
-    async fn finished(&self, finished: Finished) -> Answer {
-        match self.hub.dispatch_finished(&self.session, &convert::finished(finished)).await {
-            Ok(()) => Answer::Silence,
-            Err(error) => Answer::Cut(status(&error)),
-        }
-    }
-
-    /// A result that cannot be read will not be told in another way: it is not waited for.
-    async fn unreadable_result(&self, key: Option<v1::DispatchKey>, error: &ConvertError) -> Answer {
-        if let Some(Ok(key)) = key.clone().map(DispatchKey::try_from) {
-            let why =
-                format!("its result is not one that this hub can read ({error}); their versions may differ");
-            if let Err(error) = self.hub.dispatch_lost(&self.session, &key, &why).await {
-                return Answer::Cut(status(&error));
-            }
-        }
-        self.not_understood(key, "finished", error)
-    }
-
-    async fn refused(&self, refused: Refused) -> Answer {
-        let (what, message) = (bounded(&refused.what), bounded(&refused.message));
-        self.warn(&format!("message {} of the hub, by the agent: {what}", refused.seq), &message);
-        if let Some((_, order)) = self.order.as_ref().filter(|(seq, _)| *seq == refused.seq) {
-            return silence(self.hub.order_refused(&self.session, order, &message).await);
-        }
-        // A stale dispatch has been superseded; anything else would be waited for in vain.
-        let key = refused.key.and_then(|key| DispatchKey::try_from(key).ok()).filter(|_| what != STALE);
-        let Some(key) = key else { return Answer::Silence };
-        let why = format!("it was refused: {message}");
-        match self.hub.dispatch_lost(&self.session, &key, &why).await {
-            Ok(()) => Answer::Silence,
-            Err(error) => Answer::Cut(status(&error)),
-        }
-    }
-
-    fn renew(&self, csr_pem: &str) -> Answer {
-        let refused = |why: &str| {
-            let certificate = Certificate { error: why.to_owned(), ..Certificate::default() };
-            Answer::Say(vec![hub_message::Body::Certificate(certificate)])
-        };
-        if self.too_soon {
-            return refused("a certificate was asked for a moment ago");
-        }
-        if csr_pem.len() > MAX_PEM_BYTES {
-            return refused("the certificate request is too long");
-        }
-        match self.hub.renew(&self.identity, csr_pem) {
-            Ok(new) => {
-                let certificate = Certificate { certificate_pem: new.pem, error: String::new() };
-                Answer::Renewed(certificate, new.expires)
-            }
-            Err(error) => refused(status(&error).message()),
-        }
-    }
-
-    fn refuse(&self, key: Option<v1::DispatchKey>, what: &str, message: String) -> Answer {
-        let refused = Refused { seq: self.seq, key, what: what.to_owned(), message };
-        Answer::Say(vec![hub_message::Body::Refused(refused)])
-    }
-
-    fn not_understood(&self, key: Option<v1::DispatchKey>, body: &str, error: &ConvertError) -> Answer {
-        self.warn(&format!("a message of the agent: {body}"), &error.to_string());
-        // The key is told back only where it is one.
-        let key = key.and_then(|key| DispatchKey::try_from(key).ok()).map(v1::DispatchKey::from);
-        self.refuse(key, error.field(), format!("{body}: {error}"))
-    }
 }
