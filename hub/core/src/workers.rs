@@ -78,7 +78,8 @@ pub fn workers(budget: &MemoryBudget) -> std::io::Result<Workers> {
 /// As [`workers`].
 pub fn workers_of(program: Program, budget: &MemoryBudget) -> std::io::Result<Workers> {
     let share = budget.pool(PoolName::Workers);
-    let tenth = share.size() / 10;
+    // In whole KiB, as reservations are.
+    let tenth = share.size() / 10 / 1024 * 1024;
     let scratch = Scratch::new(None)?;
     let settings = |workers, memory: u64, most: u64| Settings {
         workers,
