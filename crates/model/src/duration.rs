@@ -15,6 +15,9 @@ pub struct GoDuration(pub Duration);
 #[error("`{0}` is no duration: want numbers with units, such as `30s`, `5m` or `1h30m`")]
 pub struct DurationError(String);
 
+/// Go's durations are signed 64-bit nanoseconds.
+const MOST: u64 = i64::MAX as u64;
+
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -49,6 +52,9 @@ impl FromStr for GoDuration {
             total = total.checked_add(scaled(number, nanos).ok_or_else(refuse)?).ok_or_else(refuse)?;
             rest = tail;
         }
+        if total > MOST {
+            return Err(refuse());
+        }
         Ok(Self(Duration::from_nanos(total)))
     }
 }
@@ -65,8 +71,7 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
         scale /= 10;
         nanos = nanos.checked_add(u64::from(digit - b'0') * scale)?;
     }
-    // Go's durations are signed 64-bit nanoseconds.
-    (nanos <= i64::MAX as u64).then_some(nanos)
+    (nanos <= MOST).then_some(nanos)
 }
 
 impl fmt::Display for GoDuration {
@@ -141,7 +146,9 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused() {
-        for text in ["", "5", "m", "5x", "-5m", "1.2.3s", ".s", "99999999999999999999h", "1 h"] {
+        for text in
+            ["", "5", "m", "5x", "-5m", "1.2.3s", ".s", "99999999999999999999h", "1 h", "2000000h2000000h"]
+        {
             assert!(text.parse::<GoDuration>().is_err(), "{text} was taken");
         }
     }
