@@ -355,7 +355,9 @@ fn private_files(fleet: &Fleet, words: &[Word]) -> Result<()> {
         let mode = mode(&folder.join(name))?;
         ensure!(mode == 0o600, "{name} has mode {mode:o}");
     }
-    let left = files(&folder.join("scratch"))?;
+    let mut left = files(&folder.join("scratch"))?;
+    // The workers' folder is in use as long as the hub is, which its empty lock says.
+    left.retain(|path| !(path.ends_with("in-use") && path.metadata().is_ok_and(|file| file.len() == 0)));
     ensure!(left.is_empty(), "left of what was fetched: {left:?}");
     let mut places = Vec::new();
     for path in files(folder)? {
