@@ -154,6 +154,7 @@ impl Hub {
         if let Some(workers) = &self.options.workers {
             request.limits = crate::fetch::limits(workers, request.limits);
             request.room = Some(crate::fetch::room(workers));
+            request.disk = Some(workers.disk.clone());
         }
         request.limits.tree.total_bytes = request.limits.tree.total_bytes.min(self.most_of_a_source());
         request.guard = self.way_out(Purpose::Git);

@@ -30,6 +30,10 @@ const MOST_OF_A_READER: u64 = 256 << 20;
 /// What a reader has mapped of the pack, twice at times, and of its index.
 const MAPPED: u64 = 2 << 30;
 
+/// Bytes of the disk for what servers send, until it is read. `deploy/hub` gives a hub 4 GiB for temporary files, of which the
+/// workers' own are the other half; a pod that passes that is evicted.
+const SPOOLED: u64 = 2 << 30;
+
 /// Is a worker, with the arguments behind [`WORKER_ARGUMENT`].
 #[must_use]
 pub fn be_a_worker(arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -50,6 +54,8 @@ pub struct Workers {
     pub readers: Pool,
     /// Room in this process for artifacts on their way to and from workers.
     pub(crate) artifacts: roadstead_budget::Pool,
+    /// What all fetches may have of the disk for what servers send.
+    pub(crate) disk: roadstead_budget::Pool,
     /// Where workers have their folders: swept by the next process where this one is killed.
     _scratch: Arc<Scratch>,
 }
@@ -103,6 +109,7 @@ pub fn workers_of(program: Program, budget: &MemoryBudget) -> std::io::Result<Wo
             Settings { mapped: MAPPED, ..settings(readers, reader, reader.min(part)) },
         ),
         artifacts: roadstead_budget::Pool::new(share.name(), tenth * 2),
+        disk: roadstead_budget::Pool::new("fetches' temporary files", SPOOLED),
         _scratch: Arc::new(scratch),
     })
 }

@@ -159,6 +159,15 @@ pub enum GitError {
         /// How long it had its place.
         held: Duration,
     },
+    /// What all fetches may have of the disk is in use.
+    #[error(
+        "what `{url}` sends does not fit beside what other sources are sending: all that fetches may have of the disk is in \
+         use; it is tried again"
+    )]
+    NoDisk {
+        /// The repository.
+        url: String,
+    },
     /// The caller ended it.
     #[error("looking at `{url}` was cancelled")]
     Cancelled {
@@ -296,6 +305,7 @@ impl GitError {
             | Self::RedirectRefused { .. }
             | Self::Timeout { .. }
             | Self::GaveWay { .. }
+            | Self::NoDisk { .. }
             | Self::Cancelled { .. }
             | Self::Corrupt { .. }
             | Self::Ended { .. }
@@ -314,6 +324,7 @@ impl GitError {
             | Self::NotReached { .. }
             | Self::Timeout { .. }
             | Self::GaveWay { .. }
+            | Self::NoDisk { .. }
             | Self::Cancelled { .. }
             | Self::Internal { .. } => true,
             // Its name may lead elsewhere soon, and the operator may allow it.

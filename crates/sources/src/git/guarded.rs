@@ -13,6 +13,7 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use roadstead_budget::{Exhausted, Pool, Reservation};
 use roadstead_outbound::{Client, ClientError, SendError, Trail, credentials_belong, secret_header};
 use tokio::runtime::Runtime;
 use url::Url;
@@ -28,6 +29,8 @@ use crate::tree::Measure;
 
 /// An answer of so many bytes stays in memory; a larger one, and any pack, goes to a file.
 const SMALL: usize = 64 << 10;
+/// Room on the disk is asked for in such steps.
+const STEP: u64 = 1 << 20;
 /// Servers look whether it begins so.
 const AGENT: &str = concat!("git/roadstead-", env!("CARGO_PKG_VERSION"));
 const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
@@ -57,9 +60,25 @@ struct Spool {
     place: Option<PathBuf>,
     folder: Option<Scratch>,
     files: u32,
+    /// What all spools may have together.
+    disk: Option<Pool>,
+    written: u64,
+    held: Option<Reservation>,
 }
 
 impl Spool {
+    /// Has room for so many bytes more, in all of its files.
+    fn make_room(&mut self, bytes: usize) -> Result<(), Exhausted> {
+        self.written += bytes as u64;
+        let Some(disk) = &self.disk else { return Ok(()) };
+        // In steps, so that few are asked for.
+        let wanted = self.written.next_multiple_of(STEP);
+        match &mut self.held {
+            Some(held) => held.try_grow_to(wanted),
+            None => disk.try_reserve(wanted).map(|held| self.held = Some(held)),
+        }
+    }
+
     fn file(&mut self) -> io::Result<File> {
         let folder = match self.folder.take() {
             Some(folder) => folder,
@@ -113,7 +132,14 @@ impl GuardedWire {
             left: limit,
             measure: (Measure::AdvertisementBytes, limit),
             pack: request.limits.transfer_bytes,
-            spool: Spool { place: request.scratch.clone(), folder: None, files: 0 },
+            spool: Spool {
+                place: request.scratch.clone(),
+                folder: None,
+                files: 0,
+                disk: request.disk.clone(),
+                written: 0,
+                held: None,
+            },
         })
     }
 
@@ -177,6 +203,10 @@ impl GuardedWire {
                 url: self.shown_url.clone(),
                 detail: format!("temporary folder: {error}"),
             };
+            if file.is_some() || memory.len() + bytes.len() > SMALL {
+                let more = bytes.len() + memory.len();
+                self.spool.make_room(more).map_err(|_| GitError::NoDisk { url: self.shown_url.clone() })?;
+            }
             match &mut file {
                 Some(file) => file.write_all(&bytes).map_err(internal)?,
                 None => {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gix::bstr::ByteSlice;
+use roadstead_budget::Pool;
 use roadstead_model::Revision;
 use roadstead_outbound::{Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
@@ -233,6 +234,8 @@ pub struct GitRequest {
     /// Where room for the artifact is had, before its first byte is taken; it is held with what is fetched
     /// ([`super::Fetched::room`]). Without, none is asked for.
     pub room: Option<Room>,
+    /// What all fetches may have of the disk for what servers send; unbounded without.
+    pub disk: Option<Pool>,
     /// The revision whose artifact the caller has. Leave it out to get the artifact in any case: when `ignore` changed.
     pub known: Option<Revision>,
     /// `spec.ignore`.
@@ -257,6 +260,7 @@ impl GitRequest {
             timeout: Duration::from_secs(60),
             limits: GitLimits::default(),
             room: None,
+            disk: None,
             known: None,
             ignore: None,
             scratch: None,

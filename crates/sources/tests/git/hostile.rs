@@ -185,6 +185,26 @@ async fn limits() {
     assert!(matches!(error, GitError::TooLarge { measure: Measure::Depth, .. }), "{error:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_the_disk_that_all_fetches_have_waits_for_another_time() {
+    let kit = kit(false).await;
+    let mut state = 1_u64;
+    let noise = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        format!("{:08x}", state >> 32)
+    });
+    let noise: String = noise.take(400_000).collect();
+    kit.repository.commit("main", "noise", &Commit::new().file("noise", &noise)).unwrap();
+    let disk = roadstead_budget::Pool::new("disk", 8 << 20);
+    let request = || GitRequest { disk: Some(disk.clone()), ..kit.request("main") };
+    let others = disk.try_reserve(7 << 20).unwrap();
+    let error = error(request()).await;
+    assert!(matches!(error, GitError::NoDisk { .. }) && error.is_transient(), "{error:?}");
+    drop(others);
+    fetch(request(), &CancellationToken::new()).await.unwrap();
+    assert_eq!(disk.used(), 0, "it is given back");
+}
+
 /// Ten folders that all are the next one, ten times: a few objects, ten billion files.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tree_that_refers_to_itself_many_times_ends() {
