@@ -109,7 +109,8 @@ fn run_tests(
 ) -> Result<Vec<String>> {
     cargo.current_dir(root).arg("test").args(&selection.run);
     servers.tell(&mut cargo, &cache::target(root)?.join("debug"));
-    let (rust, mut failed) = phases.time(runner, "run Rust tests", || watched(runner, &mut cargo))?;
+    let (rust, mut failed) =
+        phases.time(runner, "run Rust tests", || watched(runner, &mut cargo, &mut std::io::stdout()))?;
     if !rust.success() && failed.is_empty() {
         failed.push("cargo test".to_owned());
     }
