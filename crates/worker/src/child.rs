@@ -188,6 +188,7 @@ fn run(arguments: impl Iterator<Item = OsString>, mut registry: Registry) -> io:
         let result = handler(&mut context, bytes);
         context.line.ends().discard()?;
         clear(&context.scratch);
+        frame::write(&mut io::stdout(), Tag::Size, &(result.len() as u64).to_le_bytes())?;
         frame::write(&mut io::stdout(), Tag::Done, &result)?;
     }
     Ok(())

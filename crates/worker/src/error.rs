@@ -48,13 +48,17 @@ pub enum Limit {
     /// Wall-clock time of the job.
     Wall(Duration),
     /// Bytes of the job's result.
-    Output(usize),
+    Output(u64),
     /// Bytes of one question of the job.
     Question(usize),
     /// Bytes written to standard error.
     StandardError(usize),
     /// Bytes of one file in its scratch folder.
     FileSize(u64),
+    /// Bytes of all its files together.
+    Scratch(u64),
+    /// Files and folders in its scratch folder.
+    ScratchFiles(usize),
 }
 
 impl fmt::Display for Limit {
@@ -69,6 +73,8 @@ impl fmt::Display for Limit {
                 write!(f, "it wrote more than {bytes} bytes to standard error")
             }
             Self::FileSize(bytes) => write!(f, "it wrote a file of more than {} MiB", bytes >> 20),
+            Self::Scratch(bytes) => write!(f, "it wrote files of more than {} MiB in all", bytes >> 20),
+            Self::ScratchFiles(count) => write!(f, "it made more than {count} files and folders"),
         }
     }
 }

@@ -28,11 +28,13 @@ pub(crate) enum Tag {
     Refusal = 5,
     /// From the worker: the job's result.
     Done = 6,
+    /// From the worker, before that: how many bytes the result has (eight bytes, little-endian).
+    Size = 7,
 }
 
 impl Tag {
     fn parse(byte: u8) -> Option<Self> {
-        [Self::Hello, Self::Job, Self::Ask, Self::Answer, Self::Refusal, Self::Done]
+        [Self::Hello, Self::Job, Self::Ask, Self::Answer, Self::Refusal, Self::Done, Self::Size]
             .into_iter()
             .find(|tag| *tag as u8 == byte)
     }

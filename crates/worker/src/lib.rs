@@ -19,9 +19,11 @@ mod frame;
 mod pool;
 mod process;
 mod protect;
+mod stderr;
 #[cfg(target_os = "linux")]
 mod syscalls;
 mod usage;
+mod worker;
 
 pub use child::{Answer, Context, Line, Registry, serve};
 pub use error::{JobError, Limit};

@@ -1,38 +1,24 @@
 //! The pool: workers, one job each at a time.
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::process::ExitStatus;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tempfile::TempDir;
-use tokio::io::AsyncReadExt as _;
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::Semaphore;
 
-use crate::child::job_message;
-use crate::error::{JobError, Limit};
-use crate::frame::{self, Received, Tag};
+use crate::error::JobError;
 use crate::process::{Program, Setup, Starter};
 use crate::protect::Protections;
 use crate::usage;
+use crate::worker::Worker;
 
 /// So long may a worker take from its start until it is ready. A busy machine is slow at starting programs.
 const START: Duration = Duration::from_secs(60);
-/// So long may a worker take to be gone, once its pipe is closed, before it is killed.
-const END: Duration = Duration::from_secs(5);
-/// How often CPU time is looked at while a job runs.
-const LOOK: Duration = Duration::from_millis(50);
-/// What is read of a worker's standard error, and what is kept of that.
-const STDERR_MOST: usize = 1 << 20;
-const STDERR_KEPT: usize = 4 << 10;
-/// So many affinities are remembered of a worker.
-const REMEMBERED: usize = 8;
 
 /// What is held while a worker lives: a place in the process's budget.
 pub type Reservation = Box<dyn Send>;
@@ -52,6 +38,9 @@ pub struct Settings {
     pub files: u64,
     /// Most bytes of one file in a worker's scratch folder.
     pub file_size: u64,
+    /// Most bytes of all files in a worker's scratch folder, and of those that it removed and still has open. Looked at
+    /// while a job runs, so that a quick worker passes it by what it writes within a look.
+    pub scratch_size: u64,
     /// A worker that has more bytes than this in memory for itself after a job is replaced.
     pub recycle_above: u64,
     /// A worker is replaced after so many jobs.
@@ -72,6 +61,7 @@ impl Default for Settings {
             mapped: 0,
             files: 64,
             file_size: 512 << 20,
+            scratch_size: 1 << 30,
             recycle_above: 96 << 20,
             jobs_per_worker: 1_000,
             scratch: None,
@@ -111,7 +101,7 @@ pub struct JobLimits {
     /// Wall-clock time, answers to its questions included.
     pub wall: Duration,
     /// Bytes of its result.
-    pub output: usize,
+    pub output: u64,
     /// Bytes of one of its questions.
     pub question: usize,
 }
@@ -131,6 +121,13 @@ impl Default for JobLimits {
 pub trait Exchange: Send {
     /// The answer, or why there is none: a text for the worker.
     fn answer(&mut self, question: Vec<u8>) -> impl Future<Output = Result<Bytes, String>> + Send;
+
+    /// Waits until there is room for a result of so many bytes, of which none is read before. Where there never is, how many
+    /// there can be.
+    fn room(&mut self, bytes: u64) -> impl Future<Output = Result<(), u64>> + Send {
+        let _ = bytes;
+        std::future::ready(Ok(()))
+    }
 }
 
 /// For jobs that ask nothing.
@@ -275,7 +272,7 @@ impl Pool {
         let starter = self.starter().map_err(|error| failed(&error))?;
         let child = starter.start(setup.clone()).await.map_err(|error| failed(&error))?;
         self.0.started.fetch_add(1, Ordering::Relaxed);
-        let mut worker = Worker::new(child, scratch, setup, reservation)?;
+        let mut worker = Worker::new(child, scratch, setup, settings.scratch_size, reservation)?;
         match tokio::time::timeout(START, worker.hello()).await {
             Ok(Ok(())) => Ok(worker),
             Ok(Err(error)) => {
@@ -301,271 +298,5 @@ fn scratch(settings: &Settings) -> io::Result<TempDir> {
     match &settings.scratch {
         Some(place) => builder.tempdir_in(place),
         None => builder.tempdir(),
-    }
-}
-
-/// A worker process. It is killed when this is dropped, and its folder removed.
-#[derive(Debug)]
-struct Worker {
-    child: Child,
-    pid: u32,
-    stdin: ChildStdin,
-    stdout: ChildStdout,
-    stderr: Stderr,
-    protections: Protections,
-    jobs: u32,
-    remembers: VecDeque<[u8; 32]>,
-    setup: Setup,
-    _scratch: TempDir,
-    _reservation: Held,
-}
-
-struct Held(#[expect(dead_code, reason = "given back when dropped")] Option<Reservation>);
-
-// It is moved with its worker and looked at by nobody: sharing gives no access to it.
-impl std::fmt::Debug for Held {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Held")
-    }
-}
-
-/// How a job's conversation went wrong.
-#[derive(Debug)]
-enum Broken {
-    /// The pipe: the worker is probably gone.
-    Pipe(io::Error),
-    /// What the worker sent.
-    Protocol(String),
-    /// A limit of a message.
-    Limit(Limit),
-}
-
-impl From<io::Error> for Broken {
-    fn from(error: io::Error) -> Self {
-        if error.kind() == io::ErrorKind::InvalidData {
-            return Self::Protocol(error.to_string());
-        }
-        Self::Pipe(error)
-    }
-}
-
-impl Worker {
-    fn new(
-        mut child: Child,
-        scratch: TempDir,
-        setup: Setup,
-        reservation: Option<Reservation>,
-    ) -> Result<Self, JobError> {
-        let gone = || JobError::Start("the process has no pipes".to_owned());
-        let (Some(pid), Some(stdin), Some(stdout), Some(stderr)) =
-            (child.id(), child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(gone());
-        };
-        Ok(Self {
-            child,
-            pid,
-            stdin,
-            stdout,
-            stderr: Stderr::follow(stderr),
-            protections: Protections::none(),
-            jobs: 0,
-            remembers: VecDeque::new(),
-            setup,
-            _scratch: scratch,
-            _reservation: Held(reservation),
-        })
-    }
-
-    async fn hello(&mut self) -> Result<(), Broken> {
-        let odd = || Broken::Protocol("it did not say which protections are on".to_owned());
-        match frame::receive(&mut self.stdout, |_| 64).await? {
-            Received::Message(Tag::Hello, bytes) => {
-                self.protections = Protections::decode(&bytes).ok_or_else(odd)?;
-                Ok(())
-            }
-            _ => Err(odd()),
-        }
-    }
-
-    fn is_alive(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
-    }
-
-    fn remember(&mut self, affinity: Option<[u8; 32]>) {
-        let Some(affinity) = affinity else { return };
-        self.remembers.retain(|known| *known != affinity);
-        self.remembers.push_back(affinity);
-        if self.remembers.len() > REMEMBERED {
-            self.remembers.pop_front();
-        }
-    }
-
-    async fn run(&mut self, job: &Job, exchange: &mut impl Exchange) -> Result<Vec<u8>, JobError> {
-        let limits = &job.limits;
-        let deadline = Instant::now() + limits.wall;
-        let (pid, stderr) = (self.pid, self.stderr.clone());
-        let outcome = tokio::select! {
-            biased;
-            outcome = converse(&mut self.stdin, &mut self.stdout, job, exchange) => outcome,
-            // Also while an answer is waited for, which may take long. A worker does not end by itself in a job.
-            _ = self.child.wait() => Err(Broken::Pipe(io::ErrorKind::UnexpectedEof.into())),
-            limit = watch(pid, &stderr, limits.cpu) => Err(Broken::Limit(limit)),
-            () = tokio::time::sleep_until(deadline.into()) => Err(Broken::Limit(Limit::Wall(limits.wall))),
-        };
-        match outcome {
-            Ok(result) => Ok(result),
-            Err(broken) => Err(self.ended(broken).await),
-        }
-    }
-
-    /// What it came to: kills the worker where it is still there, and tells why it has no result.
-    async fn ended(&mut self, broken: Broken) -> JobError {
-        let broken = match broken {
-            Broken::Limit(limit) => {
-                // To its end, so that its memory is free once it counts as such.
-                let _ = self.child.kill().await;
-                return JobError::Limit(limit);
-            }
-            Broken::Protocol(why) => {
-                let _ = self.child.kill().await;
-                return JobError::Protocol(why);
-            }
-            Broken::Pipe(error) => error,
-        };
-        let status = match tokio::time::timeout(END, self.child.wait()).await {
-            Ok(Ok(status)) => status,
-            Ok(Err(error)) => return JobError::Crashed(error.to_string()),
-            Err(_) => {
-                let _ = self.child.kill().await;
-                return JobError::Protocol(format!("it closed its pipe and went on: {broken}"));
-            }
-        };
-        self.stderr.end().await;
-        crash(status, &self.stderr.text(), &self.setup)
-    }
-}
-
-/// Why a worker ended that was told nothing of the kind.
-fn crash(status: ExitStatus, stderr: &str, setup: &Setup) -> JobError {
-    use std::os::unix::process::ExitStatusExt as _;
-    // So says Rust's allocator before it aborts.
-    if stderr.contains("memory allocation of ") {
-        return JobError::Limit(Limit::Memory(setup.memory));
-    }
-    let signal = status.signal().and_then(rustix::process::Signal::from_named_raw);
-    match signal {
-        Some(rustix::process::Signal::XFSZ) => JobError::Limit(Limit::FileSize(setup.file_size)),
-        Some(rustix::process::Signal::KILL) => JobError::Killed("SIGKILL".to_owned()),
-        Some(rustix::process::Signal::TERM) => JobError::Killed("SIGTERM".to_owned()),
-        _ if stderr.contains("has overflowed its stack") => {
-            JobError::Crashed("its stack overflowed".to_owned())
-        }
-        // Of a panic, the place only: the message may quote what it was at.
-        _ => JobError::Crashed(place_of_panic(stderr).unwrap_or_else(|| status.to_string())),
-    }
-}
-
-fn place_of_panic(stderr: &str) -> Option<String> {
-    let (_, rest) = stderr.split_once(" panicked at ")?;
-    let place = rest.lines().next()?.trim_end_matches(':');
-    Some(format!("a panic at {}", place.chars().take(200).collect::<String>()))
-}
-
-async fn converse(
-    stdin: &mut ChildStdin,
-    stdout: &mut ChildStdout,
-    job: &Job,
-    exchange: &mut impl Exchange,
-) -> Result<Vec<u8>, Broken> {
-    frame::send(stdin, Tag::Job, &job_message(job.kind, &job.input)).await?;
-    let most = |tag| match tag {
-        Tag::Done => job.limits.output,
-        Tag::Ask => job.limits.question,
-        _ => 0,
-    };
-    loop {
-        match frame::receive(stdout, most).await? {
-            Received::Message(Tag::Done, result) => return Ok(result),
-            Received::Message(Tag::Ask, question) => match exchange.answer(question).await {
-                Ok(answer) => frame::send(stdin, Tag::Answer, &answer).await?,
-                Err(why) => frame::send(stdin, Tag::Refusal, why.as_bytes()).await?,
-            },
-            Received::TooLarge(Tag::Done) => return Err(Broken::Limit(Limit::Output(job.limits.output))),
-            Received::TooLarge(Tag::Ask) => return Err(Broken::Limit(Limit::Question(job.limits.question))),
-            Received::Message(..) | Received::TooLarge(_) => {
-                return Err(Broken::Protocol("it sent what only it is sent".to_owned()));
-            }
-        }
-    }
-}
-
-/// Ends when the worker has used more CPU time since now than `most`, or wrote too much to standard error.
-async fn watch(pid: u32, stderr: &Stderr, most: Duration) -> Limit {
-    let before = usage::cpu(pid);
-    loop {
-        tokio::time::sleep(LOOK).await;
-        if let (Some(before), Some(now)) = (before, usage::cpu(pid))
-            && now.saturating_sub(before) > most
-        {
-            return Limit::Cpu(most);
-        }
-        if stderr.is_full() {
-            return Limit::StandardError(STDERR_MOST);
-        }
-    }
-}
-
-/// What a worker writes to standard error, read as it comes so that it never waits, and bounded.
-#[derive(Debug, Clone)]
-struct Stderr(Arc<Mutex<Tail>>);
-
-#[derive(Debug, Default)]
-struct Tail {
-    kept: VecDeque<u8>,
-    read: usize,
-    ended: bool,
-}
-
-impl Stderr {
-    fn follow(mut from: ChildStderr) -> Self {
-        let stderr = Self(Arc::default());
-        let follower = stderr.clone();
-        tokio::spawn(async move {
-            let mut buffer = vec![0; 4096];
-            loop {
-                let count = from.read(&mut buffer).await.unwrap_or(0);
-                let mut tail = follower.lock();
-                if count == 0 || tail.read > STDERR_MOST {
-                    tail.ended = true;
-                    return;
-                }
-                tail.read += count;
-                tail.kept.extend(&buffer[..count]);
-                let excess = tail.kept.len().saturating_sub(STDERR_KEPT);
-                tail.kept.drain(..excess);
-            }
-        });
-        stderr
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Tail> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_full(&self) -> bool {
-        self.lock().read > STDERR_MOST
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(self.lock().kept.make_contiguous()).trim().to_owned()
-    }
-
-    /// Waits until all is read that was written, for a moment.
-    async fn end(&self) {
-        let deadline = Instant::now() + END;
-        while !self.lock().ended && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
     }
 }

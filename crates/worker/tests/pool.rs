@@ -37,6 +37,8 @@ const TESTS: &[Test] = &[
     ("a_job_that_floods_its_pipes_is_ended", a_job_that_floods_its_pipes_is_ended),
     ("a_job_that_breaks_the_protocol_is_ended", a_job_that_breaks_the_protocol_is_ended),
     ("a_job_that_writes_too_large_a_file_is_ended", a_job_that_writes_too_large_a_file_is_ended),
+    ("a_job_that_fills_its_folder_is_ended", a_job_that_fills_its_folder_is_ended),
+    ("there_is_room_for_a_result_before_it_is_read", there_is_room_for_a_result_before_it_is_read),
     ("a_job_that_panics_or_overflows_its_stack_is_named", a_job_that_panics_or_overflows_its_stack_is_named),
     ("a_worker_that_is_killed_harms_no_other_job", a_worker_that_is_killed_harms_no_other_job),
     ("a_worker_that_was_killed_while_idle_is_replaced", a_worker_that_was_killed_while_idle_is_replaced),
@@ -231,6 +233,37 @@ fn misdeed(scratch: &Path, what: &str) -> String {
                     return format!("refused: {:?}", error.kind());
                 }
             }
+        }
+        "fill" => {
+            // In files that are each smaller than a file may be.
+            for number in 0.. {
+                if let Err(error) = std::fs::write(scratch.join(number.to_string()), vec![0; 512 << 10]) {
+                    return format!("refused: {:?}", error.kind());
+                }
+            }
+            String::new()
+        }
+        "litter" => {
+            for number in 0.. {
+                let folder = scratch.join(number.to_string());
+                if let Err(error) = std::fs::create_dir_all(folder.join("a/b")) {
+                    return format!("refused: {:?}", error.kind());
+                }
+            }
+            String::new()
+        }
+        "hide" => {
+            use std::io::Write as _;
+            // Files that nobody finds in the folder.
+            let files = (0..8).map(|_| {
+                let mut file = std::fs::File::create(scratch.join("hidden"))?;
+                std::fs::remove_file(scratch.join("hidden"))?;
+                file.write_all(&vec![0; 512 << 10])?;
+                Ok(file)
+            });
+            let files: std::io::Result<Vec<_>> = files.collect();
+            std::thread::sleep(Duration::from_secs(3600));
+            format!("{files:?}")
         }
         "panic" => panic!("with a secret"),
         "overflow" => deeper(0).to_string(),
@@ -586,6 +619,69 @@ fn a_job_that_writes_too_large_a_file_is_ended() -> Result<()> {
         let pool = Pool::new(program()?, settings);
         let error = pool.run(job("misdeed", "file"), &mut NoExchange).await.err().context("it ended")?;
         ensure!(matches!(error, JobError::Limit(Limit::FileSize(_))), "{error:?}");
+        still_works(&pool).await
+    })
+}
+
+fn a_job_that_fills_its_folder_is_ended() -> Result<()> {
+    run(async {
+        let settings = Settings { file_size: 1 << 20, scratch_size: 3 << 20, ..pool()?.settings().clone() };
+        let pool = Pool::new(program()?, settings);
+        let error = pool.run(job("misdeed", "fill"), &mut NoExchange).await.err().context("it ended")?;
+        // The look finds either first: too much in them, or too many.
+        let full = matches!(error, JobError::Limit(Limit::Scratch(_) | Limit::ScratchFiles(_)));
+        ensure!(full && error.is_of_the_job(), "{error:?}");
+        let error = pool.run(job("misdeed", "litter"), &mut NoExchange).await.err().context("it ended")?;
+        let littered = matches!(error, JobError::Limit(Limit::Scratch(_) | Limit::ScratchFiles(_)));
+        ensure!(littered, "{error:?}");
+        // What was removed and is still open is seen by root alone.
+        if rustix::process::geteuid().is_root() {
+            let error = pool.run(job("misdeed", "hide"), &mut NoExchange).await.err().context("it ended")?;
+            ensure!(matches!(error, JobError::Limit(Limit::Scratch(_))), "{error:?}");
+        } else {
+            println!("NOT RUN without root: a job that hides its files");
+        }
+        still_works(&pool).await
+    })
+}
+
+/// Has room for small results, and counts how often it was asked.
+struct Narrow(usize);
+
+impl Exchange for Narrow {
+    async fn answer(&mut self, _question: Vec<u8>) -> Result<Bytes, String> {
+        Err("nothing".to_owned())
+    }
+
+    async fn room(&mut self, bytes: u64) -> Result<(), u64> {
+        self.0 += 1;
+        if bytes > 1000 { Err(1000) } else { Ok(()) }
+    }
+}
+
+fn there_is_room_for_a_result_before_it_is_read() -> Result<()> {
+    run(async {
+        let pool = pool()?;
+        let mut narrow = Narrow(0);
+        let out = pool.run(job("echo", &"x".repeat(1000)), &mut narrow).await?;
+        ensure!(out.len() == 1000 && narrow.0 == 1, "{} bytes, asked {} times", out.len(), narrow.0);
+        let error = pool.run(job("echo", &"x".repeat(1001)), &mut narrow).await.err().context("too large")?;
+        ensure!(matches!(error, JobError::Limit(Limit::Output(1000))), "{error:?}");
+        // One that says less than it sends, more, something else, or says it twice.
+        let size = |bytes: u64| [&[0x87, 8, 0, 0, 0][..], &bytes.to_le_bytes()].concat();
+        let done = [0x86, 2, 0, 0, 0, b'o', b'k'];
+        let odd = [
+            [&size(1)[..], &done].concat(),
+            [&size(3)[..], &done].concat(),
+            [&size(2)[..], &size(2), &done].concat(),
+            [&[0x87, 1, 0, 0, 0, 2][..], &done].concat(),
+            done.to_vec(),
+        ];
+        for bytes in odd {
+            let error = pool.run(Job { input: bytes.clone(), ..job("write", "") }, &mut Narrow(0)).await;
+            let error = error.err().with_context(|| format!("{bytes:?} was taken"))?;
+            ensure!(matches!(error, JobError::Protocol(_)), "{bytes:?}: {error:?}");
+        }
         still_works(&pool).await
     })
 }

@@ -61,11 +61,16 @@ pub(crate) enum BuildOutcome {
     Busy(Duration),
 }
 
-/// Gives a worker the artifact's bytes.
+/// What a build takes of this process's memory, for each byte of its result: as it came, and as it is stored.
+const COPIES: u64 = 2;
+
+/// Gives a worker the artifact's bytes, and holds room for its result.
 struct Artifact<'a> {
     store: &'a Store,
-    /// Where room for them is reserved.
+    /// Where room for both is reserved, for one after the other.
     room: &'a roadstead_budget::Pool,
+    /// Held until the result is stored.
+    result: Option<Reservation>,
     digest: Digest,
     /// Why it could not, where that is the hub's own fault.
     failure: Option<HubError>,
@@ -80,6 +85,14 @@ impl Exchange for Artifact<'_> {
             self.failure = Some(failure);
             Err("the artifact could not be read".to_owned())
         })
+    }
+
+    async fn room(&mut self, bytes: u64) -> Result<(), u64> {
+        // That of an earlier try.
+        self.result = None;
+        let room = self.room.reserve(bytes.saturating_mul(COPIES)).await;
+        self.result = Some(room.map_err(|_| self.room.size() / COPIES)?);
+        Ok(())
     }
 }
 
@@ -145,9 +158,17 @@ impl Hub {
         if !asked && let Some(why) = self.why_set_aside(inputs).await? {
             return Ok(BuildOutcome::Failed(why));
         }
+        let workers = self.workers()?;
+        let mut exchange = Artifact {
+            store: &self.store,
+            room: &workers.artifacts,
+            result: None,
+            digest: artifact,
+            failure: None,
+        };
         let outcome = {
             let _at_work = self.build_places.worker(namespace).await;
-            self.build_in_a_worker(&order).await?
+            self.build_in_a_worker(workers, &order, &mut exchange).await?
         };
         let built = match outcome {
             Ok(Ok(built)) => built,
@@ -161,7 +182,7 @@ impl Hub {
     }
 
     async fn keep_build(&self, inputs: Digest, built: Built, asked: bool) -> Result<CachedBuild, HubError> {
-        let build = CachedBuild { digest: built.digest, children: built.children };
+        let build = CachedBuild { digest: built.digest, children: built.children.map(Vec::from) };
         let at_rest = if built.secret { AtRest::Sealed } else { AtRest::Plain };
         let now = self.now();
         self.store.put_blob(build.digest, &built.packed, at_rest, now).await?;
@@ -177,9 +198,10 @@ impl Hub {
     /// source or the Kustomization.
     async fn build_in_a_worker(
         &self,
+        workers: &Workers,
         order: &Order,
+        exchange: &mut Artifact<'_>,
     ) -> Result<Result<Result<Built, String>, JobError>, HubError> {
-        let workers = self.workers()?;
         let artifact = order.artifact;
         let input = serde_json::to_vec(order)
             .map_err(|error| HubError::Internal(format!("a build's order is not writable: {error}")))?;
@@ -187,16 +209,19 @@ impl Hub {
             kind: job::KIND,
             input,
             affinity: Some(*artifact.as_bytes()),
-            limits: JobLimits { cpu: CPU, wall: WALL, output: job::MAX_BUILD_BYTES, ..JobLimits::default() },
+            limits: JobLimits {
+                cpu: CPU,
+                wall: WALL,
+                output: job::MAX_BUILD_BYTES as u64,
+                ..JobLimits::default()
+            },
         };
-        let mut exchange =
-            Artifact { store: &self.store, room: &workers.artifacts, digest: artifact, failure: None };
-        let mut outcome = workers.builders.run(job.clone(), &mut exchange).await;
+        let mut outcome = workers.builders.run(job.clone(), exchange).await;
         if matches!(outcome, Err(JobError::Killed(_))) {
             // Not of its doing, as far as one can tell.
-            outcome = workers.builders.run(job, &mut exchange).await;
+            outcome = workers.builders.run(job, exchange).await;
         }
-        if let Some(failure) = exchange.failure {
+        if let Some(failure) = exchange.failure.take() {
             return Err(failure);
         }
         let answer = match outcome {
@@ -208,7 +233,7 @@ impl Hub {
                 return Ok(Err(ended));
             }
         };
-        match job::decode(&answer) {
+        match job::decode(answer.into()) {
             Ok(built) => Ok(Ok(built)),
             Err(what) => Ok(Err(JobError::Protocol(format!("it answered with something else: {what}")))),
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use roadstead_model::Digest;
-use roadstead_sources::git::{Desk, Ended, Engine, Held, Line, MOST_QUESTION, Room, fetch_with, read};
+use roadstead_sources::git::{Desk, Ended, Engine, Line, MOST_QUESTION, Room, fetch_with, read};
 use roadstead_sources::{GitError, GitLimits, Outcome};
 use roadstead_worker::{Context, Exchange, Job, JobError, JobLimits};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +27,7 @@ const CPU: Duration = Duration::from_secs(60);
 /// The fetch's own time is shorter.
 const WALL: Duration = Duration::from_secs(660);
 /// Bytes of a reader's reply: a request to a server, or a hundred notes.
-const REPLY: usize = 1 << 20;
+const REPLY: u64 = 1 << 20;
 /// What indexing a pack takes of memory for each object, and then some.
 const PER_OBJECT: u64 = 256;
 /// An artifact is in memory as such and sealed.
@@ -76,16 +76,9 @@ pub(crate) fn limits(workers: &Workers, mut limits: GitLimits) -> GitLimits {
     limits
 }
 
-/// Where room for a source's artifact is had.
+/// Where room for a source's artifact is reserved.
 pub(crate) fn room(workers: &Workers) -> Room {
-    let artifacts = workers.artifacts.clone();
-    Room::new(move |bytes| {
-        let artifacts = artifacts.clone();
-        async move {
-            let room = artifacts.reserve(bytes.saturating_mul(COPIES)).await;
-            room.map(|room| Box::new(room) as Held).map_err(|error| error.to_string())
-        }
-    })
+    Room { pool: workers.artifacts.clone(), copies: COPIES }
 }
 
 /// Has worker processes read what the servers of one source sent.

@@ -29,6 +29,9 @@ const LEAST_OF_A_READER: u64 = 32 << 20;
 const MOST_OF_A_READER: u64 = 256 << 20;
 /// What a reader has mapped of the pack, twice at times, and of its index.
 const MAPPED: u64 = 2 << 30;
+/// A reader's files: the pack and its index. A builder needs none.
+const FILES_OF_A_READER: u64 = 1 << 30;
+const FILES_OF_A_BUILDER: u64 = 16 << 20;
 
 /// Bytes of the disk for what servers send, until it is read. `deploy/hub` gives a hub 4 GiB for temporary files, of which the
 /// workers' own are the other half; a pod that passes that is evicted.
@@ -87,8 +90,9 @@ pub fn workers_of(program: Program, budget: &MemoryBudget) -> std::io::Result<Wo
     // In whole KiB, as reservations are.
     let tenth = share.size() / 10 / 1024 * 1024;
     let scratch = Scratch::new(None)?;
-    let settings = |workers, memory: u64, most: u64| Settings {
+    let settings = |workers, memory: u64, most: u64, scratch_size| Settings {
         workers,
+        scratch_size,
         memory,
         // What is above is not worth keeping for the next job.
         recycle_above: memory / 2,
@@ -103,10 +107,10 @@ pub fn workers_of(program: Program, budget: &MemoryBudget) -> std::io::Result<Wo
     let least = LEAST_OF_A_READER.min(budget.total() / 8);
     let reader = part.clamp(least, MOST_OF_A_READER);
     Ok(Workers {
-        builders: Pool::new(program.clone(), settings(BUILDERS, builder, builder)),
+        builders: Pool::new(program.clone(), settings(BUILDERS, builder, builder, FILES_OF_A_BUILDER)),
         readers: Pool::new(
             program,
-            Settings { mapped: MAPPED, ..settings(readers, reader, reader.min(part)) },
+            Settings { mapped: MAPPED, ..settings(readers, reader, reader.min(part), FILES_OF_A_READER) },
         ),
         artifacts: roadstead_budget::Pool::new(share.name(), tenth * 2),
         disk: roadstead_budget::Pool::new("fetches' temporary files", SPOOLED),

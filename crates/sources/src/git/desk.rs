@@ -6,8 +6,9 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use roadstead_budget::Reservation;
 
-use super::request::{Held, Room};
+use super::request::Room;
 use super::stop::Stop;
 
 /// Bytes of an answer that are given at once.
@@ -124,7 +125,7 @@ pub(super) struct Artifact {
     pub(super) bytes: Vec<u8>,
     /// How many bytes were announced.
     size: usize,
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<Reservation>,
 }
 
 impl Desk {
@@ -168,7 +169,7 @@ impl Desk {
             None => None,
             Some(room) => {
                 self.stop.enter("waiting for other sources to be stored");
-                Some(room.reserve(size).await?)
+                Some(room.reserve(size).await.map_err(|error| error.to_string())?)
             }
         };
         self.stop.enter("taking the artifact");

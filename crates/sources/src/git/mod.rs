@@ -37,7 +37,7 @@ pub use desk::{Desk, Line, MOST_QUESTION};
 pub use engine::{Ended, Engine, InProcess};
 pub use error::GitError;
 pub use reader::read;
-pub use request::{Credentials, GitLimits, GitReference, GitRequest, Held, Room};
+pub use request::{Credentials, GitLimits, GitReference, GitRequest, Room};
 pub use scratch::{Scratch, sweep_scratch};
 pub use walk::Note;
 
@@ -70,7 +70,7 @@ pub struct Fetched {
     /// What a user should know although it is no error: skipped submodules, say. At most a hundred.
     pub notes: Vec<Note>,
     /// What [`GitRequest::room`] gave for the artifact: free again once this is dropped.
-    pub room: Option<Held>,
+    pub room: Option<roadstead_budget::Reservation>,
 }
 
 impl std::fmt::Debug for Fetched {

@@ -1,12 +1,11 @@
 //! What is asked of a Git repository.
 
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use gix::bstr::ByteSlice;
-use roadstead_budget::Pool;
+use roadstead_budget::{Exhausted, Pool, Reservation};
 use roadstead_model::Revision;
 use roadstead_outbound::{Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
@@ -181,32 +180,19 @@ impl Default for GitLimits {
     }
 }
 
-/// What is held as long as an artifact is in memory: a part of a budget.
-pub type Held = Box<dyn Send + Sync>;
-
-/// Where room for artifacts is had: asked for so many bytes, it waits until there is room, or says why there never is.
-#[derive(Clone)]
-pub struct Room(Arc<Ask>);
-
-type Ask = dyn Fn(u64) -> Pin<Box<dyn Future<Output = Result<Held, String>> + Send>> + Send + Sync;
-
-impl Room {
-    /// Room that is had by this.
-    pub fn new<F>(reserve: impl Fn(u64) -> F + Send + Sync + 'static) -> Self
-    where
-        F: Future<Output = Result<Held, String>> + Send + 'static,
-    {
-        Self(Arc::new(move |bytes| Box::pin(reserve(bytes))))
-    }
-
-    pub(super) async fn reserve(&self, bytes: u64) -> Result<Held, String> {
-        (self.0)(bytes).await
-    }
+/// Where room for artifacts in memory is reserved.
+#[derive(Debug, Clone)]
+pub struct Room {
+    /// The share of memory that artifacts have.
+    pub pool: Pool,
+    /// How often whoever asks for the artifact has it in memory.
+    pub copies: u64,
 }
 
-impl std::fmt::Debug for Room {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Room")
+impl Room {
+    /// Room for an artifact of so many bytes; waits until there is some.
+    pub(super) async fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
+        self.pool.reserve(bytes.saturating_mul(self.copies)).await
     }
 }
 
@@ -231,7 +217,7 @@ pub struct GitRequest {
     pub timeout: Duration,
     /// Bounds.
     pub limits: GitLimits,
-    /// Where room for the artifact is had, before its first byte is taken; it is held with what is fetched
+    /// Where room for the artifact is reserved, before its first byte is taken; it is held with what is fetched
     /// ([`super::Fetched::room`]). Without, none is asked for.
     pub room: Option<Room>,
     /// What all fetches may have of the disk for what servers send; unbounded without.

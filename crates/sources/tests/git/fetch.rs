@@ -1,17 +1,16 @@
 //! Against a real Git over real TLS: what is fetched, and who may fetch it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::kit::{Kit, artifact, error, fetched, files, quiet_files, way_to};
+use roadstead_budget::Pool;
 use roadstead_model::Reason;
-use roadstead_sources::git::{Held, Room};
+use roadstead_sources::git::Room;
 use roadstead_sources::{
     Credentials, Entry, GitError, GitLimits, GitReference, GitRequest, Measure, Note, Outcome, fetch,
     resolve, unpack,
 };
 use roadstead_test_gitserver::{Commit, Fault};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,11 +191,7 @@ async fn an_unchanged_poll_fetches_nothing() {
 async fn only_so_many_artifacts_are_in_memory_at_once() {
     let kit = Kit::start(true, None).await;
     kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
-    let places = Arc::new(Semaphore::new(1));
-    let room = Room::new(move |_| {
-        let place = Arc::clone(&places).acquire_owned();
-        async { Ok(Box::new(place.await.map_err(|error| error.to_string())?) as Held) }
-    });
+    let room = Room { pool: Pool::new("artifacts", 1024), copies: 1 };
     let request = GitRequest { room: Some(room), ..kit.request("main") };
     // What was fetched is in memory as long as somebody holds it.
     let held = fetched(request.clone()).await;
@@ -213,9 +208,9 @@ async fn only_so_many_artifacts_are_in_memory_at_once() {
     let limits = GitLimits { artifact_bytes: 10, ..GitLimits::default() };
     let large = error(GitRequest { limits, ..request.clone() }).await;
     assert!(matches!(large, GitError::TooLarge { measure: Measure::ArtifactBytes, .. }), "{large:?}");
-    let none = Room::new(|_| async { Err("never".to_owned()) });
+    let none = Room { copies: 1 << 30, ..request.room.clone().unwrap() };
     let refused = error(GitRequest { room: Some(none), ..request }).await;
-    assert!(refused.to_string().contains("never"), "{refused:?}");
+    assert!(refused.to_string().contains("the whole share of memory for artifacts"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufReader, Read, Write as _};
 
+use bytes::{Buf as _, Bytes};
 use flate2::{Compression, write::GzEncoder};
 use roadstead_api::KustomizationSpec;
 use roadstead_kustomize::{Limits, MemoryTree, Options, TreePath};
@@ -70,11 +71,11 @@ pub(super) struct Built {
     /// Whether one of them is a Secret.
     pub(super) secret: bool,
     /// What is remembered of the objects' labels, as JSON.
-    pub(super) labels: Vec<u8>,
+    pub(super) labels: Bytes,
     /// What goes to the hub, as a JSON list; none where nothing does.
-    pub(super) children: Option<Vec<u8>>,
+    pub(super) children: Option<Bytes>,
     /// What goes to the cluster: a JSON list, as gzip.
-    pub(super) packed: Vec<u8>,
+    pub(super) packed: Bytes,
 }
 
 /// What a worker keeps from one build to the next.
@@ -182,9 +183,9 @@ fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
         digest: Digest::of(&json),
         objects: objects.len(),
         secret,
-        labels: serde_json::to_vec(&labels).map_err(text)?,
-        children,
-        packed,
+        labels: serde_json::to_vec(&labels).map_err(text)?.into(),
+        children: children.map(Bytes::from),
+        packed: packed.into(),
     })
 }
 
@@ -204,16 +205,16 @@ fn labels(object: &Value) -> Value {
 
 fn encode(built: Result<Built, String>) -> Vec<u8> {
     let (head, parts) = match built {
-        Err(why) => (Head::Refused(why), [Vec::new(), Vec::new(), Vec::new()]),
+        Err(why) => (Head::Refused(why), [const { Bytes::new() }; 3]),
         Ok(Built { digest, objects, secret, labels, children, packed }) => {
-            let sizes = (labels.len(), children.as_ref().map(Vec::len));
+            let sizes = (labels.len(), children.as_ref().map(Bytes::len));
             let head = Head::Built { digest, objects, secret, labels: sizes.0, children: sizes.1 };
             (head, [labels, children.unwrap_or_default(), packed])
         }
     };
     // Texts, numbers and flags: they always become JSON.
     let head = serde_json::to_vec(&head).unwrap_or_default();
-    let mut out = Vec::with_capacity(4 + head.len() + parts.iter().map(Vec::len).sum::<usize>());
+    let mut out = Vec::with_capacity(4 + head.len() + parts.iter().map(Bytes::len).sum::<usize>());
     out.extend_from_slice(&u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes());
     out.extend_from_slice(&head);
     for part in parts {
@@ -225,30 +226,33 @@ fn encode(built: Result<Built, String>) -> Vec<u8> {
 /// Reads what a worker answered. It is held to be a stranger: what it says of the build is compared with the build.
 ///
 /// The outer error says that the answer is none; the inner one is for the Kustomization's condition.
-pub(super) fn decode(answer: &[u8]) -> Result<Result<Built, String>, &'static str> {
-    let (length, rest) = answer.split_first_chunk::<4>().ok_or("it has no head")?;
-    let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
-    let (head, rest) = rest.split_at_checked(length).ok_or("its head is cut short")?;
-    let head = serde_json::from_slice(head).map_err(|_| "its head is not readable")?;
+pub(super) fn decode(mut rest: Bytes) -> Result<Result<Built, String>, &'static str> {
+    let length = *rest.first_chunk::<4>().ok_or("it has no head")?;
+    rest.advance(length.len());
+    let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    let head = take(&mut rest, length).ok_or("its head is cut short")?;
+    let head = serde_json::from_slice(&head).map_err(|_| "its head is not readable")?;
     let (digest, objects, secret, labels, children) = match head {
         Head::Refused(why) => return Ok(Err(why)),
         Head::Built { digest, objects, secret, labels, children } => {
             (digest, objects, secret, labels, children)
         }
     };
-    let (labels, rest) = rest.split_at_checked(labels).ok_or("it is cut short")?;
-    let (found, packed) = rest.split_at_checked(children.unwrap_or(0)).ok_or("it is cut short")?;
-    if packed_digest(packed) != Some(digest) {
+    let labels = take(&mut rest, labels).ok_or("it is cut short")?;
+    let children = match children {
+        Some(length) => Some(take(&mut rest, length).ok_or("it is cut short")?),
+        None => None,
+    };
+    let packed = rest;
+    if packed_digest(&packed) != Some(digest) {
         return Err("its build does not have the digest that it tells");
     }
-    Ok(Ok(Built {
-        digest,
-        objects,
-        secret,
-        labels: labels.to_vec(),
-        children: children.map(|_| found.to_vec()),
-        packed: packed.to_vec(),
-    }))
+    Ok(Ok(Built { digest, objects, secret, labels, children, packed }))
+}
+
+/// The next bytes, which stay where they are; none where there are not so many.
+fn take(rest: &mut Bytes, length: usize) -> Option<Bytes> {
+    (length <= rest.len()).then(|| rest.split_to(length))
 }
 
 /// The digest of what is packed, without keeping it; none where it is damaged or too large.
@@ -279,36 +283,36 @@ mod tests {
             digest: Digest::of(json),
             objects: 1,
             secret: true,
-            labels: b"[{}]".to_vec(),
-            children: Some(b"[1]".to_vec()),
-            packed: packed.finish().unwrap(),
+            labels: Bytes::from_static(b"[{}]"),
+            children: Some(Bytes::from_static(b"[1]")),
+            packed: packed.finish().unwrap().into(),
         }
     }
 
     #[test]
     fn what_a_worker_answers_arrives() {
-        assert_eq!(decode(&encode(Ok(built()))), Ok(Ok(built())));
-        let without = || Built { children: None, labels: Vec::new(), ..built() };
-        assert_eq!(decode(&encode(Ok(without()))), Ok(Ok(without())));
-        assert_eq!(decode(&encode(Err("why".to_owned()))), Ok(Err("why".to_owned())));
+        let back = |built| decode(encode(built).into());
+        assert_eq!(back(Ok(built())), Ok(Ok(built())));
+        let without = || Built { children: None, labels: Bytes::new(), ..built() };
+        assert_eq!(back(Ok(without())), Ok(Ok(without())));
+        assert_eq!(back(Err("why".to_owned())), Ok(Err("why".to_owned())));
     }
 
     #[test]
     fn a_worker_is_not_believed() {
-        let whole = encode(Ok(built()));
+        let whole = Bytes::from(encode(Ok(built())));
         for length in 0..whole.len() {
-            assert!(decode(&whole[..length]).is_err(), "cut at {length}");
+            assert!(decode(whole.slice(..length)).is_err(), "cut at {length}");
         }
         // Another's digest, so that its build would be taken for this one.
         let forged = Built { digest: Digest::of(b"other"), ..built() };
-        assert!(decode(&encode(Ok(forged))).is_err());
-        let mut longer = built();
-        longer.packed.push(0);
-        assert!(decode(&encode(Ok(longer))).is_err());
+        assert!(decode(encode(Ok(forged)).into()).is_err());
+        let longer = Built { packed: [&built().packed[..], &[0]].concat().into(), ..built() };
+        assert!(decode(encode(Ok(longer)).into()).is_err());
         // What unpacks to more than a build may have.
         let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
         io::copy(&mut io::repeat(0).take(MAX_BUILD_BYTES as u64 + 1), &mut bomb).unwrap();
-        let bomb = Built { packed: bomb.finish().unwrap(), ..built() };
-        assert!(decode(&encode(Ok(bomb))).is_err());
+        let bomb = Built { packed: bomb.finish().unwrap().into(), ..built() };
+        assert!(decode(encode(Ok(bomb)).into()).is_err());
     }
 }
