@@ -23,7 +23,7 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     fn acting_as(&self, account: Option<&ServiceAccount>) -> Self;
 
     /// The cluster's own policy, as it is now; the error is for people, and nothing is to be done then.
-    fn policy(&self) -> impl Future<Output = Result<Policy, String>> + Send;
+    fn policy(&self) -> impl Future<Output = Result<Arc<Policy>, String>> + Send;
 
     /// The same cluster, where `policy` is asked, and deletions are counted, before anything is deleted for `account`.
     #[must_use]
@@ -105,7 +105,7 @@ impl Cluster for Guarded {
         self.with(self.engine.impersonate(account))
     }
 
-    async fn policy(&self) -> Result<Policy, String> {
+    async fn policy(&self) -> Result<Arc<Policy>, String> {
         self.warden.policy().await
     }
 

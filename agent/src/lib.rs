@@ -9,6 +9,7 @@ pub mod app;
 pub mod backoff;
 pub mod builds;
 pub mod cluster;
+mod coalesce;
 pub mod deployment;
 pub mod enrol;
 pub mod home;

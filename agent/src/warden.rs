@@ -14,6 +14,7 @@ use roadstead_apply::{Gate, Verdict};
 use roadstead_model::{ObjectRef, chain};
 use tokio::sync::Mutex;
 
+use crate::coalesce::Coalesced;
 use crate::home::{Home, HomeError, failed};
 
 /// The ConfigMap that keeps the count of deletions.
@@ -37,6 +38,8 @@ pub struct Warden {
     home: Home,
     /// The operator has the agent read no policy.
     is_off: bool,
+    /// A push is many dispatches at once, of which each wants to know the policy.
+    read: Coalesced<Result<Arc<Policy>, String>>,
     spare: Mutex<Spare>,
 }
 
@@ -51,7 +54,7 @@ impl Warden {
     /// For the agent in `home`; with `is_off`, the policy is `open` whatever the cluster has.
     #[must_use]
     pub fn new(home: Home, is_off: bool) -> Self {
-        Self { home, is_off, spare: Mutex::default() }
+        Self { home, is_off, read: Coalesced::default(), spare: Mutex::default() }
     }
 
     /// The agent's namespace.
@@ -64,11 +67,15 @@ impl Warden {
     ///
     /// # Errors
     /// Why there is none, for people; nothing is to be done then.
-    pub async fn policy(&self) -> Result<Policy, String> {
-        let namespace = self.home.namespace();
+    pub async fn policy(&self) -> Result<Arc<Policy>, String> {
         if self.is_off {
-            return Ok(Policy::open(namespace));
+            return Ok(Arc::new(Policy::open(self.home.namespace())));
         }
+        self.read.get(|| async { self.read_policy().await.map(Arc::new) }).await
+    }
+
+    async fn read_policy(&self) -> Result<Policy, String> {
+        let namespace = self.home.namespace();
         let read = crate::app::patiently(|| self.home.config_map(CONFIG_MAP));
         let data = match tokio::time::timeout(PATIENCE, read).await {
             Ok(Ok(found)) => found.map(|map| map.data.unwrap_or_default()),

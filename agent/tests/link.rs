@@ -57,8 +57,8 @@ impl Cluster for Fake {
         self.clone()
     }
 
-    async fn policy(&self) -> Result<Rules, String> {
-        Ok(Rules::open("roadstead-system"))
+    async fn policy(&self) -> Result<Arc<Rules>, String> {
+        Ok(Arc::new(Rules::open("roadstead-system")))
     }
 
     fn guarded(&self, _policy: Arc<Rules>, _account: Option<Account>) -> Self {

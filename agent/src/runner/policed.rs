@@ -55,7 +55,7 @@ impl<C: Cluster> Work<'_, C> {
             () = on.cancel.cancelled() => return Err(cancelled(on.stage(), "reading the agent's policy")),
             policy = self.cluster.policy() => policy,
         };
-        let policy = Arc::new(policy.map_err(|why| failed(on.stage(), why))?);
+        let policy = policy.map_err(|why| failed(on.stage(), why))?;
         record.policy = Some((Arc::clone(&policy), read));
         Ok(policy)
     }

@@ -58,8 +58,8 @@ impl Cluster for Fake {
         self.clone()
     }
 
-    async fn policy(&self) -> Result<Policy, String> {
-        Ok(Policy::open("roadstead-system"))
+    async fn policy(&self) -> Result<Arc<Policy>, String> {
+        Ok(Arc::new(Policy::open("roadstead-system")))
     }
 
     fn guarded(&self, _policy: Arc<Policy>, _account: Option<Account>) -> Self {
