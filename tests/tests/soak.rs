@@ -1,5 +1,5 @@
-//! Attacks by strangers and by hostile repositories, all at once, on a hub that has the memory that `deploy/hub` gives it,
-//! while honest work goes on. Those by an agent's key are in `hub/link/tests/sessions.rs`.
+//! Attacks by strangers, by hostile repositories and by whoever has a cluster's agent key, all at once, on a hub that has the
+//! memory that `deploy/hub` gives it, while honest work goes on.
 //!
 //! One minute by itself; `make soak` lets it go on for ten. What an attack is refused with is other tests' matter: here
 //! counts that the hub lives, in its memory, that its administrator is answered within a second, and that every honest

@@ -211,6 +211,8 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
             continue;
         };
         while connections.try_join_next().is_some() {}
+        // As real servers do: an answer's second part does not wait until its first one is acknowledged.
+        let _ = stream.set_nodelay(true);
         let (tls, shared) = (tls.clone(), Arc::clone(&shared));
         connections.spawn(async move {
             match tls {

@@ -1,5 +1,7 @@
 //! What somebody without rights sends to a hub, as often as it is taken.
 
+mod agent;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use roadstead_tests::Fleet;
+use roadstead_tests::{EnrolledAgent, Fleet};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -21,6 +23,8 @@ const SILENT: usize = 400;
 const HALF_SENT: usize = 120;
 /// Requests with made-up tokens at once.
 const MADE_UP: usize = 200;
+/// Sessions at once with one cluster's key; each new one ends the one before.
+const SESSIONS: usize = 4;
 /// How far attackers step back where the hub wants CPU time.
 const NICE: i32 = 5;
 
@@ -76,6 +80,8 @@ pub(crate) struct Target {
     shared: reqwest::Client,
     token: String,
     namespace: String,
+    /// A cluster whose key an attacker has.
+    hostile: EnrolledAgent,
 }
 
 impl Target {
@@ -89,11 +95,14 @@ impl Target {
             fleet.get("kustomization/honest-0").await?["status"]["inventory"]["entries"][0]["id"].clone();
         let namespace =
             map.as_str().and_then(|id| id.split_once('_')).map(|(namespace, _)| namespace.to_owned());
+        let http = http.timeout(Duration::from_secs(20)).build().context("set up HTTPS")?;
+        let server = config["clusters"][0]["cluster"]["server"].as_str().context("a server")?.to_owned();
         Ok(Self {
-            server: config["clusters"][0]["cluster"]["server"].as_str().context("a server")?.to_owned(),
+            hostile: agent::hostile_cluster(fleet, &http, &server).await?,
+            server,
             api_port: fleet.hub.api_port(),
             link_port: fleet.hub.link_port(),
-            http: http.timeout(Duration::from_secs(20)).build().context("set up HTTPS")?,
+            http,
             shared: Self::stranger()?,
             token: config["users"][0]["user"]["token"].as_str().context("a token")?.to_owned(),
             namespace: namespace.context("the inventory names the namespace")?,
@@ -174,6 +183,9 @@ impl Attacks {
         attacks.repeat("half-sent enrolments", HALF_SENT, stop, target, half_sent);
         attacks.repeat("silent connections", SILENT, stop, target, move |_| silent(api));
         attacks.repeat("silent links", SILENT, stop, target, move |_| silent(link));
+        attacks.repeat("sessions with an agent's key", SESSIONS, stop, target, |target| async move {
+            agent::session(&target.hostile).await
+        });
         Ok(attacks)
     }
 

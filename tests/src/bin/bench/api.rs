@@ -51,6 +51,11 @@ impl Api {
         &self.server
     }
 
+    /// The client that asks, and trusts it.
+    pub(crate) fn http(&self) -> &reqwest::Client {
+        &self.http
+    }
+
     /// Who asks, where it is by a token.
     pub(crate) fn token(&self) -> Option<&str> {
         self.token.as_deref()

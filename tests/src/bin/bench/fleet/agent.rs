@@ -6,23 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, bail};
-use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+use anyhow::{Context as _, Result};
 use reqwest::Method;
 use roadstead_proto::v1::{
-    Action, AgentMessage, BuildRequest, DispatchKey, Failure, Finished, Heartbeat, Hello, HubMessage,
-    InventoryIntent, ObjectRef, ObjectResult, Stage, agent_message, hub_message, link_client::LinkClient,
+    Action, BuildRequest, DispatchKey, Failure, Finished, Heartbeat, InventoryIntent, ObjectRef,
+    ObjectResult, Stage, agent_message, hub_message,
 };
+use roadstead_tests::{AgentSession, EnrolledAgent};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::api::Api;
 
 /// As the real agent's.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-const CONNECT: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(500);
 /// How the names of Kustomizations begin that fail. What they say tells when it was sent, in milliseconds since 1970.
 pub(crate) const BROKEN: &str = "broken";
@@ -53,10 +49,7 @@ impl Drop for Connected<'_> {
 }
 
 /// A simulated agent that is on board.
-pub(crate) struct SimulatedAgent {
-    endpoint: Endpoint,
-    kube_system: String,
-}
+pub(crate) struct SimulatedAgent(EnrolledAgent);
 
 impl SimulatedAgent {
     /// Creates a Cluster and enrols as its agent.
@@ -71,25 +64,7 @@ impl SimulatedAgent {
 
     /// Enrols with a join Secret, as the agent of the cluster whose `kube-system` has this uid.
     pub(crate) async fn join(hub: &Api, join: &Value, kube_system: &str) -> Result<Self> {
-        let text = |key: &str| -> Result<String> {
-            let value = join["data"][key].as_str().context("a join Secret")?;
-            Ok(String::from_utf8(base64::Engine::decode(&base64::engine::general_purpose::STANDARD, value)?)?)
-        };
-        let key = KeyPair::generate().context("make a key")?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        let csr = params.serialize_request(&key)?.pem()?;
-        let request = json!({ "token": text("token")?, "csr": csr, "kubeSystemUid": kube_system });
-        let enrolled = hub.post("/fleet/v1/enrol", &request).await?;
-        let certificate = enrolled["certificate"].as_str().context("a certificate")?;
-        let tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(text("ca.crt")?))
-            .identity(Identity::from_pem(certificate, key.serialize_pem()));
-        let endpoint = Endpoint::from_shared(format!("https://{}", text("link")?))?
-            .tls_config(tls)?
-            .connect_timeout(CONNECT)
-            .tcp_nodelay(true);
-        Ok(Self { endpoint, kube_system: kube_system.to_owned() })
+        EnrolledAgent::join(hub.http(), hub.server(), join, kube_system).await.map(Self)
     }
 
     /// Keeps sessions, one after the other, for ever.
@@ -102,59 +77,41 @@ impl SimulatedAgent {
     }
 
     async fn session(&self, counts: &Counts) -> Result<()> {
-        let channel = tokio::time::timeout(CONNECT, self.endpoint.connect()).await??;
-        let (sender, messages) = mpsc::channel(16);
-        let mut outgoing = Outgoing { sender, sent: 0, received: 0 };
+        let mut session = self.0.session().await?;
         let mut under_way = BTreeMap::new();
-        let hello = Hello {
-            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
-            kube_system_uid: self.kube_system.clone(),
-            kubernetes_version: "v1.35.0".to_owned(),
-            ..Hello::default()
-        };
-        outgoing.say(agent_message::Body::Hello(hello)).await?;
-        let mut client = LinkClient::new(channel);
-        let mut incoming = client.session(ReceiverStream::new(messages)).await?.into_inner();
-        let first = incoming.message().await?.context("a welcome")?;
-        let Some(hub_message::Body::Welcome(_)) = &first.body else { bail!("no welcome") };
-        outgoing.received = first.seq;
         let _connected = Connected::new(counts);
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         loop {
             tokio::select! {
-                _ = heartbeat.tick() => outgoing.say(agent_message::Body::Heartbeat(Heartbeat {})).await?,
-                message = incoming.message() => match message {
-                    Ok(Some(message)) => hear(message, &mut outgoing, &mut under_way, counts).await?,
-                    ended => return Ok(ended.map(drop)?),
-                },
+                _ = heartbeat.tick() => session.say(agent_message::Body::Heartbeat(Heartbeat {})).await?,
+                heard = session.hear() => answer(heard?, &mut session, &mut under_way, counts).await?,
             }
         }
     }
 }
 
 /// Answers the hub. `under_way` has the name of each Kustomization that was dispatched, by its uid.
-async fn hear(
-    message: HubMessage,
-    outgoing: &mut Outgoing,
+async fn answer(
+    heard: Option<hub_message::Body>,
+    session: &mut AgentSession,
     under_way: &mut BTreeMap<String, String>,
     counts: &Counts,
 ) -> Result<()> {
-    outgoing.received = message.seq;
-    match message.body {
+    match heard {
         Some(hub_message::Body::Dispatch(dispatch)) => {
             let key = dispatch.key.context("a dispatch has a key")?;
             // As an agent that does not have the build yet.
             let digest = key.build_digest.clone();
-            outgoing.say(agent_message::Body::BuildRequest(BuildRequest { digest })).await?;
+            session.say(agent_message::Body::BuildRequest(BuildRequest { digest })).await?;
             let objects = vec![object(&dispatch.name)];
             under_way.insert(key.kustomization_uid.clone(), dispatch.name);
             let intent = InventoryIntent { key: Some(key), objects };
-            outgoing.say(agent_message::Body::InventoryIntent(intent)).await
+            session.say(agent_message::Body::InventoryIntent(intent)).await
         }
         Some(hub_message::Body::InventoryAck(ack)) => {
             let key = ack.key.context("an acknowledgement has a key")?;
             let name = under_way.remove(&key.kustomization_uid).context("it was dispatched")?;
-            outgoing.say(agent_message::Body::Finished(finished(key, &name)?)).await?;
+            session.say(agent_message::Body::Finished(finished(key, &name)?)).await?;
             counts.finished.fetch_add(1, Ordering::Relaxed);
             Ok(())
         }
@@ -190,18 +147,4 @@ fn finished(key: DispatchKey, name: &str) -> Result<Finished> {
         inventory: vec![object],
         ..Finished::default()
     })
-}
-
-struct Outgoing {
-    sender: mpsc::Sender<AgentMessage>,
-    sent: u64,
-    received: u64,
-}
-
-impl Outgoing {
-    async fn say(&mut self, body: agent_message::Body) -> Result<()> {
-        self.sent += 1;
-        let message = AgentMessage { seq: self.sent, ack: self.received, body: Some(body) };
-        self.sender.send(message).await.context("the session has ended")
-    }
 }
