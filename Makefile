@@ -29,7 +29,7 @@ compare: ## Build random inputs with our engine and with the real kustomize, and
 	crates/kustomize/compare/run.sh $(or $(INPUTS),20000)
 
 soak: tools ## Attacks by strangers and hostile repositories at once on a hub with the memory that deploy/hub gives it, for ten minutes
-	ROADSTEAD_SOAK_SECONDS=600 $(CARGO) xtask test --no-go -- -p roadstead-tests --test soak -- --nocapture
+	ROADSTEAD_SOAK_SECONDS=600 $(CARGO) xtask test --no-go -- --test soak -- --nocapture
 
 fuzz: tools ## Fuzz every decoder for ten minutes each, with bounds on memory and time (ARGS='--seconds 60 --only yaml': less)
 	$(CARGO) xtask fuzz $(ARGS)

@@ -110,6 +110,24 @@ fn decoded(secret: &Value, key: &str) -> Result<String> {
     Ok(String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text)?)?)
 }
 
+#[test]
+fn images_begin_with_what_a_digest_names() -> Result<()> {
+    let dockerfile = std::fs::read_to_string(deploy("Dockerfile"))?;
+    let mut stages = vec!["scratch", "${BINARIES}"];
+    let mut pinned = 0;
+    for line in dockerfile.lines().filter_map(|line| line.strip_prefix("FROM ")) {
+        let (base, stage) = line.split_once(" AS ").with_context(|| format!("{line} has a name"))?;
+        if !stages.contains(&base) {
+            let digest = base.split_once("@sha256:").with_context(|| format!("{base} has a digest"))?.1;
+            ensure!(digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit()), "{base}");
+            pinned += 1;
+        }
+        stages.push(stage);
+    }
+    ensure!(pinned == 2, "{pinned} images from a registry");
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_hub_runs_as_its_deployment_says() -> Result<()> {
     let place = Place::new("127.0.0.1").await?;

@@ -81,16 +81,19 @@ pub(crate) fn run(
 struct Selection {
     build: Vec<String>,
     run: Vec<String>,
-    /// Only some packages are tested.
+    /// Only some packages or test programs are meant.
     narrowed: bool,
 }
 
 fn selection(cargo_args: &[String]) -> Selection {
     // What follows a `--` is for the test programs, and no option of the build.
     let options = cargo_args.iter().position(|arg| arg == "--").unwrap_or(cargo_args.len());
-    let narrowed =
-        cargo_args[..options].iter().any(|arg| arg.starts_with("-p") || arg.starts_with("--package"));
-    let mut build = if narrowed { Vec::new() } else { vec!["--workspace".to_owned()] };
+    let says = |what: &[&str]| {
+        cargo_args[..options].iter().any(|arg| what.iter().any(|option| arg.starts_with(option)))
+    };
+    let some_packages = says(&["-p", "--package"]);
+    let narrowed = some_packages || says(&["--test", "--lib", "--bin", "--doc"]);
+    let mut build = if some_packages { Vec::new() } else { vec!["--workspace".to_owned()] };
     build.extend_from_slice(&cargo_args[..options]);
     let mut run = build.clone();
     run.push("--no-fail-fast".to_owned());
@@ -148,5 +151,10 @@ mod tests {
             ("-p roadstead-tests".to_owned(), "-p roadstead-tests --no-fail-fast -- kill".to_owned())
         );
         assert_eq!(split(&["--", "-p"]).1, "--workspace --no-fail-fast -- -p");
+        // With the whole workspace's features, so that nothing is built anew for it.
+        assert_eq!(split(&["--test", "soak"]).1, "--workspace --test soak --no-fail-fast");
+        let narrowed =
+            |args: &[&str]| selection(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>()).narrowed;
+        assert!(narrowed(&["-p", "x"]) && narrowed(&["--test", "soak"]) && !narrowed(&["--", "--test"]));
     }
 }

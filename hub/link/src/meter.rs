@@ -34,9 +34,14 @@ const COPIES: u64 = 3;
 const ELEMENT: u64 = 280;
 /// A session's first message: the dispatches that the agent is at work on, of 128 bytes each, and a few texts.
 const FIRST: u64 = MAX_RUNNING as u64 * 128 + 64 * 1024;
+/// Messages up to this many bytes have room of their own: what a dispatch of a few dozen objects says, and progress. So they
+/// do not wait for those who announce long messages and let them come slowly.
+const SHORT: u64 = 16 * 1024;
+/// They have this part of what there is for messages, and each cluster this part of that.
+const SHORT_SHARE: u64 = 8;
 /// First messages have this part of what there is for messages: a certificate is enough to send one, also that of a Cluster
 /// which is gone.
-const FIRST_SHARE: u64 = 4;
+const FIRST_SHARE: u64 = 8;
 /// So long a message waits for memory. What holds it is given back sooner than that.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -94,6 +99,7 @@ impl Receipts {
 /// The memory for all agents' messages.
 pub(crate) struct Meter {
     first: Pool,
+    short: Pool,
     later: Pool,
     /// A message that has begun is there within this time.
     whole: Duration,
@@ -103,6 +109,7 @@ pub(crate) struct Meter {
 /// What a cluster has of it, on however many connections and streams.
 struct Share {
     first: Pool,
+    short: Pool,
     later: Pool,
 }
 
@@ -110,8 +117,9 @@ impl Meter {
     pub(crate) fn new(budget: &MemoryBudget, whole: Duration) -> Arc<Self> {
         let size = budget.pool(PoolName::Messages).size();
         let first = Pool::new("agents' first messages", size / FIRST_SHARE);
-        let later = Pool::new("agents' messages", size - size / FIRST_SHARE);
-        Arc::new(Self { first, later, whole, shares: Mutex::default() })
+        let short = Pool::new("agents' short messages", size / SHORT_SHARE);
+        let later = Pool::new("agents' messages", size - size / FIRST_SHARE - size / SHORT_SHARE);
+        Arc::new(Self { first, short, later, whole, shares: Mutex::default() })
     }
 
     fn share(&self, cluster: ClusterUid) -> Arc<Share> {
@@ -124,7 +132,8 @@ impl Meter {
         // One message of the longest kind, as far as that leaves something to others.
         let most = cost(MAX_MESSAGE_BYTES as u64).min(self.later.size() / 4 * 3).max(self.later.size() / 2);
         let share = Arc::new(Share {
-            first: Pool::new("first messages of an agent", self.first.size() / 2),
+            first: Pool::new("first messages of an agent", self.first.size() / 4 * 3),
+            short: Pool::new("short messages of an agent", self.short.size() / SHORT_SHARE),
             later: Pool::new("messages of an agent", most),
         });
         shares.insert(cluster, Arc::downgrade(&share));
@@ -215,9 +224,10 @@ impl Metered {
             return Ok(());
         }
         state.waits = true;
-        let (own, all) = match is_first {
-            true => (&self.share.first, &self.meter.first),
-            false => (&self.share.later, &self.meter.later),
+        let (own, all) = match length {
+            _ if is_first => (&self.share.first, &self.meter.first),
+            ..=SHORT => (&self.share.short, &self.meter.short),
+            _ => (&self.share.later, &self.meter.later),
         };
         self.waiting = Some(Box::pin(reserve(own.clone(), all.clone(), cost(length))));
         Ok(())
@@ -385,9 +395,38 @@ mod tests {
         assert_eq!(come, bytes);
         held.extend((0..6).map(|_| receipts.next()));
         assert_eq!(held.iter().filter(|receipt| receipt._reserved.is_some()).count(), 2);
-        assert!(meter.later.used() >= cost(3_000) + cost(5_000));
+        assert!(meter.short.used() >= cost(3_000) + cost(5_000));
         drop(held);
-        assert_eq!(meter.later.used(), 0);
+        assert_eq!(meter.short.used(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_messages_do_not_wait_for_long_ones() {
+        let meter = meter();
+        let mut slow = Vec::new();
+        // Together they announce more than there is, and send nothing of it.
+        for number in 0..3 {
+            let announced = wire(&[10, 8 << 20]).slice(..2 * HEADER + 10);
+            let (mut body, receipts) = request(&meter, cluster(number), &announced, false);
+            let task =
+                tokio::spawn(async move { while frame(&mut body).await.is_some_and(|part| part.is_ok()) {} });
+            slow.push((task, receipts));
+        }
+        sleep(WHOLE / 10).await;
+        assert!(meter.later.used() > meter.later.size() / 2, "{}", meter.later.used());
+        let longest = usize::try_from(SHORT).unwrap();
+        let (mut body, _receipts) = request(&meter, cluster(9), &wire(&[10, longest]), false);
+        let begun = Instant::now();
+        for want in [HEADER, 10, HEADER, longest] {
+            assert_eq!(length(&mut body).await, Some(want));
+        }
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+        // The longest of them fits its cluster's share.
+        assert!(cost(SHORT) <= meter.share(cluster(9)).short.size());
+        for (task, receipts) in slow {
+            task.abort();
+            drop(receipts);
+        }
     }
 
     #[tokio::test(start_paused = true)]
