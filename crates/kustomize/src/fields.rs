@@ -70,7 +70,7 @@ impl<'s> Fields<'s> {
     /// The text of a value. Where kustomize does not mind unknown fields, it makes texts of numbers and booleans too.
     fn to_text(&self, value: Value) -> Result<Str, Value> {
         match value {
-            Value::String(text) => Ok(text),
+            Value::String(text) => Ok(text.into_shared()),
             Value::Bool(_) | Value::Number(_) if self.lenient => Ok(scalar_as_written(&value).into()),
             other => Err(other),
         }
@@ -151,7 +151,7 @@ impl<'s> Fields<'s> {
     fn items(&mut self, field: &str) -> Result<Vec<Value>, Error> {
         match self.take(field) {
             None | Some(Value::Null(_)) => Ok(Vec::new()),
-            Some(Value::List(items)) => Ok(items),
+            Some(Value::List(items)) => Ok(items.into_vec()),
             Some(other) => self.wrong(field, "a list", &other),
         }
     }

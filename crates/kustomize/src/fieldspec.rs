@@ -1,7 +1,7 @@
 //! Paths to fields, as kustomize's field specifications have them, and the walk along them.
 
 use crate::resource::Gvk;
-use crate::value::{Map, Str, Value};
+use crate::value::{List, Map, Str, Value};
 
 /// Which field of which objects. Empty parts of the group, version and kind match all.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +147,7 @@ fn walk_map(
     let value = if make == Create::Nothing || step.list {
         let Some(value) = map.get_mut(&step.key) else { return Ok(()) };
         if step.list && value.is_null() {
-            *value = Value::List(Vec::new());
+            *value = Value::List(List::default());
         }
         value
     } else {

@@ -81,7 +81,7 @@ pub(crate) fn generate(
         ("annotations", &global.annotations, &options.annotations),
     ] {
         loader.budget.keep((global.len() + own.len()).saturating_mul(weight::ENTRY)).map_err(fail)?;
-        let texts = global.iter().chain(own).map(|(key, text)| (key.clone(), Value::String(text.clone())));
+        let texts = global.iter().chain(own).map(|(key, text)| (key.clone(), Value::string(text.clone())));
         let texts: Map = texts.collect();
         if !texts.is_empty() {
             meta.insert(name, Value::Map(texts));

@@ -237,7 +237,7 @@ fn run(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build,
     let specs = gathered.specs().clone();
     let mut objects = gathered.objects;
     let finish = |step| move |message| Error::Finish { step, message };
-    transform::finish::hashes(&mut objects).map_err(finish("hash suffixes"))?;
+    transform::finish::hashes(&mut objects, &loader.budget).map_err(finish("hash suffixes"))?;
     transform::reference::fix(&specs, &mut objects).map_err(finish("name references"))?;
     let budget = &loader.budget;
     gathered.vars.resolve(&specs.var_reference, budget, &mut objects).map_err(finish("vars"))?;
@@ -247,7 +247,7 @@ fn run(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build,
         transform::finish::sort(kustomization.sort.as_ref(), &mut objects);
     }
     metadata.finish(&mut objects).map_err(finish("labels"))?;
-    transform::finish::tidy(&mut objects).map_err(finish("output"))?;
+    transform::finish::tidy(&mut objects, budget).map_err(finish("output"))?;
     options.overlay.mark(&mut objects);
     transform::finish::check_size(&options.limits, &objects)?;
     let object = |resource: resource::Resource| {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::Options;
@@ -18,7 +18,7 @@ use crate::schema::Schemas;
 use crate::transform::check_characters;
 use crate::tree::{Entry, EntryKind, FileTree, TreeError, TreePath};
 use crate::value::{Map, NullForm, Str, Value};
-use crate::yaml::{self, Dialect, Document, OtherTexts, Read, ReadError, read_counted, read_strict_counted};
+use crate::yaml::{self, Dialect, Document, Read, ReadError, read_counted, read_strict_counted};
 
 /// Where the files that a kustomization names may lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -276,16 +276,16 @@ impl<'t> Loader<'t> {
         let mut out = Vec::new();
         let mut held = vec![documents.held];
         let mut queue = VecDeque::new();
-        for Document { value, line, other } in documents.list {
+        for Document { value, line, odd_keys } in documents.list {
             let source = Source { file: file.clone(), line };
-            let items = open_list(value, &source, documents.single, other, &mut queue);
+            let items = open_list(value, &source, documents.single, odd_keys, &mut queue);
             items.map_err(|message| Error::Object { file: source.to_string(), message })?;
         }
-        while let Some(Waiting { map, source, other, in_brackets }) = queue.pop_front() {
+        while let Some(Waiting { map, source, odd_keys }) = queue.pop_front() {
             let error = |message: String| Error::Object { file: source.to_string(), message };
             if is_list(&map) {
                 // Its items come after everything else.
-                list_items(map, &source, other.as_deref(), &mut queue).map_err(error)?;
+                list_items(map, &source, &mut queue).map_err(error)?;
                 continue;
             }
             if out.len() >= self.limits.objects {
@@ -296,8 +296,7 @@ impl<'t> Loader<'t> {
             let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
             self.schemas.mark_kind(text("apiVersion"), text("kind"));
             let mut resource = Resource::in_schema(map, source, self.schemas.current());
-            resource.other.extend(other);
-            resource.in_brackets = in_brackets;
+            resource.odd_keys.extend(odd_keys);
             out.push(resource);
         }
         Ok((out, held))
@@ -325,8 +324,7 @@ pub(crate) fn yaml_error(file: &str, error: ReadError) -> Error {
 struct Waiting {
     map: Map,
     source: Source,
-    other: Option<Rc<OtherTexts>>,
-    in_brackets: bool,
+    odd_keys: Option<Rc<[Str]>>,
 }
 
 /// What a document holds: an object, or the items of a list that is alone in its file.
@@ -334,18 +332,13 @@ fn open_list(
     value: Value,
     source: &Source,
     alone: bool,
-    other: OtherTexts,
+    odd_keys: Vec<Str>,
     queue: &mut VecDeque<Waiting>,
 ) -> Result<(), String> {
-    let other = (other != OtherTexts::default()).then(|| Rc::new(other));
+    let odd_keys: Option<Rc<[Str]>> = (!odd_keys.is_empty()).then(|| odd_keys.into());
     let mut add = |value: Value| {
         if let Some(map) = object(value)? {
-            queue.push_back(Waiting {
-                map,
-                source: source.clone(),
-                other: other.clone(),
-                in_brackets: false,
-            });
+            queue.push_back(Waiting { map, source: source.clone(), odd_keys: odd_keys.clone() });
         }
         Ok(())
     };
@@ -373,21 +366,16 @@ fn is_list(map: &Map) -> bool {
 }
 
 /// The items of a list that is one object among others, or of a kind of its own.
-fn list_items(
-    mut map: Map,
-    source: &Source,
-    other: Option<&OtherTexts>,
-    queue: &mut VecDeque<Waiting>,
-) -> Result<(), String> {
-    let texts = other.into_iter().flat_map(|other| other.folded.iter().chain(&other.times));
-    let meant = texts.map(|(text, meant)| (Str::as_ptr(text), meant)).collect();
+fn list_items(mut map: Map, source: &Source, queue: &mut VecDeque<Waiting>) -> Result<(), String> {
     match map.remove("items") {
         Some(Value::List(items)) => {
             for mut item in items.into_iter().filter(|item| !item.is_null()) {
-                pass_through_json(&mut item, &meant);
+                pass_through_json(&mut item);
                 check_characters(&item)?;
-                if let Some(map) = object(item)? {
-                    queue.push_back(Waiting { map, source: source.clone(), other: None, in_brackets: true });
+                if let Some(mut map) = object(item)? {
+                    // kustomize makes it from JSON.
+                    map.set_brackets(true);
+                    queue.push_back(Waiting { map, source: source.clone(), odd_keys: None });
                 }
             }
             Ok(())
@@ -398,7 +386,7 @@ fn list_items(
 }
 
 /// What kustomize makes of an item of such a list: it goes by its values, not by how they are written.
-fn pass_through_json(value: &mut Value, meant: &HashMap<*const str, &Str>) {
+fn pass_through_json(value: &mut Value) {
     match value {
         Value::Null(form) => *form = NullForm::Written,
         Value::Number(_) => {
@@ -406,19 +394,23 @@ fn pass_through_json(value: &mut Value, meant: &HashMap<*const str, &Str>) {
             *value = yaml::plain_value(&text);
         }
         Value::String(text) => {
-            if let Some(meant) = meant.get(&Str::as_ptr(text)) {
-                *text = Str::clone(meant);
-            }
+            *text = match yaml::as_time(text) {
+                Some(time) if text.is_time() => time.into(),
+                _ => text.as_shared().clone().into(),
+            };
         }
-        Value::List(items) => items.iter_mut().for_each(|item| pass_through_json(item, meant)),
-        Value::Map(map) => map.values_mut().for_each(|(_, value)| pass_through_json(value, meant)),
+        Value::List(items) => items.iter_mut().for_each(pass_through_json),
+        Value::Map(map) => map.values_mut().for_each(|(_, value)| pass_through_json(value)),
         Value::Bool(_) => {}
     }
 }
 
-/// Checks that a value is an object; an empty one is none.
+/// Checks that a value is an object; an empty one is none, and an empty list neither.
 fn object(value: Value) -> Result<Option<Map>, String> {
     let Value::Map(map) = value else {
+        if matches!(&value, Value::List(items) if items.is_empty()) {
+            return Ok(None);
+        }
         return Err(format!("a Kubernetes object is a mapping, not {}", value.type_name()));
     };
     if map.is_empty() {

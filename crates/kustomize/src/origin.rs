@@ -3,13 +3,11 @@
 //! kustomize keeps them in the objects all through the build, where patches can see and change them, and takes out at
 //! the end what was not asked for. So does this.
 
-use std::rc::Rc;
-
 use crate::budget::Budget;
 use crate::resource::{Resource, metadata};
 use crate::resources::Resources;
 use crate::value::{Map, Str, Value};
-use crate::yaml::{OtherTexts, write_map};
+use crate::yaml::write_map;
 
 /// Where an object comes from.
 pub(crate) const ORIGIN: &str = "config.kubernetes.io/origin";
@@ -183,16 +181,11 @@ pub(crate) fn note_transformed(note: &Str, objects: &mut Resources, budget: &Bud
 
 /// All annotations are set anew with a note, and nothing but their texts is left of them.
 fn settle(resource: &mut Resource) {
-    for other in &mut resource.other {
-        if !other.annotations.is_empty() {
-            *other = Rc::new(OtherTexts { annotations: Vec::new(), ..OtherTexts::clone(other) });
-        }
-    }
     resource.edit(|object| {
         let annotations = metadata(object).get_mut("annotations").and_then(Value::as_map_mut);
         for (_, value) in annotations.into_iter().flat_map(Map::values_mut) {
-            if let (false, Some(text)) = (matches!(value, Value::String(_)), value.scalar_text()) {
-                *value = Value::String(text);
+            if let Some(text) = value.scalar_text() {
+                *value = Value::string(text);
             }
         }
     });
@@ -200,7 +193,7 @@ fn settle(resource: &mut Resource) {
 
 fn set(resource: &mut Resource, key: &str, note: Str) {
     resource.edit(|object: &mut Map| {
-        metadata(object).get_or_insert_map("annotations").insert(key, Value::String(note));
+        metadata(object).get_or_insert_map("annotations").insert(key, Value::string(note));
     });
 }
 

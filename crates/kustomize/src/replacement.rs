@@ -86,7 +86,7 @@ impl Entry {
         let fields = fields.map_err(|message| loader.fail(site, &field, message))?;
         let document = list.into_iter().next();
         let items = match document.map(|document| document.value) {
-            Some(Value::List(items)) => items,
+            Some(Value::List(items)) => items.into_vec(),
             Some(map @ Value::Map(_)) => vec![map],
             _ => return Err(site.error(field, format!("{path:?} holds no replacements"))),
         };

@@ -1,6 +1,6 @@
 //! One object of a build: its value, its ids now and before, and what generators and transformers noted about it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -9,7 +9,6 @@ use crate::notes::{self, Notes};
 use crate::schema::Schema;
 use crate::transform::Group;
 use crate::value::{Map, Str, Value};
-use crate::yaml::OtherTexts;
 
 /// The namespace that stands for "none" in the ids of objects without one.
 const NO_NAMESPACE: &str = "_non_namespaceable_";
@@ -157,10 +156,8 @@ pub(crate) struct Resource {
     /// Labels and annotations that stand in several places and change together.
     pub(crate) shared: Vec<Rc<Group>>,
     pub(crate) source: Source,
-    /// It is all in brackets, until a JSON patch writes it once more: kustomize made it from JSON.
-    pub(crate) in_brackets: bool,
-    /// Of the documents that it and its patches come from, until a JSON patch writes the object once more.
-    pub(crate) other: Vec<Rc<OtherTexts>>,
+    /// Keys that are no texts, of each of its patches.
+    pub(crate) odd_keys: Vec<Rc<[Str]>>,
     /// Tells which kinds have no namespace.
     schema: Rc<Schema>,
 }
@@ -189,8 +186,7 @@ impl Resource {
             vars: Vec::new(),
             shared: Vec::new(),
             source,
-            in_brackets: false,
-            other: Vec::new(),
+            odd_keys: Vec::new(),
         }
     }
 
@@ -281,15 +277,12 @@ impl Resource {
         self.value.get("metadata")?.as_map()?.get(field)?.as_map()
     }
 
-    /// Folded texts with what they were before that, by their place.
-    pub(crate) fn unfolded(&self) -> HashMap<*const str, Str> {
-        let texts = self.other.iter().flat_map(|other| &other.folded);
-        texts.map(|(text, before)| (Str::as_ptr(text), before.clone())).collect()
-    }
-
     /// Fails if there is a key that is no text: a patch may have some, an object not.
     pub(crate) fn check_keys(&self) -> Result<(), String> {
         fn check(map: &Map, odd: &HashSet<*const str>) -> Result<(), String> {
+            if map.is_odd() {
+                return Err("a mapping key must be a string".into());
+            }
             map.iter().try_for_each(|(key, value)| {
                 if odd.contains(&Str::as_ptr(key)) {
                     return Err(format!(
@@ -307,7 +300,7 @@ impl Resource {
             }
         }
         let odd: HashSet<*const str> =
-            self.other.iter().flat_map(|other| &other.keys).map(Str::as_ptr).collect();
+            self.odd_keys.iter().flat_map(|keys| keys.iter()).map(Str::as_ptr).collect();
         if odd.is_empty() { Ok(()) } else { check(&self.value, &odd) }
     }
 
@@ -317,7 +310,7 @@ impl Resource {
         self.prefixes.clone_from(&other.prefixes);
         self.suffixes.clone_from(&other.suffixes);
         self.vars.clone_from(&other.vars);
-        self.other.clone_from(&other.other);
+        self.odd_keys.clone_from(&other.odd_keys);
     }
 }
 

@@ -290,7 +290,7 @@ impl Resources {
 /// Metadata of a generated object over that of the one it replaces. It gets a hash if both would.
 fn take_metadata(resource: &mut Resource, old: &Resource) {
     for field in ["labels", "annotations"] {
-        let merged = over(old, old.texts(field), resource.texts(field));
+        let merged = over(old.texts(field), resource.texts(field));
         resource.edit(|value| {
             let meta = crate::resource::metadata(value);
             if merged.is_empty() { meta.remove(field) } else { meta.insert(field, Value::Map(merged)) }
@@ -303,11 +303,9 @@ fn take_metadata(resource: &mut Resource, old: &Resource) {
 }
 
 /// The entries of both as texts; those of the second stay where a key is in both. Nothing is folded any more.
-fn over(of: &Resource, old: Option<&Map>, new: Option<&Map>) -> Map {
-    let unfolded = of.unfolded();
+fn over(old: Option<&Map>, new: Option<&Map>) -> Map {
     let text = |(key, value): &(Str, Value)| {
-        let text = value.scalar_text().unwrap_or_else(|| "".into());
-        (key.clone(), Value::String(unfolded.get(&Str::as_ptr(&text)).cloned().unwrap_or(text)))
+        (key.clone(), Value::string(value.scalar_text().unwrap_or_else(|| "".into())))
     };
     old.into_iter().chain(new).flat_map(Map::iter).map(text).collect()
 }
@@ -315,7 +313,7 @@ fn over(of: &Resource, old: Option<&Map>, new: Option<&Map>) -> Map {
 fn take_data(resource: &mut Resource, old: &Resource) {
     for field in ["data", "binaryData"] {
         let Some(Value::Map(data)) = old.value().get(field) else { continue };
-        let merged = over(old, Some(data), resource.value().get(field).and_then(Value::as_map));
+        let merged = over(Some(data), resource.value().get(field).and_then(Value::as_map));
         if !merged.is_empty() {
             resource.edit(|value| value.insert(field, Value::Map(merged)));
         }

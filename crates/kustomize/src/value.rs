@@ -5,8 +5,14 @@
 //! Strings are shared, so that copying an object (a base that two overlays use, an alias) copies pointers.
 
 mod json;
+mod list;
+mod text;
 
 use std::sync::Arc;
+
+pub use list::List;
+pub use text::Text;
+pub(crate) use text::TextStyle;
 
 /// A shared, immutable string.
 pub type Str = Arc<str>;
@@ -28,9 +34,9 @@ pub enum Value {
     /// A number.
     Number(Number),
     /// A text.
-    String(Str),
+    String(Text),
     /// A list.
-    List(Vec<Value>),
+    List(List),
     /// A mapping with text keys.
     Map(Map),
 }
@@ -88,7 +94,7 @@ pub enum Num {
 
 impl Value {
     /// A text value.
-    pub fn string(text: impl Into<Str>) -> Self {
+    pub fn string(text: impl Into<Text>) -> Self {
         Self::String(text.into())
     }
 
@@ -120,7 +126,7 @@ impl Value {
     /// The text of any scalar, as it would be compared with a merge key or a name.
     pub fn scalar_text(&self) -> Option<Str> {
         match self {
-            Self::String(text) => Some(text.clone()),
+            Self::String(text) => Some(text.as_shared().clone()),
             Self::Number(number) => Some(number.text.clone()),
             Self::Bool(true) => Some("true".into()),
             Self::Bool(false) => Some("false".into()),
@@ -138,6 +144,32 @@ impl Value {
             Self::String(_) => "a string",
             Self::List(_) => "a list",
             Self::Map(_) => "a mapping",
+        }
+    }
+
+    /// What it is within brackets, where nothing is written with quotes, no text is folded, and a time with colons is text.
+    pub(crate) fn put_in_brackets(&mut self) {
+        match self {
+            Self::Null(form @ NullForm::Empty) => *form = NullForm::Quoted,
+            Self::String(text) => match text.style() {
+                TextStyle::Folded => *text = text.with_style(TextStyle::Quoted),
+                TextStyle::Time if text.contains(':') => *text = text.with_style(TextStyle::TimeInBrackets),
+                _ => {}
+            },
+            Self::List(items) => items.iter_mut().for_each(Self::put_in_brackets),
+            Self::Map(map) => map.values_mut().for_each(|(_, value)| value.put_in_brackets()),
+            Self::Null(_) | Self::Bool(_) | Self::Number(_) => {}
+        }
+    }
+
+    /// What a scalar is without brackets around it. Lists and mappings keep their own.
+    pub(crate) fn take_out_of_brackets(&mut self) {
+        match self {
+            Self::Null(form @ NullForm::Quoted) => *form = NullForm::Empty,
+            Self::String(text) if text.style() == TextStyle::TimeInBrackets => {
+                *text = text.with_style(TextStyle::Time);
+            }
+            _ => {}
         }
     }
 
@@ -204,10 +236,18 @@ impl Num {
     }
 }
 
-/// A mapping, sorted by the bytes of its keys.
-#[derive(Debug, Clone, PartialEq, Default)]
+/// A mapping, sorted by the bytes of its keys. Two are equal if their entries are.
+#[derive(Debug, Clone, Default)]
 pub struct Map {
     entries: Vec<(Str, Value)>,
+    brackets: bool,
+    odd: bool,
+}
+
+impl PartialEq for Map {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries == other.entries
+    }
 }
 
 impl Map {
@@ -224,7 +264,27 @@ impl Map {
                 return Err(pair[0].0.clone());
             }
         }
-        Ok(Self { entries })
+        Ok(Self { entries, brackets: false, odd: false })
+    }
+
+    /// Is it written in brackets?
+    pub(crate) fn brackets(&self) -> bool {
+        self.brackets
+    }
+
+    /// Says whether it is written in brackets.
+    pub(crate) fn set_brackets(&mut self, brackets: bool) {
+        self.brackets = brackets;
+    }
+
+    /// Has it a key that is a list or mapping? Such a mapping of a patch can stand where nothing looks at it.
+    pub(crate) fn is_odd(&self) -> bool {
+        self.odd
+    }
+
+    /// Says whether it has a key that is a list or mapping.
+    pub(crate) fn set_odd(&mut self, odd: bool) {
+        self.odd = odd;
     }
 
     fn find(&self, key: &str) -> Result<usize, usize> {
@@ -317,7 +377,7 @@ impl Map {
     /// A map from entries that are sorted and unique already.
     pub(crate) fn from_sorted(entries: Vec<(Str, Value)>) -> Self {
         debug_assert!(entries.is_sorted_by(|a, b| a.0 < b.0), "keys must be sorted and unique");
-        Self { entries }
+        Self { entries, brackets: false, odd: false }
     }
 }
 
@@ -328,7 +388,7 @@ impl FromIterator<(Str, Value)> for Map {
         entries.reverse();
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         entries.dedup_by(|later, kept| later.0 == kept.0);
-        Self { entries }
+        Self { entries, brackets: false, odd: false }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::fields::Fields;
 use crate::fieldspec::{Create, FieldSpec};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
-use crate::value::{Map, Num, Number, Str, Value};
+use crate::value::{Map, Num, Number, Str, Text, Value};
 
 /// An entry of `vars`: a name for a field of an object.
 #[derive(Debug, Clone)]
@@ -105,8 +105,7 @@ impl Vars {
         let values = self.values(objects)?;
         for resource in objects.list_mut() {
             let id = resource.id().clone();
-            let with = With { values: &values, unfolded: resource.unfolded(), budget };
-            budget.work(with.unfolded.len())?;
+            let with = With { values: &values, budget };
             let result = resource.edit(|object| {
                 specs
                     .iter()
@@ -147,7 +146,8 @@ fn typed(value: &Value) -> Option<Value> {
             Num::Float(_) => number.text.parse::<f64>().is_ok().then(|| value.clone()),
             Num::Int(_) | Num::Uint(_) => number.text.parse().ok().map(Value::int),
         },
-        Value::Null(_) => value.scalar_text().map(Value::String),
+        Value::Null(_) => value.scalar_text().map(Value::string),
+        Value::String(text) => Some(Value::string(text.as_shared().clone())),
         other => Some(other.clone()),
     }
 }
@@ -223,18 +223,18 @@ fn split(path: &str) -> Vec<String> {
 /// What the fields of an object may be set to.
 struct With<'w> {
     values: &'w HashMap<Str, Value>,
-    /// Texts that are not folded any more once they are set, and what they were before: see [`crate::yaml::OtherTexts`].
-    unfolded: HashMap<*const str, Str>,
     budget: &'w Budget,
 }
 
 impl With<'_> {
     fn set(&self, value: &mut Value) -> Result<(), String> {
         match value {
-            Value::String(text) => *value = self.replaced(text)?,
+            Value::String(text) if !text.is_time() => *value = self.replaced(text)?,
             Value::Map(map) => {
                 for (_, value) in map.values_mut() {
-                    if let Value::String(text) = value {
+                    if let Value::String(text) = value
+                        && !text.is_time()
+                    {
                         *value = self.replaced(text)?;
                     }
                 }
@@ -250,13 +250,14 @@ impl With<'_> {
                     *item = self.replaced(text)?;
                 }
             }
-            Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
+            Value::String(_) | Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
         }
         Ok(())
     }
 
-    fn replaced(&self, text: &Str) -> Result<Value, String> {
-        replace(self.unfolded.get(&Str::as_ptr(text)).unwrap_or(text), self.values, self.budget)
+    /// The text set anew: it is not folded any more.
+    fn replaced(&self, text: &Text) -> Result<Value, String> {
+        replace(text.as_shared(), self.values, self.budget)
     }
 }
 
@@ -268,7 +269,7 @@ fn replace(text: &Str, values: &HashMap<Str, Value>, budget: &Budget) -> Result<
     /// The text grows by doubling, and is then copied into the object, as base64 at worst.
     const COPIES: usize = 5;
     if !text.contains('$') {
-        return Ok(Value::String(text.clone()));
+        return Ok(Value::string(text.clone()));
     }
     budget.make(text.len())?;
     let mut building = budget.hold(COPIES * text.len())?;
@@ -283,7 +284,7 @@ fn replace(text: &Str, values: &HashMap<Str, Value>, budget: &Budget) -> Result<
         } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|after| after.split_once(')')) {
             let value = values.get(name).filter(|value| !matches!(value, Value::List(_) | Value::Map(_)));
             if text.len() == name.len() + "$()".len() {
-                return Ok(value.cloned().unwrap_or_else(|| Value::String(text.clone())));
+                return Ok(value.cloned().unwrap_or_else(|| Value::string(text.clone())));
             }
             let value = value.map_or_else(|| format!("$({name})"), formatted);
             budget.make(value.len())?;

@@ -410,7 +410,7 @@ fn a_patch_that_deletes_the_whole_object() {
         ("{op: remove, path: \"\"}", "operation 0"),
         ("{op: replace, path: \"\", value: null}", "makes it null"),
         ("{op: replace, path: \"\", value: []}", "makes it a list"),
-        ("{op: add, path: \"\", value: text}", "makes it a string"),
+        ("{op: add, path: \"\", value: text}", "operation 0"),
     ] {
         let text =
             format!("resources: [o.yaml]\npatches: [{{target: {{kind: Pod}}, patch: '- {operation}'}}]\n");

@@ -41,7 +41,7 @@ fn value() -> impl Strategy<Value = Value> {
     ];
     leaf.prop_recursive(5, 64, 6, |inner| {
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::List),
+            prop::collection::vec(inner.clone(), 0..6).prop_map(|items| Value::List(items.into())),
             prop::collection::vec((key(), inner), 0..6).prop_map(|entries| {
                 Value::Map(entries.into_iter().map(|(k, v)| (Str::from(k), v)).collect::<Map>())
             }),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-use crate::budget::Size;
+use crate::budget::{Budget, Size};
 use crate::error::Error;
 use crate::json::{self, Sink};
 use crate::kustomization::SortOptions;
@@ -13,7 +13,8 @@ use crate::limits::Limits;
 use crate::order::{FIRST, LAST};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
-use crate::value::{Map, Str, Value};
+use crate::value::{Map, Str, TextStyle, Value};
+use crate::yaml::{Again, comes_out_otherwise};
 
 /// Fails if the objects together are larger than a build may get.
 pub(crate) fn check_size(limits: &Limits, objects: &Resources) -> Result<(), Error> {
@@ -30,12 +31,12 @@ pub(crate) fn check_size(limits: &Limits, objects: &Resources) -> Result<(), Err
 }
 
 /// Adds the hash of their content to the names of generated objects.
-pub(crate) fn hashes(objects: &mut Resources) -> Result<(), String> {
+pub(crate) fn hashes(objects: &mut Resources, budget: &Budget) -> Result<(), String> {
     if !objects.iter().any(|resource| resource.needs_hash) {
         return Ok(());
     }
     for resource in objects.list_mut().iter_mut().filter(|resource| resource.needs_hash) {
-        let hash = hash(resource);
+        let hash = hash(resource, budget)?;
         resource.store_id();
         let name = format!("{}-{hash}", resource.id().name);
         resource.set_name(&name);
@@ -67,8 +68,16 @@ impl Sink for Hasher {
 }
 
 /// The first ten digits of the SHA-256 of the content as JSON, with letters that spell nothing.
-fn hash(resource: &Resource) -> String {
-    let object = resource.value();
+fn hash(resource: &Resource, budget: &Budget) -> Result<String, String> {
+    let again;
+    let object = if comes_out_otherwise(resource.value()) {
+        let mut object = resource.value().clone();
+        Again::default().map(&mut object, budget)?;
+        again = object;
+        &again
+    } else {
+        resource.value()
+    };
     let mut out = Hasher { digest: Sha256::new(), waiting: String::from("{") };
     let secret = &*resource.id().gvk.kind == "Secret";
     let map = |name: &str| object.get(name).and_then(Value::as_map);
@@ -110,7 +119,7 @@ fn hash(resource: &Resource) -> String {
         'e' => 't',
         c => c,
     };
-    hex.chars().map(swap).collect()
+    Ok(hex.chars().map(swap).collect())
 }
 
 /// Annotations in which kustomize keeps notes during a build; it takes them out at the end, whoever wrote them.
@@ -144,9 +153,10 @@ fn is_note(key: &str) -> bool {
 }
 
 /// On its way out, kustomize writes an object as JSON and reads that as YAML, which has fewer characters than JSON.
-fn pass_through_yaml(value: &mut Value) -> Result<(), String> {
+fn pass_through_yaml(value: &mut Value, again: &mut Again, budget: &Budget) -> Result<(), String> {
     match value {
         Value::String(text) => {
+            again.text(text, budget)?;
             if text.is_ascii() && !text.contains('\x7f') {
                 return Ok(());
             }
@@ -155,11 +165,13 @@ fn pass_through_yaml(value: &mut Value) -> Result<(), String> {
                 *text = break_lines(text).into();
             }
         }
-        Value::List(items) => items.iter_mut().try_for_each(pass_through_yaml)?,
+        Value::List(items) => {
+            items.iter_mut().try_for_each(|item| pass_through_yaml(item, again, budget))?;
+        }
         Value::Map(map) => {
             for (key, value) in map.values_mut() {
                 check_text(key)?;
-                pass_through_yaml(value)?;
+                pass_through_yaml(value, again, budget)?;
             }
         }
         Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
@@ -209,14 +221,28 @@ fn break_lines(text: &str) -> String {
     out
 }
 
+/// Sets all annotations anew: they have no style any more, and are not folded again.
+fn set_annotations_anew(object: &mut Map) {
+    let meta = object.get_mut("metadata").and_then(Value::as_map_mut);
+    let annotations = meta.and_then(|meta| meta.get_mut("annotations")?.as_map_mut());
+    for (_, value) in annotations.into_iter().flat_map(Map::values_mut) {
+        if let Value::String(text) = value {
+            *text = text.with_style(TextStyle::Made);
+        }
+    }
+}
+
 /// Makes all annotations texts, and removes kustomize's own notes and annotations that are there and empty.
-pub(crate) fn tidy(objects: &mut Resources) -> Result<(), String> {
+pub(crate) fn tidy(objects: &mut Resources, budget: &Budget) -> Result<(), String> {
+    let mut again = Again::default();
     for resource in objects.iter_mut() {
         resource
             .check_keys()
             .map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;
-        let result =
-            resource.edit(|object| object.values_mut().try_for_each(|(_, value)| pass_through_yaml(value)));
+        let result = resource.edit(|object| {
+            set_annotations_anew(object);
+            object.values_mut().try_for_each(|(_, value)| pass_through_yaml(value, &mut again, budget))
+        });
         result.map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;
         if !resource.value().contains_key("metadata") {
             // Only a list without items has none.
@@ -237,7 +263,7 @@ pub(crate) fn tidy(objects: &mut Resources) -> Result<(), String> {
             let meta = crate::resource::metadata(object);
             let Some(Value::Map(map)) = meta.remove("annotations") else { return };
             let entries = map.into_entries().into_iter().filter(|(key, _)| !is_note(key));
-            let text = |value: Value| Value::String(value.scalar_text().unwrap_or_else(|| "".into()));
+            let text = |value: Value| Value::string(value.scalar_text().unwrap_or_else(|| "".into()));
             let map: Map = entries.map(|(key, value)| (key, text(value))).collect();
             if !map.is_empty() {
                 meta.insert("annotations", Value::Map(map));

@@ -216,8 +216,7 @@ fn shift(len: usize, budget: &Budget) -> Result<(), String> {
 
 fn add(target: &mut Value, path: &str, value: Value, budget: &Budget) -> Result<(), String> {
     if path.is_empty() {
-        *target = value;
-        return Ok(());
+        return Err("nothing can be added in place of the whole object; replace it".into());
     }
     let (above, last) = parent(target, path)?;
     match above {

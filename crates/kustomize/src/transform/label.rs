@@ -103,7 +103,7 @@ impl Setter<'_> {
                     return Err(format!("a key must be a string, and {key:?} without quotes is none"));
                 }
                 self.budget.keep(weight::ENTRY)?;
-                map.insert(key.clone(), Value::String(text.clone()));
+                map.insert(key.clone(), Value::string(text.clone()));
                 seen.made += 1;
                 continue;
             };

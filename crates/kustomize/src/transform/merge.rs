@@ -9,8 +9,8 @@ mod ports;
 use std::collections::HashMap;
 
 use crate::schema::{Field, Type};
-use crate::value::{Map, Str, Value};
-use crate::yaml::is_plain_text;
+use crate::value::{List, Map, Str, Text, TextStyle, Value};
+use crate::yaml;
 
 const DIRECTIVE: &str = "$patch";
 
@@ -30,21 +30,29 @@ pub(super) fn merge(target: Value, patch: Value, of: Type<'_>) -> Result<Option<
     if patch.at(&[DIRECTIVE]).and_then(Value::as_str) == Some("replace") {
         return Ok(Some(target));
     }
-    walk(Some(target), Some(patch), Field { merge_keys: None, of })
+    walk(Some(target), Some(patch), Field { merge_keys: None, of }, false)
 }
 
-fn walk(target: Option<Value>, patch: Option<Value>, field: Field<'_>) -> Result<Option<Value>, String> {
+/// Merges a value of the patch into one of the object, which stands in brackets or not.
+fn walk(
+    target: Option<Value>,
+    patch: Option<Value>,
+    field: Field<'_>,
+    brackets: bool,
+) -> Result<Option<Value>, String> {
     let shape = [&target, &patch].into_iter().flatten().find(|value| !value.is_null());
     match shape {
         None | Some(Value::Map(_)) => {
             let of = field.of.or_object([&target, &patch].into_iter().flatten());
-            walk_map(target, patch, of)
+            walk_map(target, patch, of, brackets)
         }
         Some(Value::List(_)) => match field.merge_keys {
-            Some(keys) => walk_list(target, patch, &keys, field.of),
+            Some(keys) => walk_list(target, patch, &keys, field.of, brackets),
             None => Ok(match patch {
                 Some(Value::Null(_)) => None,
-                Some(patch @ Value::List(_)) => Some(patch),
+                Some(Value::List(patch)) => {
+                    Some(Value::List(in_brackets_of(target.as_ref(), patch, brackets)))
+                }
                 Some(other) => return Err(mismatch("a list", &other)),
                 None => target,
             }),
@@ -52,20 +60,64 @@ fn walk(target: Option<Value>, patch: Option<Value>, field: Field<'_>) -> Result
         Some(_) => match patch {
             Some(Value::Null(_)) => Ok(None),
             Some(other @ (Value::Map(_) | Value::List(_))) => Err(mismatch("a scalar", &other)),
-            Some(patch) => Ok(Some(in_style(target.as_ref(), patch))),
+            Some(patch) => Ok(Some(fit(in_style(target.as_ref(), patch), brackets))),
             None => Ok(target),
         },
     }
 }
 
-/// A scalar of a patch takes the quotes of what it replaces. A text that could be read as something else, or that no
-/// line holds without quotes, had some.
-fn in_style(target: Option<&Value>, patch: Value) -> Value {
-    match (target, &patch) {
-        (Some(Value::String(text)), Value::Number(_) | Value::Bool(_)) if !is_plain_text(text) => {
-            patch.scalar_text().map_or(patch, Value::String)
+/// A field that only one side has is set to its own value. kustomize then puts a text in quotes that was none in YAML 1.1.
+fn set_alone(value: Value) -> Value {
+    match value {
+        Value::String(text) if text.style() == TextStyle::Plain && yaml::is_other_in_1_1(&text) => {
+            Value::String(text.with_style(TextStyle::Quoted))
         }
-        _ => patch,
+        value => value,
+    }
+}
+
+/// A value of a patch as it is where it comes to stand.
+fn fit(mut value: Value, brackets: bool) -> Value {
+    if brackets {
+        value.put_in_brackets();
+    }
+    value
+}
+
+/// A list of a patch takes the brackets of what it replaces, or the lack of them.
+fn in_brackets_of(target: Option<&Value>, mut patch: List, brackets: bool) -> List {
+    let had = patch.brackets();
+    match target {
+        Some(Value::List(target)) if !target.is_empty() => patch.set_brackets(target.brackets()),
+        None | Some(Value::List(_)) => {}
+        Some(_) => patch.set_brackets(false),
+    }
+    if brackets || patch.brackets() {
+        patch.iter_mut().for_each(Value::put_in_brackets);
+    } else if had {
+        patch.iter_mut().for_each(Value::take_out_of_brackets);
+    }
+    patch
+}
+
+/// A scalar of a patch takes the style of what it replaces. So a number in quotes is a text.
+fn in_style(target: Option<&Value>, patch: Value) -> Value {
+    let style = match target {
+        None => return patch,
+        Some(Value::String(text)) => text.kept_style(),
+        Some(_) => TextStyle::Plain,
+    };
+    match (style, patch) {
+        (TextStyle::Quoted | TextStyle::Folded, Value::String(text)) => Value::String(text.with_style(style)),
+        (TextStyle::TimeInBrackets, Value::String(text)) if text.is_time() => {
+            Value::String(text.with_style(style))
+        }
+        (_, Value::String(text)) if text.is_time() => Value::String(text.with_style(TextStyle::Time)),
+        (_, Value::String(text)) => Value::String(text.with_style(TextStyle::Plain)),
+        (TextStyle::Quoted | TextStyle::Folded, patch) => {
+            patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, style)))
+        }
+        (_, patch) => patch,
     }
 }
 
@@ -91,7 +143,12 @@ fn directive(patch: &mut Map) -> Result<Directive, String> {
     }
 }
 
-fn walk_map(target: Option<Value>, patch: Option<Value>, of: Type<'_>) -> Result<Option<Value>, String> {
+fn walk_map(
+    target: Option<Value>,
+    patch: Option<Value>,
+    of: Type<'_>,
+    brackets: bool,
+) -> Result<Option<Value>, String> {
     let (target, patch) = match (target, patch) {
         // Nothing there yet: the patch is taken over, and walked over itself, so that its directives and nulls work.
         (None | Some(Value::Null(_)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
@@ -102,18 +159,32 @@ fn walk_map(target: Option<Value>, patch: Option<Value>, of: Type<'_>) -> Result
         (None | Some(Value::Null(_)), None | Some(Value::Null(_))) => return Ok(None),
         (Some(Value::Map(_)), Some(Value::Null(_))) => return Ok(None),
         (Some(Value::Map(target)), None) => (target, None),
-        (Some(Value::Map(target)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
+        (Some(Value::Map(mut target)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
             Directive::Delete => return Ok(None),
-            Directive::Replace => (patch.clone(), Some(patch)),
-            Directive::Merge => (target, Some(patch)),
+            Directive::Replace => {
+                patch.set_brackets(target.brackets());
+                (patch.clone(), Some(patch))
+            }
+            Directive::Merge => {
+                // One with nothing in it has brackets that say nothing.
+                if target.is_empty() {
+                    target.set_brackets(patch.brackets());
+                }
+                (target, Some(patch))
+            }
         },
         (_, Some(other)) | (Some(other), None) => return Err(mismatch("a mapping", &other)),
     };
-    walk_entries(target, patch, of).map(|map| Some(Value::Map(map)))
+    walk_entries(target, patch, of, brackets).map(|map| Some(Value::Map(map)))
 }
 
 /// Both maps are sorted: one pass over the two.
-fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>) -> Result<Map, String> {
+fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>, brackets: bool) -> Result<Map, String> {
+    if target.is_odd() || patch.as_ref().is_some_and(Map::is_odd) {
+        return Err("a mapping key must be a string".into());
+    }
+    let own_brackets = target.brackets();
+    let brackets = brackets || own_brackets;
     let mut out: Vec<(Str, Value)> = Vec::with_capacity(target.len() + patch.as_ref().map_or(0, Map::len));
     let mut left = target.into_entries().into_iter().peekable();
     let mut right = patch.unwrap_or_default().into_entries().into_iter().peekable();
@@ -132,8 +203,9 @@ fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>) -> Result<Map, St
             (None, None) => break,
         };
         let field = of.field(&key);
+        let lone = a.is_none() || b.is_none();
         // Below a type without lists that merge, what the patch does not touch can only lose empty nulls.
-        let merged = walk(a, b, field).map_err(|message| {
+        let merged = walk(a, b, field, brackets).map_err(|message| {
             if message.starts_with("in ") {
                 message.replacen("in ", &format!("in {key}."), 1)
             } else {
@@ -141,10 +213,12 @@ fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>) -> Result<Map, St
             }
         })?;
         if let Some(value) = merged {
-            out.push((key, value));
+            out.push((key, if lone { set_alone(value) } else { value }));
         }
     }
-    Ok(Map::from_sorted(out))
+    let mut out = Map::from_sorted(out);
+    out.set_brackets(own_brackets);
+    Ok(out)
 }
 
 fn walk_list(
@@ -152,34 +226,47 @@ fn walk_list(
     patch: Option<Value>,
     keys: &[&str],
     of: Type<'_>,
+    brackets: bool,
 ) -> Result<Option<Value>, String> {
     let (target, patch) = match (target, patch) {
         (None | Some(Value::Null(_)), Some(Value::List(patch))) => (patch.clone(), patch),
         (Some(Value::List(_)), Some(Value::Null(_))) => return Ok(None),
-        (Some(Value::List(target)), None) => (target, Vec::new()),
-        (Some(Value::List(target)), Some(Value::List(mut patch))) => match list_directive(&mut patch)? {
+        (Some(Value::List(target)), None) => (target, List::default()),
+        (Some(Value::List(mut target)), Some(Value::List(mut patch))) => match list_directive(&mut patch)? {
             Directive::Delete => return Ok(None),
-            Directive::Replace => (patch.clone(), patch),
-            Directive::Merge => (target, patch),
+            Directive::Replace => {
+                patch.set_brackets(target.brackets());
+                (patch.clone(), patch)
+            }
+            Directive::Merge => {
+                if target.is_empty() {
+                    target.set_brackets(patch.brackets());
+                }
+                (target, patch)
+            }
         },
         (_, Some(other)) | (Some(other), None) => return Err(mismatch("a list", &other)),
         (None, None) => return Ok(None),
     };
-    if keys.is_empty() {
-        return Ok(Some(Value::List(union(patch, target))));
-    }
-    let items = if let [key] = keys {
-        keyed::join(target, patch, key, of)?
+    let own_brackets = target.brackets();
+    let brackets = brackets || own_brackets;
+    let (target, patch) = (target.into_vec(), patch.into_vec());
+    let items = if keys.is_empty() {
+        union(patch.into_iter().map(|item| fit(item, brackets)), target)?
+    } else if let [key] = keys {
+        keyed::join(target, patch, key, of, brackets)?
     } else if target.len() + patch.len() <= MAX_PAIRWISE {
-        ports::join(target, patch, keys, of)?
+        ports::join(target, patch, keys, of, brackets)?
     } else {
-        join(target, patch, keys, of)?
+        join(target, patch, keys, of, brackets)?
     };
-    Ok(Some(Value::List(items)))
+    let mut list = List::from(items);
+    list.set_brackets(own_brackets);
+    Ok(Some(Value::List(list)))
 }
 
 /// An element of a list that is nothing but `$patch: …` is for the whole list.
-fn list_directive(patch: &mut Vec<Value>) -> Result<Directive, String> {
+fn list_directive(patch: &mut List) -> Result<Directive, String> {
     let alone = |item: &Value| item.as_map().is_some_and(|map| map.len() == 1 && map.contains_key(DIRECTIVE));
     let Some(at) = patch.iter().position(alone) else { return Ok(Directive::Merge) };
     let Value::Map(mut map) = patch.remove(at) else { return Ok(Directive::Merge) };
@@ -189,14 +276,27 @@ fn list_directive(patch: &mut Vec<Value>) -> Result<Directive, String> {
     directive(&mut map)
 }
 
-/// A list of scalars as a set: those of the patch first.
-fn union(patch: Vec<Value>, target: Vec<Value>) -> Vec<Value> {
-    let mut seen = std::collections::HashSet::new();
-    patch
-        .into_iter()
-        .chain(target)
-        .filter(|value| value.scalar_text().is_none_or(|text| seen.insert(text)))
-        .collect()
+/// A list of scalars as a set: those of the patch first. Of those that say the same, the object's own stays, and the last
+/// of these.
+fn union(patch: impl Iterator<Item = Value>, target: Vec<Value>) -> Result<Vec<Value>, String> {
+    let mut places: HashMap<Str, usize> = HashMap::new();
+    let mut out = Vec::new();
+    let items = patch.map(|item| (item, false)).chain(target.into_iter().map(|item| (item, true)));
+    for (item, own) in items {
+        if item.is_null() || item.as_map().is_some_and(|map| map.is_empty() && !map.is_odd()) {
+            continue;
+        }
+        let Some(text) = item.scalar_text() else { return Err(mismatch("a scalar", &item)) };
+        match places.get(&text) {
+            Some(at) if own => out[*at] = item,
+            Some(_) => {}
+            None => {
+                places.insert(text, out.len());
+                out.push(item);
+            }
+        }
+    }
+    Ok(out)
 }
 
 /// The values of the merge keys of an element; `None` for one that has none of them.
@@ -207,7 +307,13 @@ fn key_of(item: &Value, keys: &[&str]) -> Option<Vec<Option<Str>>> {
 }
 
 /// Joins two lists by key. Elements of the patch come first, in their order; then the rest of the object's.
-fn join(target: Vec<Value>, patch: Vec<Value>, keys: &[&str], of: Type<'_>) -> Result<Vec<Value>, String> {
+fn join(
+    target: Vec<Value>,
+    patch: Vec<Value>,
+    keys: &[&str],
+    of: Type<'_>,
+    brackets: bool,
+) -> Result<Vec<Value>, String> {
     let element = || Field { merge_keys: None, of };
     let mut slots: Vec<(Option<Value>, Option<Value>)> = Vec::with_capacity(target.len() + patch.len());
     let mut by_key: HashMap<Vec<Option<Str>>, usize> = HashMap::new();
@@ -236,7 +342,7 @@ fn join(target: Vec<Value>, patch: Vec<Value>, keys: &[&str], of: Type<'_>) -> R
     }
     let mut out = Vec::with_capacity(slots.len() + loose.len());
     for (target, patch) in slots {
-        match walk(target, patch, element())? {
+        match walk(target, patch, element(), brackets)? {
             Some(Value::Map(map)) if map.is_empty() => {}
             Some(value) => out.push(value),
             None => {}

@@ -66,7 +66,7 @@ pub(super) fn set_namespace(step: &Namespace<'_>, resource: &mut Resource) -> Re
 fn set_text(value: &mut Value, namespace: &Str, unset_only: bool) {
     let unset = value.is_null() || value.as_str() == Some("");
     if unset || !unset_only {
-        *value = Value::String(namespace.clone());
+        *value = Value::string(namespace.clone());
     }
 }
 

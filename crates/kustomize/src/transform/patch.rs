@@ -1,8 +1,5 @@
 //! Patches of a kustomization: which kind they are, which objects they are for, and applying them.
 
-use std::collections::HashMap;
-use std::rc::Rc;
-
 use crate::budget::{Budget, Size};
 use crate::error::Error;
 use crate::fields::Site;
@@ -10,8 +7,8 @@ use crate::kustomization::Patch;
 use crate::load::{Documents, Loader, yaml_error};
 use crate::resource::{Id, KEPT_ID, Resource};
 use crate::resources::Resources;
-use crate::value::{Map, NullForm, Num, Str, Value};
-use crate::yaml::{self, Dialect, Document, OtherTexts, ReadError};
+use crate::value::{Map, NullForm, Num, Str, TextStyle, Value};
+use crate::yaml::{self, Again, Dialect, Document, ReadError};
 
 use super::json6902::{self, Operation};
 use super::merge;
@@ -54,7 +51,7 @@ pub(super) fn strategic_merge_files(
         for patch in &patches {
             let mut patch = patch.clone();
             settle(&mut patch);
-            by_id(loader, &patch, Allow::default(), objects)
+            by_id(loader, &patch, Allow::default(), Some(give_version), objects)
                 .map_err(|message| loader.fail(site, &field, message))?;
         }
     }
@@ -100,6 +97,9 @@ pub(super) fn apply(
         let operations = json6902::parse(operations).map_err(|message| {
             error(if name.is_empty() { message } else { format!("{name}:{line}: {message}") })
         })?;
+        if matcher.is_none() && operations.is_empty() {
+            return Ok(());
+        }
         let matcher = matcher.ok_or_else(|| error("a JSON 6902 patch needs a target".into()))?;
         let done = json_patch(&operations, &matcher, !json_only, &loader.budget, objects);
         drop(copies);
@@ -109,10 +109,16 @@ pub(super) fn apply(
     let allow = Allow { name: patch.allow_name_change, kind: patch.allow_kind_change };
     let Some(matcher) = matcher else {
         let (patches, _held) = loader.objects_of(documents, &name)?;
-        return patches.iter().try_for_each(|patch| by_id(loader, patch, allow, objects)).map_err(error);
+        return patches
+            .iter()
+            .try_for_each(|patch| by_id(loader, patch, allow, None, objects))
+            .map_err(error);
     };
     let (patches, _held) = loader.objects_of(documents, &name)?;
     let [patch] = patches.as_slice() else {
+        if patches.is_empty() {
+            return Ok(());
+        }
         return Err(error("one strategic merge patch is needed where there is a target, not several".into()));
     };
     loader.budget.work(matcher.cost(objects)).map_err(error)?;
@@ -126,12 +132,9 @@ pub(super) fn apply(
             None => patch.remove("apiVersion"),
         };
         let change = objects.change(at, |resource| {
-            take_other(loader, resource, &settled)?;
+            take_keys(loader, resource, &settled)?;
             merge_into(loader, resource, patch, allow)?;
-            if !resource.value().is_empty() && !resource.value().contains_key("apiVersion") {
-                // kustomize gives the patch an empty version where its target has none.
-                resource.edit(|object| object.insert("apiVersion", Value::Null(NullForm::Empty)));
-            }
+            give_version(resource);
             Ok(())
         });
         change.map_err(error)?;
@@ -167,7 +170,7 @@ fn patch_documents(bytes: &[u8], loader: &Loader<'_>) -> Result<Documents, ReadE
         let (value, held) = loader.json(bytes)?;
         return Ok(Documents {
             single: true,
-            list: vec![Document { value, line: 1, other: OtherTexts::default() }],
+            list: vec![Document { value, line: 1, odd_keys: Vec::new() }],
             held,
         });
     }
@@ -200,9 +203,10 @@ fn json_patch(
             let noted = !resource.previous_ids().is_empty() || resource.source.line == 0;
             resource.shared.clear();
             resource.check_keys()?;
-            fold_again(resource);
-            resource.in_brackets = false;
+            resource.odd_keys.clear();
             let mut value = resource.edit(std::mem::take);
+            // kustomize writes the object and reads it again, annotations with the rest.
+            Again::default().map(&mut value, budget)?;
             let lent = noted && lend_annotations(&mut value);
             let mut value = Value::Map(value);
             json6902::apply(operations, &mut value, budget).map_err(|message| format!("{id}: {message}"))?;
@@ -212,33 +216,12 @@ fn json_patch(
             if lent {
                 take_annotations_back(&mut map);
             }
-            map.values_mut().for_each(|(_, value)| pass_through_json(value));
+            pass_map_through_json(&mut map);
             resource.set_value(map);
             Ok(())
         })?;
     }
     Ok(())
-}
-
-/// To apply a JSON patch, kustomize writes the object and reads it again, folded annotations with the rest.
-fn fold_again(resource: &mut Resource) {
-    let other = std::mem::take(&mut resource.other);
-    let texts = other.iter().flat_map(|other| &other.annotations);
-    let folded: HashMap<*const str, &Str> = texts.map(|(text, again)| (Str::as_ptr(text), again)).collect();
-    if folded.is_empty() {
-        return;
-    }
-    resource.edit(|object| {
-        let annotations =
-            crate::resource::metadata(object).get_mut("annotations").and_then(Value::as_map_mut);
-        for (_, value) in annotations.into_iter().flat_map(Map::values_mut) {
-            if let Value::String(text) = value
-                && let Some(again) = folded.get(&Str::as_ptr(text))
-            {
-                *text = Str::clone(again);
-            }
-        }
-    });
 }
 
 /// What kustomize's way of applying a JSON patch makes of a value: whole numbers become floats on the way, and a null is
@@ -265,25 +248,19 @@ fn pass_through_json(value: &mut Value) {
                 number.text = text.into();
             }
         }
-        Value::List(items) => items.iter_mut().for_each(pass_through_json),
-        Value::Map(map) => map.values_mut().for_each(|(_, value)| pass_through_json(value)),
-        Value::Bool(_) | Value::String(_) => {}
+        Value::List(items) => {
+            items.set_brackets(items.is_empty());
+            items.iter_mut().for_each(pass_through_json);
+        }
+        Value::Map(map) => pass_map_through_json(map),
+        Value::String(text) => *text = text.with_style(TextStyle::Made),
+        Value::Bool(_) => {}
     }
 }
 
-/// In brackets, nothing is written with quotes, and no text is folded.
-fn put_in_brackets(value: &mut Value, unfolded: &HashMap<*const str, Str>) {
-    match value {
-        Value::Null(form @ NullForm::Empty) => *form = NullForm::Quoted,
-        Value::String(text) => {
-            if let Some(before) = unfolded.get(&Str::as_ptr(text)) {
-                *text = before.clone();
-            }
-        }
-        Value::List(items) => items.iter_mut().for_each(|item| put_in_brackets(item, unfolded)),
-        Value::Map(map) => map.values_mut().for_each(|(_, value)| put_in_brackets(value, unfolded)),
-        Value::Null(_) | Value::Bool(_) | Value::Number(_) => {}
-    }
+fn pass_map_through_json(map: &mut Map) {
+    map.set_brackets(map.is_empty());
+    map.values_mut().for_each(|(_, value)| pass_through_json(value));
 }
 
 /// Makes an empty mapping of annotations where there are none.
@@ -308,9 +285,6 @@ fn take_annotations_back(object: &mut Map) {
 /// Sets labels and annotations of a patch anew, so that nothing but their texts is left of them.
 fn settle(patch: &mut Resource) {
     patch.edit(settle_texts);
-    for other in &mut patch.other {
-        *other = Rc::new(OtherTexts { annotations: Vec::new(), ..OtherTexts::clone(other) });
-    }
 }
 
 /// Makes texts of the labels and annotations of a patch, nulls included. kustomize does so to patches that have a target,
@@ -320,7 +294,7 @@ fn settle_texts(patch: &mut Map) {
     for field in ["labels", "annotations"] {
         match meta.remove(field) {
             Some(Value::Map(map)) if !map.is_empty() => {
-                let text = |value: Value| value.scalar_text().map_or(value, Value::String);
+                let text = |value: Value| value.scalar_text().map_or(value, Value::string);
                 let map: Map = map.into_entries().into_iter().map(|(key, v)| (key, text(v))).collect();
                 meta.insert(field, Value::Map(map));
             }
@@ -329,8 +303,21 @@ fn settle_texts(patch: &mut Map) {
     }
 }
 
+/// kustomize gives a patch an empty version where its target has none.
+fn give_version(resource: &mut Resource) {
+    if !resource.value().is_empty() && !resource.value().contains_key("apiVersion") {
+        resource.edit(|object| object.insert("apiVersion", Value::Null(NullForm::Empty)));
+    }
+}
+
 /// A strategic merge patch for the object that it names.
-fn by_id(loader: &Loader<'_>, patch: &Resource, allow: Allow, objects: &mut Resources) -> Result<(), String> {
+fn by_id(
+    loader: &Loader<'_>,
+    patch: &Resource,
+    allow: Allow,
+    then: Option<fn(&mut Resource)>,
+    objects: &mut Resources,
+) -> Result<(), String> {
     let id: &Id = patch.original_id();
     let at = match objects.by_any_id(id) {
         [at] => *at,
@@ -343,32 +330,26 @@ fn by_id(loader: &Loader<'_>, patch: &Resource, allow: Allow, objects: &mut Reso
         }
     };
     objects.change(at, |resource| {
-        take_other(loader, resource, patch)?;
-        merge_into(loader, resource, patch.value().clone(), allow)
+        take_keys(loader, resource, patch)?;
+        merge_into(loader, resource, patch.value().clone(), allow)?;
+        then.into_iter().for_each(|then| then(resource));
+        Ok(())
     })
 }
 
-/// Notes for an object what is to be known of the texts of a patch.
-fn take_other(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
-    for other in &patch.other {
-        let pairs = other.annotations.iter().chain(&other.folded).chain(&other.times);
-        let bytes = pairs.map(|(a, b)| OTHER + a.len() + b.len()).sum::<usize>();
-        loader.budget.keep(bytes + other.keys.iter().map(|key| OTHER + key.len()).sum::<usize>())?;
-        resource.other.push(other.clone());
+/// Notes for an object which keys of a patch are no texts.
+fn take_keys(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
+    /// Of a list of keys, and of each place where a set of them is made.
+    const KEYS: usize = 192;
+    for keys in &patch.odd_keys {
+        loader.budget.keep(KEYS * (1 + keys.len()))?;
+        resource.odd_keys.push(keys.clone());
     }
     Ok(())
 }
 
-/// Memory of a text of a patch of which an object keeps more than its value.
-const OTHER: usize = 192;
-
 /// Merges a patch into one object, which may be left empty.
-fn merge_into(
-    loader: &Loader<'_>,
-    resource: &mut Resource,
-    mut patch: Map,
-    allow: Allow,
-) -> Result<(), String> {
+fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: Allow) -> Result<(), String> {
     let id = resource.id().clone();
     let (name, namespace, kind) = (id.name.clone(), resource.namespace().clone(), id.gvk.kind.clone());
     let text = |key: &str| resource.value().get(key).and_then(Value::as_str).unwrap_or_default();
@@ -380,10 +361,6 @@ fn merge_into(
         resource.store_id();
     }
     let budget = &loader.budget;
-    if resource.in_brackets {
-        let unfolded = resource.unfolded();
-        patch.values_mut().for_each(|(_, value)| put_in_brackets(value, &unfolded));
-    }
     let watch = Watch::start(resource, budget)?;
     let (value, patch) = (Value::Map(resource.edit(std::mem::take)), Value::Map(patch));
     budget.work(Size::of(&value).nodes + resource.previous_ids().len())?;
@@ -405,15 +382,15 @@ fn merge_into(
 /// A patch must not rename its object: name, kind and namespace are put back.
 fn restore(map: &mut Map, name: Option<&Str>, kind: Option<&Str>, namespace: &Str) {
     if let Some(kind) = kind {
-        map.insert("kind", Value::String(kind.clone()));
+        map.insert("kind", Value::string(kind.clone()));
     }
     let meta = map.get_or_insert_map("metadata");
     if let Some(name) = name {
-        meta.insert("name", Value::String(name.clone()));
+        meta.insert("name", Value::string(name.clone()));
     }
     if namespace.is_empty() {
         meta.remove("namespace");
     } else {
-        meta.insert("namespace", Value::String(namespace.clone()));
+        meta.insert("namespace", Value::string(namespace.clone()));
     }
 }

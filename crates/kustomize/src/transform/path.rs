@@ -5,7 +5,7 @@
 
 use crate::budget::{Budget, Size};
 use crate::pattern::{self, Pattern};
-use crate::value::{Map, Str, Value};
+use crate::value::{List, Map, Str, Value};
 use crate::yaml;
 
 /// Splits a path at its dots.
@@ -135,7 +135,7 @@ pub(super) fn make<'v>(value: &'v mut Value, parts: &[String]) -> Result<&'v mut
         let next = parts.get(i + 1);
         let missing = || match next {
             None => Value::string(""),
-            Some(next) if element(next).is_some() || number(next).is_some() => Value::List(Vec::new()),
+            Some(next) if element(next).is_some() || number(next).is_some() => Value::List(List::default()),
             Some(_) => Value::Map(Map::new()),
         };
         at = match at {
@@ -229,7 +229,9 @@ impl Make {
     /// The value for a missing part, by the part after it.
     fn value(self, next: Option<&Part>) -> Value {
         match (next, self) {
-            (Some(Part::Index(_) | Part::Element { .. }), _) | (None, Self::List) => Value::List(Vec::new()),
+            (Some(Part::Index(_) | Part::Element { .. }), _) | (None, Self::List) => {
+                Value::List(List::default())
+            }
             (Some(_), _) | (None, Self::Map) => Value::Map(Map::new()),
             (None, Self::Scalar | Self::Nothing) => Value::string(""),
         }
@@ -241,14 +243,14 @@ pub(super) struct Field<'v> {
     pub(super) value: &'v mut Value,
     /// It was made just now: a scalar has no type yet.
     pub(super) made: bool,
-    /// It was made in a mapping that was there, and empty: such a one stands in brackets.
+    /// It stands in brackets.
     pub(super) in_brackets: bool,
 }
 
 impl<'v> Field<'v> {
     /// A field that was there.
-    fn known(value: &'v mut Value) -> Self {
-        Self { value, made: false, in_brackets: false }
+    fn known(value: &'v mut Value, in_brackets: bool) -> Self {
+        Self { value, made: false, in_brackets }
     }
 }
 
@@ -266,7 +268,7 @@ type Set<'s> = &'s mut dyn Visitor;
 
 /// Sets every field that a path leads to; gives back their number.
 pub(super) fn visit(value: &mut Value, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
-    step(Field::known(value), parts, make, set)
+    step(Field::known(value, false), parts, make, set)
 }
 
 fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<usize, String> {
@@ -275,14 +277,18 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
         return Ok(1);
     };
     let wrong = |wanted: &str, found: &Value| format!("{wanted} is needed, not {}", found.type_name());
-    let found = |value, made| Field { value, made, in_brackets: false };
-    let parent_made = field.made;
+    let in_brackets = field.in_brackets
+        || match &*field.value {
+            Value::Map(map) => map.brackets(),
+            Value::List(items) => items.brackets(),
+            _ => false,
+        };
+    let found = |value, made| Field { value, made, in_brackets };
     match (part, field.value) {
         // kustomize makes the field in a null all the same, and then writes the null without it.
         (Part::Key(_), Value::Null(_)) => Ok(usize::from(make != Make::Nothing)),
         (Part::Key(key), Value::Map(map)) => {
             let made = !map.contains_key(key);
-            let in_brackets = made && !parent_made && map.is_empty();
             if made && make == Make::Nothing {
                 return Ok(0);
             }
@@ -307,7 +313,7 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
             set.count(items.len())?;
             items.iter_mut().try_fold(0, |count, item| Ok(count + step(found(item, false), rest, make, set)?))
         }
-        (Part::Element { .. }, Value::List(items)) => elements(items, part, rest, make, set),
+        (Part::Element { .. }, Value::List(items)) => elements(items, part, (rest, in_brackets), make, set),
         (_, other) => Err(wrong("a list", other)),
     }
 }
@@ -316,7 +322,7 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
 fn elements(
     items: &mut Vec<Value>,
     part: &Part,
-    rest: &[Part],
+    (rest, in_brackets): (&[Part], bool),
     make: Make,
     set: Set<'_>,
 ) -> Result<usize, String> {
@@ -326,13 +332,13 @@ fn elements(
         // An element that is compared itself is what is meant, whatever the path says after it.
         if key.is_empty() {
             let matches = pattern.is_match(&written(item)?);
-            return if matches { step(Field::known(item), &[], make, &mut *set) } else { Ok(0) };
+            return if matches { step(Field::known(item, in_brackets), &[], make, &mut *set) } else { Ok(0) };
         }
         let matches = match item.as_map().and_then(|map| map.get(key)) {
             Some(value) => pattern.is_match(&written(value)?),
             None => false,
         };
-        if matches { step(Field::known(item), rest, make, &mut *set) } else { Ok(0) }
+        if matches { step(Field::known(item, in_brackets), rest, make, &mut *set) } else { Ok(0) }
     };
     let mut count = 0;
     for item in items.iter_mut() {
@@ -368,7 +374,7 @@ fn inside_of_text(value: &Value, rest: &[Part], make: Make, set: Set<'_>) -> Res
     let text = value.scalar_text().unwrap_or_else(|| "".into());
     set.count(text.len())?;
     let (mut value, _held) = super::structured::parse(&text, set.budget())?;
-    step(Field::known(&mut value), rest, make, set)
+    step(Field::known(&mut value, false), rest, make, set)
 }
 
 #[cfg(test)]

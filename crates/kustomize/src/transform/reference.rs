@@ -155,7 +155,7 @@ impl Referrer {
                 if subject.get("kind").and_then(Value::as_str) == Some("ServiceAccount")
                     && let Some(Value::String(namespace)) = subject.get("namespace")
                 {
-                    account_namespaces.insert(namespace.clone());
+                    account_namespaces.insert(namespace.as_shared().clone());
                 }
             }
         }
@@ -212,7 +212,7 @@ impl Search<'_> {
         if let Some(target) = self.find(&name, |_| true, false)?
             && target.name != name
         {
-            *value = Value::String(target.name.clone());
+            *value = Value::string(target.name.clone());
         }
         Ok(())
     }
@@ -234,9 +234,9 @@ impl Search<'_> {
         if target.name == name && target.namespace.is_empty() {
             return Ok(());
         }
-        map.insert("name", Value::String(target.name.clone()));
+        map.insert("name", Value::string(target.name.clone()));
         if !target.namespace.is_empty() {
-            map.insert("namespace", Value::String(target.namespace.clone()));
+            map.insert("namespace", Value::string(target.namespace.clone()));
         }
         Ok(())
     }

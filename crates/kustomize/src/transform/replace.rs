@@ -7,7 +7,7 @@ use crate::load::Loader;
 use crate::replacement::{Entry, FieldOptions, Replacement, Source, Target};
 use crate::resource::{Gvk, Resource};
 use crate::resources::Resources;
-use crate::value::{NullForm, Num, Str, Value};
+use crate::value::{Num, Str, Text, Value};
 use crate::yaml;
 
 use super::path::{self, Field, Make, Part, Visitor};
@@ -319,15 +319,20 @@ fn set(field: Field<'_>, options: &FieldOptions, copied: &Copied) -> Result<(), 
             return Err(only_scalars(value));
         }
         *value = copied.value.clone();
+        if in_brackets {
+            value.put_in_brackets();
+        }
         return Ok(());
     };
     let text =
         if options.delimiter.is_empty() { copied.text.clone() } else { splice(&old, options, copied).into() };
     *value = match made {
-        true if in_brackets && text.is_empty() => Value::Null(NullForm::Quoted),
         true => yaml::plain_value(&text),
         false => retype(value, &text)?,
     };
+    if in_brackets {
+        value.put_in_brackets();
+    }
     Ok(())
 }
 
@@ -345,20 +350,28 @@ fn splice(old: &str, options: &FieldOptions, copied: &Copied) -> String {
     parts.join(&options.delimiter)
 }
 
+/// The word for the type of a scalar.
+fn kind(scalar: &Value) -> &'static str {
+    match scalar {
+        Value::String(text) if text.is_time() => "a time",
+        other => other.type_name(),
+    }
+}
+
 /// A text in the place of a scalar, whose type stays.
 fn retype(old: &Value, text: &str) -> Result<Value, String> {
     let new = yaml::plain_value(text);
     let fits = match (old, &new) {
-        (Value::String(_), _) => return Ok(Value::string(text)),
+        (Value::String(old), Value::String(new)) if old.is_time() && new.is_time() => {
+            return Ok(Value::String(new.with_style(old.style())));
+        }
+        (Value::String(old), _) if old.is_time() => false,
+        (Value::String(old), _) => return Ok(Value::String(Text::new(text, old.kept_style()))),
         (Value::Number(old), Value::Number(new)) => {
             matches!(old.num, Num::Float(_)) || !matches!(new.num, Num::Float(_))
         }
         (Value::Bool(_), Value::Bool(_)) | (Value::Null(_), Value::Null(_)) => true,
         _ => false,
     };
-    if fits {
-        Ok(new)
-    } else {
-        Err(format!("{} does not fit where {} stands", new.type_name(), old.type_name()))
-    }
+    if fits { Ok(new) } else { Err(format!("{} does not fit where {} stands", new.type_name(), kind(old))) }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::budget::{Budget, Held};
 use crate::fieldspec::{FieldSpec, Step};
 use crate::resource::Resource;
-use crate::value::{Map, Str, Value};
+use crate::value::{Map, Str, Text, Value};
 
 /// One text in several places: where the specifications lead, those that hold this very text and no copy of it.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Group {
 
 impl Group {
     pub(super) fn holds(&self, key: &str, value: &Value) -> bool {
-        *self.key == *key && matches!(value, Value::String(text) if Arc::ptr_eq(text, &self.text))
+        *self.key == *key && matches!(value, Value::String(text) if Arc::ptr_eq(text.as_shared(), &self.text))
     }
 
     /// The places in an object, the first ones first.
@@ -154,7 +154,10 @@ fn carry(
     }
     let Some(changed) = changed else { return Ok(Some(group)) };
     // A text of its own, so that nothing else is taken for a part of the group.
-    let value = changed.as_str().map_or_else(|| changed.clone(), Value::string);
+    let value = match changed {
+        Value::String(text) => Value::String(Text::new(&*text, text.style())),
+        other => other,
+    };
     for place in left {
         if let Some(slot) = find(object, place) {
             *slot = value.clone();
@@ -176,5 +179,9 @@ pub(super) fn set_all(
         }
     }
     let Value::String(text) = value else { return Ok(None) };
-    Ok(Some(Rc::new(Group { key: group.key.clone(), text: text.clone(), fields: group.fields.clone() })))
+    Ok(Some(Rc::new(Group {
+        key: group.key.clone(),
+        text: text.as_shared().clone(),
+        fields: group.fields.clone(),
+    })))
 }

@@ -137,7 +137,7 @@ impl Step<'_> {
             }
             Self::Replacements(entries) => return replace::apply(loader, site, field, entries, objects),
             Self::ValueAdd(add) => return add::apply(loader, site, field, add, objects),
-            Self::Hash => finish::hashes(objects),
+            Self::Hash => finish::hashes(objects, &loader.budget),
         };
         done.map_err(|message| loader.fail(site, field, message))
     }

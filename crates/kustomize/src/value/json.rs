@@ -56,7 +56,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
             items.push(item);
         }
         items.shrink_to_fit();
-        Ok(Value::List(items))
+        Ok(Value::List(items.into()))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Value, A::Error> {

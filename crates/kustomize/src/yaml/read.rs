@@ -4,13 +4,13 @@ mod scalars;
 
 use std::collections::{HashMap, HashSet};
 
-use super::parse::{About, Event, Parser};
+use super::parse::{About, CORE, Event, Parser};
 use super::resolve::{Plain, resolve};
 use super::scan::ScalarStyle;
 use super::split::{self, Part};
 use super::tally::{Count, Tally, scalar_count};
 use crate::limits::Limits;
-use crate::value::{Map, NullForm, Str, Value};
+use crate::value::{List, Map, Str, Value};
 
 /// Whose rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,22 +31,8 @@ pub struct Document {
     pub value: Value,
     /// The line where it starts, from 1.
     pub line: usize,
-    /// Texts that are read otherwise in other places.
-    pub(crate) other: OtherTexts,
-}
-
-/// Texts with what stands in their place where kustomize's writer comes to them sooner or later than elsewhere, or not at
-/// all.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct OtherTexts {
-    /// Folded ones and times of annotations, which are not written in their style in the end: with what comes out of that.
-    pub(crate) annotations: Vec<(Str, Str)>,
-    /// Other folded ones, which are: with the texts that were there before.
-    pub(crate) folded: Vec<(Str, Str)>,
-    /// Those of times that are not read as such, with the times.
-    pub(crate) times: Vec<(Str, Str)>,
     /// Keys of a patch that are no texts. An object may not have them in the end.
-    pub(crate) keys: Vec<Str>,
+    pub(crate) odd_keys: Vec<Str>,
 }
 
 /// Why a text could not be read.
@@ -136,7 +122,7 @@ fn read(
         entries: Vec::new(),
         anchors: HashMap::new(),
         begun: 0,
-        other: OtherTexts::default(),
+        odd_keys: Vec::new(),
         keys: HashSet::new(),
         flow: Vec::new(),
         line: 1,
@@ -157,10 +143,24 @@ fn read(
     Ok(Read { documents: reader.documents, single, nodes, memory })
 }
 
+/// The key under which mappings stand that are merged into the one around it.
+const MERGE: &str = "<<";
+
 /// A list or mapping that is still open, with the place of its first item or entry among those of all.
 enum Frame<'t> {
     List { first: usize, anchor: Option<Anchor<'t>>, from: Count },
-    Map { first: usize, merges: Vec<Value>, key: Option<Key>, anchor: Option<Anchor<'t>>, from: Count },
+    Map { first: usize, keys: Keys, key: Option<Key>, anchor: Option<Anchor<'t>>, from: Count },
+}
+
+/// What the keys of an open mapping say besides the entries.
+#[derive(Default)]
+struct Keys {
+    /// What is merged into it.
+    merges: Vec<Value>,
+    /// It had a key that says `<<`.
+    cleared: bool,
+    /// It has a key that is a list or mapping.
+    ignored: bool,
 }
 
 /// An anchor, and how many began before it.
@@ -181,6 +181,10 @@ struct Anchored {
 enum Key {
     Name(Str),
     Merge,
+    /// A key with the tag of a merge, which stays where it is too.
+    MergeAndName(Str),
+    /// A key that says `<<` and is no merge: kustomize clears the first one all the same.
+    Cleared,
     /// A list or mapping in a patch, which fits nothing.
     Ignored,
 }
@@ -199,7 +203,7 @@ struct Reader<'l, 't> {
     /// several anchors of one name began last.
     anchors: HashMap<&'t str, Anchored>,
     begun: usize,
-    other: OtherTexts,
+    odd_keys: Vec<Str>,
     /// Keys come again and again: one allocation for each.
     keys: HashSet<Str>,
     tally: Tally<'l>,
@@ -272,7 +276,7 @@ impl<'l, 't> Reader<'l, 't> {
                 let from = self.tally.counted();
                 let first = self.entries.len();
                 let anchor = self.begin(&about);
-                self.open(Frame::Map { first, merges: Vec::new(), key: None, anchor, from }, flow)
+                self.open(Frame::Map { first, keys: Keys::default(), key: None, anchor, from }, flow)
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Scalar { text, style, about } => self.scalar_event(&text, style, &about),
@@ -292,7 +296,7 @@ impl<'l, 't> Reader<'l, 't> {
             if let Some(anchor) = anchor
                 && let Key::Name(name) = &key
             {
-                let name = Value::String(name.clone());
+                let name = Value::string(name.clone());
                 self.anchor(anchor, &name, scalar_count(&name))?;
             }
             self.set_key(key);
@@ -300,9 +304,6 @@ impl<'l, 't> Reader<'l, 't> {
         }
         self.count(|tally| tally.text(text.len()))?;
         let value = self.scalar(text, style, tag)?;
-        if style == ScalarStyle::Folded {
-            self.note_folded(&value, text)?;
-        }
         if let Some(anchor) = anchor {
             self.anchor(anchor, &value, scalar_count(&value))?;
         }
@@ -319,15 +320,33 @@ impl<'l, 't> Reader<'l, 't> {
         };
         self.count(|tally| tally.copy(count))?;
         let anchored = self.anchors.get(name).and_then(|anchored| anchored.value.as_ref());
-        let Some(value) = anchored.map(|(value, _)| value.clone()) else { return Ok(()) };
+        let Some(mut value) = anchored.map(|(value, _)| value.clone()) else { return Ok(()) };
         if self.wants_key() {
             let Value::String(name) = value else {
                 return self.error("a mapping key must be a string");
             };
-            self.set_key(Key::Name(name));
+            self.set_key(Key::Name(name.into_shared()));
             return Ok(());
         }
+        let merges = matches!(
+            self.stack.last(),
+            Some(Frame::Map { key: Some(Key::Merge | Key::MergeAndName(_)), .. })
+        );
+        if merges && self.dialect != Dialect::Kustomization && value.as_map().is_none() {
+            return self.error("map merge requires a mapping, or a list of mappings, as its value");
+        }
+        let flow = self.flow.last() == Some(&true);
+        self.copy_into(&mut value, flow);
         self.put(value)
+    }
+
+    /// Fits a copy to the brackets around it, or to none.
+    fn copy_into(&self, value: &mut Value, flow: bool) {
+        match (self.dialect, flow) {
+            (Dialect::Kustomization, _) => {}
+            (_, true) => value.put_in_brackets(),
+            (_, false) => value.take_out_of_brackets(),
+        }
     }
 
     fn set_key(&mut self, key: Key) {
@@ -370,17 +389,41 @@ impl<'l, 't> Reader<'l, 't> {
         Ok(key)
     }
 
+    /// A key that says `<<`, or has the tag of a merge.
+    fn merge_key(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        tag: Option<&str>,
+    ) -> Result<Option<Key>, ReadError> {
+        let says = text == MERGE;
+        let tagged = tag.is_some_and(|tag| tag.strip_prefix(CORE) == Some("merge"));
+        let plain = says && style == ScalarStyle::Plain && tag.is_none();
+        if self.dialect == Dialect::Kustomization {
+            return Ok((plain || says && tagged).then_some(Key::Merge));
+        }
+        if tagged && !says {
+            return self.intern(text).map(|name| Some(Key::MergeAndName(name)));
+        }
+        let Some(Frame::Map { keys, .. }) = self.stack.last_mut() else { return Ok(None) };
+        let first = says && !keys.cleared;
+        keys.cleared |= says;
+        Ok(if plain || says && tagged { Some(Key::Merge) } else { first.then_some(Key::Cleared) })
+    }
+
     fn key(&mut self, text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Key, ReadError> {
+        if let Some(key) = self.merge_key(text, style, tag)? {
+            return Ok(key);
+        }
         if style == ScalarStyle::Plain && tag.is_none() {
             match resolve(text, self.dialect) {
-                Plain::Merge => return Ok(Key::Merge),
-                Plain::Text => {}
+                Plain::Merge | Plain::Text => {}
                 Plain::Value(_) | Plain::Timestamp(_) | Plain::NotFinite
                     if self.dialect == Dialect::Patch =>
                 {
-                    self.count(|tally| tally.folded(text.len()))?;
+                    self.count(|tally| tally.odd_key(text.len()))?;
                     let key = Str::from(text);
-                    self.other.keys.push(key.clone());
+                    self.odd_keys.push(key.clone());
                     return Ok(Key::Name(key));
                 }
                 // go-yaml 2 turns such keys into text on the way to JSON.
@@ -409,21 +452,33 @@ impl<'l, 't> Reader<'l, 't> {
         let in_list = matches!(self.stack.last(), Some(Frame::List { .. }));
         let (items, entries) = (self.items.len() + 1, self.entries.len() + 1);
         self.count(|tally| tally.put(items, entries, in_list))?;
+        if matches!(self.stack.last(), Some(Frame::Map { key: Some(Key::Ignored), .. })) {
+            // The mapping knows of it, and this tells to look for the mapping.
+            self.count(|tally| tally.odd_key(0))?;
+            self.odd_keys.push("".into());
+        }
         match self.stack.last_mut() {
             None => {
                 if !value.is_null() {
-                    let other = std::mem::take(&mut self.other);
-                    self.documents.push(Document { value, line: self.document_line, other });
+                    let odd_keys = std::mem::take(&mut self.odd_keys);
+                    self.documents.push(Document { value, line: self.document_line, odd_keys });
                 }
             }
             Some(Frame::List { .. }) => self.items.push(value),
-            Some(Frame::Map { merges, key, .. }) => match key.take() {
+            Some(Frame::Map { keys, key, .. }) => match key.take() {
                 Some(Key::Name(name)) => self.entries.push((name, value)),
-                Some(Key::Merge) if !merges.is_empty() && self.dialect != Dialect::Kustomization => {
+                Some(Key::Merge | Key::MergeAndName(_))
+                    if !keys.merges.is_empty() && self.dialect != Dialect::Kustomization =>
+                {
                     return self.error("the key << stands twice in this mapping");
                 }
-                Some(Key::Merge) => merges.push(value),
-                Some(Key::Ignored) => {}
+                Some(Key::Merge) => keys.merges.push(value),
+                Some(Key::MergeAndName(name)) => {
+                    keys.merges.push(value.clone());
+                    self.entries.push((name, value));
+                }
+                Some(Key::Ignored) => keys.ignored = true,
+                Some(Key::Cleared) => {}
                 None if self.dialect == Dialect::Patch => *key = Some(Key::Ignored),
                 None => return self.error("a mapping key must be a string"),
             },
@@ -435,9 +490,11 @@ impl<'l, 't> Reader<'l, 't> {
         let flow = self.flow.pop() == Some(true);
         let (value, anchor, from) = match self.stack.pop() {
             Some(Frame::List { first, anchor, from }) => {
-                (Value::List(self.items.drain(first..).collect()), anchor, from)
+                let mut list: List = self.items.drain(first..).collect();
+                list.set_brackets(flow);
+                (Value::List(list), anchor, from)
             }
-            Some(Frame::Map { first, merges, anchor, from, .. }) => {
+            Some(Frame::Map { first, keys, anchor, from, .. }) => {
                 let entries: Vec<_> = self.entries.drain(first..).collect();
                 let mut map = match self.dialect {
                     _ if self.unique => match Map::from_unsorted(entries) {
@@ -449,9 +506,11 @@ impl<'l, 't> Reader<'l, 't> {
                     Dialect::Kustomization | Dialect::Object => entries.into_iter().collect(),
                     Dialect::Patch => entries.into_iter().rev().collect(),
                 };
-                if !merges.is_empty() {
-                    map = self.merge(map, merges, flow)?;
+                if !keys.merges.is_empty() {
+                    map = self.merge(map, keys.merges, flow)?;
                 }
+                map.set_odd(keys.ignored);
+                map.set_brackets(flow);
                 (Value::Map(map), anchor, from)
             }
             None => return self.error("unbalanced end of a list or mapping"),
@@ -485,13 +544,9 @@ impl<'l, 't> Reader<'l, 't> {
             let Value::Map(source) = source else {
                 return self.error("map merge requires a mapping, or a list of mappings, as its value");
             };
-            entries.extend(source.into_entries().into_iter().map(|(key, value)| match value {
-                // What nothing means depends on the brackets around it, which are those of this mapping now.
-                Value::Null(NullForm::Quoted) if !flow => (key, Value::Null(NullForm::Empty)),
-                Value::Null(NullForm::Empty) if flow && self.dialect != Dialect::Kustomization => {
-                    (key, Value::Null(NullForm::Quoted))
-                }
-                value => (key, value),
+            entries.extend(source.into_entries().into_iter().map(|(key, mut value)| {
+                self.copy_into(&mut value, flow);
+                (key, value)
             }));
         }
         entries.extend(map.into_entries());

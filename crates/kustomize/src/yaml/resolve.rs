@@ -259,6 +259,11 @@ pub(super) fn plain_is_text(text: &str) -> bool {
     matches!(resolve(text, Dialect::Kustomization), Plain::Text) && !is_base60(text)
 }
 
+/// Is a text something else by the rules of YAML 1.1, as go-yaml 2 has them?
+pub(crate) fn is_other_in_1_1(text: &str) -> bool {
+    !matches!(resolve(text, Dialect::Kustomization), Plain::Text | Plain::Merge)
+}
+
 /// `[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?`
 fn is_base60(text: &str) -> bool {
     let rest = text.strip_prefix(['-', '+']).unwrap_or(text);

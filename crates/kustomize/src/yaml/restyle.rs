@@ -424,7 +424,7 @@ fn ordered<'v>(map: &'v Map, style: Option<&'v Node>) -> Vec<Ordered<'v>> {
         }
     }
     for (key, value) in map.iter().filter(|(key, _)| !seen.contains(&**key)) {
-        let (text, style) = scalar(&Value::String(key.clone()), None);
+        let (text, style) = scalar(&Value::string(key.clone()), None);
         out.push((None, (text, style), None, value));
     }
     out

@@ -100,12 +100,11 @@ impl<'l> Tally<'l> {
         self.check()
     }
 
-    /// A folded text that is kept twice.
-    pub(super) fn folded(&mut self, text: usize) -> Result<(), String> {
+    /// A key that is noted.
+    pub(super) fn odd_key(&mut self, text: usize) -> Result<(), String> {
         /// Of its place in a list that grows.
         const PLACE: usize = 96;
-        // At worst, every other character is a line break that comes out as two.
-        self.texts = self.texts.saturating_add(weight::TEXT + PLACE).saturating_add(text.saturating_mul(2));
+        self.texts = self.texts.saturating_add(weight::TEXT + PLACE).saturating_add(text);
         self.check()
     }
 

@@ -25,6 +25,8 @@ struct Join {
     out: Vec<Place>,
     /// Places in the result.
     placed: HashMap<Str, usize>,
+    /// Does the list stand in brackets?
+    brackets: bool,
 }
 
 pub(super) fn join(
@@ -32,8 +34,11 @@ pub(super) fn join(
     patch: Vec<Value>,
     key: &str,
     of: Type<'_>,
+    brackets: bool,
 ) -> Result<Vec<Value>, String> {
-    let key_of = |item: &Value| item.as_map().and_then(|map| map.get(key)).and_then(Value::scalar_text);
+    // A list or mapping has an empty text.
+    let text = |value: &Value| value.scalar_text().unwrap_or_else(|| "".into());
+    let key_of = |item: &Value| item.as_map().and_then(|map| map.get(key)).map(text);
     let own_keys: Vec<Option<Str>> = target.iter().map(key_of).collect();
     let mut by_key: HashMap<Str, Vec<usize>> = HashMap::new();
     for (at, key) in own_keys.iter().enumerate() {
@@ -42,7 +47,7 @@ pub(super) fn join(
         }
     }
     let own = target.into_iter().map(Some).collect();
-    let mut join = Join { own, by_key, out: Vec::new(), placed: HashMap::new() };
+    let mut join = Join { own, by_key, out: Vec::new(), placed: HashMap::new(), brackets };
     let mut seen: HashSet<Option<Str>> = HashSet::new();
     for item in patch {
         let key = key_of(&item);
@@ -72,7 +77,7 @@ impl Join {
         let field = Field { merge_keys: None, of };
         let first = self.by_key.get(&key).and_then(|places| places.first().copied());
         let Some(first) = first else {
-            if let Some(value) = walk(None, patch, field)?.filter(|value| !is_empty(value)) {
+            if let Some(value) = walk(None, patch, field, self.brackets)?.filter(|value| !is_empty(value)) {
                 self.placed.insert(key, self.out.len());
                 self.out.push(Place::New(value));
             }
@@ -82,7 +87,7 @@ impl Join {
         let keeps = directive == Some("replace");
         let before = self.own[first].take();
         let kept = before.clone().filter(|_| keeps);
-        match walk(before, patch, field)?.filter(|value| !is_empty(value)) {
+        match walk(before, patch, field, self.brackets)?.filter(|value| !is_empty(value)) {
             Some(value) => {
                 self.own[first] = Some(kept.unwrap_or(value));
                 self.placed.insert(key, self.out.len());

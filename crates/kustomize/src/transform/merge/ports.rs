@@ -21,6 +21,7 @@ pub(super) fn join(
     patch: Vec<Value>,
     keys: &[&str],
     of: Type<'_>,
+    brackets: bool,
 ) -> Result<Vec<Value>, String> {
     let patch_len = patch.len();
     let mut lists = Lists { nodes: patch, keys: keys.to_vec() };
@@ -51,13 +52,14 @@ pub(super) fn join(
             own.map(|at| lists.nodes[at].clone()),
             new.map(|at| lists.nodes[at].clone()),
             Field { merge_keys: None, of },
+            brackets,
         )?;
         let place = own.or(new);
         match (merged, place) {
             (Some(Value::Map(mut map)), Some(place)) if !map.is_empty() => {
                 for (key, text) in lists.keys.iter().zip(&texts) {
                     if !text.is_empty() {
-                        map.get_or_insert_with(key, || Value::String(text.clone()));
+                        map.get_or_insert_with(key, || Value::string(text.clone()));
                     }
                 }
                 lists.nodes[place] = Value::Map(map);

@@ -3,12 +3,12 @@
 use base64::Engine as _;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-use super::super::fold::{is_quoted, refold};
+use super::super::fold::is_quoted;
 use super::super::parse::CORE;
 use super::super::resolve::{Plain, resolve};
 use super::super::scan::ScalarStyle;
 use super::{Dialect, Frame, Key, ReadError, Reader};
-use crate::value::{NullForm, Num, Number, Str, Value};
+use crate::value::{NullForm, Num, Number, Text, TextStyle, Value};
 
 /// What Go decodes: the last digit may have bits that mean nothing.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -16,14 +16,18 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
 );
 
+fn is_null(tag: &str) -> bool {
+    tag.strip_prefix(CORE) == Some("null")
+}
+
 impl Reader<'_, '_> {
     pub(super) fn scalar(
         &mut self,
         text: &str,
-        style: ScalarStyle,
+        written: ScalarStyle,
         tag: Option<&str>,
     ) -> Result<Value, ReadError> {
-        let block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        let block = matches!(written, ScalarStyle::Literal | ScalarStyle::Folded);
         if block && text.starts_with('\t') && self.dialect != Dialect::Kustomization && !self.in_annotations()
         {
             // As kustomize writes it once more, it cannot be read again.
@@ -31,19 +35,25 @@ impl Reader<'_, '_> {
                 return self.error("a block starts with a tab");
             }
         }
-        // Annotations are set anew from their texts, and are not folded again.
-        let folded =
-            style == ScalarStyle::Folded && self.dialect != Dialect::Kustomization && !self.in_annotations();
+        let style = match written {
+            _ if self.dialect == Dialect::Kustomization => TextStyle::Made,
+            ScalarStyle::Folded => TextStyle::Folded,
+            // A tag is written, and then quotes are not.
+            _ if tag.is_some() => TextStyle::Plain,
+            ScalarStyle::Plain => TextStyle::Plain,
+            ScalarStyle::Single | ScalarStyle::Double | ScalarStyle::Literal => TextStyle::Quoted,
+        };
+        let as_text = || Ok(Value::String(Text::new(text, style)));
         match tag {
-            None if folded => Ok(Value::string(refold(text))),
-            None if style != ScalarStyle::Plain => Ok(Value::string(text)),
+            None if written != ScalarStyle::Plain => as_text(),
             None => self.plain(text),
+            // kustomize sets annotations anew, from what is written.
+            Some(tag) if !is_null(tag) && self.in_annotations() => as_text(),
             Some(tag) => match tag.strip_prefix(CORE) {
-                None | Some("str") if folded => Ok(Value::string(refold(text))),
-                None | Some("str") => Ok(Value::string(text)),
+                None | Some("str") => as_text(),
                 Some("binary") => self.binary(text),
                 Some(tag @ ("null" | "int" | "bool" | "timestamp" | "float")) => self.tagged(text, tag),
-                Some(_) => Ok(Value::string(text)),
+                Some(_) => as_text(),
             },
         }
     }
@@ -63,7 +73,15 @@ impl Reader<'_, '_> {
             Plain::Value(_) | Plain::Merge | Plain::Text => false,
         };
         match tag {
+            "null" if fits => Ok(match plain {
+                // With its tag, nothing is null in brackets too.
+                Plain::Value(null) => null,
+                _ => Value::Null(NullForm::Empty),
+            }),
             _ if fits => self.plain(text),
+            "null" if self.dialect == Dialect::Object && self.in_annotations() => {
+                Ok(Value::String(Text::new(text, TextStyle::Plain)))
+            }
             // kustomize looks no closer at what a patch takes away.
             "null"
                 if self.dialect == Dialect::Patch
@@ -86,6 +104,9 @@ impl Reader<'_, '_> {
 
     /// Is the value of an annotation of an object read? kustomize sets all of these anew, from their text.
     fn in_annotations(&self) -> bool {
+        if self.dialect == Dialect::Kustomization {
+            return false;
+        }
         let is = |frame: &Frame<'_>, wanted: &str| matches!(frame, Frame::Map { key: Some(Key::Name(key)), .. } if &**key == wanted);
         match self.stack.as_slice() {
             [object, meta, Frame::Map { .. }] => is(object, "metadata") && is(meta, "annotations"),
@@ -98,34 +119,21 @@ impl Reader<'_, '_> {
     }
 
     fn plain(&mut self, text: &str) -> Result<Value, ReadError> {
+        let flow = self.flow.last() == Some(&true);
         match resolve(text, self.dialect) {
-            // Objects are written out once more before their values are read, and in brackets a time gets quotes then.
-            Plain::Timestamp(date)
-                if self.dialect != Dialect::Kustomization
-                    && (self.in_annotations() || (self.flow.last() == Some(&true) && text.contains(':'))) =>
-            {
-                let kept = Str::from(text);
-                self.count(|tally| tally.folded(text.len()))?;
-                let date = Str::from(date);
-                if self.in_annotations() {
-                    self.other.annotations.push((kept.clone(), date.clone()));
-                }
-                self.other.times.push((kept.clone(), date));
-                Ok(Value::String(kept))
-            }
             // In brackets, what is written out for nothing has quotes.
-            Plain::Value(Value::Null(NullForm::Empty))
-                if self.dialect != Dialect::Kustomization && self.flow.last() == Some(&true) =>
-            {
+            Plain::Value(Value::Null(NullForm::Empty)) if self.dialect != Dialect::Kustomization && flow => {
                 Ok(Value::Null(NullForm::Quoted))
             }
             Plain::Value(value) => Ok(value),
             // For go-yaml 2, a date in quotes and one without are the same.
             Plain::Timestamp(_) if self.dialect == Dialect::Kustomization => Ok(Value::string(text)),
-            // On the way through JSON a date becomes text.
-            Plain::Timestamp(date) => Ok(Value::string(date)),
+            Plain::Timestamp(_) if flow && text.contains(':') => {
+                Ok(Value::String(Text::new(text, TextStyle::TimeInBrackets)))
+            }
+            Plain::Timestamp(_) => Ok(Value::String(Text::new(text, TextStyle::Time))),
             Plain::NotFinite => self.error(format!("{text} is not a number that JSON has; quote it")),
-            Plain::Merge | Plain::Text => Ok(Value::string(text)),
+            Plain::Merge | Plain::Text => Ok(Value::String(Text::new(text, TextStyle::Plain))),
         }
     }
 
@@ -141,26 +149,5 @@ impl Reader<'_, '_> {
             out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
         }
         Ok(Value::string(out))
-    }
-
-    /// Keeps both forms of a folded text, as it stands there and as it is once it was written and read again.
-    pub(super) fn note_folded(&mut self, value: &Value, text: &str) -> Result<(), ReadError> {
-        let Value::String(kept) = value else { return Ok(()) };
-        if self.dialect == Dialect::Kustomization {
-            return Ok(());
-        }
-        if !self.in_annotations() {
-            if **kept != *text {
-                self.count(|tally| tally.folded(text.len()))?;
-                self.other.folded.push((kept.clone(), text.into()));
-            }
-            return Ok(());
-        }
-        self.count(|tally| tally.folded(text.len()))?;
-        let again = refold(text);
-        if again != text {
-            self.other.annotations.push((kept.clone(), again.into()));
-        }
-        Ok(())
     }
 }

@@ -1,0 +1,100 @@
+//! A text with the way in which it was written.
+
+use std::fmt;
+use std::ops::Deref;
+
+use super::Str;
+use crate::yaml::is_plain_text;
+
+/// A text of a [`super::Value`]. Two are equal if they say the same, however they were written.
+#[derive(Clone)]
+pub struct Text {
+    text: Str,
+    style: TextStyle,
+}
+
+/// How a text was written, as far as a build comes out differently for it: what takes the place of a scalar takes its
+/// style too, and kustomize writes objects out and reads them again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum TextStyle {
+    /// It was made by a build. It has quotes if it needs some to be text.
+    #[default]
+    Made,
+    /// Without quotes, or with a tag.
+    Plain,
+    /// In quotes, or as a block whose lines stay.
+    Quoted,
+    /// As a block whose lines are folded. The lines come out otherwise once they are written and read again.
+    Folded,
+    /// Without quotes, and it is a time.
+    Time,
+    /// A time with colons in brackets, where it gets quotes once it is written again.
+    TimeInBrackets,
+}
+
+impl Text {
+    pub(crate) fn new(text: impl Into<Str>, style: TextStyle) -> Self {
+        Self { text: text.into(), style }
+    }
+
+    pub(crate) fn style(&self) -> TextStyle {
+        self.style
+    }
+
+    /// The same text in another style.
+    pub(crate) fn with_style(&self, style: TextStyle) -> Self {
+        Self { text: self.text.clone(), style }
+    }
+
+    /// The style that something in its place takes over.
+    pub(crate) fn kept_style(&self) -> TextStyle {
+        match self.style {
+            TextStyle::Made if is_plain_text(self) => TextStyle::Plain,
+            TextStyle::Made => TextStyle::Quoted,
+            style => style,
+        }
+    }
+
+    /// Is it a time rather than a text to YAML?
+    pub(crate) fn is_time(&self) -> bool {
+        matches!(self.style, TextStyle::Time | TextStyle::TimeInBrackets)
+    }
+
+    /// The shared string.
+    pub fn as_shared(&self) -> &Str {
+        &self.text
+    }
+
+    /// The shared string.
+    pub fn into_shared(self) -> Str {
+        self.text
+    }
+}
+
+impl Deref for Text {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl<T: Into<Str>> From<T> for Text {
+    fn from(text: T) -> Self {
+        Self::new(text, TextStyle::default())
+    }
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for Text {}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(f)
+    }
+}
