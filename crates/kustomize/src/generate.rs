@@ -11,7 +11,7 @@ use crate::origin::{Origin, note_generated};
 use crate::resource::{Behavior, Resource, Source};
 use crate::resources::Resources;
 use crate::tree::TreePath;
-use crate::value::{Map, Str, Value};
+use crate::value::{Map, Str, Text, Value};
 
 /// Runs the generators of a kustomization: ConfigMaps, then Secrets.
 pub(crate) fn run(
@@ -173,6 +173,8 @@ fn fill(object: &mut Map, pairs: Vec<(String, Vec<u8>)>, secret: bool) -> Result
         } else {
             String::from_utf8(bytes).map_err(|e| encode(e.as_bytes()))
         } {
+            // On several lines it is written as a block.
+            Ok(text) if text.contains('\n') => texts.push((key, Value::String(Text::written(text)))),
             Ok(text) => texts.push((key, Value::string(text))),
             Err(encoded) if secret => texts.push((key, encoded)),
             Err(encoded) => binaries.push((key, encoded)),

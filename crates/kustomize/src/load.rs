@@ -18,7 +18,7 @@ use crate::schema::Schemas;
 use crate::transform::check_characters;
 use crate::tree::{Entry, EntryKind, FileTree, TreeError, TreePath};
 use crate::value::{Map, NullForm, Str, Value};
-use crate::yaml::{self, Dialect, Document, Read, ReadError, read_counted, read_strict_counted};
+use crate::yaml::{self, Dialect, Document, KeyNotes, Read, ReadError, read_counted, read_strict_counted};
 
 /// Where the files that a kustomization names may lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -276,12 +276,12 @@ impl<'t> Loader<'t> {
         let mut out = Vec::new();
         let mut held = vec![documents.held];
         let mut queue = VecDeque::new();
-        for Document { value, line, odd_keys } in documents.list {
+        for Document { value, line, notes } in documents.list {
             let source = Source { file: file.clone(), line };
-            let items = open_list(value, &source, documents.single, odd_keys, &mut queue);
+            let items = open_list(value, &source, documents.single, notes, &mut queue);
             items.map_err(|message| Error::Object { file: source.to_string(), message })?;
         }
-        while let Some(Waiting { map, source, odd_keys }) = queue.pop_front() {
+        while let Some(Waiting { map, source, notes }) = queue.pop_front() {
             let error = |message: String| Error::Object { file: source.to_string(), message };
             if is_list(&map) {
                 // Its items come after everything else.
@@ -296,7 +296,7 @@ impl<'t> Loader<'t> {
             let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
             self.schemas.mark_kind(text("apiVersion"), text("kind"));
             let mut resource = Resource::in_schema(map, source, self.schemas.current());
-            resource.odd_keys.extend(odd_keys);
+            resource.notes.extend(notes);
             out.push(resource);
         }
         Ok((out, held))
@@ -324,7 +324,7 @@ pub(crate) fn yaml_error(file: &str, error: ReadError) -> Error {
 struct Waiting {
     map: Map,
     source: Source,
-    odd_keys: Option<Rc<[Str]>>,
+    notes: Option<Rc<KeyNotes>>,
 }
 
 /// What a document holds: an object, or the items of a list that is alone in its file.
@@ -332,13 +332,13 @@ fn open_list(
     value: Value,
     source: &Source,
     alone: bool,
-    odd_keys: Vec<Str>,
+    notes: KeyNotes,
     queue: &mut VecDeque<Waiting>,
 ) -> Result<(), String> {
-    let odd_keys: Option<Rc<[Str]>> = (!odd_keys.is_empty()).then(|| odd_keys.into());
+    let notes = (!notes.is_empty()).then(|| Rc::new(notes));
     let mut add = |value: Value| {
         if let Some(map) = object(value)? {
-            queue.push_back(Waiting { map, source: source.clone(), odd_keys: odd_keys.clone() });
+            queue.push_back(Waiting { map, source: source.clone(), notes: notes.clone() });
         }
         Ok(())
     };
@@ -375,7 +375,7 @@ fn list_items(mut map: Map, source: &Source, queue: &mut VecDeque<Waiting>) -> R
                 if let Some(mut map) = object(item)? {
                     // kustomize makes it from JSON.
                     map.set_brackets(true);
-                    queue.push_back(Waiting { map, source: source.clone(), odd_keys: None });
+                    queue.push_back(Waiting { map, source: source.clone(), notes: None });
                 }
             }
             Ok(())

@@ -9,6 +9,7 @@ use crate::notes::{self, Notes};
 use crate::schema::Schema;
 use crate::transform::Group;
 use crate::value::{Map, Str, Value};
+use crate::yaml::KeyNotes;
 
 /// The namespace that stands for "none" in the ids of objects without one.
 const NO_NAMESPACE: &str = "_non_namespaceable_";
@@ -156,8 +157,10 @@ pub(crate) struct Resource {
     /// Labels and annotations that stand in several places and change together.
     pub(crate) shared: Vec<Rc<Group>>,
     pub(crate) source: Source,
-    /// Keys that are no texts, of each of its patches.
-    pub(crate) odd_keys: Vec<Rc<[Str]>>,
+    /// Of keys of the documents that it and its patches come from, until a JSON patch writes the object once more.
+    pub(crate) notes: Vec<Rc<KeyNotes>>,
+    /// A strategic merge patch came to it: what comments said of its values is forgotten.
+    pub(crate) merged: bool,
     /// Tells which kinds have no namespace.
     schema: Rc<Schema>,
 }
@@ -186,7 +189,8 @@ impl Resource {
             vars: Vec::new(),
             shared: Vec::new(),
             source,
-            odd_keys: Vec::new(),
+            notes: Vec::new(),
+            merged: false,
         }
     }
 
@@ -300,7 +304,7 @@ impl Resource {
             }
         }
         let odd: HashSet<*const str> =
-            self.odd_keys.iter().flat_map(|keys| keys.iter()).map(Str::as_ptr).collect();
+            self.notes.iter().flat_map(|notes| &notes.odd_keys).map(Str::as_ptr).collect();
         if odd.is_empty() { Ok(()) } else { check(&self.value, &odd) }
     }
 
@@ -310,7 +314,8 @@ impl Resource {
         self.prefixes.clone_from(&other.prefixes);
         self.suffixes.clone_from(&other.suffixes);
         self.vars.clone_from(&other.vars);
-        self.odd_keys.clone_from(&other.odd_keys);
+        self.notes.clone_from(&other.notes);
+        self.merged = other.merged;
     }
 }
 

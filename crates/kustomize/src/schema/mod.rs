@@ -43,7 +43,7 @@ impl Schemas {
     pub(crate) fn replace(&self, own: OpenApi) {
         self.decided.set(true);
         let no_builtin = !self.used.get();
-        self.current.replace(Rc::new(Schema { no_builtin, own: Some(own) }));
+        self.current.replace(Rc::new(Schema { no_builtin, own }));
     }
 
     /// Tells that the merge keys of the builtin schema were needed.
@@ -63,13 +63,13 @@ impl Schemas {
 #[derive(Debug, Default)]
 pub(crate) struct Schema {
     no_builtin: bool,
-    own: Option<OpenApi>,
+    own: OpenApi,
 }
 
 impl Schema {
     /// The type of an object.
     pub(crate) fn of_object(&self, api_version: &str, kind: &str) -> Type<'_> {
-        let shape = match self.own.as_ref().and_then(|own| own.of_object(api_version, kind)) {
+        let shape = match self.own.of_object(api_version, kind) {
             Some(definition) => Shape::Own(definition),
             None if self.no_builtin => Shape::Builtin(builtin::Type::Plain),
             None => Shape::Builtin(builtin::Type::of_object(api_version, kind)),
@@ -82,10 +82,9 @@ impl Schema {
         if builtin::is_cluster_scoped(group, version, kind) {
             return true;
         }
-        let Some(own) = &self.own else { return false };
         let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         builtin::Type::of_object(&api_version, kind) == builtin::Type::Plain
-            && own.is_cluster_scoped(&api_version, kind)
+            && self.own.is_cluster_scoped(&api_version, kind)
     }
 }
 
@@ -115,27 +114,33 @@ enum Shape<'s> {
 impl<'s> Type<'s> {
     /// How a field of this type merges.
     pub(crate) fn field(self, name: &str) -> Field<'s> {
-        let with = |shape| Self { schema: self.schema, shape };
-        match (self.shape, &self.schema.own) {
-            (Shape::Builtin(of), _) => {
+        match self.shape {
+            Shape::Builtin(of) => {
                 let builtin::Field { merge_keys, of } = of.field(name);
-                Field { merge_keys: merge_keys.map(Cow::Borrowed), of: with(Shape::Builtin(of)) }
+                Field { merge_keys: merge_keys.map(Cow::Borrowed), of: self.with(Shape::Builtin(of)) }
             }
-            (Shape::Own(of), Some(own)) => {
-                let (merge_keys, of) = own.field(of, name);
-                let of = match of {
-                    Definition::Own(of) => Shape::Own(of),
-                    Definition::Elsewhere(name) if !self.schema.no_builtin => {
-                        Shape::Builtin(builtin::Type::of_definition(name))
-                    }
-                    Definition::Elsewhere(_) | Definition::Unknown => Shape::Builtin(builtin::Type::Plain),
-                };
-                Field { merge_keys: merge_keys.map(Cow::Owned), of: with(of) }
-            }
-            (Shape::Own(_), None) => {
-                Field { merge_keys: None, of: with(Shape::Builtin(builtin::Type::Plain)) }
-            }
+            Shape::Own(of) => self.own_field(self.schema.own.field(of, name)),
         }
+    }
+
+    /// How a field merges of which a comment gives the schema.
+    pub(crate) fn hinted(self, hint: &'s Map) -> Field<'s> {
+        self.own_field(self.schema.own.of_schema(hint))
+    }
+
+    fn with(self, shape: Shape<'s>) -> Self {
+        Self { schema: self.schema, shape }
+    }
+
+    fn own_field(self, (merge_keys, of): (Option<Vec<&'s str>>, Definition<'s>)) -> Field<'s> {
+        let of = match of {
+            Definition::Own(of) => Shape::Own(of),
+            Definition::Elsewhere(name) if !self.schema.no_builtin => {
+                Shape::Builtin(builtin::Type::of_definition(name))
+            }
+            Definition::Elsewhere(_) | Definition::Unknown => Shape::Builtin(builtin::Type::Plain),
+        };
+        Field { merge_keys: merge_keys.map(Cow::Owned), of: self.with(of) }
     }
 
     /// Where nothing is known about a mapping, it may be an object of its own inside of another.

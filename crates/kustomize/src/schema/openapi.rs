@@ -54,7 +54,12 @@ impl OpenApi {
     pub(super) fn field<'s>(&'s self, of: &'s Map, name: &str) -> (Option<Vec<&'s str>>, Definition<'s>) {
         let property = of.get("properties").and_then(|properties| properties.as_map()?.get(name));
         let property = property.or_else(|| of.get("additionalProperties"));
-        let Some(property) = property.and_then(Value::as_map) else { return (None, Definition::Unknown) };
+        let property = property.and_then(Value::as_map);
+        property.map_or((None, Definition::Unknown), |property| self.of_schema(property))
+    }
+
+    /// The same for a field of this schema.
+    pub(super) fn of_schema<'s>(&'s self, property: &'s Map) -> (Option<Vec<&'s str>>, Definition<'s>) {
         let schema = match self.resolve(property) {
             Definition::Own(schema) => schema,
             other => return (None, other),

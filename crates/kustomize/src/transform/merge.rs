@@ -4,13 +4,16 @@
 //! the patch adds what is around it, and the whole object is walked, so that empty nulls in it vanish too.
 
 mod keyed;
+mod place;
 mod ports;
 
 use std::collections::HashMap;
 
 use crate::schema::{Field, Type};
-use crate::value::{List, Map, Str, Text, TextStyle, Value};
-use crate::yaml;
+use crate::value::{List, Map, Str, Value};
+use place::{At, fit, in_brackets_of, in_style, set_alone};
+
+pub(super) use place::Hints;
 
 const DIRECTIVE: &str = "$patch";
 
@@ -25,33 +28,38 @@ enum Directive {
 }
 
 /// Merges; `None` where nothing is left.
-pub(super) fn merge(target: Value, patch: Value, of: Type<'_>) -> Result<Option<Value>, String> {
+pub(super) fn merge(
+    target: Value,
+    patch: Value,
+    of: Type<'_>,
+    hints: &Hints<'_>,
+) -> Result<Option<Value>, String> {
     // kustomize makes a new object to take the place of the old one, and then forgets it.
     if patch.at(&[DIRECTIVE]).and_then(Value::as_str) == Some("replace") {
         return Ok(Some(target));
     }
-    walk(Some(target), Some(patch), Field { merge_keys: None, of }, false)
+    walk(Some(target), Some(patch), Field { merge_keys: None, of }, At { brackets: false, hints })
 }
 
-/// Merges a value of the patch into one of the object, which stands in brackets or not.
+/// Merges a value of the patch into one of the object.
 fn walk(
     target: Option<Value>,
     patch: Option<Value>,
     field: Field<'_>,
-    brackets: bool,
+    at: At<'_>,
 ) -> Result<Option<Value>, String> {
     let shape = [&target, &patch].into_iter().flatten().find(|value| !value.is_null());
     match shape {
         None | Some(Value::Map(_)) => {
             let of = field.of.or_object([&target, &patch].into_iter().flatten());
-            walk_map(target, patch, of, brackets)
+            walk_map(target, patch, of, at)
         }
         Some(Value::List(_)) => match field.merge_keys {
-            Some(keys) => walk_list(target, patch, &keys, field.of, brackets),
+            Some(keys) => walk_list(target, patch, &keys, field.of, at),
             None => Ok(match patch {
                 Some(Value::Null(_)) => None,
                 Some(Value::List(patch)) => {
-                    Some(Value::List(in_brackets_of(target.as_ref(), patch, brackets)))
+                    Some(Value::List(in_brackets_of(target.as_ref(), patch, at.brackets)))
                 }
                 Some(other) => return Err(mismatch("a list", &other)),
                 None => target,
@@ -60,64 +68,9 @@ fn walk(
         Some(_) => match patch {
             Some(Value::Null(_)) => Ok(None),
             Some(other @ (Value::Map(_) | Value::List(_))) => Err(mismatch("a scalar", &other)),
-            Some(patch) => Ok(Some(fit(in_style(target.as_ref(), patch), brackets))),
+            Some(patch) => Ok(Some(fit(in_style(target.as_ref(), patch), at.brackets))),
             None => Ok(target),
         },
-    }
-}
-
-/// A field that only one side has is set to its own value. kustomize then puts a text in quotes that was none in YAML 1.1.
-fn set_alone(value: Value) -> Value {
-    match value {
-        Value::String(text) if text.style() == TextStyle::Plain && yaml::is_other_in_1_1(&text) => {
-            Value::String(text.with_style(TextStyle::Quoted))
-        }
-        value => value,
-    }
-}
-
-/// A value of a patch as it is where it comes to stand.
-fn fit(mut value: Value, brackets: bool) -> Value {
-    if brackets {
-        value.put_in_brackets();
-    }
-    value
-}
-
-/// A list of a patch takes the brackets of what it replaces, or the lack of them.
-fn in_brackets_of(target: Option<&Value>, mut patch: List, brackets: bool) -> List {
-    let had = patch.brackets();
-    match target {
-        Some(Value::List(target)) if !target.is_empty() => patch.set_brackets(target.brackets()),
-        None | Some(Value::List(_)) => {}
-        Some(_) => patch.set_brackets(false),
-    }
-    if brackets || patch.brackets() {
-        patch.iter_mut().for_each(Value::put_in_brackets);
-    } else if had {
-        patch.iter_mut().for_each(Value::take_out_of_brackets);
-    }
-    patch
-}
-
-/// A scalar of a patch takes the style of what it replaces. So a number in quotes is a text.
-fn in_style(target: Option<&Value>, patch: Value) -> Value {
-    let style = match target {
-        None => return patch,
-        Some(Value::String(text)) => text.kept_style(),
-        Some(_) => TextStyle::Plain,
-    };
-    match (style, patch) {
-        (TextStyle::Quoted | TextStyle::Folded, Value::String(text)) => Value::String(text.with_style(style)),
-        (TextStyle::TimeInBrackets, Value::String(text)) if text.is_time() => {
-            Value::String(text.with_style(style))
-        }
-        (_, Value::String(text)) if text.is_time() => Value::String(text.with_style(TextStyle::Time)),
-        (_, Value::String(text)) => Value::String(text.with_style(TextStyle::Plain)),
-        (TextStyle::Quoted | TextStyle::Folded, patch) => {
-            patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, style)))
-        }
-        (_, patch) => patch,
     }
 }
 
@@ -147,7 +100,7 @@ fn walk_map(
     target: Option<Value>,
     patch: Option<Value>,
     of: Type<'_>,
-    brackets: bool,
+    at: At<'_>,
 ) -> Result<Option<Value>, String> {
     let (target, patch) = match (target, patch) {
         // Nothing there yet: the patch is taken over, and walked over itself, so that its directives and nulls work.
@@ -175,16 +128,16 @@ fn walk_map(
         },
         (_, Some(other)) | (Some(other), None) => return Err(mismatch("a mapping", &other)),
     };
-    walk_entries(target, patch, of, brackets).map(|map| Some(Value::Map(map)))
+    walk_entries(target, patch, of, at).map(|map| Some(Value::Map(map)))
 }
 
 /// Both maps are sorted: one pass over the two.
-fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>, brackets: bool) -> Result<Map, String> {
+fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>, at: At<'_>) -> Result<Map, String> {
     if target.is_odd() || patch.as_ref().is_some_and(Map::is_odd) {
         return Err("a mapping key must be a string".into());
     }
     let own_brackets = target.brackets();
-    let brackets = brackets || own_brackets;
+    let at = At { brackets: at.brackets || own_brackets, ..at };
     let mut out: Vec<(Str, Value)> = Vec::with_capacity(target.len() + patch.as_ref().map_or(0, Map::len));
     let mut left = target.into_entries().into_iter().peekable();
     let mut right = patch.unwrap_or_default().into_entries().into_iter().peekable();
@@ -197,15 +150,15 @@ fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>, brackets: bool) -
         };
         let a = if order.is_le() { left.next() } else { None };
         let b = if order.is_ge() { right.next() } else { None };
+        let field = at.hints.field(of, a.as_ref().map(|(key, _)| key), b.as_ref().map(|(key, _)| key));
         let (key, a, b) = match (a, b) {
             (Some((key, a)), b) => (key, Some(a), b.map(|(_, b)| b)),
             (None, Some((key, b))) => (key, None, Some(b)),
             (None, None) => break,
         };
-        let field = of.field(&key);
         let lone = a.is_none() || b.is_none();
         // Below a type without lists that merge, what the patch does not touch can only lose empty nulls.
-        let merged = walk(a, b, field, brackets).map_err(|message| {
+        let merged = walk(a, b, field, at).map_err(|message| {
             if message.starts_with("in ") {
                 message.replacen("in ", &format!("in {key}."), 1)
             } else {
@@ -226,7 +179,7 @@ fn walk_list(
     patch: Option<Value>,
     keys: &[&str],
     of: Type<'_>,
-    brackets: bool,
+    at: At<'_>,
 ) -> Result<Option<Value>, String> {
     let (target, patch) = match (target, patch) {
         (None | Some(Value::Null(_)), Some(Value::List(patch))) => (patch.clone(), patch),
@@ -249,16 +202,16 @@ fn walk_list(
         (None, None) => return Ok(None),
     };
     let own_brackets = target.brackets();
-    let brackets = brackets || own_brackets;
+    let at = At { brackets: at.brackets || own_brackets, ..at };
     let (target, patch) = (target.into_vec(), patch.into_vec());
     let items = if keys.is_empty() {
-        union(patch.into_iter().map(|item| fit(item, brackets)), target)?
+        union(patch.into_iter().map(|item| fit(item, at.brackets)), target)?
     } else if let [key] = keys {
-        keyed::join(target, patch, key, of, brackets)?
+        keyed::join(target, patch, key, of, at)?
     } else if target.len() + patch.len() <= MAX_PAIRWISE {
-        ports::join(target, patch, keys, of, brackets)?
+        ports::join(target, patch, keys, of, at)?
     } else {
-        join(target, patch, keys, of, brackets)?
+        join(target, patch, keys, of, at)?
     };
     let mut list = List::from(items);
     list.set_brackets(own_brackets);
@@ -312,7 +265,7 @@ fn join(
     patch: Vec<Value>,
     keys: &[&str],
     of: Type<'_>,
-    brackets: bool,
+    at: At<'_>,
 ) -> Result<Vec<Value>, String> {
     let element = || Field { merge_keys: None, of };
     let mut slots: Vec<(Option<Value>, Option<Value>)> = Vec::with_capacity(target.len() + patch.len());
@@ -328,11 +281,11 @@ fn join(
             }
             continue;
         };
-        let at = *by_key.entry(key).or_insert_with(|| {
+        let place = *by_key.entry(key).or_insert_with(|| {
             slots.push((None, None));
             slots.len() - 1
         });
-        let slot = if from_patch { &mut slots[at].1 } else { &mut slots[at].0 };
+        let slot = if from_patch { &mut slots[place].1 } else { &mut slots[place].0 };
         // Of several elements with one key the first is patched, and the last of the object's own stays.
         match slot {
             None => *slot = Some(item),
@@ -342,7 +295,7 @@ fn join(
     }
     let mut out = Vec::with_capacity(slots.len() + loose.len());
     for (target, patch) in slots {
-        match walk(target, patch, element(), brackets)? {
+        match walk(target, patch, element(), at)? {
             Some(Value::Map(map)) if map.is_empty() => {}
             Some(value) => out.push(value),
             None => {}
@@ -362,7 +315,8 @@ mod tests {
     fn run(target: &Json, patch: &Json) -> Result<Json, String> {
         let schema = Schema::default();
         let of = schema.of_object("apps/v1", "Deployment");
-        let merged = merge(Value::from_json(target), Value::from_json(patch), of)?;
+        let merged =
+            merge(Value::from_json(target), Value::from_json(patch), of, &Hints::new(std::iter::empty()))?;
         Ok(merged.map_or(Json::Null, |value| value.to_json()))
     }
 

@@ -1,5 +1,7 @@
 //! Patches of a kustomization: which kind they are, which objects they are for, and applying them.
 
+use std::rc::Rc;
+
 use crate::budget::{Budget, Size};
 use crate::error::Error;
 use crate::fields::Site;
@@ -7,8 +9,8 @@ use crate::kustomization::Patch;
 use crate::load::{Documents, Loader, yaml_error};
 use crate::resource::{Id, KEPT_ID, Resource};
 use crate::resources::Resources;
-use crate::value::{Map, NullForm, Num, Str, TextStyle, Value};
-use crate::yaml::{self, Again, Dialect, Document, ReadError};
+use crate::value::{Map, NullForm, Num, Str, Text, Value};
+use crate::yaml::{self, Again, Dialect, Document, KeyNotes, ReadError};
 
 use super::json6902::{self, Operation};
 use super::merge;
@@ -132,8 +134,8 @@ pub(super) fn apply(
             None => patch.remove("apiVersion"),
         };
         let change = objects.change(at, |resource| {
-            take_keys(loader, resource, &settled)?;
-            merge_into(loader, resource, patch, allow)?;
+            take_odd_keys(loader, resource, &settled)?;
+            merge_into(loader, resource, patch, &settled.notes, allow)?;
             give_version(resource);
             Ok(())
         });
@@ -170,7 +172,7 @@ fn patch_documents(bytes: &[u8], loader: &Loader<'_>) -> Result<Documents, ReadE
         let (value, held) = loader.json(bytes)?;
         return Ok(Documents {
             single: true,
-            list: vec![Document { value, line: 1, odd_keys: Vec::new() }],
+            list: vec![Document { value, line: 1, notes: KeyNotes::default() }],
             held,
         });
     }
@@ -203,7 +205,7 @@ fn json_patch(
             let noted = !resource.previous_ids().is_empty() || resource.source.line == 0;
             resource.shared.clear();
             resource.check_keys()?;
-            resource.odd_keys.clear();
+            resource.notes.clear();
             let mut value = resource.edit(std::mem::take);
             // kustomize writes the object and reads it again, annotations with the rest.
             Again::default().map(&mut value, budget)?;
@@ -253,7 +255,7 @@ fn pass_through_json(value: &mut Value) {
             items.iter_mut().for_each(pass_through_json);
         }
         Value::Map(map) => pass_map_through_json(map),
-        Value::String(text) => *text = text.with_style(TextStyle::Made),
+        Value::String(text) => *text = Text::written(text.as_shared().clone()),
         Value::Bool(_) => {}
     }
 }
@@ -330,26 +332,32 @@ fn by_id(
         }
     };
     objects.change(at, |resource| {
-        take_keys(loader, resource, patch)?;
-        merge_into(loader, resource, patch.value().clone(), allow)?;
+        take_odd_keys(loader, resource, patch)?;
+        merge_into(loader, resource, patch.value().clone(), &patch.notes, allow)?;
         then.into_iter().for_each(|then| then(resource));
         Ok(())
     })
 }
 
-/// Notes for an object which keys of a patch are no texts.
-fn take_keys(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
+/// Notes for an object which keys of a patch are no texts. What comments of a patch say counts for that patch alone.
+fn take_odd_keys(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
     /// Of a list of keys, and of each place where a set of them is made.
     const KEYS: usize = 192;
-    for keys in &patch.odd_keys {
-        loader.budget.keep(KEYS * (1 + keys.len()))?;
-        resource.odd_keys.push(keys.clone());
+    for notes in patch.notes.iter().filter(|notes| !notes.odd_keys.is_empty()) {
+        loader.budget.keep(KEYS * (1 + notes.odd_keys.len()))?;
+        resource.notes.push(notes.clone());
     }
     Ok(())
 }
 
 /// Merges a patch into one object, which may be left empty.
-fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: Allow) -> Result<(), String> {
+fn merge_into(
+    loader: &Loader<'_>,
+    resource: &mut Resource,
+    patch: Map,
+    notes: &[Rc<KeyNotes>],
+    allow: Allow,
+) -> Result<(), String> {
     let id = resource.id().clone();
     let (name, namespace, kind) = (id.name.clone(), resource.namespace().clone(), id.gvk.kind.clone());
     let text = |key: &str| resource.value().get(key).and_then(Value::as_str).unwrap_or_default();
@@ -361,14 +369,26 @@ fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: A
         resource.store_id();
     }
     let budget = &loader.budget;
+    let old = Old::of(resource);
     let watch = Watch::start(resource, budget)?;
     let (value, patch) = (Value::Map(resource.edit(std::mem::take)), Value::Map(patch));
     budget.work(Size::of(&value).nodes + resource.previous_ids().len())?;
     budget.put(Size::of(&patch), 0)?;
-    let merged = merge::merge(value, patch, of).map_err(|message| format!("{id}: {message}"))?;
+    let own_notes = resource.notes.clone();
+    let values = !std::mem::replace(&mut resource.merged, true);
+    let own_hints = own_notes.iter().flat_map(|notes| &notes.hints).filter(|hint| values || !hint.on_value);
+    let hints = merge::Hints::new(own_hints.chain(notes.iter().flat_map(|notes| &notes.hints)));
+    budget.work(hints.len())?;
+    let merged = merge::merge(value, patch, of, &hints).map_err(|message| format!("{id}: {message}"))?;
     match merged {
         Some(Value::Map(mut map)) if !map.is_empty() => {
-            restore(&mut map, (!allow.name).then_some(&name), (!allow.kind).then_some(&kind), &namespace);
+            restore(
+                &mut map,
+                &old,
+                (!allow.name).then_some(&name),
+                (!allow.kind).then_some(&kind),
+                &namespace,
+            );
             resource.set_value(map);
             watch.settle(resource)?;
         }
@@ -379,18 +399,36 @@ fn merge_into(loader: &Loader<'_>, resource: &mut Resource, patch: Map, allow: A
     Ok(())
 }
 
-/// A patch must not rename its object: name, kind and namespace are put back.
-fn restore(map: &mut Map, name: Option<&Str>, kind: Option<&Str>, namespace: &Str) {
+/// A patch must not rename its object: name, kind and namespace are put back, as they were written.
+fn restore(map: &mut Map, old: &Old, name: Option<&Str>, kind: Option<&Str>, namespace: &Str) {
+    let written = |old: &Option<Value>, text: &Str| match old {
+        Some(value) if value.scalar_text().as_ref() == Some(text) => value.clone(),
+        _ => Value::string(text.clone()),
+    };
     if let Some(kind) = kind {
         map.insert("kind", Value::string(kind.clone()));
     }
     let meta = map.get_or_insert_map("metadata");
     if let Some(name) = name {
-        meta.insert("name", Value::string(name.clone()));
+        meta.insert("name", written(&old.name, name));
     }
     if namespace.is_empty() {
         meta.remove("namespace");
     } else {
-        meta.insert("namespace", Value::string(namespace.clone()));
+        meta.insert("namespace", written(&old.namespace, namespace));
+    }
+}
+
+/// Name and namespace before a patch.
+struct Old {
+    name: Option<Value>,
+    namespace: Option<Value>,
+}
+
+impl Old {
+    fn of(resource: &Resource) -> Self {
+        let meta = resource.value().get("metadata").and_then(Value::as_map);
+        let field = |key| meta.and_then(|meta| meta.get(key)).cloned();
+        Self { name: field("name"), namespace: field("namespace") }
     }
 }

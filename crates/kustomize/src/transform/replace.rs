@@ -7,7 +7,7 @@ use crate::load::Loader;
 use crate::replacement::{Entry, FieldOptions, Replacement, Source, Target};
 use crate::resource::{Gvk, Resource};
 use crate::resources::Resources;
-use crate::value::{Num, Str, Text, Value};
+use crate::value::{Num, Str, Value};
 use crate::yaml;
 
 use super::path::{self, Field, Make, Part, Visitor};
@@ -366,7 +366,7 @@ fn retype(old: &Value, text: &str) -> Result<Value, String> {
             return Ok(Value::String(new.with_style(old.style())));
         }
         (Value::String(old), _) if old.is_time() => false,
-        (Value::String(old), _) => return Ok(Value::String(Text::new(text, old.kept_style()))),
+        (Value::String(old), _) => return Ok(Value::String(old.replaced(text))),
         (Value::Number(old), Value::Number(new)) => {
             matches!(old.num, Num::Float(_)) || !matches!(new.num, Num::Float(_))
         }

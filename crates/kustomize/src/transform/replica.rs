@@ -3,7 +3,7 @@
 use crate::fieldspec::{Create, FieldSpec};
 use crate::kustomization::Replica;
 use crate::resources::Resources;
-use crate::value::Value;
+use crate::value::{TextStyle, Value};
 
 /// Sets the number of replicas of the objects that have, or had, a name.
 pub(super) fn apply(replica: &Replica, fields: &[FieldSpec], objects: &mut Resources) -> Result<(), String> {
@@ -26,7 +26,14 @@ pub(super) fn apply(replica: &Replica, fields: &[FieldSpec], objects: &mut Resou
                         Err(format!("a number is needed, not {}", value.type_name()))
                     }
                     scalar => {
-                        *scalar = Value::int(replica.count);
+                        let count = Value::int(replica.count);
+                        *scalar = match scalar {
+                            // What was in quotes stays so.
+                            Value::String(old) if old.kept_style() != TextStyle::Plain && !old.is_time() => {
+                                Value::String(old.replaced(replica.count.to_string()))
+                            }
+                            _ => count,
+                        };
                         Ok(())
                     }
                 })

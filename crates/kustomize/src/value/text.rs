@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use super::Str;
-use crate::yaml::is_plain_text;
+use crate::yaml;
 
 /// A text of a [`super::Value`]. Two are equal if they say the same, however they were written.
 #[derive(Clone)]
@@ -17,7 +17,7 @@ pub struct Text {
 /// style too, and kustomize writes objects out and reads them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum TextStyle {
-    /// It was made by a build. It has quotes if it needs some to be text.
+    /// It was set by a build. It has quotes if it needs some to be text.
     #[default]
     Made,
     /// Without quotes, or with a tag.
@@ -46,13 +46,25 @@ impl Text {
         Self { text: self.text.clone(), style }
     }
 
+    /// A text as YAML's writer writes it that is asked for no style.
+    pub(crate) fn written(text: impl Into<Str>) -> Self {
+        let text = text.into();
+        let style = if yaml::is_written_plain(&text) { TextStyle::Plain } else { TextStyle::Quoted };
+        Self { text, style }
+    }
+
     /// The style that something in its place takes over.
     pub(crate) fn kept_style(&self) -> TextStyle {
         match self.style {
-            TextStyle::Made if is_plain_text(self) => TextStyle::Plain,
-            TextStyle::Made => TextStyle::Quoted,
+            TextStyle::Made if yaml::is_quoted_when_set(self) => TextStyle::Quoted,
+            TextStyle::Made => TextStyle::Plain,
             style => style,
         }
+    }
+
+    /// The same with another text in its place.
+    pub(crate) fn replaced(&self, text: impl Into<Str>) -> Self {
+        Self::new(text, self.kept_style())
     }
 
     /// Is it a time rather than a text to YAML?

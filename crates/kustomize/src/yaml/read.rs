@@ -1,12 +1,13 @@
 //! From bytes to values: parser events, bounded, with aliases and merge keys resolved.
 
+mod keys;
 mod scalars;
 
 use std::collections::{HashMap, HashSet};
 
-use super::parse::{About, CORE, Event, Parser};
-use super::resolve::{Plain, resolve};
-use super::scan::ScalarStyle;
+use super::hints::{Comments, Hint};
+use super::parse::{About, Event, Parser, Span};
+use super::scan::{Mark, ScalarStyle};
 use super::split::{self, Part};
 use super::tally::{Count, Tally, scalar_count};
 use crate::limits::Limits;
@@ -31,8 +32,22 @@ pub struct Document {
     pub value: Value,
     /// The line where it starts, from 1.
     pub line: usize,
-    /// Keys of a patch that are no texts. An object may not have them in the end.
+    pub(crate) notes: KeyNotes,
+}
+
+/// What is to be known of some keys of a document.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct KeyNotes {
+    /// Those of a patch that are no texts. An object may not have them in the end.
     pub(crate) odd_keys: Vec<Str>,
+    /// Schemas that comments give for their fields.
+    pub(crate) hints: Vec<Hint>,
+}
+
+impl KeyNotes {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.odd_keys.is_empty() && self.hints.is_empty()
+    }
 }
 
 /// Why a text could not be read.
@@ -122,7 +137,9 @@ fn read(
         entries: Vec::new(),
         anchors: HashMap::new(),
         begun: 0,
-        odd_keys: Vec::new(),
+        notes: KeyNotes::default(),
+        comments: None,
+        before: Mark::default(),
         keys: HashSet::new(),
         flow: Vec::new(),
         line: 1,
@@ -203,7 +220,11 @@ struct Reader<'l, 't> {
     /// several anchors of one name began last.
     anchors: HashMap<&'t str, Anchored>,
     begun: usize,
-    odd_keys: Vec<Str>,
+    notes: KeyNotes,
+    /// Of the part that is read, if it has comments that count.
+    comments: Option<Comments<'t>>,
+    /// Where the last thing ended that is no comment.
+    before: Mark,
     /// Keys come again and again: one allocation for each.
     keys: HashSet<Str>,
     tally: Tally<'l>,
@@ -218,6 +239,10 @@ impl<'l, 't> Reader<'l, 't> {
     fn read(&mut self, part: Part<'t>, first_only: bool) -> Result<(), ReadError> {
         let before = part.line;
         let mut parser = Parser::new(part.text, self.limits.depth);
+        self.before = Mark::default();
+        self.comments = if self.dialect == Dialect::Kustomization { None } else { Comments::find(part.text) };
+        let lines = self.comments.as_ref().map_or(0, Comments::len);
+        self.count(|tally| tally.lines(lines))?;
         let mut first = true;
         loop {
             let next = parser.next().map_err(|error| ReadError { line: before + error.line, ..error })?;
@@ -229,7 +254,15 @@ impl<'l, 't> Reader<'l, 't> {
                 first = false;
             }
             let ends = event == Event::DocumentEnd;
-            self.event(event)?;
+            let ended = match event {
+                Event::Scalar { .. } | Event::Alias(_) => true,
+                Event::SequenceEnd | Event::MappingEnd => self.flow.last() == Some(&true),
+                _ => false,
+            };
+            self.event(event, span)?;
+            if ended {
+                self.before = span.end;
+            }
             if ends && first_only {
                 return Ok(());
             }
@@ -258,7 +291,7 @@ impl<'l, 't> Reader<'l, 't> {
         Ok(())
     }
 
-    fn event(&mut self, event: Event<'t>) -> Result<(), ReadError> {
+    fn event(&mut self, event: Event<'t>, span: Span) -> Result<(), ReadError> {
         match event {
             Event::DocumentStart { .. } => {
                 self.anchors.clear();
@@ -278,21 +311,27 @@ impl<'l, 't> Reader<'l, 't> {
                 let anchor = self.begin(&about);
                 self.open(Frame::Map { first, keys: Keys::default(), key: None, anchor, from }, flow)
             }
-            Event::SequenceEnd | Event::MappingEnd => self.close(),
-            Event::Scalar { text, style, about } => self.scalar_event(&text, style, &about),
+            Event::SequenceEnd | Event::MappingEnd => self.close(span),
+            Event::Scalar { text, style, about } => self.scalar_event(&text, style, &about, span),
             Event::Alias(name) => self.alias(name),
             Event::DocumentEnd | Event::End => Ok(()),
         }
     }
 
-    fn scalar_event(&mut self, text: &str, style: ScalarStyle, about: &About<'t>) -> Result<(), ReadError> {
+    fn scalar_event(
+        &mut self,
+        text: &str,
+        style: ScalarStyle,
+        about: &About<'t>,
+        span: Span,
+    ) -> Result<(), ReadError> {
         self.count(|tally| tally.scalar(text.len()))?;
         let anchor = self.begin(about);
         // For go-yaml 3, an exclamation mark alone says nothing.
         let says = |tag: &&str| *tag != "!" || self.dialect == Dialect::Kustomization;
         let tag = about.tag.as_deref().filter(says);
         if self.wants_key() {
-            let key = self.key(text, style, tag)?;
+            let key = self.hinted_key(text, style, tag, span)?;
             if let Some(anchor) = anchor
                 && let Key::Name(name) = &key
             {
@@ -389,64 +428,6 @@ impl<'l, 't> Reader<'l, 't> {
         Ok(key)
     }
 
-    /// A key that says `<<`, or has the tag of a merge.
-    fn merge_key(
-        &mut self,
-        text: &str,
-        style: ScalarStyle,
-        tag: Option<&str>,
-    ) -> Result<Option<Key>, ReadError> {
-        let says = text == MERGE;
-        let tagged = tag.is_some_and(|tag| tag.strip_prefix(CORE) == Some("merge"));
-        let plain = says && style == ScalarStyle::Plain && tag.is_none();
-        if self.dialect == Dialect::Kustomization {
-            return Ok((plain || says && tagged).then_some(Key::Merge));
-        }
-        if tagged && !says {
-            return self.intern(text).map(|name| Some(Key::MergeAndName(name)));
-        }
-        let Some(Frame::Map { keys, .. }) = self.stack.last_mut() else { return Ok(None) };
-        let first = says && !keys.cleared;
-        keys.cleared |= says;
-        Ok(if plain || says && tagged { Some(Key::Merge) } else { first.then_some(Key::Cleared) })
-    }
-
-    fn key(&mut self, text: &str, style: ScalarStyle, tag: Option<&str>) -> Result<Key, ReadError> {
-        if let Some(key) = self.merge_key(text, style, tag)? {
-            return Ok(key);
-        }
-        if style == ScalarStyle::Plain && tag.is_none() {
-            match resolve(text, self.dialect) {
-                Plain::Merge | Plain::Text => {}
-                Plain::Value(_) | Plain::Timestamp(_) | Plain::NotFinite
-                    if self.dialect == Dialect::Patch =>
-                {
-                    self.count(|tally| tally.odd_key(text.len()))?;
-                    let key = Str::from(text);
-                    self.odd_keys.push(key.clone());
-                    return Ok(Key::Name(key));
-                }
-                // go-yaml 2 turns such keys into text on the way to JSON.
-                Plain::Value(value) if self.dialect != Dialect::Object => {
-                    if let Some(text) = value.scalar_text() {
-                        return self.intern(&text).map(Key::Name);
-                    }
-                }
-                Plain::Timestamp(_) if self.dialect != Dialect::Object => {}
-                Plain::Value(value) => {
-                    return self.error(format!(
-                        "a mapping key must be a string, {text:?} is {}; quote it",
-                        value.type_name()
-                    ));
-                }
-                Plain::Timestamp(_) | Plain::NotFinite => {
-                    return self.error(format!("a mapping key must be a string, {text:?} is none; quote it"));
-                }
-            }
-        }
-        self.intern(text).map(Key::Name)
-    }
-
     /// Adds a finished value to what is open.
     fn put(&mut self, value: Value) -> Result<(), ReadError> {
         let in_list = matches!(self.stack.last(), Some(Frame::List { .. }));
@@ -455,13 +436,13 @@ impl<'l, 't> Reader<'l, 't> {
         if matches!(self.stack.last(), Some(Frame::Map { key: Some(Key::Ignored), .. })) {
             // The mapping knows of it, and this tells to look for the mapping.
             self.count(|tally| tally.odd_key(0))?;
-            self.odd_keys.push("".into());
+            self.notes.odd_keys.push("".into());
         }
         match self.stack.last_mut() {
             None => {
                 if !value.is_null() {
-                    let odd_keys = std::mem::take(&mut self.odd_keys);
-                    self.documents.push(Document { value, line: self.document_line, odd_keys });
+                    let notes = std::mem::take(&mut self.notes);
+                    self.documents.push(Document { value, line: self.document_line, notes });
                 }
             }
             Some(Frame::List { .. }) => self.items.push(value),
@@ -486,7 +467,7 @@ impl<'l, 't> Reader<'l, 't> {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), ReadError> {
+    fn close(&mut self, span: Span) -> Result<(), ReadError> {
         let flow = self.flow.pop() == Some(true);
         let (value, anchor, from) = match self.stack.pop() {
             Some(Frame::List { first, anchor, from }) => {
@@ -515,6 +496,9 @@ impl<'l, 't> Reader<'l, 't> {
             }
             None => return self.error("unbalanced end of a list or mapping"),
         };
+        if flow {
+            self.hint_on_brackets(span)?;
+        }
         if let Some(anchor) = anchor {
             let now = self.tally.counted();
             let count = Count {

@@ -108,6 +108,24 @@ impl<'l> Tally<'l> {
         self.check()
     }
 
+    /// A comment that may be a schema, and the key that it is about.
+    pub(super) fn hint(&mut self, comment: usize, key: usize) -> Result<(), String> {
+        /// Of a byte of JSON: of `[0,0]`, every other is a value with a text of its own, in a table that grows.
+        const BYTE: usize = 2 * weight::ENTRY + weight::TEXT;
+        /// Of a place in a list that grows.
+        const PLACE: usize = 256;
+        self.texts = self
+            .texts
+            .saturating_add(PLACE + weight::TEXT + key)
+            .saturating_add(comment.saturating_mul(BYTE));
+        self.check()
+    }
+
+    /// Places for lines.
+    pub(super) fn lines(&mut self, lines: usize) -> Result<(), String> {
+        self.pass(lines.saturating_mul(2 * size_of::<&str>()))
+    }
+
     /// A key that was not there before, with its place in the table of keys.
     pub(super) fn new_key(&mut self, text: usize) -> Result<(), String> {
         const PLACE: usize = 64;

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::place::At;
 use super::{DIRECTIVE, walk};
 use crate::schema::{Field, Type};
 use crate::value::{Str, Value};
@@ -18,15 +19,14 @@ enum Place {
 }
 
 /// The lists while they are joined.
-struct Join {
+struct Join<'j> {
     /// Elements of the object; `None` for those that are gone.
     own: Vec<Option<Value>>,
     by_key: HashMap<Str, Vec<usize>>,
     out: Vec<Place>,
     /// Places in the result.
     placed: HashMap<Str, usize>,
-    /// Does the list stand in brackets?
-    brackets: bool,
+    at: At<'j>,
 }
 
 pub(super) fn join(
@@ -34,7 +34,7 @@ pub(super) fn join(
     patch: Vec<Value>,
     key: &str,
     of: Type<'_>,
-    brackets: bool,
+    at: At<'_>,
 ) -> Result<Vec<Value>, String> {
     // A list or mapping has an empty text.
     let text = |value: &Value| value.scalar_text().unwrap_or_else(|| "".into());
@@ -47,7 +47,7 @@ pub(super) fn join(
         }
     }
     let own = target.into_iter().map(Some).collect();
-    let mut join = Join { own, by_key, out: Vec::new(), placed: HashMap::new(), brackets };
+    let mut join = Join { own, by_key, out: Vec::new(), placed: HashMap::new(), at };
     let mut seen: HashSet<Option<Str>> = HashSet::new();
     for item in patch {
         let key = key_of(&item);
@@ -64,7 +64,7 @@ pub(super) fn join(
     Ok(join.finish(own_keys))
 }
 
-impl Join {
+impl Join<'_> {
     /// Joins the elements with one key.
     fn element(&mut self, key: Option<Str>, patch: Option<Value>, of: Type<'_>) -> Result<(), String> {
         let Some(key) = key else {
@@ -77,7 +77,7 @@ impl Join {
         let field = Field { merge_keys: None, of };
         let first = self.by_key.get(&key).and_then(|places| places.first().copied());
         let Some(first) = first else {
-            if let Some(value) = walk(None, patch, field, self.brackets)?.filter(|value| !is_empty(value)) {
+            if let Some(value) = walk(None, patch, field, self.at)?.filter(|value| !is_empty(value)) {
                 self.placed.insert(key, self.out.len());
                 self.out.push(Place::New(value));
             }
@@ -87,7 +87,7 @@ impl Join {
         let keeps = directive == Some("replace");
         let before = self.own[first].take();
         let kept = before.clone().filter(|_| keeps);
-        match walk(before, patch, field, self.brackets)?.filter(|value| !is_empty(value)) {
+        match walk(before, patch, field, self.at)?.filter(|value| !is_empty(value)) {
             Some(value) => {
                 self.own[first] = Some(kept.unwrap_or(value));
                 self.placed.insert(key, self.out.len());

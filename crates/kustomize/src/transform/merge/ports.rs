@@ -3,6 +3,7 @@
 //! An element may lack a key. kustomize then guesses which elements belong together, and its guesses are visible in what
 //! it prints (an element without a protocol can push out others with its number). This follows them step by step.
 
+use super::place::At;
 use super::walk;
 use crate::schema::{Field, Type};
 use crate::value::{Map, Str, Value};
@@ -21,7 +22,7 @@ pub(super) fn join(
     patch: Vec<Value>,
     keys: &[&str],
     of: Type<'_>,
-    brackets: bool,
+    place: At<'_>,
 ) -> Result<Vec<Value>, String> {
     let patch_len = patch.len();
     let mut lists = Lists { nodes: patch, keys: keys.to_vec() };
@@ -52,7 +53,7 @@ pub(super) fn join(
             own.map(|at| lists.nodes[at].clone()),
             new.map(|at| lists.nodes[at].clone()),
             Field { merge_keys: None, of },
-            brackets,
+            place,
         )?;
         let place = own.or(new);
         match (merged, place) {

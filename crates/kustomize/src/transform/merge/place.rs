@@ -1,0 +1,117 @@
+//! Where a value of a patch comes to stand, and what becomes of it there.
+
+use std::collections::HashMap;
+
+use crate::schema::{Field, Type};
+use crate::value::{List, Map, Str, Text, TextStyle, Value};
+use crate::yaml::{self, Hint};
+
+/// Where a value stands.
+#[derive(Clone, Copy)]
+pub(super) struct At<'h> {
+    /// In brackets?
+    pub(super) brackets: bool,
+    pub(super) hints: &'h Hints<'h>,
+}
+
+/// What comments say of fields, by the places of their keys.
+pub(in crate::transform) struct Hints<'h>(HashMap<*const str, Said<'h>>);
+
+/// Schemas that comments give for one field.
+#[derive(Clone, Copy, Default)]
+struct Said<'h> {
+    on_value: Option<&'h Map>,
+    on_key: Option<&'h Map>,
+}
+
+impl<'h> Hints<'h> {
+    pub(in crate::transform) fn new(hints: impl Iterator<Item = &'h Hint>) -> Self {
+        let mut all: HashMap<*const str, Said<'h>> = HashMap::new();
+        for hint in hints {
+            let said = all.entry(Str::as_ptr(&hint.key)).or_default();
+            *if hint.on_value { &mut said.on_value } else { &mut said.on_key } = Some(&hint.schema);
+        }
+        Self(all)
+    }
+
+    pub(in crate::transform) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn of(&self, key: Option<&Str>) -> Said<'h> {
+        if self.0.is_empty() {
+            return Said::default();
+        }
+        key.and_then(|key| self.0.get(&Str::as_ptr(key))).copied().unwrap_or_default()
+    }
+
+    /// How a field merges, by its keys on both sides. A comment of the object's value counts first; that of its key last,
+    /// as the patch's takes its place.
+    pub(super) fn field<'s>(&self, of: Type<'s>, own: Option<&Str>, new: Option<&Str>) -> Field<'s>
+    where
+        'h: 's,
+    {
+        let (own_said, new_said) = (self.of(own), self.of(new));
+        let said = own_said.on_value.or(new_said.on_value).or(new_said.on_key).or(own_said.on_key);
+        match (said, own.or(new)) {
+            (Some(hint), _) => of.hinted(hint),
+            (None, Some(key)) => of.field(key),
+            (None, None) => of.field(""),
+        }
+    }
+}
+
+/// A field that only one side has is set to its own value. kustomize then puts a text in quotes that was none in YAML 1.1.
+pub(super) fn set_alone(value: Value) -> Value {
+    match value {
+        Value::String(text) if text.style() == TextStyle::Plain && yaml::is_other_in_1_1(&text) => {
+            Value::String(text.with_style(TextStyle::Quoted))
+        }
+        value => value,
+    }
+}
+
+/// A value of a patch as it is where it comes to stand.
+pub(super) fn fit(mut value: Value, brackets: bool) -> Value {
+    if brackets {
+        value.put_in_brackets();
+    }
+    value
+}
+
+/// A list of a patch takes the brackets of what it replaces, or the lack of them.
+pub(super) fn in_brackets_of(target: Option<&Value>, mut patch: List, brackets: bool) -> List {
+    let had = patch.brackets();
+    match target {
+        Some(Value::List(target)) if !target.is_empty() => patch.set_brackets(target.brackets()),
+        None | Some(Value::List(_)) => {}
+        Some(_) => patch.set_brackets(false),
+    }
+    if brackets || patch.brackets() {
+        patch.iter_mut().for_each(Value::put_in_brackets);
+    } else if had {
+        patch.iter_mut().for_each(Value::take_out_of_brackets);
+    }
+    patch
+}
+
+/// A scalar of a patch takes the style of what it replaces. So a number in quotes is a text.
+pub(super) fn in_style(target: Option<&Value>, patch: Value) -> Value {
+    let style = match target {
+        None => return patch,
+        Some(Value::String(text)) => text.kept_style(),
+        Some(_) => TextStyle::Plain,
+    };
+    match (style, patch) {
+        (TextStyle::Quoted | TextStyle::Folded, Value::String(text)) => Value::String(text.with_style(style)),
+        (TextStyle::TimeInBrackets, Value::String(text)) if text.is_time() => {
+            Value::String(text.with_style(style))
+        }
+        (_, Value::String(text)) if text.is_time() => Value::String(text.with_style(TextStyle::Time)),
+        (_, Value::String(text)) => Value::String(text.with_style(TextStyle::Plain)),
+        (TextStyle::Quoted | TextStyle::Folded, patch) => {
+            patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, style)))
+        }
+        (_, patch) => patch,
+    }
+}
