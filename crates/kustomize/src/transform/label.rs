@@ -7,7 +7,7 @@ use crate::fieldspec::{Create, FieldSpec};
 use crate::kustomization::Label;
 use crate::resources::Resources;
 use crate::specs::{Specs, merge_fields};
-use crate::value::{Map, Str, Value};
+use crate::value::{Map, Str, Text, TextStyle, Value};
 use crate::yaml::is_text;
 
 use super::shared::{self, Group, Hold};
@@ -110,7 +110,12 @@ impl Setter<'_> {
             match self.groups.iter().position(|group| group.holds(key, old)) {
                 Some(at) => seen.group = Some(at),
                 // A copy, which is no part of what changes together from now on.
-                None => *old = Value::string(&**text),
+                None => {
+                    *old = match old {
+                        Value::String(old) => Value::String(old.replaced(&**text)),
+                        _ => Value::String(Text::new(&**text, TextStyle::Plain)),
+                    }
+                }
             }
         }
         Ok(())

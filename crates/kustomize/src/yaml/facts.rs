@@ -32,9 +32,10 @@ struct Seen {
 impl Seen {
     /// The same for a text without line breaks of other kinds than the usual one; none for others.
     fn simple(text: &str) -> Option<Self> {
-        /// All that needs a second look: the rest says nothing.
+        /// All that needs a second look: the rest says nothing. Of what is no ASCII, these begin the characters that
+        /// cannot be printed, and the line breaks.
         fn notable(byte: u8) -> bool {
-            matches!(byte, b'\n' | b'#' | b':' | 0x7f.. | 0..=0x1f)
+            matches!(byte, b'\n' | b'#' | b':' | 0x7f | 0xc2 | 0xe2 | 0xef.. | 0..=0x1f)
         }
         let bytes = text.as_bytes();
         let first = *bytes.first()?;
@@ -182,6 +183,8 @@ mod tests {
             "\u{1f600}",
             "\u{feff}",
             "\u{a0}",
+            "\u{ff01}",
+            "ж",
             "'",
             "...",
             "\x7f",

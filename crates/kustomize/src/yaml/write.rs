@@ -339,27 +339,35 @@ impl<'o> Emitter<'o> {
                 if quoted && c == '\'' {
                     self.put('\'');
                 }
-                // As far as nothing else is to be done: no line is broken before it is full.
-                let room = if allow_breaks {
-                    self.width.saturating_add(1).saturating_sub(self.column)
-                } else {
-                    text.len()
-                };
-                let full = i.saturating_add(room).clamp(at, text.len());
                 let special = |b| b == b'\'' || run::may_break(b);
-                at += run::len(&text.as_bytes()[at..full], special);
-                if at == full {
-                    at += run::len(&text.as_bytes()[at..], |b| b == b' ' || special(b));
-                }
-                while !text.is_char_boundary(at) {
-                    at -= 1;
-                }
+                at = self.run_end(text, (i, at), allow_breaks, special);
                 let run = &text[i..at];
                 self.put_line(run);
                 self.indention = false;
                 (spaces, breaks) = (run.ends_with(' '), false);
             }
         }
+    }
+
+    /// Where what begins at a character ends of which nothing is special: no line is broken before it is full.
+    fn run_end(
+        &self,
+        text: &str,
+        (start, next): (usize, usize),
+        allow_breaks: bool,
+        special: impl Fn(u8) -> bool,
+    ) -> usize {
+        let room =
+            if allow_breaks { self.width.saturating_add(1).saturating_sub(self.column) } else { text.len() };
+        let full = start.saturating_add(room).clamp(next, text.len());
+        let mut at = next + run::len(&text.as_bytes()[next..full], &special);
+        if at == full {
+            at += run::len(&text.as_bytes()[at..], |b| b == b' ' || special(b));
+        }
+        while !text.is_char_boundary(at) {
+            at -= 1;
+        }
+        at
     }
 
     fn plain(&mut self, text: &str, allow_breaks: bool) {
@@ -390,15 +398,17 @@ impl<'o> Emitter<'o> {
             return;
         }
         let mut spaces = false;
-        let mut chars = text.char_indices().peekable();
-        while let Some((i, c)) = chars.next() {
+        let mut at = 0;
+        while let Some(c) = text[at..].chars().next() {
+            let i = at;
+            at += c.len_utf8();
             if all || !is_printable(c) || is_break(c) || c == '"' || c == '\\' {
                 self.escape(c);
                 spaces = false;
             } else if c == ' ' {
-                if allow_breaks && !spaces && self.column > self.width && i > 0 && i + 1 < text.len() {
+                if allow_breaks && !spaces && self.column > self.width && i > 0 && at < text.len() {
                     self.write_indent();
-                    if chars.peek().is_some_and(|(_, c)| *c == ' ') {
+                    if text[at..].starts_with(' ') {
                         self.put('\\');
                     }
                 } else {
@@ -406,8 +416,11 @@ impl<'o> Emitter<'o> {
                 }
                 spaces = true;
             } else {
-                self.put(c);
-                spaces = false;
+                let special = |b| matches!(b, ..b' ' | b'"' | b'\\' | 0x7f..);
+                at = self.run_end(text, (i, at), allow_breaks, special);
+                let run = &text[i..at];
+                self.put_line(run);
+                spaces = run.ends_with(' ');
             }
         }
         self.indicator("\"", false, false, false);

@@ -5,11 +5,6 @@ use std::borrow::Cow;
 use super::{Mark, ReadError, ScalarStyle, Scanner, Token};
 use crate::run;
 
-/// May the byte be white space, or the first one of some, or the end?
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | 0) || run::may_break(byte)
-}
-
 /// White space inside of a scalar: blanks on one line, or line breaks.
 #[derive(Default)]
 struct Space {
@@ -31,6 +26,10 @@ impl Space {
             into.push_str(&self.first);
             into.push_str(&self.more);
         }
+        self.clear();
+    }
+
+    fn clear(&mut self) {
         self.blanks.clear();
         self.first.clear();
         self.more.clear();
@@ -90,17 +89,10 @@ impl<'t> Scanner<'t> {
                     b'\\' if quote == b'"' => self.escape(&mut text)?,
                     _ => {
                         let from = self.pos;
-                        self.skip_run(|byte| {
+                        self.skip_words(|byte| {
                             byte == quote || matches!(byte, b'\\' | b'\t' | 0) || run::may_break(byte)
                         });
-                        // Spaces at the end may stand before a line break.
-                        let run = &self.text[from..self.pos];
-                        let kept = run.trim_end_matches(' ');
-                        let spaces = run.len() - kept.len();
-                        text.push_str(kept);
-                        self.pos -= spaces;
-                        self.mark.index -= spaces;
-                        self.mark.column -= spaces;
+                        text.push_str(&self.text[from..self.pos]);
                     }
                 }
             }
@@ -197,7 +189,7 @@ impl<'t> Scanner<'t> {
                         text = Some(folded);
                     }
                     // All of it stands there as it is.
-                    None => space.fold(&mut String::new()),
+                    None => space.clear(),
                     Some(text) => {
                         space.fold(text);
                         text.push_str(&self.text[part..self.pos]);
@@ -225,17 +217,30 @@ impl<'t> Scanner<'t> {
         Ok((Token::Scalar(text, ScalarStyle::Plain), end))
     }
 
-    /// Goes on to the next white space, or to what ends a plain scalar.
+    /// Goes on to the end of the line, to white space that is no space between words, or to what ends a plain scalar.
     fn plain_part(&mut self) {
         let in_flow = self.flow() > 0;
         while !self.is_blank_or_end(0) {
             match self.at(0) {
                 b':' if self.is_blank_or_end(1) => return,
                 b',' | b'?' | b'[' | b']' | b'{' | b'}' if in_flow => return,
-                _ => self.skip_run(|byte| {
-                    is_space(byte) || matches!(byte, b':' | b',' | b'?' | b'[' | b']' | b'{' | b'}')
+                // A hash after a space begins a comment.
+                _ => self.skip_words(|byte| {
+                    matches!(byte, b'\t' | 0 | b':' | b'#' | b',' | b'?' | b'[' | b']' | b'{' | b'}')
+                        || run::may_break(byte)
                 }),
             }
         }
+    }
+
+    /// Goes on to the next byte that is special, but not past spaces before it: they may stand at the end of a line.
+    fn skip_words(&mut self, special: impl Fn(u8) -> bool) {
+        let from = self.pos;
+        self.skip_run(special);
+        let run = &self.bytes[from..self.pos];
+        let spaces = run.iter().rev().take_while(|byte| **byte == b' ').count();
+        self.pos -= spaces;
+        self.mark.index -= spaces;
+        self.mark.column -= spaces;
     }
 }
