@@ -173,9 +173,7 @@ fn fill(object: &mut Map, pairs: Vec<(String, Vec<u8>)>, secret: bool) -> Result
         } else {
             String::from_utf8(bytes).map_err(|e| encode(e.as_bytes()))
         } {
-            // On several lines it is written as a block.
-            Ok(text) if text.contains('\n') => texts.push((key, Value::String(Text::written(text)))),
-            Ok(text) => texts.push((key, Value::string(text))),
+            Ok(text) => texts.push((key, Value::String(Text::data(text)))),
             Err(encoded) if secret => texts.push((key, encoded)),
             Err(encoded) => binaries.push((key, encoded)),
         }

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use crate::origin;
 use crate::resource::{Behavior, Id, Resource};
-use crate::value::{Map, Str, Value};
+use crate::value::{Map, Str, Text, Value};
 
 /// An ordered set of objects. Each index is made when it is first asked for, and all are dropped when ids change.
 #[derive(Debug, Default)]
@@ -314,6 +314,11 @@ fn take_data(resource: &mut Resource, old: &Resource) {
     for field in ["data", "binaryData"] {
         let Some(Value::Map(data)) = old.value().get(field) else { continue };
         let merged = over(Some(data), resource.value().get(field).and_then(Value::as_map));
+        let as_data = |(key, value): (Str, Value)| {
+            let text = value.scalar_text().unwrap_or_else(|| "".into());
+            (key, Value::String(Text::data(text)))
+        };
+        let merged: Map = merged.into_entries().into_iter().map(as_data).collect();
         if !merged.is_empty() {
             resource.edit(|value| value.insert(field, Value::Map(merged)));
         }

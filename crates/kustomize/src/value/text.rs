@@ -53,6 +53,13 @@ impl Text {
         Self { text, style }
     }
 
+    /// A text of `data` as kustomize sets it: on several lines, it is written as a block.
+    pub(crate) fn data(text: impl Into<Str>) -> Self {
+        let text = text.into();
+        let style = if text.contains('\n') { TextStyle::Quoted } else { TextStyle::Made };
+        Self { text, style }
+    }
+
     /// The style that something in its place takes over.
     pub(crate) fn kept_style(&self) -> TextStyle {
         match self.style {

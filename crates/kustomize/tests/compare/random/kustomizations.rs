@@ -22,7 +22,15 @@ fn head(object: &str) -> String {
 
 fn patch(random: &mut Random, objects: &[String]) -> String {
     let object = &objects[random.below(objects.len())];
-    let change = match random.below(9) {
+    let change = match random.below(10) {
+        9 => random.pick(&[
+            "data: {k: 5, t: 2020-01-02}\n",
+            "spec:\n  a: true\n  b: # {\"type\": \"array\", \"x-kubernetes-patch-strategy\": \"merge\"}\n  - z\n",
+            "spec: {a: >-\n}\n",
+            "spec:\n  a: 7\n  c: 1.50\n  name: 2020-01-02T03:04:05Z\n  b:\n  -\n  - >\n    one\n      two\n",
+            "spec:\n  template:\n    spec:\n      containers:\n      - name: main\n        image: 5\n        env: [{name: A, value: 7}, {name: B, value: off}]\n        args:\n        - >\n          a\n            b\n        -\n",
+            "data:\n  k: >\n    one\n      two\n  \"<<\": x\n",
+        ]).to_owned(),
         6 => "spec:\n  template:\n    spec:\n      containers:\n      - name: main\n        ports:\n        - containerPort: 80\n          name: n\n        - {containerPort: 81}\n        volumeMounts: [{mountPath: /a, name: w}, {mountPath: /b, name: v}]\n        args: [z]\n      volumes:\n      - {name: v, configMap: null, emptyDir: {}}\n".to_owned(),
         7 => random.pick(&[
             "$patch: delete\n",
