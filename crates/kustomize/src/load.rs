@@ -17,7 +17,7 @@ use crate::resources::Resources;
 use crate::schema::Schemas;
 use crate::transform::check_characters;
 use crate::tree::{Entry, EntryKind, FileTree, TreeError, TreePath};
-use crate::value::{Map, NullForm, Str, Value};
+use crate::value::{Map, NullForm, Str, Text, TextStyle, Value};
 use crate::yaml::{self, Dialect, Document, KeyNotes, Read, ReadError, read_counted, read_strict_counted};
 
 /// Where the files that a kustomization names may lie.
@@ -395,8 +395,8 @@ fn pass_through_json(value: &mut Value) {
         }
         Value::String(text) => {
             *text = match yaml::as_time(text) {
-                Some(time) if text.is_time() => time.into(),
-                _ => text.as_shared().clone().into(),
+                Some(time) if text.is_time() => Text::new(time, TextStyle::Quoted),
+                _ => text.with_style(TextStyle::Quoted),
             };
         }
         Value::List(items) => items.iter_mut().for_each(pass_through_json),
