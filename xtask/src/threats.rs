@@ -68,11 +68,13 @@ fn test_name(quoted: &str) -> Option<(&str, &str)> {
     (path.ends_with(".rs") || path.ends_with(".ts") || path.ends_with(".go")).then_some((path, name))
 }
 
-/// Whether `code` has a test function of this name: in Rust an attribute that makes it a test stands before it.
+/// Whether `code` has a test function of this name: in Rust an attribute that makes it a test stands before it, or a program
+/// with a `main` of its own has it in its list.
 fn is_test(code: &str, path: &str, name: &str) -> bool {
     if !path.ends_with(".rs") {
         return code.contains(name);
     }
+    let is_listed = code.contains(&format!("(\"{name}\", {name})"));
     code.match_indices(&format!("fn {name}(")).any(|(at, _)| {
         code[..at]
             .lines()
@@ -82,6 +84,7 @@ fn is_test(code: &str, path: &str, name: &str) -> bool {
             .any(|line| line.contains("test"))
             // Those of property tests are in a macro, which gives them the attribute.
             || code[..at].contains("proptest!")
+            || is_listed
     })
 }
 
@@ -89,7 +92,7 @@ fn is_test(code: &str, path: &str, name: &str) -> bool {
 mod tests {
     use super::check;
 
-    const CODE: &str = "/// Says.\n#[test]\nfn holds() {}\n\n#[tokio::test(flavor = \"multi_thread\")]\nasync fn holds_too() {}\n\nfn helper() {}\n";
+    const CODE: &str = "/// Says.\n#[test]\nfn holds() {}\n\n#[tokio::test(flavor = \"multi_thread\")]\nasync fn holds_too() {}\n\nfn helper() {}\n\nconst TESTS: &[Test] = &[(\"listed\", listed)];\nfn listed() {}\n";
 
     fn checked(row: &str) -> Vec<String> {
         let text = format!("| may not | held by |\n|---|---|\n{row}\n");
@@ -98,7 +101,7 @@ mod tests {
 
     #[test]
     fn takes_tests_that_exist() {
-        assert!(checked("| read | `a/b.rs::holds`, `a/b.rs::holds_too` |").is_empty());
+        assert!(checked("| read | `a/b.rs::holds`, `a/b.rs::holds_too`, `a/b.rs::listed` |").is_empty());
     }
 
     #[test]
