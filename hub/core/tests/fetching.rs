@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -246,10 +247,9 @@ async fn objects_that_unpack_to_too_much_are_named_without_ending_a_worker() -> 
     Ok(())
 }
 
-/// Kills the workers of this process, and tells how many.
-fn kill_workers() -> usize {
+/// Kills a worker of this process that is none of those that were killed before; false where there is no other.
+fn kill_another(killed: &mut BTreeSet<i32>) -> bool {
     let own = std::process::id();
-    let mut killed = 0;
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
             continue;
@@ -259,12 +259,14 @@ fn kill_workers() -> usize {
         let line = std::fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
         if parent.and_then(|parent| parent.parse().ok()) == Some(own)
             && line.contains(roadstead_hub_core::WORKER_ARGUMENT)
+            // One that was killed is seen for a while.
+            && killed.insert(pid)
             && let Some(pid) = rustix::process::Pid::from_raw(pid)
         {
-            killed += usize::from(rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok());
+            return rustix::process::kill_process(pid, rustix::process::Signal::KILL).is_ok();
         }
     }
-    killed
+    false
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,10 +284,11 @@ async fn a_worker_that_is_killed_in_a_fetch_is_a_failure_that_passes() -> Result
         job.request.room = Some(Room { pool: pool.clone(), copies: 1000 });
         let hub = kit.site.hub.clone();
         let fetch = tokio::spawn(async move { hub.fetch(&job, &CancellationToken::new()).await });
+        let mut killed = BTreeSet::new();
         for _ in 0..kills {
             let deadline = Instant::now() + Duration::from_secs(60);
             // The one that was killed before waits no more where there is another.
-            while pool.used() < pool.size() || kill_workers() == 0 {
+            while pool.used() < pool.size() || !kill_another(&mut killed) {
                 ensure!(Instant::now() < deadline, "no reader came so far");
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
