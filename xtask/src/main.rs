@@ -11,6 +11,7 @@ mod images;
 mod measure;
 mod phases;
 mod process;
+mod program;
 mod repeat;
 mod rooms;
 mod sbom;
@@ -20,6 +21,7 @@ mod threats;
 mod tool;
 mod web;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -65,6 +67,15 @@ enum Chore {
         /// Passed on to `cargo test` in place of `--workspace`: `-p NAME`, or `-- FILTER`
         #[arg(last = true)]
         cargo_args: Vec<String>,
+    },
+    /// Start a test program: for cargo
+    #[command(hide = true)]
+    TestProgram {
+        /// Its file
+        program: PathBuf,
+        /// Its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
     },
     /// Fuzz every decoder, with coverage, memory and time for each byte of input; report executions and findings
     Fuzz {
@@ -128,6 +139,7 @@ fn run() -> Result<()> {
         Chore::Test { no_go, repeat, cargo_args } => {
             test::run(root, &Runner::new()?, !no_go, repeat.into(), &cargo_args)
         }
+        Chore::TestProgram { program, arguments } => match program::run(&program, &arguments)? {},
         Chore::Fuzz { seconds, only } => fuzz::run(root, &Runner::new()?, seconds, only.as_deref()),
         Chore::Threats => threats::run(root),
         Chore::Sbom => sbom::run(root, &Runner::new()?),

@@ -9,6 +9,7 @@ use crate::cache;
 use crate::devcluster::{self, Devcluster};
 use crate::phases::Phases;
 use crate::process::Runner;
+use crate::program;
 use crate::repeat::{Load, Report, timed, watched};
 use crate::stand::{Purpose, Servers, sweep, with_servers};
 use crate::web;
@@ -110,7 +111,7 @@ fn run_tests(
     selection: &Selection,
     go: bool,
 ) -> Result<Vec<String>> {
-    cargo.current_dir(root).arg("test").args(&selection.run);
+    cargo.current_dir(root).arg("test").args(program::option()?).args(&selection.run);
     servers.tell(&mut cargo, &cache::target(root)?.join("debug"));
     let (rust, mut failed) =
         phases.time(runner, "run Rust tests", || watched(runner, &mut cargo, &mut std::io::stdout()))?;
