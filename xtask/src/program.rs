@@ -15,10 +15,11 @@ const THREADS: usize = 3;
 /// By which libtest is told how many tests it runs side by side.
 const VARIABLE: &str = "RUST_TEST_THREADS";
 
-/// cargo's option that has it start test programs by this program.
-pub(crate) fn option() -> Result<[OsString; 2]> {
-    let own = std::env::current_exe().context("find this program's file")?;
-    let own = own.to_str().context("this program's path is not UTF-8")?;
+/// cargo's option that has it start test programs by the xtask in the folder with built programs. The file of the one that
+/// runs may be another by now: building tests can build it anew.
+pub(crate) fn option(programs: &Path) -> Result<[OsString; 2]> {
+    let own = programs.join("xtask");
+    let own = own.to_str().with_context(|| format!("{} is not UTF-8", own.display()))?;
     // A string of TOML, as Rust quotes it: paths have no control characters.
     Ok(["--config".into(), format!("target.'cfg(all())'.runner=[{own:?}, \"test-program\"]").into()])
 }

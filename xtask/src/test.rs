@@ -111,8 +111,9 @@ fn run_tests(
     selection: &Selection,
     go: bool,
 ) -> Result<Vec<String>> {
-    cargo.current_dir(root).arg("test").args(program::option()?).args(&selection.run);
-    servers.tell(&mut cargo, &cache::target(root)?.join("debug"));
+    let programs = cache::target(root)?.join("debug");
+    cargo.current_dir(root).arg("test").args(program::option(&programs)?).args(&selection.run);
+    servers.tell(&mut cargo, &programs);
     let (rust, mut failed) =
         phases.time(runner, "run Rust tests", || watched(runner, &mut cargo, &mut std::io::stdout()))?;
     if !rust.success() && failed.is_empty() {
