@@ -224,10 +224,12 @@ impl Metered {
             return Ok(());
         }
         state.waits = true;
-        let (own, all) = match length {
-            _ if is_first => (&self.share.first, &self.meter.first),
-            ..=SHORT => (&self.share.short, &self.meter.short),
-            _ => (&self.share.later, &self.meter.later),
+        // Of a small budget a short message can take more than its cluster has for such, and is to be charged in full.
+        let is_short = length <= SHORT && cost(length) <= self.share.short.size();
+        let (own, all) = match (is_first, is_short) {
+            (true, _) => (&self.share.first, &self.meter.first),
+            (false, true) => (&self.share.short, &self.meter.short),
+            (false, false) => (&self.share.later, &self.meter.later),
         };
         self.waiting = Some(Box::pin(reserve(own.clone(), all.clone(), cost(length))));
         Ok(())
@@ -421,11 +423,21 @@ mod tests {
             assert_eq!(length(&mut body).await, Some(want));
         }
         assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-        // The longest of them fits its cluster's share.
-        assert!(cost(SHORT) <= meter.share(cluster(9)).short.size());
         for (task, receipts) in slow {
             task.abort();
             drop(receipts);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_short_message_is_charged_in_full_whatever_the_budget() {
+        for total in [64 << 20, 256 << 20, 1 << 30] {
+            let meter = Meter::new(&MemoryBudget::new(total), WHOLE);
+            let bytes = wire(&[10, usize::try_from(SHORT).unwrap()]);
+            let (mut body, _receipts) = request(&meter, cluster(1), &bytes, true);
+            while frame(&mut body).await.is_some_and(|part| part.is_ok()) {}
+            let charged = meter.short.used() + meter.later.used();
+            assert!(charged >= cost(SHORT), "{total}: {charged} of {}", cost(SHORT));
         }
     }
 

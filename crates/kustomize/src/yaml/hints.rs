@@ -2,6 +2,8 @@
 //!
 //! kustomize looks at comments when it merges, those that YAML's reader counts for the key or for its value.
 
+use std::cell::Cell;
+
 use super::scan::Mark;
 use crate::value::{Map, Str, Value};
 
@@ -20,6 +22,19 @@ pub(crate) struct Hint {
 /// The lines of a text in which such a comment may be.
 pub(super) struct Comments<'t> {
     lines: Vec<&'t str>,
+    /// The place that was asked for last. The reader goes on from there, so that no line is counted through for each of its
+    /// keys.
+    last: Cell<Place>,
+}
+
+/// A place on a line.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    line: usize,
+    /// In characters.
+    column: usize,
+    /// The same in bytes.
+    at: usize,
 }
 
 impl<'t> Comments<'t> {
@@ -32,7 +47,10 @@ impl<'t> Comments<'t> {
         };
         let some = text.match_indices('#').any(begins);
         // Lines are counted as the reader counts them.
-        some.then(|| Self { lines: text.split(['\n', '\u{85}', '\u{2028}', '\u{2029}']).collect() })
+        some.then(|| Self {
+            lines: text.split(['\n', '\u{85}', '\u{2028}', '\u{2029}']).collect(),
+            last: Cell::default(),
+        })
     }
 
     /// Lines, each of which takes a place.
@@ -43,7 +61,16 @@ impl<'t> Comments<'t> {
     /// What stands on a line from a place on.
     fn rest(&self, from: Mark) -> &'t str {
         let line = self.lines.get(from.line).copied().unwrap_or_default();
-        let at = line.char_indices().nth(from.column).map_or(line.len(), |(at, _)| at);
+        let last = self.last.get();
+        let begin = if last.line == from.line && last.column <= from.column {
+            last
+        } else {
+            Place { line: from.line, ..Place::default() }
+        };
+        let rest = &line[begin.at..];
+        let further = rest.char_indices().nth(from.column - begin.column).map_or(rest.len(), |(at, _)| at);
+        let at = begin.at + further;
+        self.last.set(Place { line: from.line, column: from.column, at });
         &line[at..]
     }
 
@@ -137,5 +164,21 @@ mod tests {
         }
         assert!(Comments::find("a: 1 # x\nb: '# x'\n").is_none());
         assert!(Comments::find("a: 1\n##  {\"type\": \"x\"}\n").is_some());
+    }
+
+    #[test]
+    fn places_are_found_in_any_order() {
+        let comments = Comments::find("äöü: 1 # {}\n\nb: é").unwrap();
+        let rest = |line, column| comments.rest(Mark { index: 0, line, column });
+        for _ in 0..2 {
+            assert_eq!(rest(0, 1), "öü: 1 # {}");
+            assert_eq!(rest(0, 3), ": 1 # {}");
+            assert_eq!(rest(0, 3), ": 1 # {}");
+            assert_eq!(rest(0, 99), "");
+            assert_eq!(rest(2, 3), "é");
+            assert_eq!(rest(2, 0), "b: é");
+            assert_eq!(rest(1, 0), "");
+            assert_eq!(rest(7, 7), "");
+        }
     }
 }
