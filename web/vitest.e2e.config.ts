@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-// Run by tests/tests/dashboard.rs, which sets a whole fleet up and says where it is.
+// Run by tests/tests/e2e/dashboard.rs, which sets a whole fleet up and says where it is.
 export default defineConfig({
   test: {
     environment: 'node',

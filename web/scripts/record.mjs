@@ -1,5 +1,5 @@
 // Records what a real hub answers, for the tests of the pages' parts. Run with the environment of the browser's tests
-// (tests/tests/dashboard.rs) while their fleet is up; NODE_TLS_REJECT_UNAUTHORIZED=0 for the hub's own certificate.
+// (tests/tests/e2e/dashboard.rs) while their fleet is up; NODE_TLS_REJECT_UNAUTHORIZED=0 for the hub's own certificate.
 import { writeFileSync } from 'node:fs';
 
 const { DASHBOARD_HUB: hub, DASHBOARD_TOKEN: token } = process.env;

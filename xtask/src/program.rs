@@ -8,8 +8,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-/// The package of the end-to-end tests: what they wait for are other processes and deadlines.
-const END_TO_END: &str = "roadstead-tests";
+/// Packages whose tests mostly wait, for other processes and for deadlines.
+const WAITING: [&str; 2] = ["roadstead-tests", "roadstead-hub-api"];
 /// Their threads for each core.
 const THREADS: usize = 3;
 /// By which libtest is told how many tests it runs side by side.
@@ -40,7 +40,7 @@ pub(crate) fn run(program: &Path, arguments: &[OsString]) -> Result<Infallible> 
 
 /// How many threads a package's tests have; libtest's own choice, or the caller's, if `None`.
 fn threads(package: &str, is_said: bool) -> Option<usize> {
-    (package == END_TO_END && !is_said)
+    (WAITING.contains(&package) && !is_said)
         .then(|| std::thread::available_parallelism().map_or(2, usize::from) * THREADS)
 }
 
@@ -49,9 +49,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_end_to_end_tests_have_more_threads_and_only_where_nobody_says_how_many() {
-        assert!(threads(END_TO_END, false).is_some_and(|threads| threads >= THREADS));
-        assert_eq!(threads(END_TO_END, true), None);
+    fn only_tests_that_wait_have_more_threads_and_only_where_nobody_says_how_many() {
+        for package in WAITING {
+            assert!(threads(package, false).is_some_and(|threads| threads >= THREADS));
+            assert_eq!(threads(package, true), None);
+        }
         assert_eq!(threads("roadstead-kustomize", false), None);
     }
 }

@@ -1,19 +1,17 @@
 //! Foreign clients, unchanged, against the hub's API: the `flux` command, Python's client, and kube-rs.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
+use crate::support::{Replica, Site};
 use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt as _;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
-use support::{Replica, Site};
 use tokio::process::Command;
 
 /// A file of the folder that `tests/clients/install.sh` made.

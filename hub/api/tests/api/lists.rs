@@ -1,15 +1,13 @@
 //! What lists and watches promise about versions, pages and forms; and what hostile requests get.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Replica, Site, client};
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use support::{Replica, Site, client};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
@@ -291,7 +289,7 @@ async fn check(replica: &Replica, target: &str) -> Result<()> {
 
 /// A request over a connection of its own, with a target that is sent as it stands.
 async fn raw(replica: &Replica, target: &str) -> Result<(u16, String)> {
-    let mut stream = support::tls(replica, rustls::ALL_VERSIONS).await?;
+    let mut stream = crate::support::tls(replica, rustls::ALL_VERSIONS).await?;
     let request = format!(
         "GET {target} HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {}\r\nconnection: close\r\n\r\n",
         replica.token

@@ -1,14 +1,12 @@
 //! Who may deploy where, and what a build may do on the hub: each test is an attack by somebody who can push to one repository.
 
-mod support;
-
+use crate::support::{
+    FLEET, FLUX, SOURCE, Site, child, config_map, file, git_repository, is_denied, kustomization, team_a, web,
+};
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::KindId;
 use roadstead_hub_core::{FetchPlan, HubOptions};
 use serde_json::{Value, json};
-use support::{
-    FLEET, FLUX, SOURCE, Site, child, config_map, file, git_repository, is_denied, kustomization, team_a, web,
-};
 
 const K: KindId = KindId::Kustomization;
 

@@ -1,11 +1,9 @@
 //! Server-side apply by the real kubectl, unchanged.
 
-mod support;
-
+use crate::support::Site;
 use anyhow::{Context as _, Result};
 use roadstead_tests::Kubectl;
 use serde_json::{Value, json};
-use support::Site;
 
 const SOURCE: &str = r#"
 apiVersion: source.toolkit.fluxcd.io/v1
@@ -185,7 +183,7 @@ async fn core_kinds_and_bad_requests() -> Result<()> {
     assert!(refused.contains("intervall"), "{refused}");
 
     let path = "/apis/source.toolkit.fluxcd.io/v1/namespaces/default/gitrepositories/web";
-    let client = support::client(&replica)?;
+    let client = crate::support::client(&replica)?;
     let send = async |query: &str, body: &str| -> Result<(u16, Value)> {
         let request = client.patch(format!("{}{path}{query}", replica.url)).bearer_auth(&replica.token);
         let request = request.header("content-type", "application/apply-patch+yaml").body(body.to_owned());

@@ -1,14 +1,12 @@
 //! An object whose looks end the hub's process is left alone; others that were looked at at the same time are not.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::{Replica, Site};
 use anyhow::{Context as _, Result, ensure};
 use roadstead_hub_core::{Claim, Hub, HubOptions, Look, SystemClock};
 use serde_json::Value;
-use support::{Replica, Site};
 
 /// A process of the hub that will end without a word.
 async fn process(site: &Site) -> Result<Hub> {

@@ -27,7 +27,7 @@ async fn install(admin: &Kubectl) -> Result<()> {
         admin.run(&["get", "clusters.cluster.x-k8s.io", "-A"]).await
     })
     .await?;
-    admin.apply(include_str!("../../deploy/management/rbac.yaml")).await.map(drop)
+    admin.apply(include_str!("../../../deploy/management/rbac.yaml")).await.map(drop)
 }
 
 impl Management {

@@ -1,16 +1,14 @@
 //! Clients without a good token: what they can take from those who have one.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::{Replica, Site, client, make_older, tls};
 use anyhow::{Context as _, Result, ensure};
 use reqwest::StatusCode;
 use roadstead_hub_api::ApiOptions;
 use roadstead_hub_core::Identity;
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
-use support::{Replica, Site, client, make_older, tls};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,15 +1,13 @@
 //! The fleet views over HTTP.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::{Replica, Site, client};
 use anyhow::{Context as _, Result, ensure};
 use futures::StreamExt as _;
 use roadstead_model::{Action, ObjectRef, ObjectResult};
 use serde_json::{Value, json};
 use sqlx::types::Json;
-use support::{Replica, Site, client};
 
 async fn get(replica: &Replica, path: &str) -> Result<Value> {
     let request = client(replica)?.get(format!("{}{path}", replica.url)).bearer_auth(&replica.token);

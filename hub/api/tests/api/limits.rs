@@ -1,16 +1,14 @@
 //! Clients that are too slow, too many, too large or too old: what each is told, and that others are served meanwhile.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{Replica, Site, client, tcp, tls, tls_for};
 use anyhow::{Context as _, Result, bail, ensure};
 use reqwest::StatusCode;
 use roadstead_hub_api::ApiOptions;
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
-use support::{Replica, Site, client, tcp, tls, tls_for};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const PATIENCE: Duration = Duration::from_secs(30);

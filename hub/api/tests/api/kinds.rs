@@ -1,13 +1,11 @@
 //! The built-in and the Flux kinds, by the real kubectl.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::Site;
 use anyhow::{Result, bail, ensure};
 use roadstead_tests::eventually;
 use serde_json::json;
-use support::Site;
 
 #[tokio::test]
 async fn built_in_kinds_as_kubectl_makes_them() -> Result<()> {
@@ -249,7 +247,7 @@ async fn an_event_is_the_same_in_both_groups() -> Result<()> {
 async fn keys_that_stand_twice_and_bodies_in_yaml() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;
-    let http = support::client(&replica)?;
+    let http = crate::support::client(&replica)?;
     let post = |query: &str, media_type: &str, body: &str| {
         let url = format!("{}/api/v1/namespaces/default/configmaps?{query}", replica.url);
         let request = http.post(url).bearer_auth(&replica.token).header("content-type", media_type);

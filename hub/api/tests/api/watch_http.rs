@@ -2,17 +2,15 @@
 //! go on where they were on the other replica, from events and from bookmarks. Each is compared with the table and with
 //! the change log. And what becomes of watches when the database is one from a backup.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::support::{Replica, Site, client};
 use anyhow::{Context as _, Result, bail, ensure};
 use reqwest::{Client, Method, StatusCode};
 use roadstead_hub_core::{Hub, HubOptions, Sealer, Store, SystemClock};
 use serde_json::{Value, json};
 use sqlx::Row as _;
-use support::{Replica, Site, client};
 use tokio_stream::StreamExt as _;
 
 const WRITERS: usize = 8;

@@ -1,16 +1,14 @@
 //! Many agents at once over few connections to the database.
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::Site;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use roadstead_hub_core::pki::AgentIdentity;
 use roadstead_hub_core::{Greeting, Hub, HubOptions, SystemClock};
 use roadstead_model::{ClusterUid, KubeSystemUid};
-use support::Site;
 use tokio::task::JoinSet;
 
 const AGENTS: usize = 40;

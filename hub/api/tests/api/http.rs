@@ -1,15 +1,13 @@
 //! What a client meets that is not kubectl: no token, no rights, bodies that are too much; and what lies in Postgres.
 
-mod support;
-
 use std::io::Read as _;
 
+use crate::support::{Replica, Site, client};
 use anyhow::{Context as _, Result};
 use reqwest::{Method, StatusCode};
 use roadstead_tests::TestDatabase;
 use serde_json::{Value, json};
 use sqlx::Row as _;
-use support::{Replica, Site, client};
 
 struct Answer {
     code: StatusCode,

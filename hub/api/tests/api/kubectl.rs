@@ -1,13 +1,11 @@
 //! The real kubectl, unchanged, against the hub's API.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::Site;
 use anyhow::{Context as _, Result};
 use roadstead_tests::eventually;
 use serde_json::json;
-use support::Site;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 /// As the seed specification writes it.

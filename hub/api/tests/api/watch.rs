@@ -1,10 +1,9 @@
 //! A watch shows every change exactly once and in order, under concurrent writers and on every replica.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::support::Site;
 use anyhow::{Context as _, Result, bail, ensure};
 use roadstead_api::KindId;
 use roadstead_body::Patch;
@@ -14,7 +13,6 @@ use roadstead_hub_core::{
     WatchFrom, WriteOptions,
 };
 use serde_json::{Value, json};
-use support::Site;
 
 const WRITERS: usize = 8;
 /// How many changes each writer must get through, against the others.

@@ -1,9 +1,10 @@
 //! Who may take over what a person made, and as whom it then acts: by names, by annotations, by what is left behind.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{
+    FLEET, Site, child, config_map, file, git_repository, is_denied, kustomization, team_a, web,
+};
 use anyhow::{Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,7 +14,6 @@ use roadstead_hub_core::{
 };
 use roadstead_model::{Digest, ManagedCluster, ResourceUid};
 use serde_json::{Value, json};
-use support::{FLEET, Site, child, config_map, file, git_repository, is_denied, kustomization, team_a, web};
 
 const K: KindId = KindId::Kustomization;
 const GIT: KindId = KindId::GitRepository;

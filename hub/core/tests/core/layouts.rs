@@ -1,16 +1,14 @@
 //! Layouts of Flux repositories on the hub, unchanged: what of each comes to the hub, what is dispatched, and what is refused why.
 //! Agents and Git servers are played: every dispatch ends well, and every source holds the whole repository.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{Site, config_map, file, git_repository, kustomization};
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::KindId;
 use serde_json::{Value, json};
-use support::{Site, config_map, file, git_repository, kustomization};
 
 const K: KindId = KindId::Kustomization;
 

@@ -1,8 +1,7 @@
 //! What the hub keeps for itself: tokens, authorities, orders and dispatches that nobody can write who can only write the
 //! database; the audit log; and what is gone of a Secret once it is gone.
 
-mod support;
-
+use crate::support::{Replica, Site, client, make_older};
 use anyhow::{Context as _, Result, ensure};
 use reqwest::{Method, StatusCode};
 use roadstead_hub_core::{
@@ -13,7 +12,6 @@ use roadstead_model::{ChangeSet, ClusterUid, Generation, KustomizationUid, Resou
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use support::{Replica, Site, client, make_older};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 

@@ -1,10 +1,8 @@
 //! The dashboard's files over HTTP: who gets them, and what a browser is held to.
 
-mod support;
-
+use crate::support::{Replica, Site};
 use anyhow::{Context as _, Result};
 use reqwest::{Client, redirect::Policy};
-use support::{Replica, Site};
 
 fn browser(replica: &Replica) -> Result<Client> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

@@ -1,0 +1,20 @@
+//! The API as its users see it, a module for each part. One program: those of one module run while those of another wait.
+
+mod access;
+mod apply;
+mod clients;
+mod fleet;
+mod http;
+mod kinds;
+mod kubectl;
+mod limits;
+mod lists;
+mod pages;
+mod records;
+mod sessions;
+mod set_aside;
+mod strangers;
+#[path = "../support/mod.rs"]
+mod support;
+mod watch;
+mod watch_http;

@@ -1,0 +1,19 @@
+//! The end-to-end tests, a module for each part of Roadstead. They are one program so that they are linked once, and so that
+//! those of one module run while those of another wait; `cargo xtask test --test e2e -- onboarding` runs one module's.
+
+mod agent_life;
+mod agents;
+mod clocks;
+mod crashes;
+mod dashboard;
+mod deploy;
+mod dev_hub;
+mod idle;
+mod management;
+mod nested;
+mod onboarding;
+mod outbound;
+mod pipeline;
+mod secrets;
+mod sources;
+mod workers;
