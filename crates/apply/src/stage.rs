@@ -253,33 +253,42 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
     if planned.directives.ssa == Ssa::Ignore || planned.directives.never_reconcile {
         return Ok(Verdict::Skip);
     }
-    let wanted = match send_patch(engine, planned, true).await {
-        // An apply answers 201 exactly where there was no object, in a dry-run too: it saves a read.
-        Ok(answer) if answer.status == StatusCode::CREATED => return Ok(Verdict::Create),
-        Ok(answer) => Ok(answer.value),
-        Err(refusal) => Err(refusal),
-    };
-    let wanted = match wanted {
-        Ok(wanted) => wanted,
-        Err(refusal) => return refused(engine, planned, &refusal).await,
-    };
-    let Some(live) = read_live(engine, planned).await? else { return Ok(Verdict::Create) };
-    if leaves_alone(planned, &live) {
-        return Ok(Verdict::Skip);
-    }
-    if live.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
-        let message = "it is being deleted; it can be applied again once it is gone".to_owned();
-        return Err(ObjectFailure {
-            object: planned.reference.clone(),
-            kind: FailureKind::Conflict,
-            message,
-        });
-    }
-    let takeover = if planned.directives.ssa == Ssa::Override { takeover::takeover(&live) } else { None };
-    if takeover.is_some() || compare::differs(&live, &wanted) {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let wanted = match send_patch(engine, planned, true).await {
+            // An apply answers 201 exactly where there was no object, in a dry-run too: it saves a read.
+            Ok(answer) if answer.status == StatusCode::CREATED => return Ok(Verdict::Create),
+            Ok(answer) => answer.value,
+            Err(refusal) => return refused(engine, planned, &refusal).await,
+        };
+        let Some(live) = read_live(engine, planned).await? else { return Ok(Verdict::Create) };
+        if leaves_alone(planned, &live) {
+            return Ok(Verdict::Skip);
+        }
+        if live.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
+            let message = "it is being deleted; it can be applied again once it is gone".to_owned();
+            return Err(ObjectFailure {
+                object: planned.reference.clone(),
+                kind: FailureKind::Conflict,
+                message,
+            });
+        }
+        let takeover = if planned.directives.ssa == Ssa::Override { takeover::takeover(&live) } else { None };
+        if takeover.is_none() && !compare::differs(&live, &wanted) {
+            return Ok(Verdict::Unchanged);
+        }
+        // What another wrote between the two is no difference of ours: a controller writes to what was just applied.
+        if takeover.is_none() && version(&live) != version(&wanted) && tries < CONFLICT_TRIES {
+            continue;
+        }
         return Ok(Verdict::Configure { takeover });
     }
-    Ok(Verdict::Unchanged)
+}
+
+/// The version that an object has; that of a dry-run's answer is the version that it would have changed.
+fn version(object: &Value) -> Option<&str> {
+    object.pointer("/metadata/resourceVersion").and_then(Value::as_str)
 }
 
 /// What a refused dry-run means: nothing, where the live object is to be left alone; a recreation, where that is

@@ -19,6 +19,26 @@ fn named(outcome: &[ObjectRef]) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn what_another_writes_while_we_look_is_no_change_of_ours() -> Result<()> {
+    let fixture = Fixture::new().await?;
+    let objects = [config_map("a", "1")];
+    let created = fixture.apply(&objects).await;
+    assert_eq!(created.error, None);
+    let path = fixture.core("configmaps", "a");
+    let patches =
+        ["one", "two"].map(|by| (path.clone(), json!({"metadata": {"annotations": {"example.test": by}}})));
+    fixture.meddling.lock().unwrap().extend(patches);
+    fixture.requests();
+
+    let outcome = fixture.apply_after(&created.inventory, &objects).await;
+    assert_eq!(actions(&outcome), ["ConfigMap/a unchanged"]);
+    let requests = fixture.requests();
+    assert_eq!(requests.len(), 6, "three times a dry-run and a read: {requests:?}");
+    assert!(fixture.meddling.lock().unwrap().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
 async fn created_then_unchanged_then_configured() -> Result<()> {
     let fixture = Fixture::new().await?;
     let secret =
@@ -58,6 +78,10 @@ async fn created_then_unchanged_then_configured() -> Result<()> {
     let live = fixture.get(&fixture.core("configmaps", "a")).await?;
     assert_eq!(live["metadata"]["labels"][OWNER_LABEL], json!(fixture.owner.to_string()));
     assert_eq!(fixture.get(&fixture.core("secrets", "s")).await?["data"], json!({"k": "dg=="}));
+
+    // Its controller writes to a Deployment once; a look meanwhile is taken again.
+    let web = format!("/apis/apps/v1/namespaces/{}/deployments/web", fixture.namespace);
+    fixture.until(&web, "/metadata/annotations/deployment.kubernetes.io~1revision").await?;
 
     let outcome = fixture.apply_after(&outcome.inventory, &objects).await;
     assert_eq!(outcome.error, None);

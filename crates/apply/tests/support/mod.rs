@@ -13,7 +13,8 @@ use roadstead_model::{Action, KustomizationUid, ObjectRef};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tower::util::{MapRequestLayer, MapResponseLayer};
+use tower::BoxError;
+use tower::util::{MapRequestLayer, MapResponseLayer, ThenLayer};
 
 /// How long any step of a test may take.
 const STEP: Duration = Duration::from_secs(60);
@@ -26,7 +27,11 @@ pub(crate) struct Fixture {
     pub(crate) owner: KustomizationUid,
     pub(crate) cancel: CancellationToken,
     pub(crate) counted: Arc<Mutex<Vec<String>>>,
+    /// Merge patches by path. After each dry-run of the engine, and before it hears the answer, somebody else sends one.
+    pub(crate) meddling: Meddling,
 }
+
+pub(crate) type Meddling = Arc<Mutex<Vec<(String, Value)>>>;
 
 impl Fixture {
     pub(crate) async fn new() -> Result<Self> {
@@ -65,8 +70,29 @@ impl Fixture {
             }
             response
         });
-        let counting = ClientBuilder::try_from(config)?.with_layer(&failing).with_layer(&count).build();
-        Self::over(client, counting, counted, options).await
+        let meddling = Meddling::default();
+        let (other, patches, lines) = (client.clone(), Arc::clone(&meddling), Arc::clone(&counted));
+        let meddle = ThenLayer::new(move |answer: Result<http::Response<Box<DynBody>>, BoxError>| {
+            let last = lines.lock().expect("no test panicked here").last().cloned().unwrap_or_default();
+            let is_dry_run = last.contains("dryRun=All");
+            let patch = patches.lock().expect("no test panicked here").pop_if(|_| is_dry_run);
+            let other = other.clone();
+            async move {
+                if let Some((path, patch)) = patch {
+                    let patch = Request::patch(path)
+                        .header("content-type", "application/merge-patch+json")
+                        .body(patch.to_string().into_bytes())?;
+                    other.request::<Value>(patch).await?;
+                }
+                answer
+            }
+        });
+        let counting = ClientBuilder::try_from(config)?
+            .with_layer(&failing)
+            .with_layer(&meddle)
+            .with_layer(&count)
+            .build();
+        Self::over(client, counting, counted, meddling, options).await
     }
 
     /// The fixture over an engine whose client is given.
@@ -74,6 +100,7 @@ impl Fixture {
         client: kube::Client,
         engine: kube::Client,
         counted: Arc<Mutex<Vec<String>>>,
+        meddling: Meddling,
         options: Options,
     ) -> Result<Self> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -86,6 +113,7 @@ impl Fixture {
             owner: KustomizationUid::random(),
             cancel: CancellationToken::new(),
             counted,
+            meddling,
         };
         let namespace =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": fixture.namespace}});
@@ -117,6 +145,16 @@ impl Fixture {
 
     pub(crate) async fn get(&self, path: &str) -> Result<Value> {
         self.request("GET", path, None).await
+    }
+
+    /// Waits until an object has something at a pointer.
+    pub(crate) async fn until(&self, path: &str, pointer: &str) -> Result<()> {
+        let deadline = Instant::now() + STEP;
+        while self.get(path).await?.pointer(pointer).is_none() {
+            anyhow::ensure!(Instant::now() < deadline, "{path} has nothing at {pointer}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
     }
 
     /// The requests since this was last asked.
