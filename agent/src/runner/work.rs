@@ -1,18 +1,21 @@
 //! One dispatch, step by step: the build, what the hub says to the inventory, apply, prune, wait, delete.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
 use roadstead_model::{Action, ChangeSet, DispatchKey, GoDuration, ObjectRef, Stage, StageTiming};
 use roadstead_proto::{
     Dispatch, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, ServiceAccount, Step,
 };
+use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::builds::Builds;
+use crate::builds::{BuildError, Builds};
 use crate::cluster::Cluster;
 use crate::outbox::Outbox;
 
@@ -24,6 +27,12 @@ pub(super) struct Work<'a, C> {
     pub(super) outbox: &'a Arc<Outbox>,
     pub(super) builds: &'a Builds,
     pub(super) cluster: &'a C,
+}
+
+/// What came of asking for a build.
+struct Fetched {
+    objects: Result<Vec<Value>, BuildError>,
+    took: Duration,
 }
 
 /// What was done so far.
@@ -90,11 +99,20 @@ impl<C: Cluster> Work<'_, C> {
         let mut record = Record { inventory: dispatch.inventory.clone(), ..Record::default() };
         // Validation, apply and health share one deadline; it begins with the first of them.
         let mut deadline = None;
-        let mut failure = self.admit(&on, &mut record).await.err();
+        // The build comes while the policy is read; nothing is done with it before that lets the dispatch in.
+        let mut ahead = pin!(maybe_done(self.build_of(&on)));
+        let admitted = match select(pin!(self.admit(&on, &mut record)), ahead.as_mut()).await {
+            Either::Left((admitted, _)) => admitted,
+            Either::Right(((), admit)) => admit.await,
+        };
+        let mut failure = admitted.err();
         let steps = if failure.is_none() { dispatch.steps.as_slice() } else { &[] };
         for step in steps {
             let done = match step {
-                Step::Apply { force } => self.apply(&on, *force, &mut deadline, &mut record).await,
+                Step::Apply { force } => {
+                    let build = ahead.as_mut();
+                    self.apply(&on, build, *force, &mut deadline, &mut record).await
+                }
                 Step::Prune => self.prune(&on, &mut record).await,
                 Step::Wait { objects, all } => {
                     self.wait(&on, objects, *all, &mut deadline, &mut record).await
@@ -109,7 +127,7 @@ impl<C: Cluster> Work<'_, C> {
         log(&dispatch, began.elapsed(), &record, failure.as_deref());
         let Record { change_set, inventory, timings, .. } = record;
         Finished {
-            key: dispatch.key,
+            key: dispatch.key.clone(),
             failure: failure.map(|failure| *failure),
             change_set,
             inventory,
@@ -117,15 +135,16 @@ impl<C: Cluster> Work<'_, C> {
         }
     }
 
-    async fn apply(
+    async fn apply<B: Future<Output = Option<Fetched>>>(
         &self,
         on: &On<'_, C>,
+        ahead: Pin<&mut MaybeDone<B>>,
         force: bool,
         deadline: &mut Option<Instant>,
         record: &mut Record,
     ) -> Result<(), Box<Failure>> {
         let key = &on.dispatch.key;
-        let manifests = self.manifests(on, record).await?;
+        let manifests = self.manifests(on, ahead, record).await?;
         let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.timeout);
         let desired = Desired {
             owner: key.kustomization,
@@ -163,20 +182,39 @@ impl<C: Cluster> Work<'_, C> {
         Ok(())
     }
 
-    /// The build's objects.
-    async fn manifests(&self, on: &On<'_, C>, record: &mut Record) -> Result<Vec<Manifest>, Box<Failure>> {
-        let key = &on.dispatch.key;
-        let Some(digest) = key.build else {
-            return Err(failed(Stage::Finish, "the dispatch is to apply a build and names none"));
-        };
-        self.outbox.progress(key, Stage::Finish, None, None);
+    /// The build that a dispatch is to apply, and how long it took to come; none where it applies none.
+    async fn build_of(&self, on: &On<'_, C>) -> Option<Fetched> {
+        let applies = on.dispatch.steps.iter().any(|step| matches!(step, Step::Apply { .. }));
+        let digest = on.dispatch.key.build.filter(|_| applies)?;
         let began = Instant::now();
-        let objects = tokio::select! {
+        let objects = self.builds.objects(digest).await;
+        Some(Fetched { objects, took: began.elapsed() })
+    }
+
+    /// The build's objects: what was fetched `ahead`, the first time.
+    async fn manifests<B: Future<Output = Option<Fetched>>>(
+        &self,
+        on: &On<'_, C>,
+        mut ahead: Pin<&mut MaybeDone<B>>,
+        record: &mut Record,
+    ) -> Result<Vec<Manifest>, Box<Failure>> {
+        self.outbox.progress(&on.dispatch.key, Stage::Finish, None, None);
+        let fetched = async {
+            if matches!(*ahead, MaybeDone::Gone) {
+                return self.build_of(on).await;
+            }
+            ahead.as_mut().await;
+            ahead.as_mut().take_output().flatten()
+        };
+        let fetched = tokio::select! {
             biased;
             () = on.cancel.cancelled() => return Err(cancelled(Stage::Finish, "waiting for the build")),
-            objects = self.builds.objects(digest) => objects,
+            fetched = fetched => fetched,
         };
-        record.spent_since(Stage::Finish, began);
+        let Some(Fetched { objects, took }) = fetched else {
+            return Err(failed(Stage::Finish, "the dispatch is to apply a build and names none"));
+        };
+        record.spent(Stage::Finish, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         let objects = objects.map_err(|error| failed(Stage::Finish, error.to_string()))?;
         Ok(objects.into_iter().map(Manifest::from).collect())
     }
