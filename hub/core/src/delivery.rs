@@ -15,6 +15,8 @@ const SEALED_COPIES: u64 = 2;
 const SEAL: usize = 64;
 /// A part, and the message that it is copied into.
 const PLAIN_COPIES: u64 = 2;
+/// A build of so many bytes is read at once.
+const SMALL: usize = 32 * 1024;
 /// An opened build's parts.
 const PART: usize = 256 * 1024;
 
@@ -24,7 +26,7 @@ pub struct BuildReader {
     digest: Digest,
     size: usize,
     at: i32,
-    /// The parts of the build that are left, where it had to be read as a whole.
+    /// The parts of the build that are left, where it was read as a whole.
     opened: Option<VecDeque<Vec<u8>>>,
     reserved: Reservation,
 }
@@ -42,7 +44,16 @@ impl Hub {
         digest: Digest,
         most: usize,
     ) -> Result<Option<BuildReader>, HubError> {
-        let Some(head) = self.store.open_build(session.cluster, session.id, digest).await? else {
+        // Most builds are small: those are there with one question.
+        let pool = self.options.budget.pool(PoolName::Blobs);
+        let reserve = async |bytes: u64| {
+            let reserved = pool.reserve(bytes).await;
+            reserved.map_err(|error| HubError::TooLarge(error.to_string()))
+        };
+        let small = reserve(SMALL as u64 * PLAIN_COPIES).await?;
+        let Some((head, whole)) =
+            self.store.open_build(session.cluster, session.id, digest, SMALL.min(most)).await?
+        else {
             return Ok(None);
         };
         let too_large =
@@ -56,9 +67,15 @@ impl Hub {
         } else {
             head.bytes.min(Store::BLOB_PART) as u64 * PLAIN_COPIES
         };
-        let reserved = self.options.budget.pool(PoolName::Blobs).reserve(bytes).await;
-        let reserved = reserved.map_err(|error| HubError::TooLarge(error.to_string()))?;
         let (mut size, mut opened) = (head.bytes, None);
+        let reserved = if let Some(whole) = whole {
+            opened = Some(VecDeque::from([whole]));
+            small
+        } else {
+            // Given back first: nobody waits for memory while it holds some.
+            drop(small);
+            reserve(bytes).await?
+        };
         if head.sealed {
             let Some(bytes) = self.store.blob(digest).await? else { return Ok(None) };
             size = bytes.len();

@@ -84,9 +84,9 @@ pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, W
 pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace, Tolerance};
 pub use roadstead_hub_store::{
     AgentOrder, Aim, AttemptFilter, AuditEntry, AuditFilter, Claim, Committed, DispatchPlan, DispatchStep,
-    EventFilter, EventType, Health, HealthCount, InventoryFilter, InventoryKey, Key, KustomizationFilter,
-    Look, OrderKind, OrderState, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic,
-    Transport, Tx,
+    Due, EventFilter, EventType, Health, HealthCount, InventoryFilter, InventoryKey, Key,
+    KustomizationFilter, Look, OrderKind, OrderState, Sealer, SecretData, Signals, Store, StoreError, Stored,
+    TokenText, Topic, Transport, Tx,
 };
 pub use rollout::{ImageSignature, UpgradeReport};
 pub use selector::Selector;

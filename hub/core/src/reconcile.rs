@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
 use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
 use roadstead_hub_store::{Aim, Child, DispatchPlan, DispatchStep, Look, Outcome, Stored, Topic, Tx};
-use roadstead_model::{ChangeSet, ClusterUid, Digest, Generation, ObjectRef, Reason, ResourceUid, Revision};
+use roadstead_model::{
+    ChangeSet, ClusterUid, Digest, Generation, KustomizationUid, ObjectRef, Reason, ResourceUid, Revision,
+};
 
 use crate::access::Standing;
 use crate::build::BuildOutcome;
@@ -50,8 +52,9 @@ impl Hub {
         let now = self.now();
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(now + LONG) };
         let kustomization: Kustomization = stored.decode()?;
-        let (situation, standing) = self.situation(&stored, &kustomization).await?;
-        let children = self.store.children(situation.uid).await?;
+        let children = async { Ok(self.store.children(KustomizationUid::from(stored.uid)).await?) };
+        let ((situation, standing), children) =
+            tokio::try_join!(self.situation(&stored, &kustomization), children)?;
         let look = SeenKustomization { stored, kustomization, situation, standing, children };
         self.prune_children(&look).await?;
         match decide(&look.situation, now) {

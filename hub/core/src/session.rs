@@ -292,7 +292,6 @@ impl Hub {
         key: &DispatchKey,
         objects: &[ObjectRef],
     ) -> Result<Vec<(ObjectRef, String)>, HubError> {
-        self.must_be_current(session).await?;
         for _ in 1..ANNOUNCE_TRIES {
             match self.try_announce(session, key, objects).await {
                 Err(HubError::Store(error)) if error.is_unique_violation() => {}
@@ -309,7 +308,9 @@ impl Hub {
         objects: &[ObjectRef],
     ) -> Result<Vec<(ObjectRef, String)>, HubError> {
         let mut tx = self.store.begin().await?;
-        let Some(plan) = tx.hold_open_attempt(key, session.cluster).await? else {
+        let Some(plan) = tx.hold_open_attempt(key, session.cluster, session.id).await? else {
+            drop(tx);
+            self.must_be_current(session).await?;
             return Err(HubError::Gone("the dispatch was superseded".to_owned()));
         };
         let (cluster, owner) = (session.cluster, key.kustomization);

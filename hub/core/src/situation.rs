@@ -29,7 +29,13 @@ impl Hub {
     ) -> Result<(Situation, Standing), HubError> {
         let spec = &kustomization.spec;
         let uid = KustomizationUid::from(stored.uid);
-        let last = self.store.newest_reconciliation(uid).await?.map(|last| Attempted {
+        // Each asks for something of its own.
+        let (last, owns_on, (target, cluster)) = tokio::try_join!(
+            self.store.newest_reconciliation(uid),
+            self.store.clusters_with_inventory(uid),
+            self.target(stored, spec),
+        )?;
+        let last = last.map(|last| Attempted {
             generation: last.aim.generation,
             cluster: last.aim.cluster,
             revision: last.aim.revision,
@@ -45,8 +51,6 @@ impl Hub {
         });
         let well =
             matches!(&last, Some(Attempted { state: AttemptState::Finished { succeeded: true, .. }, .. }));
-        let owns_on = self.store.clusters_with_inventory(uid).await?;
-        let (target, cluster) = self.target(stored, spec).await?;
         let chosen = cluster.as_ref().map(|cluster| cluster.name.as_str());
         let standing = self.standing(stored, spec, chosen).await?;
         let mut gates = self.access_gates(&standing, cluster.as_ref()).await?;
@@ -63,6 +67,11 @@ impl Hub {
                 gates.push(Gate { reason: Reason::AccessDenied, message });
             }
         }
+        let (dependencies, cycle, source) = tokio::try_join!(
+            self.dependencies(stored, spec, &names),
+            self.cycle(stored, &names),
+            self.source(stored, spec, &standing),
+        )?;
         let deleting = stored.deletion_timestamp.is_some();
         let situation = Situation {
             uid,
@@ -75,10 +84,10 @@ impl Hub {
             request: triggers::request(stored),
             unsupported: unsupported(spec),
             gates,
-            dependencies: self.dependencies(stored, spec, &names).await?,
-            cycle: self.cycle(stored, &names).await?,
+            dependencies,
+            cycle,
             target,
-            source: self.source(stored, spec, &standing).await?,
+            source,
             last,
             held: is_held(kustomization),
             late: late_since(kustomization).filter(|_| well),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{Claim, Hub, HubError, Look};
+use crate::{Claim, Due, Hub, HubError, Look};
 
 /// How often housekeeping runs.
 pub const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
@@ -28,7 +28,7 @@ impl Hub {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn claim_due(&self, look: Look, limit: usize, suspect: bool) -> Result<Vec<Claim>, HubError> {
+    pub async fn claim_due(&self, look: Look, limit: usize, suspect: bool) -> Result<Due, HubError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let suspect = suspect && limit > 0;
         Ok(self.store.claim_due(look, self.replica, self.now(), LEASE, limit, suspect).await?)
@@ -47,14 +47,6 @@ impl Hub {
     /// Where the database fails.
     pub async fn release_claim(&self, claim: Claim, next: Timestamp) -> Result<(), HubError> {
         Ok(self.store.release(self.replica, claim, next).await?)
-    }
-
-    /// When the next look of this kind is due.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn next_due(&self, look: Look) -> Result<Option<Timestamp>, HubError> {
-        Ok(self.store.next_due(look).await?)
     }
 
     /// Drops what nobody needs any more.

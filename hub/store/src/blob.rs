@@ -76,6 +76,9 @@ impl Store {
                 &sealed
             }
         };
+        if stored.len() <= CHUNK {
+            return self.put_small_blob(digest, stored, at_rest, now).await;
+        }
         let mut tx = self.pool.begin().await.map_err(StoreError::query("begin to store a blob"))?;
         let size = i64::try_from(stored.len()).unwrap_or(i64::MAX);
         let fresh = sqlx::query(
@@ -109,6 +112,32 @@ impl Store {
             }
         }
         tx.commit().await.map_err(StoreError::query("commit a blob"))
+    }
+
+    /// As [`Store::put_blob`], of one chunk: most are, and one statement costs a quarter of what a transaction does.
+    async fn put_small_blob(
+        &self,
+        digest: Digest,
+        stored: &[u8],
+        at_rest: AtRest,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        // A blob that is there has its chunks, which were committed with it.
+        sqlx::query(
+            "WITH kept AS (INSERT INTO blob (digest, size, sealed, created_at, used_at) VALUES ($1, $2, $3, $4, $4)
+                           ON CONFLICT (digest) DO UPDATE SET used_at = $4 RETURNING digest, size, sealed)
+             INSERT INTO blob_chunk (digest, part, data) SELECT digest, 0, $5 FROM kept WHERE size = $2 AND sealed = $3
+             ON CONFLICT (digest, part) DO NOTHING",
+        )
+        .bind(digest.as_bytes().as_slice())
+        .bind(i64::try_from(stored.len()).unwrap_or(i64::MAX))
+        .bind(at_rest == AtRest::Sealed)
+        .bind(to_sql(now))
+        .bind(stored)
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("store a small blob"))?;
+        Ok(())
     }
 
     /// The bytes of a blob; none where it is not, or no longer, stored.

@@ -62,7 +62,7 @@ pub use health::Health;
 pub use inventory::Contested;
 pub use reconciliation::{Aim, DispatchPlan, DispatchStep, History, Outcome, Reconciliation, ToSend};
 pub use resource::{Filter, Listed, Part};
-pub use schedule::{Claim, Look};
+pub use schedule::{Claim, Due, Look};
 pub use seal::{Key, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};
 pub use set_aside::SetAside;

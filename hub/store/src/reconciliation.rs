@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::blob::{BlobHead, digest};
 use crate::mac::Row as SignedRow;
 use crate::time::{from_sql, to_sql};
-use crate::{Store, StoreError, Topic, Tx};
+use crate::{Look, Store, StoreError, Topic, Tx};
 
 /// What an attempt is at: known when it begins, and never changed.
 #[derive(Debug, Clone)]
@@ -279,8 +279,8 @@ impl Tx {
         Ok(Attempt(attempt))
     }
 
-    /// The dispatch of this attempt, where it is open for `cluster` and all of the key is its; it then stays open until this
-    /// unit of work ends.
+    /// The dispatch of this attempt, where it is open for `cluster`, all of the key is its, and `session` is the cluster's
+    /// newest; it then stays open until this unit of work ends.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -288,11 +288,14 @@ impl Tx {
         &mut self,
         key: &roadstead_model::DispatchKey,
         cluster: ClusterUid,
+        session: SessionId,
     ) -> Result<Option<DispatchPlan>, StoreError> {
         let open: Option<Json<DispatchPlan>> = sqlx::query_scalar(
             "SELECT dispatch FROM reconciliation
              WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
-                   AND build_digest IS NOT DISTINCT FROM $6 AND finished_at IS NULL AND dispatch IS NOT NULL FOR UPDATE",
+                   AND build_digest IS NOT DISTINCT FROM $6 AND finished_at IS NULL AND dispatch IS NOT NULL
+                   AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $3 AND s.session = $7)
+             FOR UPDATE",
         )
         .bind(key.kustomization.0)
         .bind(key.attempt.0)
@@ -300,6 +303,7 @@ impl Tx {
         .bind(key.epoch.0)
         .bind(key.generation.0)
         .bind(key.build.map(|build| build.as_bytes().to_vec()))
+        .bind(session.0)
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("look for an open reconciliation"))?;
@@ -485,7 +489,8 @@ impl Store {
         row.map(Row::read).transpose()
     }
 
-    /// How a build is stored, where a dispatch that is open for `cluster` has it and `session` is the cluster's newest.
+    /// How a build is stored, where a dispatch that is open for `cluster` has it and `session` is the cluster's newest; and
+    /// all of it, where it is stored as it is and has at most `small` bytes.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -494,9 +499,13 @@ impl Store {
         cluster: ClusterUid,
         session: SessionId,
         build: Digest,
-    ) -> Result<Option<BlobHead>, StoreError> {
-        let row: Option<(i64, bool)> = sqlx::query_as(
-            "SELECT b.size, b.sealed FROM blob b
+        small: usize,
+    ) -> Result<Option<(BlobHead, Option<Vec<u8>>)>, StoreError> {
+        let row: Option<(i64, bool, Option<Vec<u8>>)> = sqlx::query_as(
+            "SELECT b.size, b.sealed,
+                    CASE WHEN NOT b.sealed AND b.size <= $4
+                         THEN (SELECT data FROM blob_chunk c WHERE c.digest = b.digest AND c.part = 0) END
+             FROM blob b
              WHERE b.digest = $1
                AND EXISTS (SELECT FROM reconciliation r
                            WHERE r.cluster_uid = $2 AND r.build_digest = $1 AND r.finished_at IS NULL)
@@ -505,11 +514,13 @@ impl Store {
         .bind(build.as_bytes().as_slice())
         .bind(cluster.0)
         .bind(session.0)
+        .bind(i64::try_from(small.min(Self::BLOB_PART)).unwrap_or(0))
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query("look for a dispatch's build"))?;
-        Ok(row
-            .map(|(bytes, sealed)| BlobHead { bytes: usize::try_from(bytes).unwrap_or(usize::MAX), sealed }))
+        Ok(row.map(|(bytes, sealed, data)| {
+            (BlobHead { bytes: usize::try_from(bytes).unwrap_or(usize::MAX), sealed }, data)
+        }))
     }
 
     async fn read_reconciliation(
@@ -619,7 +630,7 @@ impl Store {
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("close a dispatch that is not the hub's"))?;
-        self.signals.send(Topic::Schedule);
+        self.signals.send(Topic::Due(Look::Kustomization));
         Ok(())
     }
 

@@ -27,6 +27,15 @@ pub enum Look {
 }
 
 impl Look {
+    const ALL: [Self; 6] = [
+        Self::Source,
+        Self::Kustomization,
+        Self::Namespace,
+        Self::Cluster,
+        Self::KubeConfig,
+        Self::ManagementCluster,
+    ];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Source => "source",
@@ -44,6 +53,7 @@ impl Look {
 pub struct Claim {
     /// The resource.
     pub uid: ResourceUid,
+    look: Look,
     /// How many looks had been asked for when this one began.
     wanted: i64,
     lost: i32,
@@ -63,6 +73,16 @@ impl Claim {
     }
 }
 
+/// What a loop finds in the schedule.
+#[derive(Debug, Default)]
+pub struct Due {
+    /// To be looked at now.
+    pub claims: Vec<Claim>,
+    /// When the next look after these is due, of those that nobody has claimed; those that are taken alone aside, which
+    /// follow each other.
+    pub next: Option<Timestamp>,
+}
+
 impl Tx {
     /// Asks for a look at these resources at once.
     ///
@@ -78,7 +98,7 @@ impl Tx {
         uids.dedup();
         // A resource that this very transaction creates is written at commit, so it is looked up there, not here.
         self.looks.extend(uids.into_iter().map(|uid| (look, uid)));
-        self.wake(Topic::Schedule);
+        self.wake(Topic::Due(look));
         Ok(())
     }
 
@@ -122,8 +142,11 @@ impl Store {
         lease: Duration,
         limit: i64,
         suspect: bool,
-    ) -> Result<Vec<Claim>, StoreError> {
-        let rows: Vec<(Uuid, i64, i32)> = sqlx::query_as(
+    ) -> Result<Due, StoreError> {
+        let what = "claim what is due";
+        // One statement, since most loops find nothing most of the time. The next one in the index's own order: a `min`
+        // would read all rows.
+        let rows: Vec<(Option<Uuid>, i64, i32, Option<::time::OffsetDateTime>)> = sqlx::query_as(
             "WITH usual AS (SELECT uid FROM schedule
                             WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
                               AND lost = 0
@@ -131,10 +154,14 @@ impl Store {
                   suspect AS (SELECT uid FROM schedule
                               WHERE kind = $1 AND due_at <= $3 AND (claimed_until IS NULL OR claimed_until < $3)
                                 AND lost > 0
-                              ORDER BY due_at LIMIT $6 FOR UPDATE SKIP LOCKED)
-             UPDATE schedule SET claimed_by = $2, claimed_until = $4
-             WHERE uid IN (SELECT uid FROM usual UNION ALL SELECT uid FROM suspect)
-             RETURNING uid, wanted, lost",
+                              ORDER BY due_at LIMIT $6 FOR UPDATE SKIP LOCKED),
+                  claimed AS (UPDATE schedule SET claimed_by = $2, claimed_until = $4
+                              WHERE uid IN (SELECT uid FROM usual UNION ALL SELECT uid FROM suspect)
+                              RETURNING uid, wanted, lost)
+             SELECT uid, wanted, lost, NULL::timestamptz FROM claimed
+             UNION ALL
+             (SELECT NULL, 0, 0, due_at FROM schedule
+              WHERE kind = $1 AND due_at > $3 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1)",
         )
         .bind(look.as_str())
         .bind(replica.0)
@@ -144,9 +171,13 @@ impl Store {
         .bind(i64::from(suspect))
         .fetch_all(&self.pool)
         .await
-        .map_err(StoreError::query("claim what is due"))?;
-        let claim = |(uid, wanted, lost)| Claim { uid: ResourceUid(uid), wanted, lost };
-        Ok(rows.into_iter().map(claim).collect())
+        .map_err(StoreError::query(what))?;
+        let mut due = Due::default();
+        for (uid, wanted, lost, next) in rows {
+            due.claims.extend(uid.map(|uid| Claim { uid: ResourceUid(uid), look, wanted, lost }));
+            due.next = due.next.or(next.map(|next| from_sql(what, next)).transpose()?);
+        }
+        Ok(due)
     }
 
     /// Gives a claim back. The next look is at `next`, or at once where one was asked for meanwhile.
@@ -191,11 +222,17 @@ impl Store {
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query("release a claim"))?;
-        // Of those that are taken alone, the next one waits for this one's end.
-        if again == Some(true) || claim.is_suspect() {
-            self.signals.send(Topic::Schedule);
+        if claim.is_suspect() {
+            // Of those that are taken alone, the next one waits for this one's end, whichever loop's it is.
+            self.wake_all_loops();
+        } else if again == Some(true) {
+            self.signals.send(Topic::Due(claim.look));
         }
         Ok(())
+    }
+
+    fn wake_all_loops(&self) {
+        Look::ALL.into_iter().for_each(|look| self.signals.send(Topic::Due(look)));
     }
 
     /// Gives back what replicas claimed that are no more: the crash of one delays nothing for its lease's length.
@@ -214,26 +251,9 @@ impl Store {
         .map_err(StoreError::query("free the claims of dead replicas"))?
         .rows_affected();
         if freed > 0 {
-            self.signals.send(Topic::Schedule);
+            self.wake_all_loops();
         }
         Ok(freed)
-    }
-
-    /// When the next look is due, if any is scheduled; those that are taken alone aside, which follow each other.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn next_due(&self, look: Look) -> Result<Option<Timestamp>, StoreError> {
-        // In the index's own order: a `min` over the expression would read all rows.
-        let due: Option<::time::OffsetDateTime> = sqlx::query_scalar(
-            "SELECT GREATEST(due_at, to_timestamp(0)) FROM schedule \
-             WHERE kind = $1 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1",
-        )
-        .bind(look.as_str())
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::query("look up when something is due"))?;
-        due.map(|due| from_sql("read a due time", due)).transpose()
     }
 
     /// What time it is for the database, which is the same for all replicas.

@@ -10,8 +10,9 @@ use std::time::Duration;
 use sqlx::PgPool;
 use sqlx::postgres::PgListener;
 use tokio::sync::{Notify, mpsc, watch};
+use uuid::Uuid;
 
-use crate::{Health, StoreError};
+use crate::{Health, Look, StoreError};
 
 const CHANNEL: &str = "roadstead";
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -21,19 +22,30 @@ const RECONNECT: Duration = Duration::from_secs(1);
 pub enum Topic {
     /// The change log grew: watches.
     Resources,
-    /// Something is due: the planner and the source fetcher.
-    Schedule,
+    /// Something is due: the loop of that look.
+    Due(Look),
     /// A reconciliation waits to be sent, or to be cancelled: the link.
     Dispatch,
 }
 
-const TOPICS: [(Topic, &str); 3] =
-    [(Topic::Resources, "resources"), (Topic::Schedule, "schedule"), (Topic::Dispatch, "dispatch")];
+/// Each with its word in a notification.
+const TOPICS: [(Topic, &str); 8] = [
+    (Topic::Resources, "resources"),
+    (Topic::Dispatch, "dispatch"),
+    (Topic::Due(Look::Source), "due/source"),
+    (Topic::Due(Look::Kustomization), "due/kustomization"),
+    (Topic::Due(Look::Namespace), "due/namespace"),
+    (Topic::Due(Look::Cluster), "due/cluster"),
+    (Topic::Due(Look::KubeConfig), "due/kubeconfig"),
+    (Topic::Due(Look::ManagementCluster), "due/managementcluster"),
+];
+
+type Counters = [watch::Sender<u64>; TOPICS.len()];
 
 /// Sends and receives signals. Clones share them.
 #[derive(Clone)]
 pub struct Signals {
-    counters: Arc<[watch::Sender<u64>; TOPICS.len()]>,
+    counters: Arc<Counters>,
     outbox: mpsc::UnboundedSender<Topic>,
     _stop: Arc<Stop>,
 }
@@ -49,11 +61,12 @@ impl Drop for Stop {
 impl Signals {
     pub(crate) fn start(pool: PgPool, health: Health) -> Self {
         let counters = Arc::new(std::array::from_fn(|_| watch::Sender::new(0)));
-        // Unbounded, but what it holds is drained and folded whenever the sender wakes: three topics at most are sent.
+        // Unbounded, but what it holds is drained and folded whenever the sender wakes: each topic is sent once at most.
         let (outbox, inbox) = mpsc::unbounded_channel();
         let stop = Arc::new(Notify::new());
-        tokio::spawn(send_to_replicas(pool.clone(), health.clone(), inbox));
-        let listening = listen(pool, health, Arc::clone(&counters));
+        let sender = Sender(Uuid::new_v4());
+        tokio::spawn(send_to_replicas(pool.clone(), health.clone(), sender, inbox));
+        let listening = listen(pool, health, sender, Arc::clone(&counters));
         let stopped = Arc::clone(&stop);
         tokio::spawn(async move {
             tokio::select! {
@@ -78,19 +91,46 @@ impl Signals {
     }
 }
 
-fn index(topic: Topic) -> usize {
-    match topic {
-        Topic::Resources => 0,
-        Topic::Schedule => 1,
-        Topic::Dispatch => 2,
+/// Who has sent a notification. A replica hears its own, too, whose loops have long been woken.
+#[derive(Clone, Copy)]
+struct Sender(Uuid);
+
+impl Sender {
+    fn message(self, topic: Topic) -> String {
+        format!("{} {}", TOPICS[index(topic)].1, self.0)
+    }
+
+    /// The topic of somebody else's message. A word that a newer replica sends means nothing here.
+    fn others_topic(self, message: &str) -> Option<Topic> {
+        let (word, sender) = message.split_once(' ')?;
+        let (topic, _) = TOPICS.iter().find(|(_, known)| *known == word)?;
+        (sender.parse() != Ok(self.0)).then_some(*topic)
     }
 }
 
-fn bump(counters: &[watch::Sender<u64>; TOPICS.len()], topic: Topic) {
+fn index(topic: Topic) -> usize {
+    match topic {
+        Topic::Resources => 0,
+        Topic::Dispatch => 1,
+        Topic::Due(Look::Source) => 2,
+        Topic::Due(Look::Kustomization) => 3,
+        Topic::Due(Look::Namespace) => 4,
+        Topic::Due(Look::Cluster) => 5,
+        Topic::Due(Look::KubeConfig) => 6,
+        Topic::Due(Look::ManagementCluster) => 7,
+    }
+}
+
+fn bump(counters: &Counters, topic: Topic) {
     counters[index(topic)].send_modify(|count| *count = count.wrapping_add(1));
 }
 
-async fn send_to_replicas(pool: PgPool, health: Health, mut inbox: mpsc::UnboundedReceiver<Topic>) {
+async fn send_to_replicas(
+    pool: PgPool,
+    health: Health,
+    sender: Sender,
+    mut inbox: mpsc::UnboundedReceiver<Topic>,
+) {
     while let Some(first) = inbox.recv().await {
         let mut topics = vec![first];
         while let Ok(topic) = inbox.try_recv() {
@@ -100,29 +140,28 @@ async fn send_to_replicas(pool: PgPool, health: Health, mut inbox: mpsc::Unbound
         }
         // While the database is away there is nothing to tell: whoever listens looks at everything when it is back.
         health.back().await;
-        for topic in topics {
-            let sent = sqlx::query("SELECT pg_notify($1, $2)").bind(CHANNEL).bind(TOPICS[index(topic)].1);
-            let sent = tokio::select! {
-                sent = sent.execute(&pool) => sent,
-                _ = health.lost() => break,
-            };
-            if let Err(error) = sent {
-                if pool.is_closed() {
-                    return;
-                }
-                // The other replicas' timers cover for it.
-                let error = StoreError::query("notify")(error);
-                health.note("signal not sent to other replicas", &error).await;
+        let messages: Vec<String> = topics.into_iter().map(|topic| sender.message(topic)).collect();
+        let sent = sqlx::query("SELECT pg_notify($1, message) FROM unnest($2::text[]) message");
+        let sent = tokio::select! {
+            sent = sent.bind(CHANNEL).bind(messages).execute(&pool) => sent,
+            _ = health.lost() => continue,
+        };
+        if let Err(error) = sent {
+            if pool.is_closed() {
+                return;
             }
+            // The other replicas' timers cover for it.
+            let error = StoreError::query("notify")(error);
+            health.note("signal not sent to other replicas", &error).await;
         }
     }
 }
 
-async fn listen(pool: PgPool, health: Health, counters: Arc<[watch::Sender<u64>; TOPICS.len()]>) {
+async fn listen(pool: PgPool, health: Health, sender: Sender, counters: Arc<Counters>) {
     while !pool.is_closed() {
         health.back().await;
         let listened = tokio::select! {
-            listened = listen_once(&pool, &counters) => listened,
+            listened = listen_once(&pool, sender, &counters) => listened,
             // A connection to a server that is gone without a word would be listened to for ever.
             _ = health.lost() => continue,
         };
@@ -138,24 +177,40 @@ async fn listen(pool: PgPool, health: Health, counters: Arc<[watch::Sender<u64>;
     }
 }
 
-async fn listen_once(
-    pool: &PgPool,
-    counters: &[watch::Sender<u64>; TOPICS.len()],
-) -> Result<(), sqlx::Error> {
+async fn listen_once(pool: &PgPool, sender: Sender, counters: &Counters) -> Result<(), sqlx::Error> {
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen(CHANNEL).await?;
     // Whatever was sent while nobody listened is lost: look at everything once.
     for (topic, _) in TOPICS {
         bump(counters, topic);
     }
-    loop {
-        match listener.try_recv().await? {
-            Some(message) => {
-                if let Some((topic, _)) = TOPICS.iter().find(|(_, name)| *name == message.payload()) {
-                    bump(counters, *topic);
-                }
-            }
-            None => return Ok(()),
+    while let Some(message) = listener.try_recv().await? {
+        if let Some(topic) = sender.others_topic(message.payload()) {
+            bump(counters, topic);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_topic_has_a_place_and_a_word_of_its_own() {
+        let (one, other) = (Sender(Uuid::new_v4()), Sender(Uuid::new_v4()));
+        for (place, (topic, _)) in TOPICS.into_iter().enumerate() {
+            assert_eq!(index(topic), place);
+            assert_eq!(other.others_topic(&one.message(topic)), Some(topic));
+        }
+    }
+
+    #[test]
+    fn a_replica_does_not_listen_to_itself_nor_to_what_it_does_not_know() {
+        let (one, other) = (Sender(Uuid::new_v4()), Sender(Uuid::new_v4()));
+        assert_eq!(one.others_topic(&one.message(Topic::Dispatch)), None);
+        for unknown in ["", "dispatch", &format!("due/helmrelease {}", other.0)] {
+            assert_eq!(one.others_topic(unknown), None, "{unknown}");
         }
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_hub_core::{Claim, Hub, HubError, Look, Topic};
 use roadstead_model::{ResourceUid, chain};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The timer under the signals.
@@ -26,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) trait Looker: Send + Sync + 'static {
     /// Which.
     const LOOK: Look;
-    /// How many at once.
+    /// How many at once, and one besides that may end the process.
     const CONCURRENCY: usize;
     /// How long one that may end the process has its place for itself.
     const DANGEROUS: Duration = DANGEROUS;
@@ -75,13 +76,12 @@ impl Looker for KubeConfigs {
 /// Runs until `stop`; then waits for the looks that are under way.
 pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L) {
     let looker = Arc::new(looker);
-    let slots = Arc::new(Semaphore::new(L::CONCURRENCY));
-    let mut signals = hub.signals().subscribe(Topic::Schedule);
+    let mut signals = hub.signals().subscribe(Topic::Due(L::LOOK));
     let mut under_way = JoinSet::new();
     while !stop.is_cancelled() {
         signals.mark_unchanged();
         while under_way.try_join_next().is_some() {}
-        let free = slots.available_permits();
+        let free = L::CONCURRENCY.saturating_sub(under_way.len());
         let mut alone = hub.place_for_suspects();
         let claimed =
             hub.attempt("due looks could not be claimed", hub.claim_due(L::LOOK, free, alone.is_some()));
@@ -90,32 +90,28 @@ pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L)
             () = stop.cancelled() => break,
         };
         let nap = match claimed {
-            Some(claims) => {
-                let full = free == 0 || claims.len() >= free;
-                for claim in claims {
-                    let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+            Some(due) => {
+                let full = due.claims.len() >= free;
+                for claim in due.claims {
                     let (hub, looker, stop) = (hub.clone(), Arc::clone(&looker), stop.clone());
                     let place = if claim.is_suspect() { alone.take() } else { None };
-                    under_way.spawn(async move {
-                        look(&hub, looker.as_ref(), claim, &stop, place).await;
-                        drop(slot);
-                    });
+                    under_way.spawn(async move { look(&hub, looker.as_ref(), claim, &stop, place).await });
                 }
                 drop(alone);
                 if full {
-                    // More may be due than there were slots: go on as soon as one is free.
+                    // More may be due than there were places: go on as soon as one is free.
                     tokio::select! {
-                        _ = slots.acquire() => {}
+                        _ = under_way.join_next() => {}
                         () = stop.cancelled() => {}
                     }
                     continue;
                 }
-                until_due(&hub, L::LOOK).await
+                due.next.map_or(LONGEST_NAP, |next| until(&hub, next))
             }
             None => AFTER_ERROR,
         };
         tokio::select! {
-            () = tokio::time::sleep(nap) => {}
+            () = doze(&hub, nap, &mut under_way) => {}
             _ = signals.changed() => {}
             () = stop.cancelled() => {}
         }
@@ -123,23 +119,36 @@ pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L)
     while under_way.join_next().await.is_some() {}
 }
 
-async fn until_due(hub: &Hub, look: Look) -> Duration {
-    match hub.attempt("the next look could not be looked up", hub.next_due(look)).await {
-        Some(Some(due)) => {
-            Duration::try_from(due.duration_since(hub.now())).unwrap_or_default().min(LONGEST_NAP)
+/// Until something may be due: after `nap`, or sooner where a look that ends meanwhile wants its next one sooner.
+async fn doze(hub: &Hub, nap: Duration, under_way: &mut JoinSet<Timestamp>) {
+    let nap = tokio::time::sleep(nap);
+    tokio::pin!(nap);
+    loop {
+        tokio::select! {
+            () = &mut nap => return,
+            Some(ended) = under_way.join_next() => {
+                let Ok(next) = ended else { continue };
+                let due = Instant::now() + until(hub, next);
+                if due < nap.deadline() {
+                    nap.as_mut().reset(due);
+                }
+            }
         }
-        Some(None) => LONGEST_NAP,
-        None => AFTER_ERROR,
     }
 }
 
+fn until(hub: &Hub, due: Timestamp) -> Duration {
+    Duration::try_from(due.duration_since(hub.now())).unwrap_or_default().min(LONGEST_NAP)
+}
+
+/// Takes a look, and tells when the next one is due.
 async fn look<L: Looker>(
     hub: &Hub,
     looker: &L,
     claim: Claim,
     stop: &CancellationToken,
     mut place: Option<OwnedSemaphorePermit>,
-) {
+) -> Timestamp {
     let looked = async {
         match hub.leave_alone(L::LOOK, claim).await? {
             None => Ok((true, looker.look(hub, claim.uid).await?)),
@@ -174,7 +183,7 @@ async fn look<L: Looker>(
     // A claim that is kept by mistake keeps its object from being looked at until the lease is over, which is long.
     loop {
         tokio::select! {
-            given = hub.attempt("a claim was not given back", release()) => if given.is_some() { return },
+            given = hub.attempt("a claim was not given back", release()) => if given.is_some() { return next },
             // Given back all the same where the database answers; else others take it over once this replica is dead.
             () = stop.cancelled() => {
                 if hub.database().outage().is_none()
@@ -182,7 +191,7 @@ async fn look<L: Looker>(
                 {
                     tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a claim was not given back");
                 }
-                return;
+                return next;
             }
         }
         tokio::select! {

@@ -21,7 +21,7 @@ async fn bury(site: &Site, ended: Hub) -> Result<()> {
 }
 
 async fn claims(hub: &Hub) -> Result<Vec<Claim>> {
-    Ok(hub.claim_due(Look::Kustomization, 10, true).await?)
+    Ok(hub.claim_due(Look::Kustomization, 10, true).await?.claims)
 }
 
 async fn object(replica: &Replica, name: &str) -> Result<Value> {
