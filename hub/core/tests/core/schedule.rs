@@ -1,0 +1,67 @@
+//! What is due: claimed by one, told when the next one is, and signalled to all.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use roadstead_hub_core::{Key, Look, Sealer, Store, Topic};
+
+use crate::support::{Site, git_repository};
+
+#[tokio::test]
+async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
+    let site = Site::new().await?;
+    site.apply(git_repository("default", "one", "https://git.example.test/one")).await?;
+    let due = site.hub.claim_due(Look::Source, 10, false).await?;
+    ensure!(due.claims.len() == 1 && due.next.is_none(), "{due:?}");
+    let others = site.hub.claim_due(Look::Kustomization, 10, false).await?;
+    ensure!(others.claims.is_empty() && others.next.is_none(), "a source is no Kustomization: {others:?}");
+
+    let again = site.hub.claim_due(Look::Source, 10, false).await?;
+    ensure!(again.claims.is_empty() && again.next.is_none(), "what is claimed is nobody else's: {again:?}");
+
+    let later = site.hub.now() + Duration::from_secs(3600);
+    for claim in due.claims {
+        site.hub.release_claim(claim, later).await?;
+    }
+    let due = site.hub.claim_due(Look::Source, 10, false).await?;
+    ensure!(due.claims.is_empty(), "{due:?}");
+    ensure!(
+        due.next.map(|next| next.as_microsecond()) == Some(later.as_microsecond()),
+        "{due:?}, not {later}"
+    );
+
+    // Two are due and one is wanted: the other one stays for the next time.
+    site.apply(git_repository("default", "two", "https://git.example.test/two")).await?;
+    site.apply(git_repository("default", "three", "https://git.example.test/three")).await?;
+    for left in [1, 0] {
+        let due = site.hub.claim_due(Look::Source, 1, false).await?;
+        ensure!(due.claims.len() == 1, "{left} left: {due:?}");
+    }
+    let due = site.hub.claim_due(Look::Source, 1, false).await?;
+    ensure!(due.claims.is_empty() && due.next.is_some(), "{due:?}");
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_signal_reaches_the_loop_that_it_concerns_in_other_replicas() -> Result<()> {
+    let site = Site::new().await?;
+    let other = Store::open(site.database.url(), Sealer::new(&Key::generate()?)?, 4).await?;
+    let mut woken = other.signals().subscribe(Topic::Due(Look::Source));
+    // The first one may be what every replica tells itself when it begins to listen; those after it come from here.
+    for number in 0..3 {
+        let sent = async {
+            loop {
+                site.hub.signals().send(Topic::Due(Look::Source));
+                if tokio::time::timeout(Duration::from_millis(500), woken.changed()).await.is_ok() {
+                    return;
+                }
+            }
+        };
+        let arrived = tokio::time::timeout(Duration::from_secs(30), sent).await;
+        ensure!(arrived.is_ok(), "signal {number} did not arrive");
+    }
+    other.close().await;
+    site.close().await;
+    Ok(())
+}
