@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use jiff::Timestamp;
 use roadstead_hub_core::{Key, Look, Sealer, Store, Topic};
 
 use crate::support::{Site, git_repository};
@@ -25,10 +26,7 @@ async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
     }
     let due = site.hub.claim_due(Look::Source, 10, false).await?;
     ensure!(due.claims.is_empty(), "{due:?}");
-    ensure!(
-        due.next.map(|next| next.as_microsecond()) == Some(later.as_microsecond()),
-        "{due:?}, not {later}"
-    );
+    ensure!(due.next.map(Timestamp::as_microsecond) == Some(later.as_microsecond()), "{due:?}, not {later}");
 
     // Two are due and one is wanted: the other one stays for the next time.
     site.apply(git_repository("default", "two", "https://git.example.test/two")).await?;
