@@ -79,7 +79,7 @@ async fn created_then_unchanged_then_configured() -> Result<()> {
     assert_eq!(live["metadata"]["labels"][OWNER_LABEL], json!(fixture.owner.to_string()));
     assert_eq!(fixture.get(&fixture.core("secrets", "s")).await?["data"], json!({"k": "dg=="}));
 
-    // Its controller writes to a Deployment once; a look meanwhile is taken again.
+    // The Deployment's controller annotates it once; an apply meanwhile would dry-run it again.
     let web = format!("/apis/apps/v1/namespaces/{}/deployments/web", fixture.namespace);
     fixture.until(&web, "/metadata/annotations/deployment.kubernetes.io~1revision").await?;
 

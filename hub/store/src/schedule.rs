@@ -27,7 +27,7 @@ pub enum Look {
 }
 
 impl Look {
-    const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Source,
         Self::Kustomization,
         Self::Namespace,
@@ -36,7 +36,7 @@ impl Look {
         Self::ManagementCluster,
     ];
 
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Source => "source",
             Self::Kustomization => "kustomization",

@@ -28,19 +28,11 @@ pub enum Topic {
     Dispatch,
 }
 
-/// Each with its word in a notification.
-const TOPICS: [(Topic, &str); 8] = [
-    (Topic::Resources, "resources"),
-    (Topic::Dispatch, "dispatch"),
-    (Topic::Due(Look::Source), "due/source"),
-    (Topic::Due(Look::Kustomization), "due/kustomization"),
-    (Topic::Due(Look::Namespace), "due/namespace"),
-    (Topic::Due(Look::Cluster), "due/cluster"),
-    (Topic::Due(Look::KubeConfig), "due/kubeconfig"),
-    (Topic::Due(Look::ManagementCluster), "due/managementcluster"),
-];
+/// Where the loops' topics begin: behind those that are no loop's.
+const FIRST_LOOP: usize = 2;
+const TOPICS: usize = FIRST_LOOP + Look::ALL.len();
 
-type Counters = [watch::Sender<u64>; TOPICS.len()];
+type Counters = [watch::Sender<u64>; TOPICS];
 
 /// Sends and receives signals. Clones share them.
 #[derive(Clone)]
@@ -91,33 +83,41 @@ impl Signals {
     }
 }
 
-/// Who has sent a notification. A replica hears its own, too, whose loops have long been woken.
+/// Who has sent a notification. A replica hears its own as well, and has no use for them: it has woken its loops already.
 #[derive(Clone, Copy)]
 struct Sender(Uuid);
 
 impl Sender {
     fn message(self, topic: Topic) -> String {
-        format!("{} {}", TOPICS[index(topic)].1, self.0)
+        format!("{} {}", word(topic), self.0)
     }
 
     /// The topic of somebody else's message. A word that a newer replica sends means nothing here.
     fn others_topic(self, message: &str) -> Option<Topic> {
-        let (word, sender) = message.split_once(' ')?;
-        let (topic, _) = TOPICS.iter().find(|(_, known)| *known == word)?;
-        (sender.parse() != Ok(self.0)).then_some(*topic)
+        let (said, sender) = message.split_once(' ')?;
+        let topic = topics().find(|topic| word(*topic) == said)?;
+        (sender.parse() != Ok(self.0)).then_some(topic)
     }
+}
+
+fn topics() -> impl Iterator<Item = Topic> {
+    [Topic::Resources, Topic::Dispatch].into_iter().chain(Look::ALL.into_iter().map(Topic::Due))
 }
 
 fn index(topic: Topic) -> usize {
     match topic {
         Topic::Resources => 0,
         Topic::Dispatch => 1,
-        Topic::Due(Look::Source) => 2,
-        Topic::Due(Look::Kustomization) => 3,
-        Topic::Due(Look::Namespace) => 4,
-        Topic::Due(Look::Cluster) => 5,
-        Topic::Due(Look::KubeConfig) => 6,
-        Topic::Due(Look::ManagementCluster) => 7,
+        Topic::Due(look) => FIRST_LOOP + look as usize,
+    }
+}
+
+/// A topic's word in a notification.
+fn word(topic: Topic) -> String {
+    match topic {
+        Topic::Resources => "resources".to_owned(),
+        Topic::Dispatch => "dispatch".to_owned(),
+        Topic::Due(look) => format!("due/{}", look.as_str()),
     }
 }
 
@@ -181,9 +181,7 @@ async fn listen_once(pool: &PgPool, sender: Sender, counters: &Counters) -> Resu
     let mut listener = PgListener::connect_with(pool).await?;
     listener.listen(CHANNEL).await?;
     // Whatever was sent while nobody listened is lost: look at everything once.
-    for (topic, _) in TOPICS {
-        bump(counters, topic);
-    }
+    topics().for_each(|topic| bump(counters, topic));
     while let Some(message) = listener.try_recv().await? {
         if let Some(topic) = sender.others_topic(message.payload()) {
             bump(counters, topic);
@@ -199,7 +197,8 @@ mod tests {
     #[test]
     fn each_topic_has_a_place_and_a_word_of_its_own() {
         let (one, other) = (Sender(Uuid::new_v4()), Sender(Uuid::new_v4()));
-        for (place, (topic, _)) in TOPICS.into_iter().enumerate() {
+        assert_eq!(topics().count(), TOPICS);
+        for (place, topic) in topics().enumerate() {
             assert_eq!(index(topic), place);
             assert_eq!(other.others_topic(&one.message(topic)), Some(topic));
         }

@@ -27,7 +27,7 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) trait Looker: Send + Sync + 'static {
     /// Which.
     const LOOK: Look;
-    /// How many at once, and one besides that may end the process.
+    /// How many at once; and one more, of those that may end the process.
     const CONCURRENCY: usize;
     /// How long one that may end the process has its place for itself.
     const DANGEROUS: Duration = DANGEROUS;
