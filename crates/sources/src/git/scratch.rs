@@ -14,6 +14,8 @@ const PREFIX: &str = "roadstead-git-";
 const LOCK: &str = "in-use";
 /// A folder without a lock this long after it was made was left between the making of the two.
 const WITHOUT_LOCK: Duration = Duration::from_secs(60);
+/// How often a folder is made anew that a sweep took away before it was locked. Each needs a sweep in that moment.
+const ATTEMPTS: usize = 16;
 
 /// A temporary folder in use, removed when this is dropped. What of it a killed process leaves, the next one sweeps.
 #[derive(Debug)]
@@ -30,13 +32,21 @@ impl Scratch {
     pub fn new(place: Option<&Path>) -> io::Result<Self> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(PREFIX);
-        let folder = match place {
-            Some(place) => builder.tempdir_in(place),
-            None => builder.tempdir(),
-        }?;
-        let lock = File::create_new(folder.path().join(LOCK))?;
-        lock.lock()?;
-        Ok(Self { folder, _lock: lock })
+        for _ in 0..ATTEMPTS {
+            let folder = match place {
+                Some(place) => builder.tempdir_in(place),
+                None => builder.tempdir(),
+            }?;
+            let path = folder.path().join(LOCK);
+            let lock = File::create_new(&path)?;
+            lock.lock()?;
+            // Another process that sweeps may have been quicker with the lock: then it took this folder for one that
+            // was left, and has removed it by now.
+            if path.try_exists()? {
+                return Ok(Self { folder, _lock: lock });
+            }
+        }
+        Err(io::Error::other("each new temporary folder was removed by another process at once"))
     }
 
     /// Where it is.
@@ -61,6 +71,8 @@ pub fn sweep_scratch(place: Option<&Path>) -> io::Result<usize> {
         }
         match remove_unused(&entry.path()) {
             Ok(removed) => swept += usize::from(removed),
+            // Its own process, or another sweep, was quicker.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 tracing::warn!(folder = %entry.path().display(), %error, "a temporary folder of a killed process stays");
             }
@@ -95,6 +107,8 @@ fn remove_unused(folder: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -116,5 +130,28 @@ mod tests {
         let path = used.path().to_owned();
         drop(used);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_sweep_takes_no_folder_that_is_being_made() {
+        let place = tempfile::tempdir().unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let sweeper = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    sweep_scratch(Some(place.path())).unwrap();
+                }
+            });
+            for _ in 0..5_000 {
+                let scratch = Scratch::new(Some(place.path()));
+                let there = scratch.as_ref().map(|scratch| fs::write(scratch.path().join("pack"), "content"));
+                if !matches!(there, Ok(Ok(()))) {
+                    done.store(true, Ordering::Relaxed);
+                    panic!("{scratch:?}: {there:?}");
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            sweeper.join().unwrap();
+        });
     }
 }
