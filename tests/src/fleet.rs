@@ -34,6 +34,8 @@ pub struct Fleet {
 
 /// The namespace on the hub for what a test makes there.
 const NAMESPACE: &str = "apps";
+/// The `logger` of lines about Kustomizations.
+const LOGGER: &str = "controllers.Kustomization";
 
 impl Fleet {
     /// Starts all of it and waits until the agent is connected; `name` is for logs.
@@ -206,12 +208,22 @@ impl Fleet {
         self.ready(&object).await.map(|_| ())
     }
 
-    /// The hub's log lines in JSON with this `logger`.
-    #[must_use]
-    pub fn log_lines(&self, logger: &str) -> Vec<Value> {
-        let logs = self.hub.logs();
-        let lines = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        lines.filter(|line| line["logger"] == logger).collect()
+    /// Waits for a line that the hub logs of a Kustomization, as `apps/backend`: the first that `is_it` takes. The hub
+    /// writes it after what it tells of is in the database, and so after others may have seen that.
+    ///
+    /// # Errors
+    /// When there is none in time, with all of that Kustomization's lines.
+    pub async fn log_line(&self, kustomization: &str, is_it: impl Fn(&Value) -> bool) -> Result<Value> {
+        eventually(&format!("a log line of {kustomization}"), PATIENCE, || async {
+            let logs = self.hub.logs();
+            let lines = logs.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let lines: Vec<Value> = lines
+                .filter(|line| line["logger"] == LOGGER && line["kustomization"] == kustomization)
+                .collect();
+            let line = lines.iter().find(|line| is_it(line)).cloned();
+            line.with_context(|| format!("the lines are {lines:#?}"))
+        })
+        .await
     }
 }
 

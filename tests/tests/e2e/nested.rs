@@ -89,9 +89,8 @@ async fn children_come_to_the_hub_are_waited_for_and_pruned() -> Result<()> {
     ensure!(ids.contains(&"apps_web_kustomize.toolkit.fluxcd.io_Kustomization"), "{ids:?}");
     let first = root["status"]["lastAppliedRevision"].as_str().context("a revision")?;
     ensure!(done_on_the_hub(&fleet, "root", first).await? == ["created db", "created web"]);
-    let line = fleet.log_lines("controllers.Kustomization");
-    let line = line.iter().find(|line| line["kustomization"] == "apps/root" && line["level"] == "info");
-    let output = &line.context("a line of the parent")?["output"];
+    let line = fleet.log_line("apps/root", |line| line["level"] == "info").await?;
+    let output = &line["output"];
     ensure!(output["kustomization.kustomize.toolkit.fluxcd.io/web"] == "created", "{output:#}");
     ensure!(output["configmap/own"] == "created", "{output:#}");
 

@@ -87,7 +87,7 @@ async fn a_commit_becomes_objects_and_the_next_ones_follow() -> Result<()> {
         ensure_status(&object, &format!("main/{first}"))?;
         fleet.cluster.has_word(ns, name, Some("one")).await?;
     }
-    ensure_applied_line(&fleet, "apps/backend", ns)?;
+    ensure_applied_line(&fleet, "apps/backend", ns).await?;
 
     // The source is looked at once an hour: the second commit arrives because someone asks.
     let changed = Commit::new().file("webapp/backend/config.yaml", config_map(ns, "backend", "two"));
@@ -162,11 +162,9 @@ async fn what_happened_is_told(fleet: &Fleet, revision: &str) -> Result<()> {
 }
 
 /// The line of the specification for what was applied.
-fn ensure_applied_line(fleet: &Fleet, name: &str, ns: &str) -> Result<()> {
-    let lines = fleet.log_lines("controllers.Kustomization");
-    let line = lines.iter().find(|line| line["kustomization"] == name && line["level"] == "info");
-    let line = line.with_context(|| format!("no line of {name} in {lines:#?}"))?;
-    ensure!(keys(line) == ["kustomization", "level", "logger", "msg", "output", "ts"], "{line:#}");
+async fn ensure_applied_line(fleet: &Fleet, name: &str, ns: &str) -> Result<()> {
+    let line = fleet.log_line(name, |line| line["level"] == "info").await?;
+    ensure!(keys(&line) == ["kustomization", "level", "logger", "msg", "output", "ts"], "{line:#}");
     let took = line["msg"].as_str().and_then(|msg| msg.strip_prefix("Kustomization applied in "));
     ensure!(took.is_some_and(is_go_duration), "{line:#}");
     let expected = serde_json::json!({
@@ -207,11 +205,9 @@ async fn a_failure_is_logged_and_the_last_applied_revision_stays(
     let status = fleet.get("kustomization/backend").await?["status"].clone();
     ensure!(status["lastAppliedRevision"] == format!("main@sha1:{good}"), "{status:#}");
     ensure!(status["lastAttemptedRevision"] == format!("main@sha1:{bad}"), "{status:#}");
-    let lines = fleet.log_lines("controllers.Kustomization");
-    let of_backend = |line: &&Value| line["kustomization"] == "apps/backend" && line["level"] == "error";
-    let line = lines.iter().rfind(of_backend).with_context(|| format!("no error in {lines:#?}"))?;
-    ensure!(keys(line) == ["error", "kustomization", "level", "logger", "ts"], "{line:#}");
-    ensure!(line["error"] == message, "{line:#} is not {message}");
+    let line = fleet.log_line("apps/backend", |line| line["error"] == message).await?;
+    ensure!(keys(&line) == ["error", "kustomization", "level", "logger", "ts"], "{line:#}");
+    ensure!(line["level"] == "error", "{line:#}");
     // The other Kustomization of the same source, whose files are as they were, goes on.
     fleet.applied("legacy", &bad).await
 }
@@ -475,11 +471,7 @@ async fn a_deleted_kustomization_takes_its_objects_along() -> Result<()> {
     // kubectl comes back when the Kustomization is gone: by then the objects are.
     fleet.run(&["delete", "kustomization/pruned", "--timeout=60s"]).await?;
     ensure!(fleet.cluster.word(ns, "pruned").await?.is_none(), "the Kustomization went before its objects");
-    let lines = fleet.log_lines("controllers.Kustomization");
-    let deleted = lines.iter().any(|line| {
-        line["kustomization"] == "apps/pruned" && line["output"]["configmap/pruned"] == "deleted"
-    });
-    ensure!(deleted, "no line tells of it: {lines:#?}");
+    fleet.log_line("apps/pruned", |line| line["output"]["configmap/pruned"] == "deleted").await?;
     for name in ["suspended", "kept"] {
         fleet.run(&["delete", &format!("kustomization/{name}"), "--timeout=60s"]).await?;
         ensure!(fleet.cluster.word(ns, name).await?.is_some(), "the objects of {name} are gone");
@@ -584,11 +576,9 @@ async fn rights_are_the_service_accounts_and_objects_have_one_owner() -> Result<
     fleet.cluster.kubectl().run(&["delete", "serviceaccount/reconciler", "-n", ns]).await?;
     fleet.run(&["delete", "kustomization/bereft", "--timeout=60s"]).await?;
     ensure!(fleet.cluster.word(ns, "mine").await?.is_some(), "who deleted it, and with what rights?");
-    let told = fleet.log_lines("controllers.Kustomization").iter().any(|line| {
-        line["kustomization"] == "apps/bereft"
-            && line["error"].as_str().is_some_and(|error| error.contains(&format!("{ns}/reconciler")))
-    });
-    ensure!(told, "no error tells that the account is missing");
+    let account = format!("{ns}/reconciler");
+    let names_it = |line: &Value| line["error"].as_str().is_some_and(|error| error.contains(&account));
+    fleet.log_line("apps/bereft", names_it).await.context("no error tells that the account is missing")?;
 
     fleet.apply(&kustomization("first", "app", "shared", &[])).await?;
     fleet.ready("kustomization/first").await?;
