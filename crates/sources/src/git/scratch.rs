@@ -87,9 +87,10 @@ fn remove_unused(folder: &Path) -> io::Result<bool> {
     if !made.is_dir() {
         return Ok(false);
     }
-    match File::open(folder.join(LOCK)) {
+    // Held until all is removed: who makes a folder waits for it, and then sees that the folder is gone.
+    let _lock = match File::open(folder.join(LOCK)) {
         Ok(lock) => match lock.try_lock() {
-            Ok(()) => {}
+            Ok(()) => Some(lock),
             Err(TryLockError::WouldBlock) => return Ok(false),
             Err(TryLockError::Error(error)) => return Err(error),
         },
@@ -98,9 +99,10 @@ fn remove_unused(folder: &Path) -> io::Result<bool> {
             if age < WITHOUT_LOCK {
                 return Ok(false);
             }
+            None
         }
         Err(error) => return Err(error),
-    }
+    };
     fs::remove_dir_all(folder)?;
     Ok(true)
 }
