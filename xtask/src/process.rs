@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// leaves this process alive to clean up.
 pub(crate) struct Runner {
     interrupted: Arc<AtomicBool>,
+    /// An interrupt came before what is cleaned up now.
+    ended: AtomicBool,
     begin: Instant,
 }
 
@@ -31,7 +33,7 @@ impl Runner {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("listen for signals")?;
         }
-        Ok(Self { interrupted, begin: Instant::now() })
+        Ok(Self { interrupted, ended: AtomicBool::new(false), begin: Instant::now() })
     }
 
     /// Says what begins, with the seconds since the start.
@@ -47,9 +49,19 @@ impl Runner {
         Ok(())
     }
 
-    /// Forgets interrupts: what follows is cleaning up, which a second one should not stop half-way.
+    /// From here on what waits goes on: what follows is cleaning up, which a second interrupt should not stop half-way.
     pub(crate) fn begin_cleanup(&self) {
-        self.interrupted.store(false, Ordering::Relaxed);
+        if self.interrupted.swap(false, Ordering::Relaxed) {
+            self.ended.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Fails when an interrupt has come, also before something was cleaned up: nothing new is to be begun.
+    pub(crate) fn check_before_more(&self) -> Result<()> {
+        if self.ended.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
+        self.check()
     }
 
     /// Runs a program to its end; what it prints goes where ours goes.

@@ -66,7 +66,7 @@ pub(crate) fn run(
         let load = loaded.then(Load::start);
         let (took, failed) = timed(suite);
         drop(load);
-        runner.check()?;
+        runner.check_before_more()?;
         // A stand that does not come up is a failure of that run, and the others go on.
         let failed = failed.unwrap_or_else(|error| vec![format!("the run itself: {error:#}")]);
         report.add(loaded, took, failed);
