@@ -15,8 +15,6 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::{Connected, Connection as HyperConnection};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use tokio::net::TcpStream;
 use tower::Service;
 
@@ -24,6 +22,7 @@ use crate::connect::{ConnectError, Guard};
 use crate::host::Authority;
 use crate::policy::{Detail, Refusal};
 use crate::proxy::Proxies;
+use crate::trust;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 type Opening<T> = Pin<Box<dyn Future<Output = Result<T, BoxError>> + Send>>;
@@ -280,25 +279,9 @@ pub fn secret_header(text: &str) -> Result<HeaderValue, http::header::InvalidHea
 fn tls(ca: Option<&[u8]>) -> Result<rustls::ClientConfig, ClientError> {
     let provider = rustls::crypto::CryptoProvider::get_default()
         .ok_or_else(|| ClientError::Tls("no TLS provider is installed in this process".to_owned()))?;
-    let extra = ca.map(authorities).transpose()?.unwrap_or_default();
-    let unusable = |error: rustls::Error| ClientError::Authority(error.to_string());
-    let verifier = rustls_platform_verifier::Verifier::new_with_extra_roots(extra, Arc::clone(provider))
-        .map_err(unusable)?;
+    let verifier = trust::verifier(provider, ca)?;
     let versions = rustls::ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| ClientError::Tls(error.to_string()))?;
-    Ok(versions.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
-}
-
-fn authorities(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ClientError> {
-    let unusable = |why: &str| ClientError::Authority(why.to_owned());
-    if pem.len() > 1 << 20 {
-        return Err(unusable("it is larger than 1 MiB"));
-    }
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let found = found.map_err(|error| ClientError::Authority(error.to_string()))?;
-    if found.is_empty() {
-        return Err(unusable("there is no certificate in it"));
-    }
-    Ok(found)
+    Ok(versions.with_webpki_verifier(verifier).with_no_client_auth())
 }

@@ -36,6 +36,7 @@ mod purpose;
 mod redirect;
 mod resolve;
 mod rule;
+mod trust;
 
 pub use crate::http::{Client, ClientError, Connector, SendError, Stream, Veil, refusal, secret_header};
 pub use address::{Class, classify, underneath};

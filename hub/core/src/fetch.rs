@@ -2,14 +2,16 @@
 //! reading it is a worker process's, which has neither and is begun only when an answer is there. So a server that takes
 //! its time holds no worker.
 
+use std::collections::HashMap;
 use std::io::Read as _;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use roadstead_model::Digest;
-use roadstead_sources::git::{Desk, Ended, Engine, Line, MOST_QUESTION, Room, fetch_with, read};
+use roadstead_budget::MemoryBudget;
+use roadstead_model::{Digest, ResourceUid};
+use roadstead_sources::git::{Desk, Ended, Engine, KnownServer, Line, MOST_QUESTION, Room, fetch_with, read};
 use roadstead_sources::{GitError, GitLimits, Outcome};
 use roadstead_worker::{Context, Exchange, Job, JobError, JobLimits};
 use tokio_util::sync::CancellationToken;
@@ -32,6 +34,38 @@ const REPLY: u64 = 1 << 20;
 const PER_OBJECT: u64 = 256;
 /// An artifact is in memory as such and sealed.
 const COPIES: u64 = 2;
+
+/// What part of the process's memory may be spent on what servers said they can do.
+const PART: u64 = 256;
+
+/// The servers of sources, as they were at this process's last looks at them.
+#[derive(Debug)]
+pub(crate) struct KnownServers {
+    most: usize,
+    of: Mutex<HashMap<ResourceUid, (i64, KnownServer)>>,
+}
+
+impl KnownServers {
+    pub(crate) fn new(budget: &MemoryBudget) -> Self {
+        let most = budget.total() / PART / KnownServer::MOST as u64;
+        Self { most: usize::try_from(most).unwrap_or(usize::MAX).max(1), of: Mutex::default() }
+    }
+
+    /// The server of a source with this spec.
+    pub(crate) fn of(&self, uid: ResourceUid, generation: i64) -> KnownServer {
+        let mut all = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= self.most && !all.contains_key(&uid) {
+            // Each of them is a request that is made once more.
+            all.clear();
+        }
+        let (seen, server) = all.entry(uid).or_insert_with(|| (generation, KnownServer::default()));
+        if *seen != generation {
+            // Perhaps it names another server.
+            (*seen, *server) = (generation, KnownServer::default());
+        }
+        server.clone()
+    }
+}
 
 /// Does the job.
 pub(crate) fn fetch_job(context: &mut Context, order: &[u8]) -> Vec<u8> {

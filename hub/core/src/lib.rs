@@ -57,6 +57,7 @@ use tokio::sync::Semaphore;
 
 use audit::Refusals;
 use build::{BuildPlaces, BuildsUnderWay, fair_places};
+use fetch::KnownServers;
 use pki::Pki;
 use progress::Followed;
 use tokens::Tokens;
@@ -162,6 +163,7 @@ pub struct Hub {
     suspects: Arc<Semaphore>,
     /// For the workers that read what servers sent.
     read_places: Places,
+    known_servers: Arc<KnownServers>,
     followed: Arc<Followed>,
     tokens: Arc<Tokens>,
     clock_is_off: Arc<AtomicBool>,
@@ -184,6 +186,7 @@ impl Hub {
         let readers = workers.map_or(1, |workers| workers.readers.settings().workers);
         store.keep_watches_within(options.budget.pool(PoolName::WatchCaches).clone());
         let followed = Followed::new(options.budget.pool(PoolName::Progress));
+        let known_servers = KnownServers::new(&options.budget);
         Ok(Self {
             store,
             clock,
@@ -194,6 +197,7 @@ impl Hub {
             build_places: Arc::new(BuildPlaces::new(builders)),
             suspects: Arc::new(Semaphore::new(1)),
             read_places: fair_places(readers),
+            known_servers: Arc::new(known_servers),
             followed: Arc::new(followed),
             tokens: Arc::default(),
             clock_is_off: Arc::default(),

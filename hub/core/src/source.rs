@@ -162,6 +162,7 @@ impl Hub {
         request.timeout = source_notes::timeout(spec);
         request.ignore.clone_from(&spec.ignore);
         request.known = self.known_revision(stored, artifact).await?;
+        request.known_server = self.known_servers.of(stored.uid, stored.generation);
         if let Some(reference) = &spec.secret_ref {
             let full = format!("Secret '{}/{}'", stored.namespace, reference.name);
             let Some(secret) = self.store.get(KindId::Secret, &stored.namespace, &reference.name).await?

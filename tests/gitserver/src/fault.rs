@@ -24,8 +24,8 @@ pub enum Fault {
     Status(u16),
     /// It answers a question for references with a redirect to this base URL (the rest of the URL is appended).
     Redirect(String),
-    /// As [`Fault::Redirect`], for one request.
-    RedirectOnce(String),
+    /// Another fault, for one request.
+    Once(Box<Fault>),
     /// It answers a question for references with a redirect to exactly this URL.
     RedirectTo(String),
     /// It answers a request for a pack with the pack of this commit, whatever was asked for.

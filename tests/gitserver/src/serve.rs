@@ -75,6 +75,19 @@ struct Shared {
     seen: Mutex<Vec<Seen>>,
 }
 
+impl Shared {
+    fn next_fault(&self) -> Fault {
+        let mut fault = lock(&self.fault);
+        match fault.clone() {
+            Fault::Once(once) => {
+                *fault = Fault::None;
+                *once
+            }
+            fault => fault,
+        }
+    }
+}
+
 /// A Git server that serves until it is dropped.
 pub struct GitServer {
     address: SocketAddr,
@@ -247,7 +260,7 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<
     let (parts, body) = request.into_parts();
     let mut body = body.collect().await.context("reading the request")?.to_bytes().to_vec();
     let command = command(&body);
-    let fault = lock(&shared.fault).clone();
+    let fault = shared.next_fault();
     let had_credentials = parts.headers.contains_key("authorization");
     let what = [parts.method.as_str(), &parts.uri.to_string(), command].join(" ").trim_end().to_owned();
     lock(&shared.seen).push(Seen { what, had_credentials });
@@ -261,10 +274,6 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<
             return Ok(page);
         }
         Fault::Redirect(base) if parts.method == Method::GET => {
-            return redirect(&format!("{base}{}", parts.uri));
-        }
-        Fault::RedirectOnce(base) if parts.method == Method::GET => {
-            *lock(&shared.fault) = Fault::None;
             return redirect(&format!("{base}{}", parts.uri));
         }
         Fault::RedirectTo(url) if parts.method == Method::GET => return redirect(url),

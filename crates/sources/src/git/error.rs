@@ -280,6 +280,16 @@ impl GitError {
         }
     }
 
+    /// Whether a server answered this, and so may answer something else to another question. A server that is overloaded is
+    /// not asked more.
+    pub(super) fn is_an_answer(&self) -> bool {
+        match self {
+            Self::Auth { .. } | Self::RepositoryNotFound { .. } | Self::RedirectRefused { .. } => true,
+            Self::Status { status, .. } => (400..500).contains(status) && *status != 429,
+            _ => false,
+        }
+    }
+
     /// The `reason` of the condition that this becomes.
     #[must_use]
     pub fn reason(&self) -> Reason {

@@ -50,7 +50,8 @@ pub(super) struct GuardedWire {
     /// How many more bytes may come, and what to say when they do.
     left: u64,
     measure: (Measure, u64),
-    /// The most that a pack may have.
+    /// The most that greeting and references may have, and a pack.
+    advertisement: u64,
     pack: u64,
     spool: Spool,
 }
@@ -131,6 +132,7 @@ impl GuardedWire {
             base_url: url.as_str().to_owned(),
             left: limit,
             measure: (Measure::AdvertisementBytes, limit),
+            advertisement: limit,
             pack: request.limits.transfer_bytes,
             spool: Spool {
                 place: request.scratch.clone(),
@@ -176,6 +178,11 @@ impl GuardedWire {
         }
     }
 
+    /// Whether the repository is elsewhere than its URL says.
+    pub(super) fn was_redirected(&self) -> bool {
+        self.base_url != self.origin.as_str()
+    }
+
     /// Asks, and keeps what is answered.
     pub(super) fn ask(&mut self, ask: &Ask) -> Result<Answer, GitError> {
         let (phase, is_pack) = match ask {
@@ -189,6 +196,10 @@ impl GuardedWire {
             detail: format!("temporary folder: {error}"),
         };
         let mut file = None;
+        if *ask == Ask::Greeting {
+            (self.left, self.measure) =
+                (self.advertisement, (Measure::AdvertisementBytes, self.advertisement));
+        }
         if is_pack {
             (self.left, self.measure) = (self.pack, (Measure::TransferBytes, self.pack));
             file = Some(self.spool.file().map_err(internal)?);

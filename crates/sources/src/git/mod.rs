@@ -15,6 +15,7 @@
 mod desk;
 mod engine;
 mod error;
+mod greeting;
 mod guarded;
 mod http;
 mod local;
@@ -36,6 +37,7 @@ use tokio_util::sync::CancellationToken;
 pub use desk::{Desk, Line, MOST_QUESTION};
 pub use engine::{Ended, Engine, InProcess};
 pub use error::GitError;
+pub use greeting::KnownServer;
 pub use reader::read;
 pub use request::{Credentials, GitLimits, GitReference, GitRequest, Room};
 pub use scratch::{Scratch, sweep_scratch};
@@ -43,14 +45,16 @@ pub use walk::Note;
 
 use crate::artifact::Artifact;
 use crate::ignore::Ignore;
+use desk::Answer;
+use greeting::Greeted;
 use reader::{Order, Reply};
 use stop::Stop;
 use unread::{Phase, Unread};
 use url::Location;
 use wire::{Ask, What};
 
-/// The greeting, the references, the pack.
-const MOST_REQUESTS: usize = 3;
+/// The greeting, the references, the pack; and the latter two before that, where the server is not what it was.
+const MOST_REQUESTS: usize = 5;
 
 /// What a fetch found.
 #[derive(Debug)]
@@ -83,7 +87,7 @@ impl std::fmt::Debug for Fetched {
     }
 }
 
-/// Which commit the request's reference points to now. A cheap poll: two small requests.
+/// Which commit the request's reference points to now. A cheap poll: two small requests, one where the server is known.
 ///
 /// # Errors
 /// A [`GitError`], within the request's timeout.
@@ -138,31 +142,88 @@ struct Attempt<'a, E> {
 impl<E: Engine> Attempt<'_, E> {
     /// Over the network: asks, and has the answers read, until there is nothing more to ask.
     async fn over_http(mut self, url: &::url::Url) -> Result<Outcome, GitError> {
+        let known_server = &self.request.known_server;
         let mut wire = guarded::GuardedWire::new(url, self.request, self.stop)?;
+        let mut greeted_before = false;
         let mut ask = Ask::Greeting;
+        if let Some(greeted) = known_server.take() {
+            let (answer, next) = greeted.again();
+            self.take_answer(answer);
+            (greeted_before, ask) = (true, next);
+        }
+        let mut after_greeting = greeted_before.then(|| ask.clone());
         for _ in 0..MOST_REQUESTS {
-            let about = match &ask {
-                Ask::Greeting => "greeting",
-                Ask::UploadPack { what: What::References, .. } => "references",
-                Ask::UploadPack { what: What::Pack(id), .. } => id,
+            let reply;
+            (wire, reply) = self.ask(wire, ask).await?;
+            match reply {
+                Ok(Reply::Ask(next)) if next.is_sound() && next != Ask::Greeting => {
+                    after_greeting.get_or_insert_with(|| next.clone());
+                    ask = next;
+                }
+                // What it said before may hold no longer.
+                Ok(Reply::Unread(unread)) if greeted_before && unread.is_of_the_conversation() => {
+                    (greeted_before, ask) = (false, self.begin_anew());
+                }
+                Err(error) if greeted_before && error.is_an_answer() => {
+                    (greeted_before, ask) = (false, self.begin_anew());
+                }
+                reply => {
+                    // Where it redirects, each look has to ask where to.
+                    let greeting = self.desk.answers.first().filter(|_| !wire.was_redirected());
+                    let greeted =
+                        greeting.zip(after_greeting).and_then(|(answer, next)| Greeted::new(answer, &next));
+                    let outcome = self.done(reply?)?;
+                    if let Some(greeted) = greeted {
+                        known_server.keep(greeted);
+                    }
+                    return Ok(outcome);
+                }
             }
-            .to_owned();
-            self.engine.admit(&about).await.map_err(|ended| self.ended(ended))?;
-            let asked = tokio::task::spawn_blocking(move || {
-                let answer = wire.ask(&ask);
-                (wire, answer)
-            });
-            let answer;
-            (wire, answer) = asked.await.map_err(|error| self.internal(&error.to_string()))?;
-            let answer = answer?;
-            self.order.headings.push(answer.heading.clone());
-            self.desk.answers.push(answer);
-            match self.read(&about).await? {
-                Reply::Ask(next) if next.is_sound() && next != Ask::Greeting => ask = next,
-                reply => return self.done(reply),
+            if ask == Ask::Greeting {
+                after_greeting = None;
             }
         }
         Err(self.internal("there is no end of questions"))
+    }
+
+    /// Asks the server, and has the answer read.
+    async fn ask(
+        &mut self,
+        mut wire: guarded::GuardedWire,
+        ask: Ask,
+    ) -> Result<(guarded::GuardedWire, Result<Reply, GitError>), GitError> {
+        let about = match &ask {
+            Ask::Greeting => "greeting",
+            Ask::UploadPack { what: What::References, .. } => "references",
+            Ask::UploadPack { what: What::Pack(id), .. } => id,
+        }
+        .to_owned();
+        self.engine.admit(&about).await.map_err(|ended| self.ended(ended))?;
+        let asked = tokio::task::spawn_blocking(move || {
+            let answer = wire.ask(&ask);
+            (wire, answer)
+        });
+        let (wire, answer) = asked.await.map_err(|error| self.internal(&error.to_string()))?;
+        let reply = match answer {
+            Ok(answer) => {
+                self.take_answer(answer);
+                Ok(self.read(&about).await?)
+            }
+            Err(error) => Err(error),
+        };
+        Ok((wire, reply))
+    }
+
+    fn take_answer(&mut self, answer: Answer) {
+        self.order.headings.push(answer.heading.clone());
+        self.desk.answers.push(answer);
+    }
+
+    /// Forgets all answers; gives what to ask first.
+    fn begin_anew(&mut self) -> Ask {
+        self.order.headings.clear();
+        self.desk.answers.clear();
+        Ask::Greeting
     }
 
     async fn read(&mut self, about: &str) -> Result<Reply, GitError> {

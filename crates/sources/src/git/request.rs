@@ -11,6 +11,7 @@ use roadstead_outbound::{Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
+use super::greeting::KnownServer;
 use crate::secret::Secret;
 use crate::tree::TreeLimits;
 
@@ -224,6 +225,8 @@ pub struct GitRequest {
     pub disk: Option<Pool>,
     /// The revision whose artifact the caller has. Leave it out to get the artifact in any case: when `ignore` changed.
     pub known: Option<Revision>,
+    /// What is known of the server from earlier looks with the same URL and reference; what this one learns is kept there.
+    pub known_server: KnownServer,
     /// `spec.ignore`.
     pub ignore: Option<String>,
     /// Where the temporary folder is made; the system's place for such if `None`.
@@ -248,6 +251,7 @@ impl GitRequest {
             room: None,
             disk: None,
             known: None,
+            known_server: KnownServer::default(),
             ignore: None,
             scratch: None,
         }

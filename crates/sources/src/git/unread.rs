@@ -62,6 +62,11 @@ impl Unread {
         Self::Tree { commit: commit.map(str::to_owned), source }
     }
 
+    /// Whether it comes of the server's words, not of the repository's files.
+    pub(super) fn is_of_the_conversation(&self) -> bool {
+        matches!(self, Self::ReferenceNotFound { .. } | Self::Corrupt { .. } | Self::Sha256)
+    }
+
     /// What it is of the repository that was asked for.
     pub(super) fn of(self, request: &GitRequest) -> GitError {
         let url = request.shown_url();

@@ -347,7 +347,7 @@ async fn redirects() {
     assert!(seen.iter().all(|seen| !seen.had_credentials), "{seen:?}");
     // To the same server: with them.
     kit.repository.commit("main", "1", &Commit::new().file("w", "1")).unwrap();
-    kit.server.fault(Fault::RedirectOnce(kit.server.base_url()));
+    kit.server.fault(Fault::Once(Box::new(Fault::Redirect(kit.server.base_url()))));
     assert_eq!(quiet_files(request.clone()).await, ["w"]);
     let seen = kit.server.take_seen();
     assert!(seen.len() == 4 && seen.iter().all(|seen| seen.had_credentials), "{seen:?}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use roadstead_outbound::{Guard, Policy, Purpose};
+use roadstead_sources::git::KnownServer;
 use roadstead_sources::{
     Artifact, Fetched, GitError, GitReference, GitRequest, Outcome, TreeLimits, fetch, unpack,
 };
@@ -58,16 +59,31 @@ pub(crate) fn by(rules: &[impl AsRef<str>]) -> Guard {
     Guard::new(Arc::new(Policy::new(rules)), Purpose::Git)
 }
 
-/// What a fetch that must work and find something gives.
+/// A request to a server of which nothing is known yet.
+fn as_a_stranger(request: GitRequest) -> GitRequest {
+    GitRequest { known_server: KnownServer::default(), ..request }
+}
+
+/// What a first fetch that must work and find something gives.
 pub(crate) async fn fetched(request: GitRequest) -> Fetched {
+    fetched_again(as_a_stranger(request)).await
+}
+
+/// As [`fetched`], with what is known of the server.
+pub(crate) async fn fetched_again(request: GitRequest) -> Fetched {
     match fetch(request, &CancellationToken::new()).await.unwrap() {
         Outcome::Fetched(fetched) => *fetched,
         Outcome::Unchanged(revision) => panic!("unchanged at {revision}"),
     }
 }
 
-/// The error of a fetch that must fail.
+/// The error of a first fetch that must fail.
 pub(crate) async fn error(request: GitRequest) -> GitError {
+    error_again(as_a_stranger(request)).await
+}
+
+/// As [`error`], with what is known of the server.
+pub(crate) async fn error_again(request: GitRequest) -> GitError {
     match fetch(request, &CancellationToken::new()).await {
         Err(error) => error,
         Ok(outcome) => panic!("no error, but {outcome:?}"),

@@ -6,4 +6,5 @@ mod fetch;
 mod guarded;
 mod hostile;
 mod kit;
+mod known;
 mod readers;
