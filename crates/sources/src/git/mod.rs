@@ -53,8 +53,8 @@ use unread::{Phase, Unread};
 use url::Location;
 use wire::{Ask, What};
 
-/// The greeting, the references, the pack; and the latter two before that, where the server is not what it was.
-const MOST_REQUESTS: usize = 5;
+/// The greeting, the references, the pack.
+const MOST_REQUESTS: usize = 3;
 
 /// What a fetch found.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl<E: Engine> Attempt<'_, E> {
             (greeted_before, ask) = (true, next);
         }
         let mut after_greeting = greeted_before.then(|| ask.clone());
-        for _ in 0..MOST_REQUESTS {
+        while self.desk.answers.len() < MOST_REQUESTS {
             let reply;
             (wire, reply) = self.ask(wire, ask).await?;
             match reply {
@@ -162,10 +162,10 @@ impl<E: Engine> Attempt<'_, E> {
                 }
                 // What it said before may hold no longer.
                 Ok(Reply::Unread(unread)) if greeted_before && unread.is_of_the_conversation() => {
-                    (greeted_before, ask) = (false, self.begin_anew());
+                    (greeted_before, after_greeting, ask) = (false, None, self.begin_anew());
                 }
                 Err(error) if greeted_before && error.is_an_answer() => {
-                    (greeted_before, ask) = (false, self.begin_anew());
+                    (greeted_before, after_greeting, ask) = (false, None, self.begin_anew());
                 }
                 reply => {
                     // Where it redirects, each look has to ask where to.
@@ -178,9 +178,6 @@ impl<E: Engine> Attempt<'_, E> {
                     }
                     return Ok(outcome);
                 }
-            }
-            if ask == Ask::Greeting {
-                after_greeting = None;
             }
         }
         Err(self.internal("there is no end of questions"))
