@@ -45,6 +45,16 @@ pub(crate) fn kustomization_failed(stored: &Stored, error: &str) {
     tracing::error!(target: logger!(), kustomization = name(stored), error);
 }
 
+/// Something stands in the way of an attempt, in the condition's text. What it `waits` for comes by itself, or tells of its
+/// own failures.
+pub(crate) fn kustomization_held(stored: &Stored, message: &str, waits: bool) {
+    if waits {
+        tracing::info!(target: logger!(), kustomization = name(stored), "{message}");
+    } else {
+        kustomization_failed(stored, message);
+    }
+}
+
 /// A deleted Kustomization is gone; `orphaned` tells why objects stay, where any do.
 pub(crate) fn kustomization_released(stored: &Stored, orphaned: Option<&str>) {
     match orphaned {

@@ -67,8 +67,10 @@ impl Hub {
             Decision::Hold { reason: Reason::AccessDenied, message, .. } if look.is_applying() => {
                 self.give_up(&look, Reason::AccessDenied, &message, now).await
             }
-            Decision::Hold { reason, message, until } => {
-                self.fail_in_hub(&look, reason, &message, now).await?;
+            Decision::Hold { reason, message, until, waits } => {
+                if self.note_held(&look, reason, &message, now).await? {
+                    log::kustomization_held(&look.stored, &message, waits);
+                }
                 Ok(until)
             }
             Decision::Reconcile { cluster, revision, artifact, news } => {
@@ -100,13 +102,14 @@ impl Hub {
         Ok(())
     }
 
-    async fn fail_in_hub(
+    /// Says what stands in the way; gives whether that is news.
+    async fn note_held(
         &self,
         look: &SeenKustomization,
         reason: Reason,
         message: &str,
         now: Timestamp,
-    ) -> Result<(), HubError> {
+    ) -> Result<bool, HubError> {
         let before = conditions::ready(&look.status().conditions).cloned();
         let request = look.situation.request.clone();
         let changed = self
@@ -116,10 +119,7 @@ impl Hub {
                 set_ready(status, ConditionStatus::False, reason, message, generation, now);
             })
             .await?;
-        if changed && before.is_none_or(|before| before.message != message) {
-            log::kustomization_failed(&look.stored, message);
-        }
-        Ok(())
+        Ok(changed && before.is_none_or(|before| before.message != message))
     }
 
     async fn reconcile(

@@ -27,7 +27,8 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
     if situation.suspended {
         return Decision::Suspend;
     }
-    let hold = |reason, message| Decision::Hold { reason, message, until: now + RECHECK };
+    let hold = |reason, message| Decision::Hold { reason, message, until: now + RECHECK, waits: false };
+    let wait = |reason, message| Decision::Hold { reason, message, until: now + RECHECK, waits: true };
     if let Target::Leaving { uid, .. } = &situation.target
         && let Some(decision) = leave(situation, *uid, now)
     {
@@ -54,7 +55,7 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
         Target::Cluster { uid, name, agent } => (*uid, name, *agent),
     };
     let (revision, artifact) = match &situation.source {
-        Source::NoArtifact(why) => return hold(Reason::ArtifactFailed, why.clone()),
+        Source::NoArtifact(why) => return wait(Reason::ArtifactFailed, why.clone()),
         Source::Artifact { revision, digest } => (revision, *digest),
     };
     let wanted = (revision, artifact);
@@ -70,7 +71,7 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
         return Decision::Idle { until: due };
     }
     if let Some(message) = waits_for(&situation.dependencies, revision) {
-        return hold(Reason::DependencyNotReady, message);
+        return wait(Reason::DependencyNotReady, message);
     }
     // A Kustomization that moved prunes the old cluster first.
     if let Some(decision) = leave_other_clusters(situation, cluster, now) {
@@ -86,7 +87,7 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
             "the agent of cluster {name} is not connected; this is reconciled when it is. Look at its conditions: \
              kubectl describe cluster {name}"
         );
-        return hold(Reason::ClusterUnreachable, message);
+        return wait(Reason::ClusterUnreachable, message);
     }
     Decision::Reconcile { cluster, revision: revision.clone(), artifact, news }
 }

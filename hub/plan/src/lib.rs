@@ -208,6 +208,8 @@ pub enum Decision {
         message: String,
         /// Look again then, if nothing changes before.
         until: Timestamp,
+        /// Whether it waits for something that has its own conditions and is expected to come, and so is no error of its own.
+        waits: bool,
     },
     /// Build this artifact and dispatch the build to this cluster.
     Reconcile {

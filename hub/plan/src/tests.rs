@@ -87,6 +87,19 @@ fn held(decision: Decision) -> (Reason, String) {
 }
 
 #[test]
+fn what_comes_by_itself_is_waited_for_and_all_else_is_an_error() {
+    let waits = |situation: Situation| match decide(&situation, at(0)) {
+        Decision::Hold { waits, .. } => waits,
+        other => panic!("not held: {other:?}"),
+    };
+    let away = |agent| Target::Cluster { uid: EDGE, name: "edge".to_owned(), agent };
+    assert!(waits(Situation { source: Source::NoArtifact("GitRepository apps/web".to_owned()), ..fresh() }));
+    assert!(waits(Situation { target: away(AgentLink::Never), ..fresh() }));
+    assert!(!waits(Situation { target: Target::NotFound("none".to_owned()), ..fresh() }));
+    assert!(!waits(Situation { cycle: Some(vec!["a".to_owned(), "a".to_owned()]), ..fresh() }));
+}
+
+#[test]
 fn a_new_one_is_reconciled_at_once() {
     assert_eq!(decide(&fresh(), at(0)), reconcile(true));
 }

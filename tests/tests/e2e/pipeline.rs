@@ -163,7 +163,8 @@ async fn what_happened_is_told(fleet: &Fleet, revision: &str) -> Result<()> {
 
 /// The line of the specification for what was applied.
 async fn ensure_applied_line(fleet: &Fleet, name: &str, ns: &str) -> Result<()> {
-    let line = fleet.log_line(name, |line| line["level"] == "info").await?;
+    let line = fleet.log_line(name, |line| !line["output"].is_null()).await?;
+    ensure!(line["level"] == "info", "{line:#}");
     ensure!(keys(&line) == ["kustomization", "level", "logger", "msg", "output", "ts"], "{line:#}");
     let took = line["msg"].as_str().and_then(|msg| msg.strip_prefix("Kustomization applied in "));
     ensure!(took.is_some_and(is_go_duration), "{line:#}");
@@ -395,6 +396,11 @@ async fn dependencies_are_waited_for_and_circles_named() -> Result<()> {
     fleet.apply(&kustomization("front", "app", "front", &[depends_on])).await?;
     let reason = "DependencyNotReady";
     fleet.fails("kustomization/front", reason, &["'apps/back' not found"]).await?;
+    // To wait is no error.
+    let says_so =
+        |line: &Value| line["msg"].as_str().is_some_and(|msg| msg.contains("'apps/back' not found"));
+    let line = fleet.log_line("apps/front", says_so).await?;
+    ensure!(line["level"] == "info", "{line:#}");
     // A request is answered, though the answer is that it waits.
     fleet.run(&["annotate", "kustomization/front", "reconcile.fluxcd.io/requestedAt=asked"]).await?;
     eventually("the request is handled", PATIENCE, || async {
