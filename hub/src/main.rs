@@ -24,16 +24,15 @@ fn main() -> ExitCode {
         return be_a_worker(arguments);
     }
     let args = args::Args::parse();
-    logging::start(args.log_format);
-    match start(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "the hub ends");
-            // People who started it by hand read this line and not the log.
-            eprintln!("roadstead-hub: {error:#}");
-            ExitCode::FAILURE
-        }
+    let format = args.log_format;
+    logging::start(format);
+    let Err(error) = start(args) else { return ExitCode::SUCCESS };
+    match format {
+        args::LogFormat::Json => tracing::error!(error = format!("{error:#}"), "the hub ends"),
+        // For people, in a line of its own.
+        args::LogFormat::Text => eprintln!("roadstead-hub: {error:#}"),
     }
+    ExitCode::FAILURE
 }
 
 fn start(args: args::Args) -> anyhow::Result<()> {

@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         return print_admin_kubeconfig(&args).await;
     }
     let url = database::url(&args)?;
-    let dev = match (args.dev, &url) {
+    match (args.dev, &url) {
         (true, Some(_)) => {
             bail!("--dev brings its own database: leave --database-url away, or leave --dev away")
         }
@@ -43,17 +43,20 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             "no database: give --database-url postgres://… or --database-url-file FILE, or start with --dev to have a \
              private Postgres"
         ),
-        (true, None) => {
-            check_dev_listeners(&args)?;
-            Some(dev::start(args.state_dir.clone()).await?)
-        }
-        (false, Some(_)) => None,
+        (true, None) => check_dev_listeners(&args)?,
+        (false, Some(_)) => {}
+    }
+    // Before all that takes long: a port that is taken is told at once.
+    let listeners = Listeners::open(&args).await?;
+    let dev = match args.dev {
+        true => Some(dev::start(args.state_dir.clone()).await?),
+        false => None,
     };
     let url = match (&dev, url) {
         (Some(dev), _) => Zeroizing::new(dev.url.clone()),
         (None, url) => url.unwrap_or_default(),
     };
-    let served = serve(&args, &url, dev.as_ref(), async {
+    let served = serve(&args, listeners, &url, dev.as_ref(), async {
         let given_up = async {
             match &dev {
                 Some(dev) => dev.given_up().await,
@@ -87,8 +90,29 @@ fn check_dev_listeners(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// Where the hub is reached.
+struct Listeners {
+    api: TcpListener,
+    link: TcpListener,
+}
+
+impl Listeners {
+    async fn open(args: &Args) -> Result<Self> {
+        let open = async |flag, address| {
+            TcpListener::bind(address)
+                .await
+                .with_context(|| format!("cannot listen on {address}; give another address by {flag}"))
+        };
+        Ok(Self {
+            api: open("--listen", args.listen).await?,
+            link: open("--link-listen", args.link_listen).await?,
+        })
+    }
+}
+
 async fn serve(
     args: &Args,
+    Listeners { api, link }: Listeners,
     url: &str,
     dev: Option<&DevState>,
     ended: impl Future<Output = Result<&'static str>>,
@@ -99,10 +123,6 @@ async fn serve(
     let store = Store::open_over(url, transport(args), sealer, args.database_connections)
         .await
         .context("open the database")?;
-    let api = TcpListener::bind(args.listen).await.with_context(|| format!("listen on {}", args.listen))?;
-    let link = TcpListener::bind(args.link_listen)
-        .await
-        .with_context(|| format!("listen on {}", args.link_listen))?;
     if args.restored {
         store.begin_epoch().await.context("begin a new epoch of the restored database")?;
         tracing::info!("the database counts as restored: watches and pages from before are refused");

@@ -247,9 +247,17 @@ impl HubProcess {
     /// # Errors
     /// When the hub is not built.
     pub fn dev_command(state: &Path) -> Result<Command> {
+        Self::dev_command_at(state, "127.0.0.1:0")
+    }
+
+    /// As [`Self::dev_command`], with an address for the API.
+    ///
+    /// # Errors
+    /// As [`Self::dev_command`].
+    pub fn dev_command_at(state: &Path, listen: &str) -> Result<Command> {
         let mut command = Command::new(binary("roadstead-hub")?);
         command.arg("--dev").arg("--state-dir").arg(state);
-        command.args(["--listen", "127.0.0.1:0", "--link-listen", "127.0.0.1:0"]);
+        command.args(["--listen", listen, "--link-listen", "127.0.0.1:0"]);
         command.env_clear();
         for kept in ["PATH", "ROADSTEAD_POSTGRES_BIN"] {
             if let Some(value) = std::env::var_os(kept) {

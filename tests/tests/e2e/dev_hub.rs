@@ -205,6 +205,23 @@ async fn a_dev_hub_whose_postgres_does_not_start_again_ends_and_says_why() -> Re
 }
 
 #[tokio::test]
+async fn a_port_that_is_taken_is_told_once_and_before_anything_is_made() -> Result<()> {
+    let folder = folder()?;
+    let state = folder.path().join("state");
+    let other = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let address = other.local_addr()?.to_string();
+    let mut command = HubProcess::dev_command_at(&state, &address)?;
+    let mut hub =
+        Process::start("a hub whose port is taken", &mut command, &folder.path().join("taken.log"))?;
+    let status = hub.wait(END).await?;
+    ensure!(!status.success(), "it ended with {status}");
+    let logs = hub.logs();
+    ensure!(logs.contains("--listen") && logs.matches("in use").count() == 1, "{logs}");
+    ensure!(logs.contains(&address) && !state.exists(), "{logs}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_dev_hub_without_room_for_its_state_says_so() -> Result<()> {
     let folder = folder()?;
     let state = folder.path().join("state");
