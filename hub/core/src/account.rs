@@ -7,6 +7,7 @@ use roadstead_api::{FieldError, KindId};
 use roadstead_hub_store::TokenText;
 
 use crate::audit::about;
+use crate::auth::AUTHENTICATED;
 use crate::objects::named;
 use crate::{Address, Hub, HubError, Identity};
 
@@ -33,7 +34,7 @@ pub fn account_user(namespace: &str, name: &str) -> Identity {
         groups: vec![
             "system:serviceaccounts".to_owned(),
             format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated".to_owned(),
+            AUTHENTICATED.to_owned(),
         ],
         impersonator: None,
     }

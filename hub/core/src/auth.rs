@@ -11,6 +11,8 @@ use crate::{Hub, HubError, TokenOrder, account_user};
 
 /// The group that may do all.
 pub const MASTERS: &str = "system:masters";
+/// All whom the hub knows.
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 
 /// The group of Kustomizations that write their children. No token is of it.
 const KUSTOMIZATIONS: &str = "system:roadstead:kustomizations";
@@ -102,6 +104,18 @@ impl Identity {
         }
     }
 
+    /// Somebody whom the hub knows: as in Kubernetes in the group of all such, too.
+    pub(crate) fn authenticated(username: String, groups: Vec<String>) -> Self {
+        Self { username, groups, impersonator: None }.in_group(AUTHENTICATED)
+    }
+
+    fn in_group(mut self, group: &str) -> Self {
+        if !self.groups.iter().any(|own| own == group) {
+            self.groups.push(group.to_owned());
+        }
+        self
+    }
+
     /// A Kustomization that writes what of its build at a revision goes to the hub.
     pub(crate) fn kustomization(namespace: &str, name: &str, revision: &str) -> Self {
         Self {
@@ -121,16 +135,12 @@ impl Identity {
             return Err(self.refused(&format!("users \"{username}\""), verb, group, resource, None));
         }
         let account = username.strip_prefix("system:serviceaccount:").and_then(|rest| rest.split_once(':'));
-        let mut taken_for = match account {
+        let taken_for = match account {
             Some((namespace, name)) if groups.is_empty() => account_user(namespace, name),
             _ => Self { username: username.to_owned(), groups, impersonator: None },
         };
-        let class =
-            if username == "system:anonymous" { "system:unauthenticated" } else { "system:authenticated" };
-        if !taken_for.groups.iter().any(|group| group == class) {
-            taken_for.groups.push(class.to_owned());
-        }
-        Ok(Self { impersonator: Some(self.username), ..taken_for })
+        let class = if username == "system:anonymous" { "system:unauthenticated" } else { AUTHENTICATED };
+        Ok(Self { impersonator: Some(self.username), ..taken_for.in_group(class) })
     }
 
     /// Who did something, for the record.

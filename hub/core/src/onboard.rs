@@ -327,7 +327,7 @@ impl Hub {
             }
         };
         let message = if installed {
-            "the agent is installed: waiting for it to connect"
+            "the agent is installed"
         } else {
             "the cluster was reached by its new kubeconfig: the agent that is there stays"
         };

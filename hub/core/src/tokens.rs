@@ -112,7 +112,7 @@ impl Tokens {
             return Ok(None);
         };
         let until = user.expires_at.map_or(until, |end| end.min(until));
-        let identity = Identity { username: user.username, groups: user.groups, impersonator: None };
+        let identity = Identity::authenticated(user.username, user.groups);
         self.known.put(hash, identity.clone(), until, now);
         Ok(Some(identity))
     }

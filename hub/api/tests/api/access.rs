@@ -49,6 +49,8 @@ async fn kubectl_asks_what_it_may() -> Result<()> {
         some.contains("selfsubjectaccessreviews.authorization.k8s.io") && !some.contains("*.*"),
         "{some}"
     );
+    let who: Value = serde_json::from_str(&kubectl.run(&["auth", "whoami", "-o", "json"]).await?)?;
+    assert_eq!(who["status"]["userInfo"]["groups"], json!(["system:masters", "system:authenticated"]));
     let who = kubectl.run(&["auth", "whoami", bob, "--as-group=dev", "-o", "json"]).await?;
     let who: Value = serde_json::from_str(&who)?;
     let user = json!({ "username": "bob", "groups": ["dev", "system:authenticated"] });
