@@ -408,8 +408,10 @@ async fn write(
 }
 
 async fn finish(tx: Tx, stored: &mut Stored, dry_run: bool) -> Result<(), HubError> {
-    // Dropping it undoes it.
-    if !dry_run {
+    if dry_run {
+        // Dropping the transaction undoes it; what is shown is the object as it would be, with the version that it has.
+        stored.write_metadata();
+    } else {
         tx.commit().await?.stamp(stored);
     }
     Ok(())

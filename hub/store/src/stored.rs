@@ -120,8 +120,8 @@ impl Stored {
         Ok(())
     }
 
-    /// Writes the fields into `object.metadata`.
-    pub(crate) fn write_metadata(&mut self) {
+    /// Writes the fields into `object.metadata`; no version, where it was not stored yet.
+    pub fn write_metadata(&mut self) {
         let uid = self.uid.to_string();
         let times = (time(self.created_at), self.deletion_timestamp.map(time));
         let (version, generation) = (self.resource_version, self.generation);

@@ -312,7 +312,19 @@ async fn objects_in_an_editor_and_differences() -> Result<()> {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.code() == Some(code), "{said}{}", String::from_utf8_lossy(&output.stderr));
         ensure!(code == 0 || (said.contains("-  k: new") && said.contains("+  k: old")), "{said}");
+        // Of what the server fills in nothing differs.
+        let differs = |field: &str| said.lines().any(|line| line.starts_with('-') && line.contains(field));
+        for field in ["uid:", "resourceVersion:", "creationTimestamp:", "namespace:"] {
+            ensure!(!differs(field), "{field} differs: {said}");
+        }
     }
+    let new = ["create", "configmap", "dry", "--from-literal=k=v", "--dry-run=server", "-o", "json"];
+    let new: serde_json::Value = serde_json::from_str(&kubectl.run(&new).await?)?;
+    let metadata = &new["metadata"];
+    for field in ["uid", "creationTimestamp", "namespace"] {
+        ensure!(metadata[field].is_string(), "no {field} in {metadata}");
+    }
+    ensure!(metadata["resourceVersion"].is_null(), "it has a version, though it is not stored: {metadata}");
     assert_eq!(kubectl.get(&["cm", "a"]).await?["data"]["k"], "new");
     Ok(())
 }
