@@ -9,6 +9,7 @@ mod dashboard;
 mod deploy;
 mod dev_hub;
 mod idle;
+mod locked;
 mod management;
 mod nested;
 mod onboarding;

@@ -54,6 +54,7 @@ pub(super) struct GuardedWire {
     advertisement: u64,
     pack: u64,
     spool: Spool,
+    has_asked: bool,
 }
 
 /// Where large answers lie; it goes away with its wire.
@@ -142,6 +143,7 @@ impl GuardedWire {
                 written: 0,
                 held: None,
             },
+            has_asked: false,
         })
     }
 
@@ -190,7 +192,9 @@ impl GuardedWire {
             Ask::UploadPack { what: What::References, .. } => (Phase::Listing, false),
             Ask::UploadPack { what: What::Pack(_), .. } => (Phase::Receiving, true),
         };
-        self.stop.enter(phase.text());
+        // Whatever is asked first, the connection is what may fail.
+        let first = !std::mem::replace(&mut self.has_asked, true);
+        self.stop.enter(if first { Phase::Connecting } else { phase }.text());
         let internal = |error: io::Error| GitError::Internal {
             url: self.shown_url.clone(),
             detail: format!("temporary folder: {error}"),

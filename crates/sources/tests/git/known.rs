@@ -63,6 +63,14 @@ async fn a_server_that_answers_otherwise_is_greeted_anew() {
         fetched_again(request.clone()).await;
         assert_eq!(requests(&kit), [GREETING, "ls-refs", "fetch"], "{fault:?}");
     }
+    // A server that is gone is told in the same words by the first look that finds it so and by the next.
+    let gone = Kit::start(true, None).await;
+    gone.repository.commit("main", "First", &Commit::new().file("one", "1")).unwrap();
+    let away = gone.request("main");
+    fetched_again(away.clone()).await;
+    drop(gone);
+    let told = error_again(away.clone()).await.to_string();
+    assert_eq!(told, error_again(away).await.to_string());
     // So it is where the pack is wrong, which is asked for anew once.
     kit.server.fault(Fault::CorruptPack);
     error_again(request.clone()).await;
