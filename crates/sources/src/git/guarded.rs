@@ -50,9 +50,11 @@ pub(super) struct GuardedWire {
     /// How many more bytes may come, and what to say when they do.
     left: u64,
     measure: (Measure, u64),
-    /// The most that greeting and references may have, and a pack.
+    /// The most that greeting and references may have, and packs.
     advertisement: u64,
     pack: u64,
+    /// What packs have had of theirs.
+    packed: u64,
     spool: Spool,
     has_asked: bool,
 }
@@ -135,6 +137,7 @@ impl GuardedWire {
             measure: (Measure::AdvertisementBytes, limit),
             advertisement: limit,
             pack: request.limits.transfer_bytes,
+            packed: 0,
             spool: Spool {
                 place: request.scratch.clone(),
                 folder: None,
@@ -205,7 +208,7 @@ impl GuardedWire {
                 (self.advertisement, (Measure::AdvertisementBytes, self.advertisement));
         }
         if is_pack {
-            (self.left, self.measure) = (self.pack, (Measure::TransferBytes, self.pack));
+            (self.left, self.measure) = (self.pack - self.packed, (Measure::TransferBytes, self.pack));
             file = Some(self.spool.file().map_err(internal)?);
         }
         let response = self.exchange(ask)?;
@@ -233,6 +236,10 @@ impl GuardedWire {
                     }
                 }
             }
+        }
+        if is_pack {
+            // Another one has the rest.
+            self.packed = self.pack - self.left;
         }
         let body = file.map_or(Body::Memory(memory), |file| Body::File(Arc::new(file)));
         Ok(Answer { heading, body })
