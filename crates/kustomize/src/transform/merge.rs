@@ -27,6 +27,12 @@ enum Directive {
     Delete,
 }
 
+/// Whether a patch as a whole is to replace its target: kustomize makes a new object to take the place of the old one, and then
+/// forgets it.
+pub(super) fn is_forgotten(patch: &Map) -> bool {
+    patch.get(DIRECTIVE).and_then(Value::as_str) == Some("replace")
+}
+
 /// Merges; `None` where nothing is left.
 pub(super) fn merge(
     target: Value,
@@ -34,8 +40,7 @@ pub(super) fn merge(
     of: Type<'_>,
     hints: &Hints<'_>,
 ) -> Result<Option<Value>, String> {
-    // kustomize makes a new object to take the place of the old one, and then forgets it.
-    if patch.at(&[DIRECTIVE]).and_then(Value::as_str) == Some("replace") {
+    if patch.as_map().is_some_and(is_forgotten) {
         return Ok(Some(target));
     }
     walk(Some(target), Some(patch), Field { merge_keys: None, of }, At { brackets: false, hints })

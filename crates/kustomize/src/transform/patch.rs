@@ -136,7 +136,9 @@ pub(super) fn apply(
         let change = objects.change(at, |resource| {
             take_odd_keys(loader, resource, &settled)?;
             merge_into(loader, resource, patch, &settled.notes, allow)?;
-            give_version(resource);
+            if !merge::is_forgotten(settled.value()) {
+                give_version(resource);
+            }
             Ok(())
         });
         change.map_err(error)?;
