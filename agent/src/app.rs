@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use roadstead_agent_policy::Signature;
 use roadstead_apply::{Engine, Options};
@@ -85,12 +86,16 @@ pub enum AgentError {
     Identity(#[from] IdentityError),
 }
 
+/// What the agent is called in the audit logs of apiservers.
+const AGENT: &str = concat!("roadstead-agent/", env!("CARGO_PKG_VERSION"));
+
 /// Runs an agent until `stop`.
 ///
 /// # Errors
 /// [`AgentError`], where trying again would not help.
 pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), AgentError> {
     let mut config = cluster_config(&settings).await?;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     let engine = Engine::from_config(config.clone(), Options::default())
         .map_err(|error| AgentError::Client(error.into()))?;
     config.default_retry = false;

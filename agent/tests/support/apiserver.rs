@@ -1,6 +1,6 @@
 //! An apiserver in memory, over plain HTTP: it keeps what it is given, allows everything, and tells what it was asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -36,6 +36,8 @@ struct State {
     /// The rules of a user in every namespace, where it has any.
     rules: BTreeMap<String, Value>,
     version: u64,
+    /// As who its clients named themselves.
+    agents: BTreeSet<String>,
 }
 
 /// The apiserver. Cheap to clone.
@@ -100,6 +102,11 @@ impl Apiserver {
         writes.into_iter().filter(|line| !kept.iter().any(|own| line.contains(own))).collect()
     }
 
+    /// As who its clients have named themselves so far.
+    pub fn agents(&self) -> BTreeSet<String> {
+        self.state().agents.clone()
+    }
+
     async fn serve(&self, mut stream: TcpStream) {
         let mut bytes = Vec::new();
         let (head, length) = loop {
@@ -122,6 +129,7 @@ impl Apiserver {
         let mut words = head.split_whitespace();
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let user = header(&head, "impersonate-user").unwrap_or("agent");
+        self.state().agents.insert(header(&head, "user-agent").unwrap_or("nobody").to_owned());
         let (status, answer) = self.state().answer(method, target, user, body);
         let answer = answer.to_string();
         let head = format!(
