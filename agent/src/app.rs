@@ -86,7 +86,7 @@ pub enum AgentError {
     Identity(#[from] IdentityError),
 }
 
-/// What the agent is called in the audit logs of apiservers.
+/// The agent's User-Agent, by which it is found in an apiserver's audit log.
 const AGENT: &str = concat!("roadstead-agent/", env!("CARGO_PKG_VERSION"));
 
 /// Runs an agent until `stop`.

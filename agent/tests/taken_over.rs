@@ -452,9 +452,9 @@ async fn without_a_policy_the_hub_is_obeyed_but_for_the_agents_own_namespace() {
     let end = world.dispatch(None, vec![Step::Apply { force: false }], &[role], vec![]).await;
     end.went_through();
     assert_eq!(end.writes.len(), 1);
-    // Whoever reads the apiserver's audit log sees who it was.
+    // The apiserver's audit log shows who it was.
     let agent = concat!("roadstead-agent/", env!("CARGO_PKG_VERSION"));
-    assert_eq!(world.api.agents().into_iter().collect::<Vec<_>>(), [agent]);
+    assert_eq!(world.api.user_agents().into_iter().collect::<Vec<_>>(), [agent]);
     let own = object("v1", "ConfigMap", Some(HOME), json!({}));
     world.apply(own.clone()).await.refused_by("manageAgentNamespace");
     world.policy("preset: open\nmanageAgentNamespace: true", "");

@@ -12,6 +12,7 @@ mod network;
 mod private_file;
 mod run;
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -27,10 +28,11 @@ fn main() -> ExitCode {
     let format = args.log_format;
     logging::start(format);
     let Err(error) = start(args) else { return ExitCode::SUCCESS };
-    match format {
-        args::LogFormat::Json => tracing::error!(error = format!("{error:#}"), "the hub ends"),
-        // For people, in a line of its own.
-        args::LogFormat::Text => eprintln!("roadstead-hub: {error:#}"),
+    // Once: people read a plain line, programs the log.
+    if format == args::LogFormat::Text || std::io::stderr().is_terminal() {
+        eprintln!("roadstead-hub: {error:#}");
+    } else {
+        tracing::error!(error = format!("{error:#}"), "the hub ends");
     }
     ExitCode::FAILURE
 }

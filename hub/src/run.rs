@@ -48,10 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     // Before all that takes long: a port that is taken is told at once.
     let listeners = Listeners::open(&args).await?;
-    let dev = match args.dev {
-        true => Some(dev::start(args.state_dir.clone()).await?),
-        false => None,
-    };
+    let dev = if args.dev { Some(dev::start(args.state_dir.clone()).await?) } else { None };
     let url = match (&dev, url) {
         (Some(dev), _) => Zeroizing::new(dev.url.clone()),
         (None, url) => url.unwrap_or_default(),
@@ -99,9 +96,7 @@ struct Listeners {
 impl Listeners {
     async fn open(args: &Args) -> Result<Self> {
         let open = async |flag, address| {
-            TcpListener::bind(address)
-                .await
-                .with_context(|| format!("cannot listen on {address}; give another address by {flag}"))
+            TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} ({flag})"))
         };
         Ok(Self {
             api: open("--listen", args.listen).await?,

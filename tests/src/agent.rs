@@ -33,9 +33,8 @@ impl AgentProcess {
     /// # Errors
     /// When the hub refuses.
     pub async fn join(hub: &HubProcess, name: &str, cluster: &TestCluster) -> Result<Self> {
-        hub.kubectl().apply(&manifest(name)).await?;
         let join = hub.folder().join(format!("{}.yaml", unique("join")));
-        std::fs::write(&join, Self::token(hub, name).await?).context("write the join manifest")?;
+        std::fs::write(&join, Self::invited(hub, name).await?).context("write the join manifest")?;
         Self::start(hub, name, cluster, join)
     }
 
@@ -49,8 +48,7 @@ impl AgentProcess {
         cluster: &TestCluster,
         link: &Proxy,
     ) -> Result<Self> {
-        hub.kubectl().apply(&manifest(name)).await?;
-        let text = Self::token(hub, name).await?;
+        let text = Self::invited(hub, name).await?;
         let mut secret: Value = serde_json::from_str(&text).context("a join manifest is JSON")?;
         secret["data"]["link"] = STANDARD.encode(link.address()).into();
         let join = hub.folder().join(format!("{}.json", unique("join")));
@@ -122,13 +120,25 @@ impl AgentProcess {
         cluster: &TestCluster,
         env: &[(&str, &str)],
     ) -> Result<Self> {
-        hub.kubectl().apply(&manifest(name)).await?;
         let join = hub.folder().join(format!("{}.json", unique("join")));
-        std::fs::write(&join, Self::token(hub, name).await?).context("write the join manifest")?;
+        std::fs::write(&join, Self::invited(hub, name).await?).context("write the join manifest")?;
         let access = Access::Administrator(cluster.clone());
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let start = Start { join: Some(join), access, level: None, env };
         Self::run(hub, name, start, cluster.later_namespace("agent"))
+    }
+
+    /// Creates the Cluster `name` on the hub, to which every namespace may deploy, and gives its join manifest.
+    ///
+    /// # Errors
+    /// When the hub refuses.
+    pub async fn invited(hub: &HubProcess, name: &str) -> Result<String> {
+        let cluster = format!(
+            "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {{name: {name}}}\nspec: {{access: [{{namespace: '*', \
+             agentRights: true}}]}}\n"
+        );
+        hub.kubectl().apply(&cluster).await?;
+        Self::token(hub, name).await
     }
 
     /// The join manifest for a Cluster, by `roadstead cluster join`.
@@ -191,13 +201,6 @@ impl AgentProcess {
     pub fn namespace(&self) -> &str {
         self.namespace.name()
     }
-}
-
-fn manifest(name: &str) -> String {
-    format!(
-        "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {{name: {name}}}\nspec: {{access: [{{namespace: '*', \
-         agentRights: true}}]}}\n"
-    )
 }
 
 /// With what an agent is started.

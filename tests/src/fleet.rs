@@ -53,9 +53,22 @@ impl Fleet {
     pub async fn start_on(setup: HubSetup) -> Result<Self> {
         install_crypto();
         let hub = HubProcess::start(&setup).await?;
-        hub.kubectl().run(&["create", "namespace", NAMESPACE]).await?;
         let cluster = TestCluster::first()?;
         let agent = AgentProcess::join(&hub, "edge", &cluster).await?;
+        Self::of(setup, hub, cluster, agent).await
+    }
+
+    /// A fleet of these parts, with a Git server: `agent` is that of Cluster `edge`, and in `cluster`.
+    ///
+    /// # Errors
+    /// When the agent does not connect.
+    pub async fn of(
+        setup: HubSetup,
+        hub: HubProcess,
+        cluster: TestCluster,
+        agent: AgentProcess,
+    ) -> Result<Self> {
+        hub.kubectl().run(&["create", "namespace", NAMESPACE]).await?;
         let git = GitServer::start(Options::default()).await?;
         let fleet = Self { agent, hub, git, cluster, setup };
         fleet.trust("git", &fleet.git, &[]).await?;

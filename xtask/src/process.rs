@@ -209,6 +209,17 @@ mod tests {
     }
 
     #[test]
+    fn an_interrupt_lets_cleaning_up_go_on_and_nothing_new_begin() {
+        let runner = Runner::new().unwrap();
+        runner.begin_cleanup();
+        assert!(runner.check().is_ok() && runner.check_before_more().is_ok());
+        runner.interrupted.store(true, Ordering::Relaxed);
+        assert!(runner.check().is_err() && runner.check_before_more().is_err());
+        runner.begin_cleanup();
+        assert!(runner.check().is_ok() && runner.check_before_more().is_err());
+    }
+
+    #[test]
     fn waiting_ends_with_the_last_reason() {
         let runner = Runner::new().unwrap();
         let error = runner.until("the moon", Duration::from_millis(1), || -> Result<()> { bail!("no moon") });

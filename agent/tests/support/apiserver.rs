@@ -36,8 +36,8 @@ struct State {
     /// The rules of a user in every namespace, where it has any.
     rules: BTreeMap<String, Value>,
     version: u64,
-    /// As who its clients named themselves.
-    agents: BTreeSet<String>,
+    /// The User-Agents of its clients.
+    user_agents: BTreeSet<String>,
 }
 
 /// The apiserver. Cheap to clone.
@@ -102,9 +102,9 @@ impl Apiserver {
         writes.into_iter().filter(|line| !kept.iter().any(|own| line.contains(own))).collect()
     }
 
-    /// As who its clients have named themselves so far.
-    pub fn agents(&self) -> BTreeSet<String> {
-        self.state().agents.clone()
+    /// The User-Agents of its clients so far.
+    pub fn user_agents(&self) -> BTreeSet<String> {
+        self.state().user_agents.clone()
     }
 
     async fn serve(&self, mut stream: TcpStream) {
@@ -129,7 +129,7 @@ impl Apiserver {
         let mut words = head.split_whitespace();
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let user = header(&head, "impersonate-user").unwrap_or("agent");
-        self.state().agents.insert(header(&head, "user-agent").unwrap_or("nobody").to_owned());
+        self.state().user_agents.insert(header(&head, "user-agent").unwrap_or_default().to_owned());
         let (status, answer) = self.state().answer(method, target, user, body);
         let answer = answer.to_string();
         let head = format!(

@@ -1,4 +1,4 @@
-//! Whose certificates are believed: those of the system's authorities, and of those that a user names besides.
+//! Which certificate authorities are trusted: the system's, and those that a user names besides.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use rustls::pki_types::pem::PemObject as _;
 
 use crate::http::ClientError;
 
-/// The system's authorities are read again when they are older. They are some three hundred files, and reading them takes
-/// longer than all else that has to be done for a new connection.
+/// The system's authorities are read again when they are older. They are often hundreds of files, and reading them takes longer
+/// than the rest of what a new client needs.
 const FRESH: Duration = Duration::from_secs(60);
 /// The longest text with authorities that a user names, in bytes.
 const MOST: usize = 1 << 20;

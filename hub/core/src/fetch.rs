@@ -35,10 +35,10 @@ const PER_OBJECT: u64 = 256;
 /// An artifact is in memory as such and sealed.
 const COPIES: u64 = 2;
 
-/// What part of the process's memory may be spent on what servers said they can do.
+/// Servers' advertisements may take this part of the process's memory.
 const PART: u64 = 256;
 
-/// The servers of sources, as they were at this process's last looks at them.
+/// The servers of sources, as this process last found them.
 #[derive(Debug)]
 pub(crate) struct KnownServers {
     most: usize,
@@ -55,7 +55,7 @@ impl KnownServers {
     pub(crate) fn of(&self, uid: ResourceUid, generation: i64) -> KnownServer {
         let mut all = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= self.most && !all.contains_key(&uid) {
-            // Each of them is a request that is made once more.
+            // It costs one more request for each.
             all.clear();
         }
         let (seen, server) = all.entry(uid).or_insert_with(|| (generation, KnownServer::default()));

@@ -12,7 +12,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 use reqwest::{Method, StatusCode};
-use roadstead_tests::gitserver::{Commit, GitServer, Options, install_crypto};
+use roadstead_tests::gitserver::{Commit, install_crypto};
 use roadstead_tests::{
     AgentProcess, Fleet, HubProcess, HubSetup, Kubectl, PATIENCE, Process, Proxy, TestCluster, binary,
     config_map, eventually, kustomization, unique,
@@ -576,15 +576,10 @@ async fn fleet_through_proxy(name: &str) -> Result<(Fleet, Proxy)> {
     install_crypto();
     let setup = HubSetup::new(name).await?;
     let hub = HubProcess::start(&setup).await?;
-    hub.kubectl().run(&["create", "namespace", "apps"]).await?;
     let cluster = TestCluster::first()?;
     let proxy = Proxy::start(hub.link_port()).await?;
     let agent = AgentProcess::join_through(&hub, "edge", &cluster, &proxy).await?;
-    let git = GitServer::start(Options::default()).await?;
-    let fleet = Fleet { agent, hub, git, cluster, setup };
-    fleet.trust("git", &fleet.git, &[]).await?;
-    fleet.ready("cluster/edge").await?;
-    Ok((fleet, proxy))
+    Ok((Fleet::of(setup, hub, cluster, agent).await?, proxy))
 }
 
 #[tokio::test]

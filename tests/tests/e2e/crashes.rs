@@ -174,17 +174,13 @@ impl World {
         install_crypto();
         let setup = HubSetup::new(name).await?;
         let hub = HubProcess::start(&setup).await?;
-        hub.kubectl().run(&["create", "namespace", "apps"]).await?;
         let cluster = TestCluster::first()?;
         let (proxied, apiserver) = cluster.through_proxy().await?;
         let agent = AgentProcess::join(&hub, "edge", &proxied).await?;
-        let git = GitServer::start(Options::default()).await?;
         let namespace = cluster.namespace(name).await?;
         let watched = Watched::start(cluster.kubectl(), namespace.name()).await?;
         let database = setup.database().connect().await?;
-        let fleet = Fleet { agent, hub, git, cluster, setup };
-        fleet.trust("git", &fleet.git, &[]).await?;
-        fleet.ready("cluster/edge").await?;
+        let fleet = Fleet::of(setup, hub, cluster, agent).await?;
         let group = format!("{}.example.com", namespace.name());
         let first = Commit::new().file("app/all.yaml", Side::Port.manifests(namespace.name(), &group));
         let repository = fleet.repository("app", &first).await?;

@@ -11,12 +11,12 @@ use roadstead_tests::{
 };
 use serde_json::Value;
 
-fn deploy(name: &str) -> PathBuf {
+pub(crate) fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
 }
 
 /// What `roadstead build` makes of a folder of `deploy/`.
-async fn built(name: &str) -> Result<String> {
+pub(crate) async fn built(name: &str) -> Result<String> {
     let mut command = tokio::process::Command::new(binary("roadstead")?);
     let output = command.arg("build").arg(deploy(name)).kill_on_drop(true).output().await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,14 +1,15 @@
 //! An agent as `deploy/agent-locked` has it, with the policy `locked`, on a real apiserver: what it can do with the few rights
 //! that it has there, and what it refuses.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, ensure};
-use roadstead_tests::gitserver::{Commit, GitServer, Options, install_crypto};
+use roadstead_tests::gitserver::{Commit, install_crypto};
 use roadstead_tests::{
-    AgentProcess, Fleet, HubProcess, HubSetup, TestCluster, TestNamespace, binary, config_map, unique,
+    AgentProcess, Fleet, HubProcess, HubSetup, PATIENCE, TestCluster, TestNamespace, config_map, eventually,
+    unique,
 };
 use serde_json::Value;
+
+use super::deploy::{built, deploy};
 
 /// What the files of `deploy/` name, as it is named in a test: clusters are shared.
 struct Names {
@@ -38,29 +39,21 @@ impl Names {
     }
 }
 
-/// The cluster as its owner sets it up by the README of `docs/agent-policy.md`, and an agent there.
+/// The cluster as its owner sets it up by `docs/agent-policy.md`, and an agent there.
 async fn locked(name: &str) -> Result<(Fleet, Names)> {
     install_crypto();
     let setup = HubSetup::new(name).await?;
     let hub = HubProcess::start(&setup).await?;
-    hub.kubectl().run(&["create", "namespace", "apps"]).await?;
     let cluster = TestCluster::first()?;
     let names = Names {
         home: cluster.later_namespace("locked"),
         apps: cluster.namespace("locked-apps").await?,
         cluster_wide: unique("roadstead-agent"),
     };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/agent-locked");
-    let built = tokio::process::Command::new(binary("roadstead")?)
-        .arg("build")
-        .arg(&folder)
-        .kill_on_drop(true)
-        .output()
-        .await?;
-    ensure!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let admin = cluster.kubectl();
-    admin.apply(&names.of(&String::from_utf8(built.stdout)?)).await?;
-    admin.apply(&names.of(&std::fs::read_to_string(folder.join("account.yaml"))?)).await?;
+    admin.apply(&names.of(&built("agent-locked").await?)).await?;
+    let account = std::fs::read_to_string(deploy("agent-locked").join("account.yaml"))?;
+    admin.apply(&names.of(&account)).await?;
     let policy = format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: roadstead-agent-policy, namespace: {}}}\ndata:\n  policy.yaml: |\n    \
          preset: locked\n    serviceAccounts:\n      allowed: [{}/deployer]\n",
@@ -69,22 +62,12 @@ async fn locked(name: &str) -> Result<(Fleet, Names)> {
     );
     admin.apply(&policy).await?;
 
-    hub.kubectl()
-        .apply(
-            "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {name: edge}\nspec: {access: [{namespace: \
-             '*', agentRights: true}]}\n",
-        )
-        .await?;
-    let mut join: Value = serde_json::from_str(&AgentProcess::token(&hub, "edge").await?)?;
+    let mut join: Value = serde_json::from_str(&AgentProcess::invited(&hub, "edge").await?)?;
     join["metadata"]["namespace"] = names.home.name().into();
     admin.apply(&join.to_string()).await?;
     let home = cluster.named_namespace(names.home.name());
     let agent = AgentProcess::installed(&hub, "edge", &cluster, home).await?;
-    let git = GitServer::start(Options::default()).await?;
-    let fleet = Fleet { agent, hub, git, cluster, setup };
-    fleet.trust("git", &fleet.git, &[]).await?;
-    fleet.ready("cluster/edge").await?;
-    Ok((fleet, names))
+    Ok((Fleet::of(setup, hub, cluster, agent).await?, names))
 }
 
 /// A Kustomization whose service account is in the namespace that is deployed to.
@@ -96,6 +79,20 @@ fn as_account(name: &str, path: &str, account: Option<(&str, &str)>) -> String {
         "apiVersion: kustomize.toolkit.fluxcd.io/v1alpha1\nkind: Kustomization\nmetadata: {{name: {name}}}\nspec:\n  interval: \
          1h\n  path: {path}\n  prune: true\n  sourceRef: {{kind: GitRepository, name: app}}\n  clusterRef: {{name: edge}}\n{account}"
     )
+}
+
+/// Waits until the apiserver says this of the account's right to write where the agent lives: it learns of a RoleBinding a
+/// moment after it has stored it.
+async fn may_write_at_home(fleet: &Fleet, names: &Names, wanted: &str) -> Result<()> {
+    let account = format!("--as=system:serviceaccount:{}:deployer", names.apps.name());
+    eventually(&format!("the apiserver says {wanted}"), PATIENCE, || async {
+        let ask = ["auth", "can-i", "create", "pods", "-n", names.home.name(), &account];
+        let output = fleet.cluster.kubectl().command(&ask).output().await?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        ensure!(said == wanted, "it says {said}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
@@ -142,6 +139,7 @@ async fn a_locked_agent_deploys_as_its_accounts_and_refuses_all_else() -> Result
         ensure!(message.contains(rule), "not refused by {rule}: {message}");
         ensure!(fleet.cluster.word(apps, path).await?.is_none(), "{path} is there, though it was refused");
     }
+    ensure!(fleet.cluster.word(home, "roadstead-agent-policy").await?.is_none(), "the policy was changed");
 
     // An account that gets rights where the agent lives is acted as no more, until they are taken away.
     let binding = [
@@ -154,6 +152,7 @@ async fn a_locked_agent_deploys_as_its_accounts_and_refuses_all_else() -> Result
         &format!("--serviceaccount={apps}:deployer"),
     ];
     fleet.cluster.kubectl().run(&binding).await?;
+    may_write_at_home(&fleet, &names, "yes").await?;
     let changed = Commit::new().file("web/config.yaml", config_map(apps, "web", "two"));
     let second = repository.commit("main", "Second", &changed)?;
     fleet.fetch("app").await?;
@@ -161,6 +160,7 @@ async fn a_locked_agent_deploys_as_its_accounts_and_refuses_all_else() -> Result
     ensure!(message.contains("serviceAccounts.trusted"), "{message}");
     ensure!(fleet.cluster.word(apps, "web").await?.as_deref() == Some("hi"), "it was applied");
     fleet.cluster.kubectl().run(&["delete", "rolebinding", "too-much", "-n", home]).await?;
+    may_write_at_home(&fleet, &names, "no").await?;
     fleet.run(&["annotate", "kustomization/web", "reconcile.fluxcd.io/requestedAt=again"]).await?;
     fleet.applied("web", &second).await?;
     fleet.cluster.has_word(apps, "web", Some("two")).await?;

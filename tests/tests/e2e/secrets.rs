@@ -200,10 +200,8 @@ async fn fleet() -> Result<Fleet> {
     let hub = HubProcess::start(&setup).await?;
     hub.kubectl().run(&["create", "namespace", "apps"]).await?;
     let cluster = TestCluster::second()?;
-    let manifest = "apiVersion: fleet.roadstead.dev/v1alpha1\nkind: Cluster\nmetadata: {name: edge}\nspec: {access: [{namespace: '*', agentRights: true}]}\n";
-    hub.kubectl().apply(manifest).await?;
     let join = setup.folder().join("join-edge.json");
-    std::fs::write(&join, AgentProcess::token(&hub, "edge").await?)?;
+    std::fs::write(&join, AgentProcess::invited(&hub, "edge").await?)?;
     let agent = AgentProcess::start_logging(&hub, "edge", &cluster, join, Some("debug"))?;
     let login = Some(("deployer".to_owned(), PASSWORD.to_owned()));
     let git = GitServer::start(Options { login, ..Options::default() }).await?;

@@ -1,42 +1,42 @@
-//! What a server said it can do, kept from one look to the next.
+//! A server's capability advertisement, kept from one look to the next.
 //!
-//! In version 2 of Git's protocol a server first says what it can do, and each request stands for itself: whoever knows
-//! what it said may go on from there. So a look at a repository that has not changed is one request instead of two.
-//! Where the server is not what it was (updated, replaced, moved), the look begins anew and greets it.
+//! In version 2 of Git's protocol a server first advertises what it can do, and each request stands for itself: a client that
+//! knows the advertisement may go on from there. So a look at a repository that has not changed is one request instead of
+//! two. Where the server answers as if it were another one (updated, replaced, moved), the look starts over and asks for it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::desk::{Answer, Body};
 use super::wire::Ask;
 
-/// What one server said it can do, for one repository and reference. Clones share it. Empty until a look went well.
+/// One server's advertisement, for one repository and reference. Clones share it. Empty until a look succeeded.
 #[derive(Debug, Clone, Default)]
-pub struct KnownServer(Arc<Mutex<Option<Greeted>>>);
+pub struct KnownServer(Arc<Mutex<Option<Advertisement>>>);
 
-/// A greeting's answer, and what was asked next.
+/// The answer to the first request, and what was asked next.
 #[derive(Debug)]
-pub(super) struct Greeted {
+pub(super) struct Advertisement {
     heading: String,
     body: Vec<u8>,
     next: Ask,
 }
 
 impl KnownServer {
-    /// The most that it keeps, in bytes. What servers say in version 2 has some hundreds.
+    /// The most that it keeps, in bytes. Advertisements of version 2 have some hundreds.
     pub const MOST: usize = 2 << 10;
 
-    /// What it knows, which is for one look: who finds that it still holds gives it back.
-    pub(super) fn take(&self) -> Option<Greeted> {
+    /// Takes it out for one look, which puts it back if it succeeds.
+    pub(super) fn take(&self) -> Option<Advertisement> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(super) fn keep(&self, greeted: Greeted) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(greeted);
+    pub(super) fn keep(&self, advertisement: Advertisement) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(advertisement);
     }
 }
 
-impl Greeted {
-    /// Of a greeting's answer and what followed from it, where the next look can begin with that.
+impl Advertisement {
+    /// From the answer to the first request and what was asked next; none where the next look cannot start with that.
     pub(super) fn new(answer: &Answer, next: &Ask) -> Option<Self> {
         let (Body::Memory(body), Ask::UploadPack { version: Some(2), body: asked, .. }) =
             (&answer.body, next)
@@ -51,8 +51,8 @@ impl Greeted {
         })
     }
 
-    /// The answer, and what to ask.
-    pub(super) fn again(self) -> (Answer, Ask) {
+    /// The answer, and what to ask next.
+    pub(super) fn into_parts(self) -> (Answer, Ask) {
         (Answer { heading: self.heading, body: Body::Memory(self.body) }, self.next)
     }
 }

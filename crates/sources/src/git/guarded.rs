@@ -47,16 +47,24 @@ pub(super) struct GuardedWire {
     authorization: Option<HeaderValue>,
     /// Where the repository is, after a redirect.
     base_url: String,
-    /// How many more bytes may come, and what to say when they do.
-    left: u64,
-    measure: (Measure, u64),
-    /// The most that greeting and references may have, and packs.
-    advertisement: u64,
-    pack: u64,
-    /// What packs have had of theirs.
-    packed: u64,
+    /// For what the server can do and its references.
+    advertisement: Allowance,
+    packs: Allowance,
     spool: Spool,
     has_asked: bool,
+}
+
+/// How many bytes may come.
+struct Allowance {
+    measure: Measure,
+    limit: u64,
+    left: u64,
+}
+
+impl Allowance {
+    fn new(measure: Measure, limit: u64) -> Self {
+        Self { measure, limit, left: limit }
+    }
 }
 
 /// Where large answers lie; it goes away with its wire.
@@ -124,7 +132,6 @@ impl GuardedWire {
             .enable_all()
             .build()
             .map_err(|error| internal(error.to_string()))?;
-        let limit = request.limits.advertisement_bytes;
         Ok(Self {
             runtime: Some(runtime),
             client,
@@ -133,11 +140,8 @@ impl GuardedWire {
             origin: url.clone(),
             authorization,
             base_url: url.as_str().to_owned(),
-            left: limit,
-            measure: (Measure::AdvertisementBytes, limit),
-            advertisement: limit,
-            pack: request.limits.transfer_bytes,
-            packed: 0,
+            advertisement: Allowance::new(Measure::AdvertisementBytes, request.limits.advertisement_bytes),
+            packs: Allowance::new(Measure::TransferBytes, request.limits.transfer_bytes),
             spool: Spool {
                 place: request.scratch.clone(),
                 folder: None,
@@ -203,12 +207,7 @@ impl GuardedWire {
             detail: format!("temporary folder: {error}"),
         };
         let mut file = None;
-        if *ask == Ask::Greeting {
-            (self.left, self.measure) =
-                (self.advertisement, (Measure::AdvertisementBytes, self.advertisement));
-        }
         if is_pack {
-            (self.left, self.measure) = (self.pack - self.packed, (Measure::TransferBytes, self.pack));
             file = Some(self.spool.file().map_err(internal)?);
         }
         let response = self.exchange(ask)?;
@@ -216,7 +215,7 @@ impl GuardedWire {
         let heading = heading.unwrap_or_default().chars().take(200).collect();
         let mut body = response.into_body();
         let mut memory = Vec::new();
-        while let Some(bytes) = self.next(&mut body)? {
+        while let Some(bytes) = self.next(&mut body, is_pack)? {
             let internal = |error: io::Error| GitError::Internal {
                 url: self.shown_url.clone(),
                 detail: format!("temporary folder: {error}"),
@@ -236,10 +235,6 @@ impl GuardedWire {
                     }
                 }
             }
-        }
-        if is_pack {
-            // Another one has the rest.
-            self.packed = self.pack - self.left;
         }
         let body = file.map_or(Body::Memory(memory), |file| Body::File(Arc::new(file)));
         Ok(Answer { heading, body })
@@ -325,7 +320,7 @@ impl GuardedWire {
     }
 
     /// The next bytes of an answer; none at its end.
-    fn next(&mut self, body: &mut Incoming) -> Result<Option<Bytes>, GitError> {
+    fn next(&mut self, body: &mut Incoming, is_pack: bool) -> Result<Option<Bytes>, GitError> {
         loop {
             let Some(frame) = self.wait(body.frame())? else { return Ok(None) };
             let frame = frame.map_err(|error| GitError::Unreachable {
@@ -334,13 +329,14 @@ impl GuardedWire {
                 detail: chain(&error),
             })?;
             let Ok(bytes) = frame.into_data() else { continue };
-            let (measure, limit) = self.measure;
-            self.left = self.left.checked_sub(bytes.len() as u64).ok_or_else(|| GitError::TooLarge {
-                url: self.shown_url.clone(),
-                measure,
-                limit,
-                path: None,
-            })?;
+            let allowance = if is_pack { &mut self.packs } else { &mut self.advertisement };
+            allowance.left =
+                allowance.left.checked_sub(bytes.len() as u64).ok_or_else(|| GitError::TooLarge {
+                    url: self.shown_url.clone(),
+                    measure: allowance.measure,
+                    limit: allowance.limit,
+                    path: None,
+                })?;
             return Ok(Some(bytes));
         }
     }

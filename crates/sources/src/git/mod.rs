@@ -46,7 +46,7 @@ pub use walk::Note;
 use crate::artifact::Artifact;
 use crate::ignore::Ignore;
 use desk::Answer;
-use greeting::Greeted;
+use greeting::Advertisement;
 use reader::{Order, Reply};
 use stop::Stop;
 use unread::{Phase, Unread};
@@ -144,37 +144,37 @@ impl<E: Engine> Attempt<'_, E> {
     async fn over_http(mut self, url: &::url::Url) -> Result<Outcome, GitError> {
         let known_server = &self.request.known_server;
         let mut wire = guarded::GuardedWire::new(url, self.request, self.stop)?;
-        let mut greeted_before = false;
+        let mut is_known = false;
         let mut ask = Ask::Greeting;
-        if let Some(greeted) = known_server.take() {
-            let (answer, next) = greeted.again();
+        if let Some(advertisement) = known_server.take() {
+            let (answer, next) = advertisement.into_parts();
             self.take_answer(answer);
-            (greeted_before, ask) = (true, next);
+            (is_known, ask) = (true, next);
         }
-        let mut after_greeting = greeted_before.then(|| ask.clone());
+        let mut second = is_known.then(|| ask.clone());
         while self.desk.answers.len() < MOST_REQUESTS {
             let reply;
             (wire, reply) = self.ask(wire, ask).await?;
             match reply {
                 Ok(Reply::Ask(next)) if next.is_sound() && next != Ask::Greeting => {
-                    after_greeting.get_or_insert_with(|| next.clone());
+                    second.get_or_insert_with(|| next.clone());
                     ask = next;
                 }
-                // What it said before may hold no longer.
-                Ok(Reply::Unread(unread)) if greeted_before && unread.is_of_the_conversation() => {
-                    (greeted_before, after_greeting, ask) = (false, None, self.begin_anew());
+                // The advertisement may be out of date.
+                Ok(Reply::Unread(unread)) if is_known && unread.is_of_the_conversation() => {
+                    (is_known, second, ask) = (false, None, self.start_over());
                 }
-                Err(error) if greeted_before && error.is_an_answer() => {
-                    (greeted_before, after_greeting, ask) = (false, None, self.begin_anew());
+                Err(error) if is_known && error.is_an_answer() => {
+                    (is_known, second, ask) = (false, None, self.start_over());
                 }
                 reply => {
-                    // Where it redirects, each look has to ask where to.
-                    let greeting = self.desk.answers.first().filter(|_| !wire.was_redirected());
-                    let greeted =
-                        greeting.zip(after_greeting).and_then(|(answer, next)| Greeted::new(answer, &next));
+                    // A repository that was redirected is asked each time where it is.
+                    let first = self.desk.answers.first().filter(|_| !wire.was_redirected());
+                    let advertisement =
+                        first.zip(second).and_then(|(answer, next)| Advertisement::new(answer, &next));
                     let outcome = self.done(reply?)?;
-                    if let Some(greeted) = greeted {
-                        known_server.keep(greeted);
+                    if let Some(advertisement) = advertisement {
+                        known_server.keep(advertisement);
                     }
                     return Ok(outcome);
                 }
@@ -217,7 +217,7 @@ impl<E: Engine> Attempt<'_, E> {
     }
 
     /// Forgets all answers; gives what to ask first.
-    fn begin_anew(&mut self) -> Ask {
+    fn start_over(&mut self) -> Ask {
         self.order.headings.clear();
         self.desk.answers.clear();
         Ask::Greeting

@@ -1,5 +1,7 @@
 //! What is known of a server from one look to the next: it saves a request, and nothing else is different.
 
+use std::time::Duration;
+
 use roadstead_sources::{Credentials, GitRequest, Outcome, fetch};
 use roadstead_test_gitserver::{Commit, Fault};
 use tokio_util::sync::CancellationToken;
@@ -63,14 +65,15 @@ async fn a_server_that_answers_otherwise_is_greeted_anew() {
         fetched_again(request.clone()).await;
         assert_eq!(requests(&kit), [GREETING, "ls-refs", "fetch"], "{fault:?}");
     }
-    // A server that is gone is told in the same words by the first look that finds it so and by the next.
-    let gone = Kit::start(true, None).await;
-    gone.repository.commit("main", "First", &Commit::new().file("one", "1")).unwrap();
-    let away = gone.request("main");
-    fetched_again(away.clone()).await;
-    drop(gone);
-    let told = error_again(away.clone()).await.to_string();
-    assert_eq!(told, error_again(away).await.to_string());
+    // A server that does not answer any more is told in the same words by the first look that finds it so and by the next.
+    kit.server.fault(Fault::HangBeforeAnswer);
+    let hasty = GitRequest { timeout: Duration::from_secs(3), ..request.clone() };
+    let told = error_again(hasty.clone()).await.to_string();
+    assert!(told.contains("connecting"), "{told}");
+    assert_eq!(told, error_again(hasty).await.to_string());
+    kit.server.fault(Fault::None);
+    fetched_again(request.clone()).await;
+    requests(&kit);
     // So it is where the pack is wrong, which is asked for anew once.
     kit.server.fault(Fault::CorruptPack);
     error_again(request.clone()).await;
