@@ -12,6 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
 
 use crate::given::variable;
+use crate::reader::Reader;
 
 /// No line may take longer: a test that hangs says nothing.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -22,6 +23,7 @@ pub struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
     home: Arc<TempDir>,
+    reader: Reader,
 }
 
 impl Kubectl {
@@ -34,6 +36,7 @@ impl Kubectl {
             program: PathBuf::from(variable("ROADSTEAD_TEST_KUBECTL")?),
             kubeconfig: kubeconfig.to_owned(),
             home: Arc::new(tempfile::tempdir().context("make a home for kubectl")?),
+            reader: Reader::new(kubeconfig),
         })
     }
 
@@ -108,13 +111,15 @@ impl Kubectl {
         self.run_with(&["apply", "-f", "-"], manifest).await
     }
 
-    /// `kubectl get … -o json`.
+    /// What `kubectl get … -o json` gives, for a type and a name or for types, with `-n`, `-l` and
+    /// `--show-managed-fields`; kubectl itself is not started for it.
     ///
     /// # Errors
     /// When it is not there.
     pub async fn get(&self, args: &[&str]) -> Result<Value> {
-        let text = self.run(&[&["get"], args, &["-o", "json"]].concat()).await?;
-        serde_json::from_str(&text).context("read what kubectl prints")
+        let line = || format!("get {}", args.join(" "));
+        let answer = tokio::time::timeout(PATIENCE, self.reader.get(args)).await;
+        answer.with_context(|| format!("{}: not done within {PATIENCE:?}", line()))?.with_context(line)
     }
 
     /// The status, reason and message of a condition of an object; fails where it has none of this type.

@@ -37,6 +37,7 @@ mod memory;
 pub mod onboarding;
 mod process;
 mod proxy;
+mod reader;
 mod unique;
 mod wait;
 

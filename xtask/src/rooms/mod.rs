@@ -99,7 +99,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("axum", &["hub/api"]),
     ("tonic", &["proto", "hub/link", "agent", "tests"]),
     ("tonic-prost", &["proto", "hub/link", "agent"]),
-    ("kube", &["crates/apply", "crates/onboard", "agent"]),
+    ("kube", &["crates/apply", "crates/onboard", "agent", "tests"]),
     ("kube-client", &["crates/apply", "crates/onboard", "agent"]),
 ];
 
