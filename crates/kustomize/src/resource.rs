@@ -227,12 +227,18 @@ impl Resource {
         self.previous.iter().chain(std::iter::once(&self.id))
     }
 
-    /// Keeps the present id among the earlier ones.
-    pub(crate) fn store_id(&mut self) {
+    /// Keeps the present id among the earlier ones; fails for one that has lost its name, as kustomize does.
+    pub(crate) fn store_id(&mut self) -> Result<(), String> {
+        // A List need not have a name.
+        let original = self.original_id();
+        if self.id.name.is_empty() && !original.name.is_empty() {
+            return Err(format!("{original}: a patch removed its name, or set it to null"));
+        }
         // Many patches of one object would keep the same id again and again.
         if self.previous.last() != Some(&self.id) {
             self.previous.push(self.id.clone());
         }
+        Ok(())
     }
 
     /// Changes fields that are no part of the id.

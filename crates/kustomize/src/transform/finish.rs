@@ -38,7 +38,7 @@ pub(crate) fn hashes(objects: &mut Resources, budget: &Budget) -> Result<(), Str
     }
     for resource in objects.list_mut().iter_mut().filter(|resource| resource.needs_hash) {
         let hash = hash(resource, budget)?;
-        resource.store_id();
+        resource.store_id()?;
         let name = format!("{}-{hash}", resource.id().name);
         resource.set_name(&name);
     }

@@ -4,8 +4,8 @@
 //! the patch adds what is around it, and the whole object is walked, so that empty nulls in it vanish too.
 
 mod keyed;
+mod pairwise;
 mod place;
-mod ports;
 
 use std::collections::HashMap;
 
@@ -17,7 +17,8 @@ pub(super) use place::Hints;
 
 const DIRECTIVE: &str = "$patch";
 
-/// Lists that merge by several keys are compared pair by pair up to this length; longer ones must agree in all keys.
+/// Lists that merge by several keys, or of which an element lacks its key, are compared pair by pair up to this length.
+/// Longer ones must agree in all keys.
 const MAX_PAIRWISE: usize = 512;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -186,14 +187,19 @@ fn walk_list(
     of: Type<'_>,
     at: At<'_>,
 ) -> Result<Option<Value>, String> {
+    let mut is_shared = false;
     let (target, patch) = match (target, patch) {
-        (None | Some(Value::Null(_)), Some(Value::List(patch))) => (patch.clone(), patch),
+        (None | Some(Value::Null(_)), Some(Value::List(patch))) => {
+            is_shared = true;
+            (patch.clone(), patch)
+        }
         (Some(Value::List(_)), Some(Value::Null(_))) => return Ok(None),
         (Some(Value::List(target)), None) => (target, List::default()),
         (Some(Value::List(mut target)), Some(Value::List(mut patch))) => match list_directive(&mut patch)? {
             Directive::Delete => return Ok(None),
             Directive::Replace => {
                 patch.set_brackets(target.brackets());
+                is_shared = true;
                 (patch.clone(), patch)
             }
             Directive::Merge => {
@@ -211,12 +217,21 @@ fn walk_list(
     let (target, patch) = (target.into_vec(), patch.into_vec());
     let items = if keys.is_empty() {
         union(patch.into_iter().map(|item| fit(item, at.brackets)), target)?
-    } else if let [key] = keys {
-        keyed::join(target, patch, key, of, at)?
-    } else if target.len() + patch.len() <= MAX_PAIRWISE {
-        ports::join(target, patch, keys, of, at)?
     } else {
-        join(target, patch, keys, of, at)?
+        match keys {
+            [key] if pairwise::is_regular(&target, key) && pairwise::is_regular(&patch, key) => {
+                keyed::join(target, patch, key, of, at)?
+            }
+            _ if target.len() + patch.len() <= MAX_PAIRWISE => {
+                pairwise::join(target, (!is_shared).then_some(patch), keys, of, at)?
+            }
+            [key] => {
+                return Err(format!(
+                    "a list of more than {MAX_PAIRWISE} elements is merged by {key}, which some of them lack"
+                ));
+            }
+            _ => join(target, patch, keys, of, at)?,
+        }
     };
     let mut list = List::from(items);
     list.set_brackets(own_brackets);

@@ -21,7 +21,7 @@ pub(super) fn namespace(
     }
     budget.keep(objects.len().saturating_mul(KEPT_ID))?;
     for resource in objects.list_mut() {
-        resource.store_id();
+        resource.store_id()?;
         set_namespace(step, resource)?;
         resource.refresh();
     }
@@ -130,7 +130,7 @@ fn rename(
         for spec in affix.fields.iter().filter(selected) {
             if spec.is(&["metadata", "name"]) {
                 parts(resource).push(text.clone());
-                resource.store_id();
+                resource.store_id()?;
             }
             if !spec.matches(&current.gvk) {
                 continue;

@@ -200,7 +200,7 @@ fn json_patch(
             budget.work(1 + resource.previous_ids().len())?;
             if keep_id {
                 budget.keep(KEPT_ID)?;
-                resource.store_id();
+                resource.store_id()?;
             }
             // kustomize keeps its notes of earlier ids and of generators among the annotations: where it has some, there
             // are annotations to add to.
@@ -368,7 +368,7 @@ fn merge_into(
     let of = schema.of_object(text("apiVersion"), text("kind"));
     if allow.name || allow.kind {
         loader.budget.keep(KEPT_ID)?;
-        resource.store_id();
+        resource.store_id()?;
     }
     let budget = &loader.budget;
     let old = Old::of(resource);

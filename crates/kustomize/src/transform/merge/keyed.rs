@@ -1,8 +1,7 @@
-//! Lists that merge by one key.
+//! Lists that merge by one key, which all elements have.
 //!
 //! kustomize changes the elements of the object where they stand, and at the end lays all of them over what it has put
-//! together. So of several elements with one key the last stays as it is, an element that is to be replaced is not, and
-//! an element without the key wipes out what is there.
+//! together. So of several elements with one key the last stays as it is, and an element that is to be replaced is not.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,19 +35,19 @@ pub(super) fn join(
     of: Type<'_>,
     at: At<'_>,
 ) -> Result<Vec<Value>, String> {
-    // A list or mapping has an empty text.
-    let text = |value: &Value| value.scalar_text().unwrap_or_else(|| "".into());
-    let key_of = |item: &Value| item.as_map().and_then(|map| map.get(key)).map(text);
-    let own_keys: Vec<Option<Str>> = target.iter().map(key_of).collect();
+    let key_of = |item: &Value| {
+        let text = item.as_map().and_then(|map| map.get(key)).and_then(Value::scalar_text);
+        // Of elements that have a key each.
+        text.unwrap_or_else(|| "".into())
+    };
+    let own_keys: Vec<Str> = target.iter().map(key_of).collect();
     let mut by_key: HashMap<Str, Vec<usize>> = HashMap::new();
     for (at, key) in own_keys.iter().enumerate() {
-        if let Some(key) = key {
-            by_key.entry(key.clone()).or_default().push(at);
-        }
+        by_key.entry(key.clone()).or_default().push(at);
     }
     let own = target.into_iter().map(Some).collect();
     let mut join = Join { own, by_key, out: Vec::new(), placed: HashMap::new(), at };
-    let mut seen: HashSet<Option<Str>> = HashSet::new();
+    let mut seen: HashSet<Str> = HashSet::new();
     for item in patch {
         let key = key_of(&item);
         // Of several elements of the patch with one key, the first counts.
@@ -66,14 +65,7 @@ pub(super) fn join(
 
 impl Join<'_> {
     /// Joins the elements with one key.
-    fn element(&mut self, key: Option<Str>, patch: Option<Value>, of: Type<'_>) -> Result<(), String> {
-        let Some(key) = key else {
-            // kustomize looks for an element without the key, finds none, and removes all that have one.
-            for at in self.by_key.drain().flat_map(|(_, places)| places) {
-                self.own[at] = None;
-            }
-            return Ok(());
-        };
+    fn element(&mut self, key: Str, patch: Option<Value>, of: Type<'_>) -> Result<(), String> {
         let field = Field { merge_keys: None, of };
         let first = self.by_key.get(&key).and_then(|places| places.first().copied());
         let Some(first) = first else {
@@ -103,17 +95,11 @@ impl Join<'_> {
     }
 
     /// Lays the elements of the object over the result.
-    fn finish(mut self, own_keys: Vec<Option<Str>>) -> Vec<Value> {
+    fn finish(mut self, own_keys: Vec<Str>) -> Vec<Value> {
         for (at, key) in own_keys.into_iter().enumerate() {
             if self.own[at].is_none() {
                 continue;
             }
-            let Some(key) = key else {
-                self.out.clear();
-                self.placed.clear();
-                self.out.push(Place::Own(at));
-                continue;
-            };
             match self.placed.get(&key) {
                 Some(place) => self.out[*place] = Place::Own(at),
                 None => {
