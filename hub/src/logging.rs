@@ -2,6 +2,7 @@
 //! event's own; `output` is an object.
 
 use std::fmt::{self, Write as _};
+use std::io::IsTerminal as _;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -25,7 +26,8 @@ pub(crate) fn start(format: LogFormat) {
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match format {
         LogFormat::Json => builder.event_format(JsonLine).init(),
-        LogFormat::Text => builder.init(),
+        // Colours are for people, and their codes in a file for nobody.
+        LogFormat::Text => builder.with_ansi(std::io::stderr().is_terminal()).init(),
     }
 }
 

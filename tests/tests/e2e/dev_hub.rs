@@ -57,6 +57,23 @@ async fn starts_with_nothing_configured_ends_cleanly_and_keeps_its_state() -> Re
 }
 
 #[tokio::test]
+async fn a_log_in_a_file_has_no_colours() -> Result<()> {
+    let folder = folder()?;
+    let mut command = HubProcess::dev_command(&folder.path().join("state"))?;
+    command.args(["--log-format", "text"]);
+    let mut hub = Process::start("roadstead-hub --dev", &mut command, &folder.path().join("hub.log"))?;
+    let logs = eventually("the hub logs something", Duration::from_secs(60), || async {
+        let logs = hub.logs();
+        ensure!(logs.contains("INFO"), "it has logged: {logs}");
+        Ok(logs)
+    });
+    let logs = logs.await?;
+    ensure!(!logs.contains('\u{1b}'), "there are escape codes in it:\n{logs}");
+    hub.sigterm(END).await?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn admits_nobody_without_a_token_of_its_own() -> Result<()> {
     let setup = HubSetup::new("tokens").await?;
     let hub = HubProcess::start(&setup).await?;

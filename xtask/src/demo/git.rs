@@ -43,37 +43,40 @@ pub(super) fn secret(place: &Place) -> Result<String> {
 }
 
 /// Commits a new image tag and a new greeting to the base that both overlays have, and pushes it over HTTPS, as a
-/// person would. Gives the tag and the commit.
+/// person would. Gives the tag and the commit. From the clone that it leaves a person can push too.
 pub(super) fn push_change(runner: &Runner, place: &Place, ports: &Ports) -> Result<(String, String)> {
     let work = place.folder().join("work");
-    let password = place.git_password()?;
     let git = |args: &[&str]| {
         let mut command = Command::new("git");
         command.args(args).env("HOME", place.folder().join("home")).env("GIT_CONFIG_NOSYSTEM", "1");
-        // The password in the environment of this one process, and neither in its arguments nor in the clone.
-        let helper = "!f() { echo username=$DEMO_USER; echo password=$DEMO_PASSWORD; }; f";
-        command.env("DEMO_USER", USER).env("DEMO_PASSWORD", &password).env("GIT_TERMINAL_PROMPT", "0");
-        command.env("GIT_SSL_CAINFO", place.git_ca()).env("GIT_CONFIG_COUNT", "2");
-        command.env("GIT_CONFIG_KEY_0", "credential.helper").env("GIT_CONFIG_VALUE_0", helper);
-        command.env("GIT_CONFIG_KEY_1", "http.proxy").env("GIT_CONFIG_VALUE_1", "");
+        // It would count before the clone's own configuration.
+        command.env("GIT_TERMINAL_PROMPT", "0").env_remove("GIT_SSL_CAINFO");
         for who in ["AUTHOR", "COMMITTER"] {
             command.env(format!("GIT_{who}_NAME"), "Demo");
             command.env(format!("GIT_{who}_EMAIL"), "demo@roadstead.invalid");
         }
         runner.capture(&mut command)
     };
-    let dir = work.to_str().context("the demo's folder has a name that is not UTF-8")?;
+    let dir = text(&work)?;
     if work.exists() {
         std::fs::remove_dir_all(&work).context("remove the old clone")?;
     }
-    git(&["clone", "--quiet", "--branch", "main", &format!("{}/webapp.git", url(ports)), dir])?;
+    // Options of `clone` stay in the clone's configuration. The password does not: its file is read when it is needed.
+    let ca = format!("http.sslCAInfo={}", text(&place.git_ca())?);
+    let password = text(&place.git_password_file()?)?.replace('\'', "'\\''");
+    let helper =
+        format!("credential.helper=!f() {{ echo username={USER}; echo password=$(cat '{password}'); }}; f");
+    let options = ["--config", &ca, "--config", &helper, "--config", "http.proxy="];
+    let source = format!("{}/webapp.git", url(ports));
+    git(&[&["clone", "--quiet", "--branch", "main"], &options[..], &[&source, &dir]].concat())?;
+    let dir = dir.as_str();
 
     let count: u32 =
         git(&["-C", dir, "rev-list", "--count", "HEAD"])?.parse().context("count the commits")?;
     let tag = format!("1.{count}.0");
     let file = work.join("webapp/base/kustomization.yaml");
-    let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
-    let text: String = text
+    let before = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+    let after: String = before
         .lines()
         .map(|line| match line.trim_start() {
             start if start.starts_with("newTag:") => format!("    newTag: {tag}\n"),
@@ -83,9 +86,15 @@ pub(super) fn push_change(runner: &Runner, place: &Place, ports: &Ports) -> Resu
             _ => format!("{line}\n"),
         })
         .collect();
-    std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+    std::fs::write(&file, after).with_context(|| format!("write {}", file.display()))?;
     git(&["-C", dir, "commit", "--quiet", "--all", "--message", &format!("webapp {tag}")])?;
     git(&["-C", dir, "push", "--quiet", "origin", "main"])?;
     let commit = git(&["-C", dir, "rev-parse", "--short=12", "HEAD"])?;
     Ok((tag, commit))
+}
+
+/// A path as text.
+fn text(path: &Path) -> Result<String> {
+    let text = path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))?;
+    Ok(text.to_owned())
 }

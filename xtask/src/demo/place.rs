@@ -155,8 +155,11 @@ impl Place {
         for (edge, cluster) in EDGES.iter().zip(clusters) {
             eprintln!("  kubectl --kubeconfig {} -n {} get all", cluster.kubeconfig().display(), edge.app);
         }
-        eprintln!("\nThe repository is cloned at {}; logs are in", self.folder.join("work").display());
-        eprintln!("{}. `make demo` pushes another change,", self.folder.join("logs").display());
+        eprintln!("\nThe repository is cloned at {}: commit and", self.folder.join("work").display());
+        eprintln!(
+            "push there. Logs are in {}. `make demo` pushes another change,",
+            self.folder.join("logs").display()
+        );
         eprintln!("`make clean-demo` ends and removes everything.");
     }
 }
