@@ -7,7 +7,7 @@ use crate::load::Loader;
 use crate::replacement::{Entry, FieldOptions, Replacement, Source, Target};
 use crate::resource::{Gvk, Resource};
 use crate::resources::Resources;
-use crate::value::{Num, Str, Value};
+use crate::value::{Num, Str, Text, TextStyle, Value};
 use crate::yaml;
 
 use super::path::{self, Field, Make, Part, Visitor};
@@ -360,6 +360,19 @@ fn kind(scalar: &Value) -> &'static str {
 
 /// A text in the place of a scalar, whose type stays.
 fn retype(old: &Value, text: &str) -> Result<Value, String> {
+    if let Value::String(old) = old
+        && old.style() == TextStyle::Retyped
+    {
+        let before = yaml::plain_value(old);
+        let new = retype(&before, text)?;
+        // An integer in the place of a float loses the quotes.
+        let is_float =
+            |value: &Value| matches!(value, Value::Number(number) if matches!(number.num, Num::Float(_)));
+        return Ok(match is_float(&before) && !is_float(&new) {
+            true => new,
+            false => Value::String(Text::new(text, TextStyle::Retyped)),
+        });
+    }
     let new = yaml::plain_value(text);
     let fits = match (old, &new) {
         (Value::String(old), Value::String(new)) if old.is_time() && new.is_time() => {

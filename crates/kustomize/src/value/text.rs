@@ -26,6 +26,9 @@ pub(crate) enum TextStyle {
     Quoted,
     /// As a block whose lines are folded. The lines come out otherwise once they are written and read again.
     Folded,
+    /// In quotes or as a block, but still the number, boolean or time of a patch that took its place: what takes the place of
+    /// that must be of its type. Once it is written and read again, it is a text.
+    Retyped,
     /// Without quotes, and it is a time.
     Time,
     /// A time with colons in brackets, where it gets quotes once it is written again.
@@ -65,6 +68,7 @@ impl Text {
         match self.style {
             TextStyle::Made if yaml::is_quoted_when_set(self) => TextStyle::Quoted,
             TextStyle::Made => TextStyle::Plain,
+            TextStyle::Retyped => TextStyle::Quoted,
             style => style,
         }
     }

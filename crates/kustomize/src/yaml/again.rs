@@ -46,6 +46,7 @@ impl Again {
         budget.keep(PLACE + weight::TEXT + text.len().saturating_mul(2))?;
         let again: Str = match text.style() {
             TextStyle::Folded => refold(text).into(),
+            TextStyle::Retyped => text.as_shared().clone(),
             _ => as_time(text).unwrap_or_else(|| text.as_shared().clone()),
         };
         let before = text.as_shared().clone();
@@ -59,7 +60,7 @@ impl Again {
 const PLACE: usize = 96;
 
 fn changes(text: &Text) -> bool {
-    matches!(text.style(), TextStyle::Folded | TextStyle::Time)
+    matches!(text.style(), TextStyle::Folded | TextStyle::Time | TextStyle::Retyped)
 }
 
 /// Does something in a mapping come out otherwise?

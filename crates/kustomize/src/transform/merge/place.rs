@@ -103,13 +103,19 @@ pub(super) fn in_style(target: Option<&Value>, patch: Value) -> Value {
         Some(_) => TextStyle::Plain,
     };
     match (style, patch) {
+        (TextStyle::Quoted, Value::String(text)) if text.is_time() => {
+            Value::String(text.with_style(TextStyle::Retyped))
+        }
         (TextStyle::Quoted | TextStyle::Folded, Value::String(text)) => Value::String(text.with_style(style)),
         (TextStyle::TimeInBrackets, Value::String(text)) if text.is_time() => {
             Value::String(text.with_style(style))
         }
         (_, Value::String(text)) if text.is_time() => Value::String(text.with_style(TextStyle::Time)),
         (_, Value::String(text)) => Value::String(text.with_style(TextStyle::Plain)),
-        (TextStyle::Quoted | TextStyle::Folded, patch) => {
+        (TextStyle::Quoted, patch) => {
+            patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, TextStyle::Retyped)))
+        }
+        (TextStyle::Folded, patch) => {
             patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, style)))
         }
         (_, patch) => patch,
