@@ -10,7 +10,8 @@ use crate::fields::Fields;
 use crate::fieldspec::{Create, FieldSpec};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
-use crate::value::{Map, Num, Number, Str, Text, Value};
+use crate::value::{Map, Str, Text, Value};
+use crate::yaml::plain_value;
 
 /// An entry of `vars`: a name for a field of an object.
 #[derive(Debug, Clone)]
@@ -118,7 +119,7 @@ impl Vars {
         Ok(())
     }
 
-    fn values(&self, objects: &Resources) -> Result<HashMap<Str, Value>, String> {
+    fn values(&self, objects: &Resources) -> Result<HashMap<Str, Typed>, String> {
         let mut marked: HashMap<&Str, &Resource> = HashMap::new();
         for resource in objects.iter() {
             for name in &resource.vars {
@@ -130,7 +131,7 @@ impl Vars {
                 let Var { name, kind, object, .. } = var;
                 return Err(format!("var {name}: there is no {kind} {object:?} to take its value from"));
             };
-            let value = lookup(resource.value(), &var.path).and_then(typed);
+            let value = lookup(resource.value(), &var.path).and_then(Typed::new);
             let value = value
                 .ok_or_else(|| format!("var {}: {} has no field {}", var.name, resource.id(), var.path))?;
             Ok((var.name.clone(), value))
@@ -139,16 +140,36 @@ impl Vars {
     }
 }
 
-/// The value that Go makes of a scalar; `None` for a number that it cannot read.
-fn typed(value: &Value) -> Option<Value> {
-    match value {
-        Value::Number(number) => match number.num {
-            Num::Float(_) => number.text.parse::<f64>().is_ok().then(|| value.clone()),
-            Num::Int(_) | Num::Uint(_) => number.text.parse().ok().map(Value::int),
-        },
-        Value::Null(_) => value.scalar_text().map(Value::string),
-        Value::String(text) => Some(Value::string(text.as_shared().clone())),
-        other => Some(other.clone()),
+/// What a var stands for.
+struct Typed {
+    /// In the place of a text that is nothing but a reference to it.
+    whole: Value,
+    /// Inside of a text; `None` for lists and mappings, which no text can hold.
+    part: Option<Str>,
+}
+
+impl Typed {
+    /// The value that Go makes of a scalar; `None` for a number that it cannot read.
+    fn new(value: &Value) -> Option<Self> {
+        let (whole, part) = match value {
+            Value::Number(number) => match number.text.parse::<i64>() {
+                Ok(int) => (Value::int(int), int.to_string().into()),
+                // Go has no number for what only fits 64 bits without a sign.
+                Err(_) if number.text.parse::<u64>().is_ok() => return None,
+                // A float, and so is a large integer that came by JSON.
+                Err(_) => {
+                    let float: f64 = number.text.parse().ok()?;
+                    (plain_value(&float.to_string()), general(float).into())
+                }
+            },
+            Value::Null(_) => {
+                let text = value.scalar_text()?;
+                (Value::string(text.clone()), text)
+            }
+            Value::String(text) => (Value::string(text.as_shared().clone()), text.as_shared().clone()),
+            other => return Some(Self { whole: other.clone(), part: other.scalar_text() }),
+        };
+        Some(Self { whole, part: Some(part) })
     }
 }
 
@@ -222,7 +243,7 @@ fn split(path: &str) -> Vec<String> {
 
 /// What the fields of an object may be set to.
 struct With<'w> {
-    values: &'w HashMap<Str, Value>,
+    values: &'w HashMap<Str, Typed>,
     budget: &'w Budget,
 }
 
@@ -265,7 +286,7 @@ impl With<'_> {
 ///
 /// Every reference is counted before its value is put in: a text of nothing but references to a long value is
 /// thousands of times as long afterwards.
-fn replace(text: &Str, values: &HashMap<Str, Value>, budget: &Budget) -> Result<Value, String> {
+fn replace(text: &Str, values: &HashMap<Str, Typed>, budget: &Budget) -> Result<Value, String> {
     /// The text grows by doubling, and is then copied into the object, as base64 at worst.
     const COPIES: usize = 5;
     if !text.contains('$') {
@@ -282,11 +303,11 @@ fn replace(text: &Str, values: &HashMap<Str, Value>, budget: &Budget) -> Result<
             out.push(b'$');
             rest = tail;
         } else if let Some((name, tail)) = after.strip_prefix('(').and_then(|after| after.split_once(')')) {
-            let value = values.get(name).filter(|value| !matches!(value, Value::List(_) | Value::Map(_)));
+            let value = values.get(name).and_then(|value| Some((&value.whole, value.part.as_ref()?)));
             if text.len() == name.len() + "$()".len() {
-                return Ok(value.cloned().unwrap_or_else(|| Value::string(text.clone())));
+                return Ok(value.map_or_else(|| Value::string(text.clone()), |(whole, _)| whole.clone()));
             }
-            let value = value.map_or_else(|| format!("$({name})"), formatted);
+            let value = value.map_or_else(|| format!("$({name})").into(), |(_, part)| part.clone());
             budget.make(value.len())?;
             building.grow(budget, COPIES * value.len())?;
             out.extend_from_slice(value.as_bytes());
@@ -311,14 +332,6 @@ fn replace(text: &Str, values: &HashMap<Str, Value>, budget: &Budget) -> Result<
         Ok(text) => Value::string(text),
         Err(error) => Value::string(base64::engine::general_purpose::STANDARD.encode(error.as_bytes())),
     })
-}
-
-/// A value inside of a text, as Go's `%v` writes it.
-fn formatted(value: &Value) -> String {
-    match value {
-        Value::Number(Number { num: Num::Float(f), .. }) => general(*f),
-        other => other.scalar_text().map(|text| text.to_string()).unwrap_or_default(),
-    }
 }
 
 /// The shortest form of a float, with an exponent for the very small and from a million on.
@@ -349,12 +362,14 @@ mod tests {
 
     #[test]
     fn references_are_resolved() {
-        let values: HashMap<Str, Value> =
-            [("A".into(), Value::string("x")), ("N".into(), Value::int(7))].into_iter().collect();
+        let values = [("A", Value::string("x")), ("N", Value::int(7)), ("F", plain_value("1.50e6"))];
+        let values: HashMap<Str, Typed> =
+            values.iter().map(|(name, value)| ((*name).into(), Typed::new(value).unwrap())).collect();
         let budget = Budget::new(&crate::Limits::default());
         let run = |text: &str| replace(&text.into(), &values, &budget).unwrap();
         assert_eq!(run("$(N)"), Value::int(7));
         assert_eq!(run("$(N)$(A)"), Value::string("7x"));
+        assert_eq!((run("$(F)"), run("v$(F)")), (plain_value("1500000"), Value::string("v1.5e+06")));
         assert_eq!(run("$$(A) $(B) $(A"), Value::string("$(A) $(B) $(A"));
         assert_eq!(run("$x$"), Value::string("$x$"));
     }
