@@ -40,6 +40,23 @@ fn nested_anchors(depth: usize, scalars: usize) -> String {
     text + &"]".repeat(depth) + "\n"
 }
 
+/// A patch of an object of the kind A, whose list `l` is merged by these keys.
+fn merged_by(keys: &[String], object: &str, patch: &str) -> Files {
+    let schema = format!(
+        "{{\"definitions\": {{\"v1.A\": {{\"x-kubernetes-group-version-kind\": [{{\"group\": \"\", \"version\": \"v1\", \"kind\": \"A\"}}], \
+         \"properties\": {{\"l\": {{\"type\": \"array\", \"items\": {{\"$ref\": \"#/definitions/v1.A\"}}, \"x-kubernetes-patch-strategy\": \"merge\", \
+         \"x-kubernetes-list-map-keys\": [\"{}\"]}}}}}}}}}}",
+        keys.join("\", \"")
+    );
+    let kustomization = "resources: [o.yaml]\nopenapi: {path: s.json}\npatches: [{path: p.yaml}]\n";
+    files([
+        ("kustomization.yaml", kustomization.to_owned()),
+        ("s.json", schema),
+        ("o.yaml", object.to_owned()),
+        ("p.yaml", patch.to_owned()),
+    ])
+}
+
 fn inputs() -> Vec<(&'static str, Files)> {
     let object = |body: &str| format!("apiVersion: v1\nkind: A\nmetadata: {{name: a}}\n{body}");
     let one = || "resources: [o.yaml]\n".to_owned();
@@ -243,6 +260,32 @@ fn inputs() -> Vec<(&'static str, Files)> {
             files([("kustomization.yaml", text.into()), ("f.txt", "<".repeat(9 * MIB))])
         }),
     ];
+    all.push(("an element found by many keys", {
+        let element = |set: u32| {
+            let keys = (0..9)
+                .filter(|k| set >> k & 1 == 1)
+                .fold(String::new(), |text, k| text + &format!("k{k}: v, "));
+            format!("{{{keys}")
+        };
+        let small: Vec<String> = (1..510).map(|set| element(set) + "}").collect();
+        let patch = format!("l: [{}m: [{}]}}, {}]\n", element(511), "x,".repeat(50_000), small.join(", "));
+        merged_by(
+            &(0..9).map(|k| format!("k{k}")).collect::<Vec<_>>(),
+            &object("l: [{z: z}]\n"),
+            &object(&patch),
+        )
+    }));
+    all.push(("lists that double inside of each other", {
+        let list =
+            (0..60).fold(String::new(), |inner, _| format!("l: [{{k1: w, {inner}}}, {{k0: v, k1: v}}]"));
+        let keys = ["k0".to_owned(), "k1".to_owned()];
+        merged_by(&keys, &object(&format!("{list}\n")), &object(""))
+    }));
+    all.push(("many merge keys", {
+        let keys: Vec<String> = (0..100_000).map(|k| format!("k{k}")).collect();
+        let elements: Vec<String> = (0..500).map(|i| format!("{{k{i}: v}}")).collect();
+        merged_by(&keys, &object("l: [{z: z}]\n"), &object(&format!("l: [{}]\n", elements.join(", "))))
+    }));
     let deep = format!("{}{}", "[".repeat(190), "x,".repeat(1_000_000));
     all.push(("a list deep down", over(&one(), &format!("l: {deep}{}\n", "]".repeat(190)))));
     all

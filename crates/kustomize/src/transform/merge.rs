@@ -9,6 +9,7 @@ mod place;
 
 use std::collections::HashMap;
 
+use crate::budget::Budget;
 use crate::schema::{Field, Type};
 use crate::value::{List, Map, Str, Value};
 use place::{At, fit, in_brackets_of, in_style, set_alone};
@@ -17,9 +18,12 @@ pub(super) use place::Hints;
 
 const DIRECTIVE: &str = "$patch";
 
-/// Lists that merge by several keys, or of which an element lacks its key, are compared pair by pair up to this length.
-/// Longer ones must agree in all keys.
+/// Lists that merge by several keys, or of which an element lacks the only key, are compared pair by pair up to this
+/// length. In longer ones elements belong together when they agree in all keys, and one that lacks the only key is refused.
 const MAX_PAIRWISE: usize = 512;
+
+/// A schema may name so many keys for one list; Kubernetes' own have two at most. Each element is counted by all of them.
+const MAX_KEYS: usize = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Directive {
@@ -40,11 +44,17 @@ pub(super) fn merge(
     patch: Value,
     of: Type<'_>,
     hints: &Hints<'_>,
+    budget: &Budget,
 ) -> Result<Option<Value>, String> {
     if patch.as_map().is_some_and(is_forgotten) {
         return Ok(Some(target));
     }
-    walk(Some(target), Some(patch), Field { merge_keys: None, of }, At { brackets: false, hints })
+    walk(
+        Some(target),
+        Some(patch),
+        Field { merge_keys: None, of },
+        At { brackets: false, shared: false, hints, budget },
+    )
 }
 
 /// Merges a value of the patch into one of the object.
@@ -108,11 +118,15 @@ fn walk_map(
     of: Type<'_>,
     at: At<'_>,
 ) -> Result<Option<Value>, String> {
+    let mut shared = at.shared;
     let (target, patch) = match (target, patch) {
         // Nothing there yet: the patch is taken over, and walked over itself, so that its directives and nulls work.
         (None | Some(Value::Null(_)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
             Directive::Delete => return Ok(None),
-            Directive::Merge | Directive::Replace => (patch.clone(), Some(patch)),
+            Directive::Merge | Directive::Replace => {
+                shared = true;
+                (patch.clone(), Some(patch))
+            }
         },
         (Some(Value::Null(form)), None) if !form.text().is_empty() => return Ok(Some(Value::Null(form))),
         (None | Some(Value::Null(_)), None | Some(Value::Null(_))) => return Ok(None),
@@ -122,9 +136,13 @@ fn walk_map(
             Directive::Delete => return Ok(None),
             Directive::Replace => {
                 patch.set_brackets(target.brackets());
+                shared = true;
                 (patch.clone(), Some(patch))
             }
             Directive::Merge => {
+                if shared {
+                    target.remove(DIRECTIVE);
+                }
                 // One with nothing in it has brackets that say nothing.
                 if target.is_empty() {
                     target.set_brackets(patch.brackets());
@@ -134,7 +152,7 @@ fn walk_map(
         },
         (_, Some(other)) | (Some(other), None) => return Err(mismatch("a mapping", &other)),
     };
-    walk_entries(target, patch, of, at).map(|map| Some(Value::Map(map)))
+    walk_entries(target, patch, of, At { shared, ..at }).map(|map| Some(Value::Map(map)))
 }
 
 /// Both maps are sorted: one pass over the two.
@@ -187,10 +205,10 @@ fn walk_list(
     of: Type<'_>,
     at: At<'_>,
 ) -> Result<Option<Value>, String> {
-    let mut is_shared = false;
+    let mut shared = at.shared;
     let (target, patch) = match (target, patch) {
         (None | Some(Value::Null(_)), Some(Value::List(patch))) => {
-            is_shared = true;
+            shared = true;
             (patch.clone(), patch)
         }
         (Some(Value::List(_)), Some(Value::Null(_))) => return Ok(None),
@@ -199,7 +217,7 @@ fn walk_list(
             Directive::Delete => return Ok(None),
             Directive::Replace => {
                 patch.set_brackets(target.brackets());
-                is_shared = true;
+                shared = true;
                 (patch.clone(), patch)
             }
             Directive::Merge => {
@@ -213,21 +231,25 @@ fn walk_list(
         (None, None) => return Ok(None),
     };
     let own_brackets = target.brackets();
-    let at = At { brackets: at.brackets || own_brackets, ..at };
+    let at = At { brackets: at.brackets || own_brackets, shared, ..at };
     let (target, patch) = (target.into_vec(), patch.into_vec());
     let items = if keys.is_empty() {
         union(patch.into_iter().map(|item| fit(item, at.brackets)), target)?
     } else {
         match keys {
-            [key] if pairwise::is_regular(&target, key) && pairwise::is_regular(&patch, key) => {
+            keys if keys.len() > MAX_KEYS => {
+                return Err(format!("a list is merged by more than {MAX_KEYS} keys"));
+            }
+            [key] if keyed::all_have(key, &target) && keyed::all_have(key, &patch) => {
                 keyed::join(target, patch, key, of, at)?
             }
-            _ if target.len() + patch.len() <= MAX_PAIRWISE => {
-                pairwise::join(target, (!is_shared).then_some(patch), keys, of, at)?
-            }
+            _ if target.len() + patch.len() <= MAX_PAIRWISE => match shared {
+                true => pairwise::join(patch, None, keys, of, at)?,
+                false => pairwise::join(target, Some(patch), keys, of, at)?,
+            },
             [key] => {
                 return Err(format!(
-                    "a list of more than {MAX_PAIRWISE} elements is merged by {key}, which some of them lack"
+                    "a list of more than {MAX_PAIRWISE} elements is merged by {key}, and some of them have none"
                 ));
             }
             _ => join(target, patch, keys, of, at)?,
@@ -238,14 +260,17 @@ fn walk_list(
     Ok(Some(Value::List(list)))
 }
 
-/// An element of a list that is nothing but `$patch: …` is for the whole list.
+/// The first element of a list that has a directive is for the whole list, if it is nothing else.
 fn list_directive(patch: &mut List) -> Result<Directive, String> {
-    let alone = |item: &Value| item.as_map().is_some_and(|map| map.len() == 1 && map.contains_key(DIRECTIVE));
-    let Some(at) = patch.iter().position(alone) else { return Ok(Directive::Merge) };
-    let Value::Map(mut map) = patch.remove(at) else { return Ok(Directive::Merge) };
-    // All elements that say the same go with it.
-    let word = map.get(DIRECTIVE).cloned();
-    patch.retain(|item| word.is_none() || item.as_map().and_then(|map| map.get(DIRECTIVE)) != word.as_ref());
+    let first = patch.iter().find_map(|item| Some((item.as_map()?, item.as_map()?.get(DIRECTIVE)?)));
+    let Some((map, word)) = first.filter(|(map, _)| map.len() == 1) else { return Ok(Directive::Merge) };
+    let (mut map, word) = (map.clone(), word.clone());
+    // All elements that say the same go with it, and those with nothing in them.
+    patch.retain(|item| match item {
+        Value::Null(_) => false,
+        Value::Map(map) => !map.is_empty() && map.get(DIRECTIVE) != Some(&word),
+        _ => true,
+    });
     directive(&mut map)
 }
 
@@ -335,8 +360,9 @@ mod tests {
     fn run(target: &Json, patch: &Json) -> Result<Json, String> {
         let schema = Schema::default();
         let of = schema.of_object("apps/v1", "Deployment");
-        let merged =
-            merge(Value::from_json(target), Value::from_json(patch), of, &Hints::new(std::iter::empty()))?;
+        let (target, patch) = (Value::from_json(target), Value::from_json(patch));
+        let budget = Budget::new(&crate::Limits::default());
+        let merged = merge(target, patch, of, &Hints::new(std::iter::empty()), &budget)?;
         Ok(merged.map_or(Json::Null, |value| value.to_json()))
     }
 

@@ -381,7 +381,8 @@ fn merge_into(
     let own_hints = own_notes.iter().flat_map(|notes| &notes.hints).filter(|hint| values || !hint.on_value);
     let hints = merge::Hints::new(own_hints.chain(notes.iter().flat_map(|notes| &notes.hints)));
     budget.work(hints.len())?;
-    let merged = merge::merge(value, patch, of, &hints).map_err(|message| format!("{id}: {message}"))?;
+    let merged =
+        merge::merge(value, patch, of, &hints, budget).map_err(|message| format!("{id}: {message}"))?;
     match merged {
         Some(Value::Map(mut map)) if !map.is_empty() => {
             restore(

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use super::place::At;
 use super::{DIRECTIVE, walk};
 use crate::schema::{Field, Type};
-use crate::value::{Str, Value};
+use crate::value::{Map, Str, Value};
 
 /// An element of the result.
 enum Place {
@@ -28,6 +28,16 @@ struct Join<'j> {
     at: At<'j>,
 }
 
+/// Whether each of the elements has the key, with a text.
+pub(super) fn all_have(key: &str, items: &[Value]) -> bool {
+    let has_key = |map: &Map| match map.get(key) {
+        None | Some(Value::Null(_)) => false,
+        Some(value) => value.scalar_text().is_some_and(|text| !text.is_empty()),
+    };
+    items.iter().all(|item| item.as_map().is_some_and(has_key))
+}
+
+/// Joins two lists of which [`all_have`] the key.
 pub(super) fn join(
     target: Vec<Value>,
     patch: Vec<Value>,
@@ -37,7 +47,7 @@ pub(super) fn join(
 ) -> Result<Vec<Value>, String> {
     let key_of = |item: &Value| {
         let text = item.as_map().and_then(|map| map.get(key)).and_then(Value::scalar_text);
-        // Of elements that have a key each.
+        // Never missing: all elements have one.
         text.unwrap_or_else(|| "".into())
     };
     let own_keys: Vec<Str> = target.iter().map(key_of).collect();
@@ -76,9 +86,9 @@ impl Join<'_> {
             return Ok(());
         };
         let directive = patch.as_ref().and_then(|patch| patch.as_map()?.get(DIRECTIVE)?.as_str());
-        let keeps = directive == Some("replace");
+        let keeps = directive == Some("replace") && !self.at.shared;
         let before = self.own[first].take();
-        let kept = before.clone().filter(|_| keeps);
+        let kept = if keeps { before.clone() } else { None };
         match walk(before, patch, field, self.at)?.filter(|value| !is_empty(value)) {
             Some(value) => {
                 self.own[first] = Some(kept.unwrap_or(value));
@@ -119,5 +129,5 @@ impl Join<'_> {
 }
 
 fn is_empty(value: &Value) -> bool {
-    value.as_map().is_some_and(crate::value::Map::is_empty)
+    value.as_map().is_some_and(Map::is_empty)
 }

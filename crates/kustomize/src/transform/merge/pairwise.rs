@@ -6,15 +6,19 @@
 //! others. This follows them step by step (kyaml's `walk/associative_sequence.go`), at a cost of the square of the length;
 //! [`super::keyed`] is for the lists that most objects have.
 
+use std::collections::{HashMap, HashSet};
+
 use super::place::At;
 use super::{DIRECTIVE, walk};
+use crate::budget::{Budget, Size};
 use crate::schema::{Field, Type};
-use crate::value::{Map, Str, Value};
+use crate::value::{NullForm, Str, Value};
 
 /// The texts of the merge keys of an element.
 type Texts = Vec<Str>;
 
-/// The nodes of both lists. An element of the object is changed where it stands, so lists hold places.
+/// The nodes of both lists. An element is changed where it stands, so lists hold places: one that is found several times
+/// takes memory once.
 struct Lists<'k> {
     nodes: Vec<Value>,
     keys: Vec<&'k str>,
@@ -36,72 +40,104 @@ pub(super) fn join(
         (count..lists.nodes.len()).collect()
     });
 
-    let mut wanted: Vec<Texts> = Vec::new();
-    for at in patch.iter().flatten().chain(&target) {
-        let texts = lists.listed(*at);
-        if !wanted.contains(&texts) {
-            wanted.push(texts);
-        }
-    }
-    if keys.len() > 1 {
-        unify(&mut wanted);
-    }
-    // Keys that no element has do not count.
-    let used: Vec<usize> =
-        (0..keys.len()).filter(|k| wanted.iter().any(|texts| !texts[*k].is_empty())).collect();
-    let used = if used.is_empty() { (0..keys.len()).collect() } else { used };
-    lists.keys = used.iter().map(|k| keys[*k]).collect();
-
+    let wanted = lists.wanted(patch.iter().flatten().chain(&target));
+    let mut seen: HashSet<&Texts> = HashSet::new();
     let mut out: Vec<usize> = Vec::new();
-    for texts in wanted {
-        let texts: Texts = used.iter().map(|k| texts[*k].clone()).collect();
-        let own = lists.first(&target, &texts);
-        let new = lists.first(patch.as_ref().unwrap_or(&target), &texts);
-        let new_value = new.map(|at| lists.nodes[at].clone());
-        // What is to be replaced stays where it stands, and is laid over its replacement at the end.
-        let directive = new_value.as_ref().and_then(|new| new.as_map()?.get(DIRECTIVE)?.as_str());
-        let is_replaced = own.is_some() && directive == Some("replace");
-        let own_value = own.map(|at| lists.nodes[at].clone());
-        // A directive counts once: the element can be looked for again.
-        if let Some(map) = new.and_then(|at| lists.nodes[at].as_map_mut()) {
-            map.remove(DIRECTIVE);
+    for texts in &wanted {
+        let own = lists.first(&target, texts);
+        let new = lists.first(patch.as_ref().unwrap_or(&target), texts);
+        let (own_size, new_size) = (lists.size(own), lists.size(new));
+        // Both are there twice meanwhile, at each level of lists inside of each other.
+        let held = place.budget.hold(own_size.bytes().saturating_add(new_size.bytes()))?;
+        if !seen.insert(texts) {
+            place.budget.work(own_size.nodes + new_size.nodes)?;
         }
-        let merged = walk(own_value, new_value, Field { merge_keys: None, of }, place)?;
-        let (Some(Value::Map(mut map)), Some(at)) = (merged, own.or(new)) else {
-            lists.set(&mut target, &texts, None)?;
-            continue;
-        };
-        if map.is_empty() {
-            lists.set(&mut target, &texts, None)?;
-            continue;
+        let new_value = lists.copy(new);
+        // A directive counts once: where the same texts come again, the element is found without it.
+        let directive = new.and_then(|at| lists.nodes[at].as_map_mut()?.remove(DIRECTIVE));
+        let merged = walk(lists.copy(own), new_value, Field { merge_keys: None, of }, place)?;
+        drop(held);
+        // What is to be replaced stays where it is, and is laid over its replacement at the end.
+        let is_replaced = directive.as_ref().and_then(Value::as_str) == Some("replace");
+        let at = if is_replaced { new.or(own) } else { own.or(new) };
+        match (merged, at) {
+            (Some(Value::Map(mut map)), Some(at)) if !map.is_empty() => {
+                for (key, text) in lists.keys.iter().zip(texts).filter(|(_, text)| !text.is_empty()) {
+                    map.get_or_insert_with(key, || Value::string(text.clone()));
+                }
+                lists.nodes[at] = Value::Map(map);
+                lists.set(&mut out, texts, Some(at))?;
+            }
+            _ => lists.set(&mut target, texts, None)?,
         }
-        for (key, text) in lists.keys.iter().zip(&texts).filter(|(_, text)| !text.is_empty()) {
-            map.get_or_insert_with(key, || Value::string(text.clone()));
-        }
-        let at = if is_replaced || own.is_none() {
-            lists.nodes.push(Value::Map(map));
-            lists.nodes.len() - 1
-        } else {
-            lists.nodes[at] = Value::Map(map);
-            at
-        };
-        lists.set(&mut out, &texts, Some(at))?;
     }
     for at in target {
-        let texts = lists.texts(at)?;
-        if texts.len() < lists.keys.len() {
-            // Each key that is looked for in vain adds the element once.
-            out.push(at);
-        }
-        if lists.keys.len() > 1 {
-            lists.set(&mut out, &texts, None)?;
-        }
-        lists.set(&mut out, &texts, Some(at))?;
+        lists.lay_over(&mut out, at)?;
     }
-    Ok(out.into_iter().map(|at| lists.nodes[at].clone()).collect())
+    lists.give(out, place.budget)
 }
 
 impl Lists<'_> {
+    /// The texts to look for, those of each element once. Keys that no element has are left out, here and of the lists'.
+    fn wanted<'a>(&mut self, elements: impl Iterator<Item = &'a usize>) -> Vec<Texts> {
+        let mut wanted: Vec<Texts> = Vec::new();
+        for at in elements {
+            let texts = self.listed(*at);
+            if !wanted.contains(&texts) {
+                wanted.push(texts);
+            }
+        }
+        if self.keys.len() > 1 {
+            unify(&mut wanted);
+        }
+        let is_used = |k: &usize| wanted.iter().any(|texts| !texts[*k].is_empty());
+        let used: Vec<usize> = (0..self.keys.len()).filter(is_used).collect();
+        if used.is_empty() {
+            return wanted;
+        }
+        self.keys = used.iter().map(|k| self.keys[*k]).collect();
+        wanted.into_iter().map(|texts| used.iter().map(|k| texts[*k].clone()).collect()).collect()
+    }
+
+    fn size(&self, at: Option<usize>) -> Size {
+        at.map_or_else(Size::default, |at| Size::of(&self.nodes[at]))
+    }
+
+    fn copy(&self, at: Option<usize>) -> Option<Value> {
+        at.map(|at| self.nodes[at].clone())
+    }
+
+    /// Puts an element of the object into the result, in the place of what has its texts.
+    fn lay_over(&self, out: &mut Vec<usize>, at: usize) -> Result<(), String> {
+        let texts = self.texts(at)?;
+        // Each key that is looked for in vain adds the element once.
+        out.extend((texts.len()..self.keys.len()).map(|_| at));
+        if self.keys.len() > 1 {
+            self.set(out, &texts, None)?;
+        }
+        self.set(out, &texts, Some(at))
+    }
+
+    /// The elements at these places. One can come several times, and each time more counts.
+    fn give(mut self, out: Vec<usize>, budget: &Budget) -> Result<Vec<Value>, String> {
+        let mut left: HashMap<usize, usize> = HashMap::new();
+        for at in &out {
+            *left.entry(*at).or_default() += 1;
+        }
+        let mut items = Vec::with_capacity(out.len());
+        for at in out {
+            let left = left.entry(at).or_default();
+            *left -= 1;
+            if *left == 0 {
+                items.push(std::mem::replace(&mut self.nodes[at], Value::Null(NullForm::Empty)));
+            } else {
+                budget.put(Size::of(&self.nodes[at]), 0)?;
+                items.push(self.nodes[at].clone());
+            }
+        }
+        Ok(items)
+    }
+
     /// What kustomize counts an element by: empty for a key that it lacks, or that has no text.
     fn listed(&self, at: usize) -> Texts {
         let text = |key: &&str| match self.nodes[at].as_map()?.get(key)? {
@@ -186,15 +222,6 @@ impl Lists<'_> {
 /// The text of a value; a list or mapping has an empty one.
 fn text(value: &Value) -> Str {
     value.scalar_text().unwrap_or_else(|| "".into())
-}
-
-/// Can [`super::keyed`] join these elements, as each has a key of its own kind of text?
-pub(super) fn is_regular(items: &[Value], key: &str) -> bool {
-    let has_key = |map: &Map| match map.get(key) {
-        None | Some(Value::Null(_)) => false,
-        Some(value) => value.scalar_text().is_some_and(|text| !text.is_empty()),
-    };
-    items.iter().all(|item| item.as_map().is_some_and(has_key))
 }
 
 /// Two elements that agree where both have a key, and in one at least, are taken for one.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::budget::Budget;
 use crate::schema::{Field, Type};
 use crate::value::{List, Map, Str, Text, TextStyle, Value};
 use crate::yaml::{self, Hint};
@@ -11,7 +12,10 @@ use crate::yaml::{self, Hint};
 pub(super) struct At<'h> {
     /// In brackets?
     pub(super) brackets: bool,
+    /// The object had nothing here and got what the patch has: from there on the two are one.
+    pub(super) shared: bool,
     pub(super) hints: &'h Hints<'h>,
+    pub(super) budget: &'h Budget,
 }
 
 /// What comments say of fields, by the places of their keys.

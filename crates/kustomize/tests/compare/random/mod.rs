@@ -1,6 +1,7 @@
 //! Random trees of files, the same for the same seed: objects in all styles that YAML has, and kustomizations over them.
 
 mod kustomizations;
+pub(crate) mod lists;
 mod values;
 
 use std::fmt::Write as _;
