@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
+use kube::api::{GetParams, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::Request;
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
@@ -55,23 +57,25 @@ impl Reader {
         let read = Kubeconfig::read_from(&self.kubeconfig);
         let kubeconfig = read.with_context(|| format!("read {}", self.kubeconfig.display()))?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        let config = config.with_context(|| format!("use {}", self.kubeconfig.display()))?;
+        let mut config = config.with_context(|| format!("use {}", self.kubeconfig.display()))?;
+        // Of the environment, as none of the kit's kubeconfigs names one: it would lead elsewhere.
+        config.proxy_url = None;
         let namespace = question.namespace.as_deref().unwrap_or(&config.default_namespace).to_owned();
         let client = Client::try_from(config).context("make a client")?;
         let mut items = Vec::new();
         for wanted in &question.resources {
             let resource = self.resource(&client, wanted).await?;
-            let mut path = match resource.is_namespaced {
+            let request = Request::new(match resource.is_namespaced {
                 true => format!("{}/namespaces/{namespace}/{}", resource.root, resource.plural),
                 false => format!("{}/{}", resource.root, resource.plural),
-            };
+            });
             if let Some(name) = &question.name {
-                return Ok(question.shown(ask(&client, &format!("{path}/{name}"), None).await?));
+                let object = ask(&client, request.get(name, &GetParams::default())).await?;
+                return Ok(question.shown(object));
             }
-            if let Some(selector) = &question.selector {
-                path.push_str(&format!("?labelSelector={}", escaped(selector)));
-            }
-            let list = ask(&client, &path, None).await?;
+            let parameters =
+                ListParams { label_selector: question.selector.clone(), ..ListParams::default() };
+            let list = ask(&client, request.list(&parameters)).await?;
             let kind = list["kind"].as_str().and_then(|kind| kind.strip_suffix("List")).unwrap_or_default();
             for item in list["items"].as_array().into_iter().flatten() {
                 let mut item = item.clone();
@@ -95,7 +99,8 @@ impl Reader {
         }
         let mut found = Vec::new();
         for path in ["/api", "/apis"] {
-            resources_of(&ask(client, path, Some(AGGREGATED)).await?, &mut found);
+            let request = hyper::Request::get(path).header(hyper::header::ACCEPT, AGGREGATED);
+            resources_of(&ask(client, request.body(Vec::new())).await?, &mut found);
         }
         *self.resources.lock().unwrap_or_else(PoisonError::into_inner) = found;
         known().with_context(|| format!("the server doesn't have a resource type {name}"))
@@ -170,22 +175,14 @@ fn resources_of(discovery: &Value, into: &mut Vec<Resource>) {
     }
 }
 
-/// A selector as part of a URL's query.
-fn escaped(selector: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => char::from(byte).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    selector.bytes().map(escape).collect()
-}
-
-async fn ask(client: &Client, path: &str, accept: Option<&str>) -> Result<Value> {
-    let mut request = hyper::Request::get(path);
-    if let Some(accept) = accept {
-        request = request.header(hyper::header::ACCEPT, accept);
-    }
-    let request = request.body(Vec::new()).with_context(|| format!("ask for {path}"))?;
-    client.request(request).await.with_context(|| format!("GET {path}"))
+/// What a server answers.
+async fn ask<E>(client: &Client, request: Result<hyper::Request<Vec<u8>>, E>) -> Result<Value>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let request = request.context("make a request")?;
+    let line = format!("GET {}", request.uri());
+    client.request(request).await.context(line)
 }
 
 #[cfg(test)]
@@ -205,7 +202,6 @@ mod tests {
         assert_eq!(parsed(&["kustomization", "app", "-n", "apps"]), object);
         let list = parsed(&["services,deployments", "-l", "a=b,c in (d)"]);
         assert_eq!((list.resources.len(), list.name), (2, None));
-        assert_eq!(escaped("a=b,c in (d)"), "a%3Db%2Cc%20in%20%28d%29");
         assert!(Question::parse(&["pods", "-A"]).is_err() && Question::parse(&["pods", "-n"]).is_err());
     }
 

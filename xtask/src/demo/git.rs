@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::place::{Place, Ports};
 use crate::process::Runner;
@@ -59,6 +59,12 @@ pub(super) fn push_change(runner: &Runner, place: &Place, ports: &Ports) -> Resu
     };
     let dir = text(&work)?;
     if work.exists() {
+        // What git cannot read is no clone, and nobody's work.
+        let is_of_use =
+            |args: &[&str]| git(&[&["-C", &dir], args].concat()).is_ok_and(|said| !said.is_empty());
+        if is_of_use(&["status", "--porcelain"]) || is_of_use(&["log", "--oneline", "origin/main.."]) {
+            bail!("{dir} has changes that are not pushed: push them, or remove the folder");
+        }
         std::fs::remove_dir_all(&work).context("remove the old clone")?;
     }
     // Options of `clone` stay in the clone's configuration. The password does not: its file is read when it is needed.
@@ -66,7 +72,9 @@ pub(super) fn push_change(runner: &Runner, place: &Place, ports: &Ports) -> Resu
     let password = text(&place.git_password_file()?)?.replace('\'', "'\\''");
     let helper =
         format!("credential.helper=!f() {{ echo username={USER}; echo password=$(cat '{password}'); }}; f");
-    let options = ["--config", &ca, "--config", &helper, "--config", "http.proxy="];
+    // An empty helper takes out those of the person, which would keep the demo's password.
+    let only = "credential.helper=";
+    let options = ["--config", &ca, "--config", only, "--config", &helper, "--config", "http.proxy="];
     let source = format!("{}/webapp.git", url(ports));
     git(&[&["clone", "--quiet", "--branch", "main"], &options[..], &[&source, &dir]].concat())?;
     let dir = dir.as_str();

@@ -35,6 +35,11 @@ impl Again {
 
     /// Changes one text.
     pub(crate) fn text(&mut self, text: &mut Text, budget: &Budget) -> Result<(), String> {
+        if text.style() == TextStyle::Retyped {
+            // Not by its place: elsewhere the same text can be a time that is written otherwise.
+            *text = text.with_style(TextStyle::Quoted);
+            return Ok(());
+        }
         if !changes(text) {
             return Ok(());
         }
@@ -46,7 +51,6 @@ impl Again {
         budget.keep(PLACE + weight::TEXT + text.len().saturating_mul(2))?;
         let again: Str = match text.style() {
             TextStyle::Folded => refold(text).into(),
-            TextStyle::Retyped => text.as_shared().clone(),
             _ => as_time(text).unwrap_or_else(|| text.as_shared().clone()),
         };
         let before = text.as_shared().clone();
@@ -60,7 +64,7 @@ impl Again {
 const PLACE: usize = 96;
 
 fn changes(text: &Text) -> bool {
-    matches!(text.style(), TextStyle::Folded | TextStyle::Time | TextStyle::Retyped)
+    matches!(text.style(), TextStyle::Folded | TextStyle::Time)
 }
 
 /// Does something in a mapping come out otherwise?
