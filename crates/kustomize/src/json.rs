@@ -1,7 +1,7 @@
 //! JSON as Go writes it: keys sorted, `<`, `>`, `&` and the two line separators of Unicode escaped. What it is written to
 //! takes everything: a text, or a digest.
 
-use crate::run;
+use crate::run::{self, Bytes};
 use crate::value::{Map, Value};
 
 /// Takes a text bit by bit.
@@ -94,9 +94,7 @@ pub(crate) fn write_text(out: &mut impl Sink, text: &str) {
     let mut rest = text;
     loop {
         // Most characters stand for themselves.
-        let plain = run::len(rest.as_bytes(), |byte| {
-            matches!(byte, 0..=0x1f | b'"' | b'\\' | b'<' | b'>' | b'&' | 0xe2)
-        });
+        let plain = run::len(rest.as_bytes(), &Bytes([b'"', b'\\', b'<', b'>', b'&', 0xe2], [(0, 0x1f)]));
         let (start, tail) = rest.split_at(plain);
         out.push_str(start);
         let Some(c) = tail.chars().next() else { break };

@@ -13,7 +13,7 @@ use crate::limits::Limits;
 use crate::order::{FIRST, LAST};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
-use crate::run;
+use crate::run::{self, Bytes};
 use crate::value::{Map, Str, TextStyle, Value};
 use crate::yaml::{Again, comes_out_otherwise};
 
@@ -159,8 +159,7 @@ fn pass_through_yaml(value: &mut Value, again: &mut Again, budget: &Budget) -> R
         Value::String(text) => {
             again.text(text, budget)?;
             // What is wrong here begins with one of these.
-            let suspect = |byte| matches!(byte, 0x7f | 0xc2 | 0xef);
-            if run::len(text.as_bytes(), suspect) == text.len() {
+            if run::len(text.as_bytes(), &Bytes([0x7f, 0xc2, 0xef], [])) == text.len() {
                 return Ok(());
             }
             check_text(text)?;

@@ -307,6 +307,16 @@ fn settle_texts(patch: &mut Map) {
     }
 }
 
+/// Whether it has what [`give_version`] gives.
+fn is_given_version(value: &Value) -> bool {
+    matches!(value, Value::Map(map) if matches!(map.get("apiVersion"), Some(Value::Null(NullForm::Empty))))
+}
+
+/// Whether a patch says itself what becomes of the whole object.
+fn patch_directs(patch: &Value) -> bool {
+    matches!(patch, Value::Map(map) if map.contains_key("$patch"))
+}
+
 /// kustomize gives a patch an empty version where its target has none.
 fn give_version(resource: &mut Resource) {
     if !resource.value().is_empty() && !resource.value().contains_key("apiVersion") {
@@ -378,6 +388,8 @@ fn merge_into(
     budget.put(Size::of(&patch), 0)?;
     let own_notes = resource.notes.clone();
     let values = !std::mem::replace(&mut resource.merged, true);
+    // A patch before gave it an empty version, which a merge would take for a null to be left out.
+    let has_given_version = !values && is_given_version(&value) && !patch_directs(&patch);
     let own_hints = own_notes.iter().flat_map(|notes| &notes.hints).filter(|hint| values || !hint.on_value);
     let hints = merge::Hints::new(own_hints.chain(notes.iter().flat_map(|notes| &notes.hints)));
     budget.work(hints.len())?;
@@ -393,6 +405,9 @@ fn merge_into(
                 &namespace,
             );
             resource.set_value(map);
+            if has_given_version {
+                give_version(resource);
+            }
             watch.settle(resource)?;
         }
         _ => {

@@ -1,6 +1,6 @@
 //! What the emitter must know of a text to choose how it is written.
 
-use crate::run;
+use crate::run::{self, Bytes};
 
 /// May a text stand without quotes in brackets?
 pub(super) fn flow_plain_allowed(text: &str) -> bool {
@@ -34,9 +34,7 @@ impl Seen {
     fn simple(text: &str) -> Option<Self> {
         /// All that needs a second look: the rest says nothing. Of what is no ASCII, these begin the characters that
         /// cannot be printed, and the line breaks.
-        fn notable(byte: u8) -> bool {
-            matches!(byte, b'\n' | b'#' | b':' | 0x7f | 0xc2 | 0xe2 | 0xef.. | 0..=0x1f)
-        }
+        const NOTABLE: Bytes<5, 2> = Bytes([b'#', b':', 0x7f, 0xc2, 0xe2], [(0, 0x1f), (0xef, 0xff)]);
         let bytes = text.as_bytes();
         let first = *bytes.first()?;
         let blank_at = |at: usize| bytes.get(at).is_none_or(|byte| matches!(byte, b' ' | b'\t'));
@@ -68,7 +66,7 @@ impl Seen {
         };
         let mut at = 0;
         loop {
-            at += run::len(&bytes[at..], notable);
+            at += run::len(&bytes[at..], &NOTABLE);
             let Some(byte) = bytes.get(at) else { return Some(seen) };
             let before = at.checked_sub(1).map(|at| bytes[at]);
             match byte {

@@ -1,7 +1,7 @@
 //! A file as texts that are read apart.
 
 use super::read::ReadError;
-use crate::run;
+use crate::run::{self, Bytes};
 
 /// A part of a text, with the lines before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, ReadError> {
         let line = 1 + bytes[..at].iter().filter(|b| **b == b'\n').count();
         Err(ReadError { line, message: message.into() })
     };
-    let text = match std::str::from_utf8(bytes) {
+    let text = match simdutf8::compat::from_utf8(bytes) {
         Ok(text) => text,
         Err(wrong) => return error(wrong.valid_up_to(), "not valid UTF-8"),
     };
@@ -28,10 +28,10 @@ pub(super) fn text(bytes: &[u8]) -> Result<&str, ReadError> {
 
 /// The first character that YAML does not have.
 fn control_character(bytes: &[u8]) -> Option<usize> {
-    let suspect = |b: u8| matches!(b, 0..=8 | 0x0b | 0x0c | 0x0e..=0x1f | 0x7f | 0xc2 | 0xef);
+    const SUSPECT: Bytes<5, 2> = Bytes([0x0b, 0x0c, 0x7f, 0xc2, 0xef], [(0, 8), (0x0e, 0x1f)]);
     let mut from = 0;
     loop {
-        let at = from + run::len(&bytes[from..], suspect);
+        let at = from + run::len(&bytes[from..], &SUSPECT);
         if at == bytes.len() {
             return None;
         }

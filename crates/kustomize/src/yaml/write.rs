@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::facts::{Facts, is_break, is_printable};
 use super::keys::{in_order, sort_keys};
 use super::resolve::plain_is_text;
-use crate::run;
+use crate::run::{self, Bytes};
 use crate::value::{Map, NullForm, Num, Value};
 
 /// From this column on, a line is broken at the next single space.
@@ -160,7 +160,7 @@ impl<'o> Emitter<'o> {
     /// Is a text to be written as it is: printable ASCII that no line break can come into?
     fn fits(&self, text: &str, allow_breaks: bool) -> bool {
         (!allow_breaks || self.column.saturating_add(text.len()) <= self.width)
-            && run::len(text.as_bytes(), |b| !matches!(b, b' '..=b'~')) == text.len()
+            && run::len(text.as_bytes(), &Bytes([], [(0, b' ' - 1), (b'~' + 1, 0xff)])) == text.len()
     }
 
     pub(super) fn put_break(&mut self) {
@@ -339,8 +339,9 @@ impl<'o> Emitter<'o> {
                 if quoted && c == '\'' {
                     self.put('\'');
                 }
-                let special = |b| b == b'\'' || run::may_break(b);
-                at = self.run_end(text, (i, at), allow_breaks, special);
+                let Bytes([a, b, c, d], []) = run::BREAKS;
+                let special = Bytes([b'\'', a, b, c, d], []);
+                at = self.run_end(text, (i, at), allow_breaks, &special);
                 let run = &text[i..at];
                 self.put_line(run);
                 self.indention = false;
@@ -350,19 +351,21 @@ impl<'o> Emitter<'o> {
     }
 
     /// Where what begins at a character ends of which nothing is special: no line is broken before it is full.
-    fn run_end(
+    fn run_end<const SINGLE: usize, const RANGES: usize>(
         &self,
         text: &str,
         (start, next): (usize, usize),
         allow_breaks: bool,
-        special: impl Fn(u8) -> bool,
+        special: &Bytes<SINGLE, RANGES>,
     ) -> usize {
         let room =
             if allow_breaks { self.width.saturating_add(1).saturating_sub(self.column) } else { text.len() };
         let full = start.saturating_add(room).clamp(next, text.len());
-        let mut at = next + run::len(&text.as_bytes()[next..full], &special);
+        let mut at = next + run::len(&text.as_bytes()[next..full], special);
         if at == full {
-            at += run::len(&text.as_bytes()[at..], |b| b == b' ' || special(b));
+            let rest = &text.as_bytes()[at..];
+            let word = run::len(rest, &Bytes([b' '], []));
+            at += run::len(&rest[..word], special);
         }
         while !text.is_char_boundary(at) {
             at -= 1;
@@ -416,8 +419,8 @@ impl<'o> Emitter<'o> {
                 }
                 spaces = true;
             } else {
-                let special = |b| matches!(b, ..b' ' | b'"' | b'\\' | 0x7f..);
-                at = self.run_end(text, (i, at), allow_breaks, special);
+                let special = Bytes([b'"', b'\\'], [(0, b' ' - 1), (0x7f, 0xff)]);
+                at = self.run_end(text, (i, at), allow_breaks, &special);
                 let run = &text[i..at];
                 self.put_line(run);
                 spaces = run.ends_with(' ');
@@ -511,7 +514,7 @@ impl<'o> Emitter<'o> {
 fn line_len(text: &str) -> usize {
     let mut at = 0;
     loop {
-        at += run::len(&text.as_bytes()[at..], run::may_break);
+        at += run::len(&text.as_bytes()[at..], &run::BREAKS);
         match text[at..].chars().next() {
             Some(c) if !is_break(c) => at += c.len_utf8(),
             _ => return at,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::{Mark, ReadError, ScalarStyle, Scanner, Token};
-use crate::run;
+use crate::run::{self, Bytes};
 
 /// White space inside of a scalar: blanks on one line, or line breaks.
 #[derive(Default)]
@@ -89,9 +89,8 @@ impl<'t> Scanner<'t> {
                     b'\\' if quote == b'"' => self.escape(&mut text)?,
                     _ => {
                         let from = self.pos;
-                        self.skip_words(|byte| {
-                            byte == quote || matches!(byte, b'\\' | b'\t' | 0) || run::may_break(byte)
-                        });
+                        let Bytes([a, b, c, d], []) = run::BREAKS;
+                        self.skip_words(&Bytes([quote, b'\\', b'\t', 0, a, b, c, d], []));
                         text.push_str(&self.text[from..self.pos]);
                     }
                 }
@@ -111,8 +110,7 @@ impl<'t> Scanner<'t> {
     /// The text of a quoted scalar on one line without escapes, which nearly all are.
     fn simple_quoted(&mut self, quote: u8) -> Option<&'t str> {
         let rest = &self.bytes[self.pos..];
-        let special = |b: u8| b == quote || matches!(b, b'\\' | b'\r' | b'\n' | 0x80..);
-        let len = run::len(rest, special);
+        let len = run::len(rest, &Bytes([quote, b'\\', b'\r', b'\n'], [(0x80, 0xff)]));
         if rest.get(len) != Some(&quote) || rest.get(len + 1) == Some(&b'\'') {
             return None;
         }
@@ -219,22 +217,23 @@ impl<'t> Scanner<'t> {
 
     /// Goes on to the end of the line, to white space that is no space between words, or to what ends a plain scalar.
     fn plain_part(&mut self) {
+        const ENDS: Bytes<14, 0> = {
+            let Bytes([a, b, c, d], []) = run::BREAKS;
+            Bytes([b'\t', 0, b':', b'#', b',', b'?', b'[', b']', b'{', b'}', a, b, c, d], [])
+        };
         let in_flow = self.flow() > 0;
         while !self.is_blank_or_end(0) {
             match self.at(0) {
                 b':' if self.is_blank_or_end(1) => return,
                 b',' | b'?' | b'[' | b']' | b'{' | b'}' if in_flow => return,
                 // A hash after a space begins a comment.
-                _ => self.skip_words(|byte| {
-                    matches!(byte, b'\t' | 0 | b':' | b'#' | b',' | b'?' | b'[' | b']' | b'{' | b'}')
-                        || run::may_break(byte)
-                }),
+                _ => self.skip_words(&ENDS),
             }
         }
     }
 
     /// Goes on to the next byte that is special, but not past spaces before it: they may stand at the end of a line.
-    fn skip_words(&mut self, special: impl Fn(u8) -> bool) {
+    fn skip_words<const SINGLE: usize>(&mut self, special: &Bytes<SINGLE, 0>) {
         let from = self.pos;
         self.skip_run(special);
         let run = &self.bytes[from..self.pos];

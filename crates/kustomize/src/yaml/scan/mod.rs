@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::read::ReadError;
-use crate::run;
+use crate::run::{self, Bytes};
 
 /// A place in a text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -230,12 +230,12 @@ impl<'t> Scanner<'t> {
     /// Goes on to the end of the line.
     fn skip_comment(&mut self) {
         while !self.is_end() && !self.is_break(0) {
-            self.skip_run(run::may_break);
+            self.skip_run(&run::BREAKS);
         }
     }
 
     /// Goes on by at least one character, and then to the next byte that is special. None of them is a line break.
-    fn skip_run(&mut self, special: impl Fn(u8) -> bool) {
+    fn skip_run<const SINGLE: usize>(&mut self, special: &Bytes<SINGLE, 0>) {
         self.skip();
         let len = run::len(&self.bytes[self.pos..], special);
         // Characters begin where no byte goes on with one before it.
