@@ -211,7 +211,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let again: Option<bool> = sqlx::query_scalar(
             "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL, lost = $5,
-                    due_at = CASE WHEN wanted = $3 THEN $4 ELSE '-infinity' END
+                    due_at = CASE WHEN wanted = $3 THEN $4::timestamptz ELSE '-infinity' END
              WHERE uid = $1 AND claimed_by = $2 RETURNING wanted <> $3",
         )
         .bind(claim.uid.0)
