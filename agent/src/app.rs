@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
+use http::{Request, Uri};
+use kube::client::{Body, ClientBuilder};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use roadstead_agent_policy::Signature;
 use roadstead_apply::{Engine, Options};
 use roadstead_model::KubeSystemUid;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tower::util::MapRequestLayer;
 
 use crate::backoff::Backoff;
 use crate::cluster::Guarded;
@@ -89,6 +92,20 @@ pub enum AgentError {
 /// The agent's User-Agent, by which it is found in an apiserver's audit log.
 const AGENT: &str = concat!("roadstead-agent/", env!("CARGO_PKG_VERSION"));
 
+/// The request without the `?` that kube's client ends a path with where it asks for nothing more: it would stand in audit
+/// logs, and proxies that compare paths take it for another one.
+fn without_empty_query(mut request: Request<Body>) -> Request<Body> {
+    let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+    if let Some(path) = target.strip_suffix('?') {
+        let mut parts = request.uri().clone().into_parts();
+        parts.path_and_query = path.parse().ok();
+        if let Ok(uri) = Uri::from_parts(parts) {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
+}
+
 /// Runs an agent until `stop`.
 ///
 /// # Errors
@@ -99,7 +116,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
     let engine = Engine::from_config(config.clone(), Options::default())
         .map_err(|error| AgentError::Client(error.into()))?;
     config.default_retry = false;
-    let client = kube::Client::try_from(config).map_err(|error| AgentError::Client(error.into()))?;
+    let client = ClientBuilder::try_from(config).map_err(|error| AgentError::Client(error.into()))?;
+    let client = client.with_layer(&MapRequestLayer::new(without_empty_query)).build();
     let home = Home::new(client, settings.namespace.clone());
     let start = async {
         patiently(|| home.ensure_namespace()).await?;

@@ -455,6 +455,8 @@ async fn without_a_policy_the_hub_is_obeyed_but_for_the_agents_own_namespace() {
     // The apiserver's audit log shows who it was.
     let agent = concat!("roadstead-agent/", env!("CARGO_PKG_VERSION"));
     assert_eq!(world.api.user_agents().into_iter().collect::<Vec<_>>(), [agent]);
+    let targets = world.api.targets();
+    assert!(targets.len() > 3 && targets.iter().all(|target| !target.ends_with('?')), "{targets:?}");
     let own = object("v1", "ConfigMap", Some(HOME), json!({}));
     world.apply(own.clone()).await.refused_by("manageAgentNamespace");
     world.policy("preset: open\nmanageAgentNamespace: true", "");

@@ -38,6 +38,8 @@ struct State {
     version: u64,
     /// The User-Agents of its clients.
     user_agents: BTreeSet<String>,
+    /// The paths that were asked for, with their queries.
+    targets: BTreeSet<String>,
 }
 
 /// The apiserver. Cheap to clone.
@@ -102,6 +104,11 @@ impl Apiserver {
         writes.into_iter().filter(|line| !kept.iter().any(|own| line.contains(own))).collect()
     }
 
+    /// The paths that were asked for so far, with their queries.
+    pub fn targets(&self) -> BTreeSet<String> {
+        self.state().targets.clone()
+    }
+
     /// The User-Agents of its clients so far.
     pub fn user_agents(&self) -> BTreeSet<String> {
         self.state().user_agents.clone()
@@ -130,6 +137,7 @@ impl Apiserver {
         let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         let user = header(&head, "impersonate-user").unwrap_or("agent");
         self.state().user_agents.insert(header(&head, "user-agent").unwrap_or_default().to_owned());
+        self.state().targets.insert(target.to_owned());
         let (status, answer) = self.state().answer(method, target, user, body);
         let answer = answer.to_string();
         let head = format!(
