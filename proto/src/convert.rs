@@ -277,6 +277,8 @@ impl From<Action> for v1::Action {
         match action {
             Action::Created => Self::Created,
             Action::Configured => Self::Configured,
+            Action::Recreated => Self::Recreated,
+            Action::Adopted => Self::Adopted,
             Action::Unchanged => Self::Unchanged,
             Action::Deleted => Self::Deleted,
             Action::Skipped => Self::Skipped,
@@ -288,6 +290,8 @@ fn action(field: &str, value: i32) -> Result<Action> {
     match v1::Action::try_from(value) {
         Ok(v1::Action::Created) => Ok(Action::Created),
         Ok(v1::Action::Configured) => Ok(Action::Configured),
+        Ok(v1::Action::Recreated) => Ok(Action::Recreated),
+        Ok(v1::Action::Adopted) => Ok(Action::Adopted),
         Ok(v1::Action::Unchanged) => Ok(Action::Unchanged),
         Ok(v1::Action::Deleted) => Ok(Action::Deleted),
         Ok(v1::Action::Skipped) => Ok(Action::Skipped),

@@ -80,7 +80,7 @@ pub(super) fn cancelled(stage: Stage, doing: &str) -> Box<Failure> {
 
 fn failure(error: &Error) -> Box<Failure> {
     let object = match error {
-        Error::Objects { failures, total: 1, .. } => failures.first().map(|failure| failure.object.clone()),
+        Error::Objects { causes, total: 1, .. } => causes.first().map(|cause| cause.first.object.clone()),
         Error::NotHealthy { unhealthy, total: 1, .. } => unhealthy.first().map(|sick| sick.object.clone()),
         _ => None,
     };
@@ -366,6 +366,7 @@ fn log(dispatch: &Dispatch, took: Duration, record: &Record, failure: Option<&Fa
     let duration = GoDuration(took).to_string();
     let (created, configured, unchanged) =
         (count(Action::Created), count(Action::Configured), count(Action::Unchanged));
+    let (recreated, adopted) = (count(Action::Recreated), count(Action::Adopted));
     let (deleted, skipped, attempt) =
         (count(Action::Deleted), count(Action::Skipped), dispatch.key.attempt.0);
     match failure {
@@ -375,13 +376,15 @@ fn log(dispatch: &Dispatch, took: Duration, record: &Record, failure: Option<&Fa
             duration,
             created,
             configured,
+            recreated,
+            adopted,
             unchanged,
             deleted,
             skipped,
             "dispatch finished"
         ),
         Some(failure) => tracing::warn!(
-            kustomization, attempt, duration, created, configured, unchanged, deleted, skipped,
+            kustomization, attempt, duration, created, configured, recreated, adopted, unchanged, deleted, skipped,
             stage = ?failure.stage, cancelled = failure.cancelled, error = failure.message, "dispatch did not go through"
         ),
     }

@@ -1,5 +1,6 @@
 //! What can go wrong, to which object, and what the apiserver said.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use roadstead_kstatus::Health;
@@ -15,13 +16,13 @@ pub enum Error {
     #[error("the build cannot be applied: {0}")]
     Input(#[from] InputError),
     /// Objects that the apiserver refused, or that could not be brought to it.
-    #[error("{}", Failures(failures, *total))]
+    #[error("{}", Failures(causes, *total))]
     Objects {
         /// The stage that failed.
         stage: Stage,
-        /// The first [`MAX_NAMED`] of them.
-        failures: Vec<ObjectFailure>,
-        /// How many there are.
+        /// The first [`MAX_NAMED`] causes.
+        causes: Vec<Cause>,
+        /// How many objects there are.
         total: usize,
     },
     /// Objects that are not healthy.
@@ -56,12 +57,6 @@ impl Error {
     pub fn stage(&self) -> Stage {
         match self {
             Self::Input(_) => Stage::Validate,
-            // Found out by a dry-run, and yet not the objects' fault: who applies them lacks the right, or a way.
-            Self::Objects { stage: Stage::Validate, failures, .. }
-                if failures.iter().all(|failure| failure.kind.is_of_access()) =>
-            {
-                Stage::Apply
-            }
             Self::Objects { stage, .. }
             | Self::NotHealthy { stage, .. }
             | Self::Cancelled { stage }
@@ -69,12 +64,14 @@ impl Error {
         }
     }
 
-    /// The failures of a stage, the first [`MAX_NAMED`] of them named.
+    /// The failures of a stage, by their causes.
     pub(crate) fn objects(stage: Stage, mut failures: Vec<ObjectFailure>) -> Self {
         let total = failures.len();
+        // Found out by a dry-run, and yet not the objects' fault: who applies them lacks the right, or a way.
+        let is_of_access = failures.iter().all(|failure| failure.kind.is_of_access());
+        let stage = if stage == Stage::Validate && is_of_access { Stage::Apply } else { stage };
         failures.sort_by(|a, b| a.object.cmp(&b.object));
-        failures.truncate(MAX_NAMED);
-        Self::Objects { stage, failures, total }
+        Self::Objects { stage, causes: Cause::of(failures), total }
     }
 }
 
@@ -115,7 +112,7 @@ pub enum InputError {
 }
 
 /// What kind of failure it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FailureKind {
     /// The apiserver (or an admission webhook) refused the object.
     Invalid,
@@ -139,6 +136,13 @@ impl FailureKind {
     /// Whether the object itself was never judged.
     fn is_of_access(self) -> bool {
         matches!(self, Self::Forbidden | Self::Unavailable)
+    }
+}
+
+impl ObjectFailure {
+    /// What was said, without the name of this one object: the apiserver repeats it, in quotes.
+    fn without_name(&self) -> String {
+        self.message.replace(&format!("\"{}\"", self.object.name), "\"\"")
     }
 }
 
@@ -173,6 +177,32 @@ impl fmt::Display for ObjectFailure {
     }
 }
 
+/// Why objects failed, all of which the apiserver told the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// The first of them.
+    pub first: ObjectFailure,
+    /// How many more there are.
+    pub others: usize,
+}
+
+impl Cause {
+    /// The first [`MAX_NAMED`] causes of failures, in their order.
+    fn of(failures: Vec<ObjectFailure>) -> Vec<Self> {
+        let mut causes: Vec<Self> = Vec::new();
+        let mut places: HashMap<(FailureKind, String), usize> = HashMap::new();
+        for failure in failures {
+            let place = *places.entry((failure.kind, failure.without_name())).or_insert(causes.len());
+            match causes.get_mut(place) {
+                Some(cause) => cause.others += 1,
+                None => causes.push(Self { first: failure, others: 0 }),
+            }
+        }
+        causes.truncate(MAX_NAMED);
+        causes
+    }
+}
+
 /// An object that is not healthy, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unhealthy {
@@ -189,11 +219,23 @@ impl fmt::Display for Unhealthy {
     }
 }
 
-struct Failures<'a>(&'a [ObjectFailure], usize);
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, others } = self;
+        match others {
+            0 => write!(f, "{first}"),
+            1 => write!(f, "{first} (the same for 1 more object)"),
+            _ => write!(f, "{first} (the same for {others} more objects)"),
+        }
+    }
+}
+
+struct Failures<'a>(&'a [Cause], usize);
 
 impl fmt::Display for Failures<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        list(f, self.0, self.1)
+        let told: usize = self.0.iter().map(|cause| 1 + cause.others).sum();
+        list(f, self.0, self.1.saturating_sub(told))
     }
 }
 
@@ -202,16 +244,16 @@ struct Sick<'a>(&'a [Unhealthy], usize, bool);
 impl fmt::Display for Sick<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.2 { "timed out waiting for: " } else { "failed: " })?;
-        list(f, self.0, self.1)
+        list(f, self.0, self.1.saturating_sub(self.0.len()))
     }
 }
 
 /// `a; b; and 3 more`.
-fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, shown: &[T], total: usize) -> fmt::Result {
+fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, shown: &[T], more: usize) -> fmt::Result {
     for (index, item) in shown.iter().enumerate() {
         write!(f, "{}{item}", if index == 0 { "" } else { "; " })?;
     }
-    if total > shown.len() { write!(f, "; and {} more", total - shown.len()) } else { Ok(()) }
+    if more > 0 { write!(f, "; and {more} more") } else { Ok(()) }
 }
 
 /// The stage as a sentence's subject.
@@ -222,5 +264,64 @@ fn stage_name(stage: Stage) -> &'static str {
         Stage::Apply => "applying",
         Stage::Prune => "pruning",
         Stage::Wait => "waiting for health",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(kind: &str, name: &str, message: &str) -> ObjectFailure {
+        let object = ObjectRef {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: kind.to_owned(),
+            namespace: "dev".to_owned(),
+            name: name.to_owned(),
+        };
+        ObjectFailure { object, kind: FailureKind::Forbidden, message: message.to_owned() }
+    }
+
+    #[test]
+    fn what_many_objects_have_in_common_is_said_once() {
+        let refused = |kind: &str, name: &str| {
+            failure(
+                kind,
+                name,
+                &format!("User \"x\" cannot patch resource \"{name}\" in the namespace \"dev\""),
+            )
+        };
+        let names: Vec<String> = (0..40).map(|number| format!("settings-{number:02}")).collect();
+        let mut failures: Vec<_> = names.iter().map(|name| refused("ConfigMap", name)).collect();
+        failures.push(failure("Service", "web", "no"));
+        let error = Error::objects(Stage::Apply, failures);
+        assert_eq!(
+            error.to_string(),
+            "ConfigMap/dev/settings-00 is forbidden: User \"x\" cannot patch resource \"settings-00\" in the namespace \
+             \"dev\" (the same for 39 more objects); Service/dev/web is forbidden: no"
+        );
+    }
+
+    #[test]
+    fn causes_beyond_the_bound_are_counted_by_their_objects() {
+        let failures = (0..30)
+            .map(|number| failure("ConfigMap", &format!("c-{number:02}"), &format!("reason {}", number / 2)));
+        let text = Error::objects(Stage::Apply, failures.collect()).to_string();
+        assert!(
+            text.starts_with("ConfigMap/dev/c-00 is forbidden: reason 0 (the same for 1 more object); "),
+            "{text}"
+        );
+        assert!(text.ends_with("reason 9 (the same for 1 more object); and 10 more"), "{text}");
+    }
+
+    #[test]
+    fn one_invalid_object_beyond_the_bound_makes_it_a_failure_of_validation() {
+        let mut failures: Vec<_> = (0..30)
+            .map(|number| failure("ConfigMap", &format!("c-{number:02}"), &format!("{number}")))
+            .collect();
+        failures.push(ObjectFailure { kind: FailureKind::Invalid, ..failure("Service", "web", "no") });
+        assert_eq!(Error::objects(Stage::Validate, failures.clone()).stage(), Stage::Validate);
+        failures.pop();
+        assert_eq!(Error::objects(Stage::Validate, failures).stage(), Stage::Apply);
     }
 }

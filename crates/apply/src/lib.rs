@@ -35,7 +35,7 @@ mod wait;
 mod watch;
 
 pub use engine::{Engine, Options, ServiceAccount};
-pub use error::{Error, FailureKind, InputError, MAX_NAMED, ObjectFailure, Unhealthy};
+pub use error::{Cause, Error, FailureKind, InputError, MAX_NAMED, ObjectFailure, Unhealthy};
 pub use gate::{Gate, Verdict};
 pub use manifest::{MAX_OBJECT_BYTES, MAX_OBJECTS, Manifest};
 pub use prepare::{Desired, Prepared};

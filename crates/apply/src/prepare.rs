@@ -39,6 +39,8 @@ pub struct Prepared {
 
 /// One object that is ready to be applied.
 pub(crate) struct Planned {
+    /// Whose it is to be.
+    pub(crate) owner: KustomizationUid,
     pub(crate) reference: ObjectRef,
     pub(crate) resource: Resource,
     /// Whether its kind comes from a CRD among the objects, which the apiserver may serve a moment late.
@@ -135,6 +137,7 @@ pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepare
         normalise(&mut object, &reference, (OWNER_LABEL, &owner_value));
         let place = place(&reference, &engine.options.custom_stage_kinds);
         let planned = Planned {
+            owner,
             sensitive: sensitive || is_secret(&reference),
             force: force || directives.force,
             body: Bytes::from(object.to_string()),

@@ -20,7 +20,7 @@ use crate::run::{Event, Outcome, Run};
 use crate::side_by_side::side_by_side;
 use crate::transport::{Answer, Call, Refusal};
 use crate::wait::{Goal, wait};
-use crate::{Error, FIELD_MANAGER, Prepared, compare, takeover};
+use crate::{Error, FIELD_MANAGER, OWNER_LABEL, Prepared, compare, takeover};
 
 /// How long a kind whose CRD was just established may be answered with 404.
 const NEW_KIND_GRACE: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ const CONFLICT_TRIES: usize = 4;
 /// What a dry-run showed that there is to do.
 enum Verdict {
     Create,
-    Configure { takeover: Option<Value> },
+    Configure { takeover: Option<Value>, adopts: bool },
     Recreate,
     Unchanged,
     Skip,
@@ -41,7 +41,9 @@ impl Verdict {
     fn action(&self) -> Action {
         match self {
             Self::Create => Action::Created,
-            Self::Configure { .. } | Self::Recreate => Action::Configured,
+            Self::Configure { adopts: false, .. } => Action::Configured,
+            Self::Configure { adopts: true, .. } => Action::Adopted,
+            Self::Recreate => Action::Recreated,
             Self::Unchanged => Action::Unchanged,
             Self::Skip => Action::Skipped,
         }
@@ -282,8 +284,14 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
         if takeover.is_none() && version(&live) != version(&wanted) && tries < CONFLICT_TRIES {
             continue;
         }
-        return Ok(Verdict::Configure { takeover });
+        return Ok(Verdict::Configure { takeover, adopts: !is_owned(planned, &live) });
     }
+}
+
+/// Whether an object that is there bears the label of its owner to be.
+fn is_owned(planned: &Planned, live: &Value) -> bool {
+    let label = live.pointer("/metadata/labels").and_then(|labels| labels.get(OWNER_LABEL));
+    label.and_then(Value::as_str).is_some_and(|owner| owner == planned.owner.to_string())
 }
 
 /// The version that an object has; that of a dry-run's answer is the version that it would have changed.
@@ -318,25 +326,28 @@ fn leaves_alone(planned: &Planned, live: &Value) -> bool {
 }
 
 async fn write(engine: &Engine, planned: &Planned, verdict: Verdict) -> Result<Action, ObjectFailure> {
+    let action = verdict.action();
     match verdict {
-        Verdict::Unchanged | Verdict::Skip => return Ok(verdict.action()),
-        Verdict::Configure { takeover: Some(patch) } => take_over(engine, planned, patch).await?,
+        Verdict::Unchanged | Verdict::Skip => return Ok(action),
+        Verdict::Configure { takeover: Some(patch), .. } => take_over(engine, planned, patch).await?,
         Verdict::Recreate => {
             recreate(engine, planned).await?;
-            return Ok(Action::Configured);
+            return Ok(action);
         }
-        Verdict::Create | Verdict::Configure { takeover: None } => {}
+        Verdict::Create | Verdict::Configure { takeover: None, .. } => {}
     }
     let refusal = match send_patch(engine, planned, false).await {
         Ok(answer) if answer.status == StatusCode::CREATED => return Ok(Action::Created),
-        Ok(_) => return Ok(Action::Configured),
+        // Somebody made it since the dry-run.
+        Ok(_) if action == Action::Created => return Ok(Action::Adopted),
+        Ok(_) => return Ok(action),
         Err(refusal) => refusal,
     };
     let failure = failure(planned, &refusal);
     // Some fields are found immutable only when written.
     if failure.kind == FailureKind::Immutable && planned.force {
         recreate(engine, planned).await?;
-        return Ok(Action::Configured);
+        return Ok(Action::Recreated);
     }
     Err(failure)
 }

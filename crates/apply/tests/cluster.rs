@@ -122,8 +122,8 @@ async fn a_stage_with_a_bad_object_writes_nothing_and_names_every_one() -> Resul
     let odd = format!("ConfigMap/{}/odd is invalid: .dta: field not declared in schema", fixture.namespace);
     assert!(text.contains(&odd), "{text}");
     assert!(
-        matches!(&error, Error::Objects { total: 2, failures, .. }
-        if failures.iter().all(|failure| failure.kind == FailureKind::Invalid)),
+        matches!(&error, Error::Objects { total: 2, causes, .. }
+        if causes.iter().all(|cause| cause.first.kind == FailureKind::Invalid)),
         "{error:?}"
     );
     assert_eq!((outcome.changes.len(), outcome.inventory.len()), (0, 0));
@@ -248,8 +248,8 @@ async fn an_object_that_cannot_be_deleted_stays_in_the_inventory() -> Result<()>
     let error = pruned.error.expect("forbidden");
     assert_eq!(error.stage(), Stage::Prune);
     assert!(
-        matches!(&error, Error::Objects { total: 2, failures, .. }
-        if failures.iter().all(|failure| failure.kind == FailureKind::Forbidden)),
+        matches!(&error, Error::Objects { total: 2, causes, .. }
+        if causes.iter().all(|cause| cause.first.kind == FailureKind::Forbidden)),
         "{error}"
     );
     Ok(())
@@ -358,7 +358,7 @@ async fn an_object_of_kubectl_is_taken_over() -> Result<()> {
     let path = format!("{}?fieldManager=kubectl-client-side-apply", collection.trim_end_matches('/'));
     fixture.request("POST", &path, Some(&before)).await?;
     let outcome = fixture.apply(&[config_map("a", "1")]).await;
-    assert_eq!(only_action(&outcome), Action::Configured);
+    assert_eq!(only_action(&outcome), Action::Adopted);
     let live = fixture.get(&fixture.core("configmaps", "a")).await?;
     assert_eq!(live["data"], json!({"k": "1"}));
     assert_eq!(live["metadata"].get("annotations"), None);
@@ -379,11 +379,11 @@ async fn an_immutable_field_is_an_error_unless_forced() -> Result<()> {
     let before = fixture.get(&fixture.core("configmaps", "fixed")).await?;
     let error = fixture.apply(&[fixed("2")]).await.error.expect("an error");
     assert!(
-        matches!(&error, Error::Objects { failures, .. } if failures[0].kind == FailureKind::Immutable),
+        matches!(&error, Error::Objects { causes, .. } if causes[0].first.kind == FailureKind::Immutable),
         "{error}"
     );
     let outcome = fixture.apply(&[annotated(fixed("2"), "force", "enabled")]).await;
-    assert_eq!(only_action(&outcome), Action::Configured);
+    assert_eq!(only_action(&outcome), Action::Recreated);
     let after = fixture.get(&fixture.core("configmaps", "fixed")).await?;
     assert_eq!(after["data"]["k"], json!("2"));
     assert_ne!(before["metadata"]["uid"], after["metadata"]["uid"]);

@@ -12,6 +12,10 @@ pub enum Action {
     Created,
     /// It was there and differed.
     Configured,
+    /// It was there, and a field that cannot change differed: it was deleted and made anew, because force was set.
+    Recreated,
+    /// It was there and belonged to nobody or to another Kustomization: it is owned from now on.
+    Adopted,
     /// It was there as wanted: nothing was written.
     Unchanged,
     /// It was there and was removed.
@@ -21,12 +25,20 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether the object was written, and is there now.
+    #[must_use]
+    pub fn wrote(self) -> bool {
+        matches!(self, Self::Created | Self::Configured | Self::Recreated | Self::Adopted)
+    }
+
     /// The word that people and logs see.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Configured => "configured",
+            Self::Recreated => "recreated",
+            Self::Adopted => "adopted",
             Self::Unchanged => "unchanged",
             Self::Deleted => "deleted",
             Self::Skipped => "skipped",

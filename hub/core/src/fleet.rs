@@ -44,6 +44,10 @@ pub struct InventoryItem {
     pub intended: bool,
     /// Its labels, as they were applied last.
     pub labels: BTreeMap<String, String>,
+    /// Its health as it was told last, as `Current` or `InProgress: Available: 1/2`; none where it was applied and its
+    /// health was not waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<String>,
 }
 
 /// A namespace and a name.
@@ -144,7 +148,7 @@ pub struct AttemptItem {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(default)]
     pub message: String,
-    /// How many objects were created, configured, unchanged, deleted, skipped.
+    /// How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped.
     pub counts: BTreeMap<String, usize>,
     /// The objects that were changed; at most 100.
     #[schemars(with = "Vec<ObjectResultSchema>")]
@@ -239,6 +243,7 @@ impl Hub {
             kustomization: NamespacedName { namespace: owned.owner.0, name: owned.owner.1 },
             intended: owned.intended,
             labels: owned.labels,
+            health: owned.health,
         });
         Ok((items.collect(), next))
     }

@@ -8,8 +8,8 @@ use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{Cluster, ConditionStatus, KindId, Kustomization};
 use roadstead_hub_store::{AgentSession, DispatchPlan, Look, Outcome};
 use roadstead_model::{
-    Action, ChangeSet, ClusterUid, DispatchKey, HubEpoch, ObjectRef, ObjectResult, Reason, ReplicaId,
-    SessionId, Stage, StageTiming,
+    ChangeSet, ClusterUid, DispatchKey, HubEpoch, ObjectRef, ObjectResult, Reason, ReplicaId, SessionId,
+    Stage, StageTiming,
 };
 
 use crate::children::Awaited;
@@ -373,7 +373,7 @@ impl Hub {
             tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
         let Some(change_set) = closed else { return Ok(()) };
         tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
-        let wrote = |result: &ObjectResult| matches!(result.action, Action::Created | Action::Configured);
+        let wrote = |result: &ObjectResult| result.action.wrote();
         if let Some(build) = aim.build.filter(|_| result.change_set.iter().any(wrote)) {
             tx.label_inventory(session.cluster, key.kustomization, build).await?;
         }

@@ -68,7 +68,7 @@ pub struct ReconciliationView {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(default)]
     pub message: String,
-    /// How many objects were created, configured, unchanged, deleted, skipped.
+    /// How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped.
     pub counts: BTreeMap<String, usize>,
     /// What it did to which object.
     #[schemars(with = "Vec<ObjectResultSchema>")]
@@ -90,7 +90,7 @@ pub struct ReconciliationView {
 pub(crate) struct ObjectResultSchema {
     /// The object.
     object: ObjectRefSchema,
-    /// `created`, `configured`, `unchanged`, `deleted` or `skipped`.
+    /// `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted` or `skipped`.
     action: String,
 }
 

@@ -54,6 +54,8 @@ pub struct OwnedObject {
     pub intended: bool,
     /// Its labels, as they were applied last.
     pub labels: BTreeMap<String, String>,
+    /// Its health as it was told last, as `InProgress: Available: 1/2`; none where it was applied and not waited for.
+    pub health: Option<String>,
     /// Where it stands.
     pub key: InventoryKey,
 }
@@ -206,14 +208,23 @@ impl Store {
         let first = InventoryKey(Uuid::nil(), String::new(), String::new(), String::new(), String::new());
         let after = after.unwrap_or(&first);
         let rows = sqlx::query(
-            "SELECT i.cluster_uid, i.api_group, i.version, i.kind, i.namespace, i.name, i.intended, i.labels, \
-             coalesce(c.name, '') AS cluster, coalesce(k.namespace, '') AS owner_namespace, coalesce(k.name, '') AS owner \
+            "SELECT found.*, coalesce(told.health, CASE WHEN ended.reason IS DISTINCT FROM 'ReconciliationSucceeded' \
+             THEN 'Unknown' WHEN waits THEN 'Current' END) AS health FROM ( \
+             SELECT i.cluster_uid, i.api_group, i.version, i.kind, i.namespace, i.name, i.intended, i.labels, \
+             i.kustomization, coalesce(c.name, '') AS cluster, coalesce(k.namespace, '') AS owner_namespace, \
+             coalesce(k.name, '') AS owner, k.object #>> '{spec,wait}' = 'true' AS waits \
              FROM inventory i LEFT JOIN resource c ON c.uid = i.cluster_uid LEFT JOIN resource k ON k.uid = i.kustomization \
              WHERE (i.cluster_uid, i.api_group, i.kind, i.namespace, i.name) > ($1, $2, $3, $4, $5) \
              AND ($6 = '' OR c.name = $6) AND ($7 = '' OR i.kind = $7) AND ($8 = '' OR i.namespace = $8) \
              AND ($9 = '' OR strpos(i.name, $9) > 0) AND ($10 = '' OR k.namespace = $10) AND ($11 = '' OR k.name = $11) \
              AND i.labels @> $13 AND i.labels ?& $14 \
-             ORDER BY i.cluster_uid, i.api_group, i.kind, i.namespace, i.name LIMIT $12",
+             ORDER BY i.cluster_uid, i.api_group, i.kind, i.namespace, i.name LIMIT $12) found \
+             LEFT JOIN LATERAL (SELECT r.health ->> concat_ws('/', found.kind, nullif(found.namespace, ''), found.name) \
+             AS health FROM reconciliation r WHERE r.kustomization = found.kustomization AND r.health IS NOT NULL \
+             ORDER BY r.attempt DESC LIMIT 1) told ON true \
+             LEFT JOIN LATERAL (SELECT r.reason FROM reconciliation r WHERE r.kustomization = found.kustomization \
+             AND r.finished_at IS NOT NULL ORDER BY r.attempt DESC LIMIT 1) ended ON true \
+             ORDER BY cluster_uid, api_group, kind, namespace, name",
         )
         .bind(after.0)
         .bind(&after.1)
@@ -407,7 +418,8 @@ impl Store {
              AND (NOT $3 OR (r.finished_at IS NOT NULL AND r.reason <> 'ReconciliationSucceeded')) \
              AND ($4::timestamptz IS NULL OR r.started_at < $4) \
              AND (NOT $5 OR (r.finished_at IS NOT NULL AND NOT r.deletes AND \
-                  jsonb_path_exists(r.change_set, '$[*] ? (@.action == \"created\" || @.action == \"configured\")') AND \
+                  jsonb_path_exists(r.change_set, '$[*] ? (@.action == \"created\" || @.action == \"configured\" || \
+                                    @.action == \"recreated\" || @.action == \"adopted\")') AND \
                   EXISTS (SELECT FROM reconciliation b WHERE b.kustomization = r.kustomization AND b.attempt = \
                           (SELECT max(attempt) FROM reconciliation m WHERE m.kustomization = r.kustomization \
                            AND m.attempt < r.attempt AND m.reason = 'ReconciliationSucceeded') \
@@ -447,6 +459,7 @@ fn owned(row: &PgRow) -> Result<OwnedObject, sqlx::Error> {
         owner: (row.try_get("owner_namespace")?, row.try_get("owner")?),
         intended: row.try_get("intended")?,
         labels: row.try_get::<Json<_>, _>("labels")?.0,
+        health: row.try_get("health")?,
         object,
         key,
     })

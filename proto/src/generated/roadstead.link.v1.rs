@@ -460,6 +460,10 @@ pub enum Action {
     Unchanged = 3,
     Deleted = 4,
     Skipped = 5,
+    /// Deleted and made anew, since a field that cannot change differed.
+    Recreated = 6,
+    /// It was there and belonged to nobody or to another Kustomization.
+    Adopted = 7,
 }
 impl Action {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -474,6 +478,8 @@ impl Action {
             Self::Unchanged => "ACTION_UNCHANGED",
             Self::Deleted => "ACTION_DELETED",
             Self::Skipped => "ACTION_SKIPPED",
+            Self::Recreated => "ACTION_RECREATED",
+            Self::Adopted => "ACTION_ADOPTED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -485,6 +491,8 @@ impl Action {
             "ACTION_UNCHANGED" => Some(Self::Unchanged),
             "ACTION_DELETED" => Some(Self::Deleted),
             "ACTION_SKIPPED" => Some(Self::Skipped),
+            "ACTION_RECREATED" => Some(Self::Recreated),
+            "ACTION_ADOPTED" => Some(Self::Adopted),
             _ => None,
         }
     }

@@ -172,7 +172,7 @@ export interface components {
             changed: components["schemas"]["ObjectResult"][];
             /** @description The Cluster; empty where there was none. */
             cluster: string;
-            /** @description How many objects were created, configured, unchanged, deleted, skipped. */
+            /** @description How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped. */
             counts: {
                 [key: string]: number;
             };
@@ -331,6 +331,11 @@ export interface components {
             cluster: string;
             /** @description API group; empty for the core group. */
             group: string;
+            /**
+             * @description Its health as it was told last, as `Current` or `InProgress: Available: 1/2`; none where it was applied and its
+             *     health was not waited for.
+             */
+            health?: string | null;
             /** @description Announced, and not yet seen applied. */
             intended: boolean;
             /** @description Its kind. */
@@ -419,7 +424,7 @@ export interface components {
         };
         /** @description The form of an [`roadstead_model::ObjectResult`]. */
         ObjectResult: {
-            /** @description `created`, `configured`, `unchanged`, `deleted` or `skipped`. */
+            /** @description `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted` or `skipped`. */
             action: string;
             /** @description The object. */
             object: components["schemas"]["ObjectRef"];
@@ -464,7 +469,7 @@ export interface components {
             build?: string | null;
             /** @description What it did to which object. */
             changeSet: components["schemas"]["ObjectResult"][];
-            /** @description How many objects were created, configured, unchanged, deleted, skipped. */
+            /** @description How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped. */
             counts: {
                 [key: string]: number;
             };

@@ -12,7 +12,7 @@ import { Labels } from '../ui/Labels';
 import { pageOf } from '../ui/links';
 import { Asked, Empty } from '../ui/States';
 import { Name } from '../ui/Text';
-import { Status } from '../ui/Status';
+import { Status, healthState } from '../ui/Status';
 import { usePageTitle } from '../ui/usePageTitle';
 import type { Column } from '../ui/VirtualTable';
 import { VirtualTable } from '../ui/VirtualTable';
@@ -90,6 +90,23 @@ function keyOf(row: InventoryItem): string {
   return [row.cluster, row.group, row.kind, row.namespace, row.name].join('\n');
 }
 
+function Health({ row: { intended, health } }: { row: InventoryItem }): ReactNode {
+  if (intended) return <Status state="progressing" word="Being applied" />;
+  if (health == null) {
+    return (
+      <span title="Its health was not waited for (spec.wait is not set).">
+        <Status state="ok" word="Applied" />
+      </span>
+    );
+  }
+  const { state, word, why } = healthState(health);
+  return (
+    <span title={why.slice(0, 1000) || undefined}>
+      <Status state={state} word={word} />
+    </span>
+  );
+}
+
 const COLUMNS: readonly Column<InventoryItem>[] = [
   { id: 'kind', title: 'Kind', className: 'mid', cell: (row) => <Name>{row.kind}</Name> },
   {
@@ -147,11 +164,8 @@ const COLUMNS: readonly Column<InventoryItem>[] = [
       ),
   },
   {
-    id: 'state',
-    title: 'Applied',
-    className: 'late',
-    cell: (row) => (
-      <Status state={row.intended ? 'progressing' : 'ok'} word={row.intended ? 'Announced' : 'Applied'} />
-    ),
+    id: 'health',
+    title: 'Health',
+    cell: (row) => <Health row={row} />,
   },
 ];

@@ -8,13 +8,13 @@ import type { Source } from '../api/kinds';
 import { SOURCE_KINDS, conditionOf } from '../api/kinds';
 import { sources } from '../api/queries';
 import { useFilters } from '../lib/useFilters';
-import { count, matches, shortRevision } from '../lib/words';
+import { count, matches } from '../lib/words';
 import { Chips, Choice, SearchField } from '../ui/Fields';
 import { pageOf } from '../ui/links';
 import { Asked, Empty } from '../ui/States';
 import type { State } from '../ui/Status';
 import { Status, WORDS, readyState } from '../ui/Status';
-import { ExternalLink, Name } from '../ui/Text';
+import { ExternalLink, Name, Revision } from '../ui/Text';
 import { Age } from '../ui/Time';
 import { usePageTitle } from '../ui/usePageTitle';
 import type { Column } from '../ui/VirtualTable';
@@ -132,7 +132,7 @@ const COLUMNS: readonly Column<Source>[] = [
     id: 'revision',
     title: 'Revision',
     className: 'mid',
-    cell: (row) => <Name>{shortRevision(row.status?.artifact?.revision ?? '–')}</Name>,
+    cell: (row) => <Revision>{row.status?.artifact?.revision ?? ''}</Revision>,
   },
   {
     id: 'fetched',

@@ -120,6 +120,9 @@ test('sources, events and search show what there is', async () => {
   second.unmount();
   show('/search?kind=Deployment');
   expect(await screen.findByRole('link', { name: 'payments' })).toBeVisible();
+  // What was told of its health; one that was not waited for is as it was applied.
+  expect(screen.getByText('In progress')).toBeVisible();
+  expect(screen.getAllByText('Applied').length).toBeGreaterThan(0);
   const queries = asked.map((call) => call.query.toString());
   expect(queries.some((query) => query.includes('type=Warning'))).toBe(true);
   expect(queries.some((query) => query.includes('kind=Deployment'))).toBe(true);

@@ -6,11 +6,10 @@ import { Link } from 'react-router';
 
 import type { KustomizationFilter, KustomizationItem } from '../api/queries';
 import { kustomizations } from '../api/queries';
-import { shortRevision } from '../lib/words';
 import { pageOf } from './links';
 import { Asked } from './States';
 import { Status, readyState } from './Status';
-import { Name } from './Text';
+import { Name, Revision } from './Text';
 import { Age } from './Time';
 import type { Column } from './VirtualTable';
 import { VirtualTable } from './VirtualTable';
@@ -103,7 +102,7 @@ const COLUMNS: readonly Column<KustomizationItem>[] = [
     id: 'revision',
     title: 'Revision',
     className: 'mid late',
-    cell: (row) => <Name>{shortRevision(row.revision) || '–'}</Name>,
+    cell: (row) => <Revision>{row.revision}</Revision>,
   },
   {
     id: 'message',

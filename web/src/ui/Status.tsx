@@ -49,3 +49,19 @@ export function readyState(
   if (ready.status === 'False') return ready.reason === 'DependencyNotReady' ? 'waiting' : 'failing';
   return ready.reason === 'Progressing' ? 'progressing' : 'unknown';
 }
+
+const HEALTH: Record<string, [State, string]> = {
+  Current: ['ok', 'Healthy'],
+  InProgress: ['progressing', 'In progress'],
+  Failed: ['failing', 'Failed'],
+  Terminating: ['progressing', 'Terminating'],
+  NotFound: ['failing', 'Not found'],
+  Unknown: ['unknown', 'Unknown'],
+};
+
+/** An object's health as the hub gives it: kstatus' word, and behind a colon why. */
+export function healthState(text: string): { state: State; word: string; why: string } {
+  const [status = '', why = ''] = text.split(/: (.*)/s, 2);
+  const [state, word] = HEALTH[status] ?? ['unknown', status];
+  return { state, word, why };
+}

@@ -5,7 +5,7 @@
 import type { ReactNode } from 'react';
 import { useState } from 'react';
 
-import { webAddress } from '../lib/words';
+import { shortRevision, webAddress } from '../lib/words';
 import { Icon } from './icons';
 
 /** A name. */
@@ -13,6 +13,15 @@ export function Name({ children }: { children: string }): ReactNode {
   return (
     <bdi className="name" title={children.length > 40 ? children.slice(0, 500) : undefined}>
       {children}
+    </bdi>
+  );
+}
+
+/** A revision in a table: of a commit the first digits, and never broken in its middle. */
+export function Revision({ children }: { children: string }): ReactNode {
+  return (
+    <bdi className="name clip" title={children.slice(0, 500)}>
+      {shortRevision(children) || '–'}
     </bdi>
   );
 }

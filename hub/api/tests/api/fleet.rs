@@ -91,6 +91,37 @@ async fn history(site: &Site, replica: &Replica) -> Result<()> {
 }
 
 #[tokio::test]
+async fn objects_are_found_with_their_health() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    replica.kubectl.apply(OBJECTS).await?;
+    history(&site, &replica).await?;
+    let mut database = site.database.connect().await?;
+    let health = async || -> Result<Vec<Value>> {
+        let found = get(&replica, "/fleet/v1/inventory?kind=Deployment").await?;
+        Ok(found["items"].as_array().context("items")?.iter().map(|item| item["health"].clone()).collect())
+    };
+    assert_eq!(health().await?, [Value::Null, Value::Null], "applied, and not waited for");
+    // What the newest attempt that waited was told, also where a later one did not wait.
+    let told = "UPDATE reconciliation SET health = $1 WHERE attempt = $2";
+    let older = json!({ "Deployment/prod/web": "Failed: no", "Deployment/prod/web_x": "Failed: no" });
+    sqlx::query(told).bind(older).bind(1_i64).execute(&mut database).await?;
+    let newer = json!({ "Deployment/prod/web": "InProgress: Available: 1/2" });
+    sqlx::query(told).bind(newer).bind(3_i64).execute(&mut database).await?;
+    assert_eq!(health().await?, [json!("InProgress: Available: 1/2"), Value::Null]);
+    sqlx::query("UPDATE reconciliation SET reason = 'ReconciliationFailed' WHERE attempt = 4")
+        .execute(&mut database)
+        .await?;
+    assert_eq!(health().await?, [json!("InProgress: Available: 1/2"), json!("Unknown")]);
+    sqlx::query("UPDATE reconciliation SET reason = 'ReconciliationSucceeded' WHERE attempt = 4")
+        .execute(&mut database)
+        .await?;
+    replica.kubectl.run(&["patch", "ks", "web", "--type=merge", "-p", r#"{"spec":{"wait":true}}"#]).await?;
+    assert_eq!(health().await?, [json!("InProgress: Available: 1/2"), json!("Current")]);
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_spans_clusters() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;

@@ -2,18 +2,17 @@
 import type { ReactNode } from 'react';
 
 import type { Attempt, Reconciliations } from '../../api/queries';
-import { shortRevision } from '../../lib/words';
 import { Empty } from '../../ui/States';
 import type { State } from '../../ui/Status';
 import { Status } from '../../ui/Status';
-import { Message, Name } from '../../ui/Text';
+import { Message, Name, Revision } from '../../ui/Text';
 import { Age } from '../../ui/Time';
 import { duration } from '../../lib/time';
 import { tookOf } from './stages';
 
 /** So many changes are listed of one attempt. */
 const LISTED = 200;
-const ACTIONS = ['created', 'configured', 'deleted', 'skipped', 'unchanged'];
+const ACTIONS = ['created', 'configured', 'recreated', 'adopted', 'deleted', 'skipped', 'unchanged'];
 
 export function HistoryTab({ history }: { history: Reconciliations }): ReactNode {
   if (history.items.length === 0) return <Empty title="It was not reconciled yet" />;
@@ -26,7 +25,7 @@ export function HistoryTab({ history }: { history: Reconciliations }): ReactNode
               <span className="attempt-number">#{attempt.attempt}</span>
               <Status state={stateOf(attempt)} word={attempt.reason ?? 'Under way'} />
               <span className="grow">
-                <Name>{shortRevision(attempt.revision ?? '')}</Name>
+                <Revision>{attempt.revision ?? ''}</Revision>
               </span>
               <Counts attempt={attempt} />
               <span className="dim">{tookOf(attempt)}</span>

@@ -3,6 +3,7 @@ import type { Kustomization } from '../../api/kinds';
 import { conditionOf } from '../../api/kinds';
 import type { Attempt, Reconciliations } from '../../api/queries';
 import type { State } from '../../ui/Status';
+import { healthState } from '../../ui/Status';
 import { matches } from '../../lib/words';
 
 export interface OwnedObject {
@@ -39,15 +40,6 @@ export function parseEntry(
     kind: id.slice(last + 1),
   };
 }
-
-const HEALTH: Record<string, [State, string]> = {
-  Current: ['ok', 'Healthy'],
-  InProgress: ['progressing', 'In progress'],
-  Failed: ['failing', 'Failed'],
-  Terminating: ['progressing', 'Terminating'],
-  NotFound: ['failing', 'Not found'],
-  Unknown: ['unknown', 'Unknown'],
-};
 
 function keyOf(object: { kind: string; namespace?: string | undefined; name: string }): string {
   return object.namespace
@@ -118,8 +110,7 @@ function describe(entry: NonNullable<ReturnType<typeof parseEntry>>, told: Told)
   const action = told.actions.get(key) ?? '';
   const text = told.health.get(key);
   if (text !== undefined) {
-    const [status = '', why = ''] = text.split(/: (.*)/s, 2);
-    const [state, word] = HEALTH[status] ?? ['unknown', status];
+    const { state, word, why } = healthState(text);
     return { ...entry, state, word, why: why || explain(state, key, told), action };
   }
   if (names(told.failure, key))

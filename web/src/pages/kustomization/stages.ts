@@ -23,7 +23,7 @@ export interface StageView {
 
 /** The stages that an agent carries out, in their order, and the reason that each fails with. */
 const AGENT_STAGES = [
-  { id: 'finish', title: 'Finish', reason: 'BuildFailed', done: 'decrypted and substituted' },
+  { id: 'finish', title: 'Finish', reason: 'BuildFailed', done: 'nothing to decrypt or substitute' },
   { id: 'validate', title: 'Validate', reason: 'ValidationFailed', done: 'accepted by the API server' },
   { id: 'apply', title: 'Apply', reason: 'ReconciliationFailed', done: 'written what differed' },
   { id: 'prune', title: 'Prune', reason: 'PruneFailed', done: 'deleted what left' },
