@@ -60,4 +60,4 @@ clippy:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 tools: ## Install what is missing (as root on Debian and its like), or say what is
-	@sh xtask/install-tools.sh
+	@$(if $(CONTEXTS),ROADSTEAD_WITHOUT_GO=1 )sh xtask/install-tools.sh

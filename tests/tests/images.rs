@@ -182,6 +182,25 @@ fn each_program_runs_in_an_empty_root_and_can_write_nowhere() -> Result<()> {
 }
 
 // The way to the database goes on while a program is waited for.
+#[test]
+#[ignore = "needs static programs, and root: run by `cargo xtask images`"]
+fn debug_information_is_beside_the_programs_and_not_in_them() -> Result<()> {
+    let built = PathBuf::from(std::env::var("ROADSTEAD_TEST_IMAGES").context("run by `cargo xtask images`")?);
+    let sections = |path: &Path| -> Result<String> {
+        let output = Command::new("readelf").args(["--sections", "--wide"]).arg(path).output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    for program in ["roadstead-hub", "roadstead-agent", "roadstead"] {
+        let shipped = sections(&built.join(program))?;
+        ensure!(!shipped.contains(".debug_line"), "{program} has its debug information in it");
+        ensure!(shipped.contains(".gnu_debuglink") && shipped.contains(".symtab"), "{shipped}");
+        let apart = sections(&built.join("debug").join(format!("{program}.debug")))?;
+        ensure!(apart.contains(".debug_line"), "{apart}");
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs static programs, and root: run by `cargo xtask images`"]
 async fn hub_and_agent_run_in_their_images_and_find_each_other_by_name() -> Result<()> {

@@ -65,10 +65,10 @@ fn build(root: &Path, runner: &Runner, target: &Path, images: &Path, release: bo
     }
     runner.run(&mut command)?;
     std::fs::create_dir_all(images).context("make the folder for images")?;
-    for (_, program) in PROGRAMS {
-        let from = target.join(host).join(profile).join(program);
-        std::fs::copy(&from, images.join(program)).with_context(|| format!("copy {}", from.display()))?;
-    }
+    let mut split = Command::new(root.join("deploy/split-debug.sh"));
+    split.arg(images);
+    split.args(PROGRAMS.map(|(_, program)| target.join(host).join(profile).join(program)));
+    runner.run(&mut split).context("take the debug information out of the programs")?;
     std::fs::copy(AUTHORITIES, images.join("ca-certificates.crt"))
         .with_context(|| format!("copy {AUTHORITIES}; the package ca-certificates brings it"))?;
     Ok(())

@@ -68,6 +68,11 @@ enum Chore {
         #[arg(last = true)]
         cargo_args: Vec<String>,
     },
+    /// Keep a Postgres and two clusters for tests that are run by hand
+    Stand {
+        #[command(subcommand)]
+        what: Kept,
+    },
     /// Start a test program: for cargo
     #[command(hide = true)]
     TestProgram {
@@ -117,6 +122,16 @@ enum Chore {
     CleanDemo,
 }
 
+#[derive(Subcommand)]
+enum Kept {
+    /// Build what tests need and start the servers; those that run stay
+    Up,
+    /// Print the variables that tests find them by, for a shell: eval "$(cargo xtask stand env)"
+    Env,
+    /// End the servers and remove what they hold
+    Down,
+}
+
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -139,6 +154,9 @@ fn run() -> Result<()> {
         Chore::Test { no_go, repeat, cargo_args } => {
             test::run(root, &Runner::new()?, !no_go, repeat.into(), &cargo_args)
         }
+        Chore::Stand { what: Kept::Up } => stand::kept::up(root, &Runner::new()?),
+        Chore::Stand { what: Kept::Env } => stand::kept::env(),
+        Chore::Stand { what: Kept::Down } => stand::kept::down(root, &Runner::new()?),
         Chore::TestProgram { program, arguments } => match program::run(&program, &arguments)? {},
         Chore::Fuzz { seconds, only } => fuzz::run(root, &Runner::new()?, seconds, only.as_deref()),
         Chore::Threats => threats::run(root),

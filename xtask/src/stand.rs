@@ -8,8 +8,12 @@
 //! | `ROADSTEAD_TEST_CLIENTS` | foreign clients: bin/flux, python/bin/python with `kubernetes`; tests only |
 //! | `ROADSTEAD_TEST_BIN_DIR` | the built programs: roadstead-hub, roadstead-agent, roadstead, gitserver |
 //!
-//! A run that was killed leaves its Postgres and clusters behind: the next one removes them.
+//! A run that was killed leaves its Postgres and clusters behind: the next one removes them. One stand may be kept for
+//! tests that are run by hand: [`kept`].
 
+pub(crate) mod kept;
+
+use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,14 +46,23 @@ impl Servers {
 
     /// Tells a program where everything is.
     pub(crate) fn tell(&self, command: &mut Command, bin_dir: &Path) {
-        command.env("ROADSTEAD_TEST_DATABASE_URL", self.postgres.url());
-        for (number, kubeconfig) in (1..).zip(&self.kubeconfigs) {
-            command.env(format!("ROADSTEAD_TEST_KUBECONFIG_{number}"), kubeconfig);
-        }
-        command.env("ROADSTEAD_TEST_KUBECTL", &self.kubectl);
-        command.env("ROADSTEAD_TEST_BIN_DIR", bin_dir);
+        command.envs(self.variables(bin_dir));
         // What a killed program leaves goes with the run.
         command.env("TMPDIR", &self.temporary);
+    }
+
+    /// Where everything is, but for the foreign clients.
+    fn variables(&self, bin_dir: &Path) -> Vec<(String, OsString)> {
+        let variable = |name: &str, value: OsString| (format!("ROADSTEAD_TEST_{name}"), value);
+        let mut variables = vec![
+            variable("DATABASE_URL", self.postgres.url().into()),
+            variable("KUBECTL", self.kubectl.clone().into()),
+            variable("BIN_DIR", bin_dir.into()),
+        ];
+        for (number, kubeconfig) in (1..).zip(&self.kubeconfigs) {
+            variables.push(variable(&format!("KUBECONFIG_{number}"), kubeconfig.into()));
+        }
+        variables
     }
 }
 
@@ -102,7 +115,10 @@ struct Stand {
 impl Stand {
     fn new() -> Result<Self> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-        let id = format!("{}-{}", now.as_secs(), std::process::id());
+        Self::named(format!("{}-{}", now.as_secs(), std::process::id()))
+    }
+
+    fn named(id: String) -> Result<Self> {
         let record = cache::folder("test-runs")?.join(&id);
         let folder = std::env::temp_dir().join(format!("roadstead-test-{id}"));
         std::fs::create_dir(&record).with_context(|| format!("make {}", record.display()))?;
@@ -120,8 +136,8 @@ impl Stand {
         Ok(file.try_lock().is_ok().then_some(file))
     }
 
-    /// The stand of a run that was killed.
-    fn abandoned(record: PathBuf) -> Result<Option<Self>> {
+    /// The stand of a run that has ended: one that was killed, or the one that is kept.
+    fn left(record: PathBuf) -> Result<Option<Self>> {
         let Some(lock) = Self::lock(&record)? else { return Ok(None) };
         let id = record.file_name().context("a record has a name")?.to_string_lossy().into_owned();
         let folder = std::fs::read_to_string(record.join("folder")).unwrap_or_default();
@@ -198,7 +214,10 @@ pub(crate) fn sweep(runner: &Runner, cluster: &Devcluster) -> Result<()> {
     let runs = cache::folder("test-runs")?;
     for entry in std::fs::read_dir(&runs).with_context(|| format!("list {}", runs.display()))? {
         let record = entry.with_context(|| format!("list {}", runs.display()))?.path();
-        if let Some(stand) = Stand::abandoned(record)? {
+        if record.ends_with(kept::ID) {
+            continue;
+        }
+        if let Some(stand) = Stand::left(record)? {
             runner.say(&format!("removing what the killed run {} left", stand.id));
             stand.take_down(runner, cluster)?;
         }

@@ -1,23 +1,16 @@
 //! The user's own clusters in the demo's place, by two contexts of their kubeconfig.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
 use super::EDGES;
-use super::kubectl::Kubectl;
+use super::kubectl::{self, Kubectl};
 use super::place::{Place, write_private};
-use crate::devcluster::Devcluster;
 use crate::process::Runner;
 
 /// Takes each context out of the user's kubeconfig, with its credentials inline.
-pub(super) fn take(
-    runner: &Runner,
-    place: &Place,
-    devcluster: &Devcluster,
-    contexts: &str,
-) -> Result<Vec<Kubectl>> {
+pub(super) fn take(runner: &Runner, place: &Place, contexts: &str) -> Result<Vec<Kubectl>> {
     let names: Vec<&str> = contexts.split_whitespace().collect();
     let [_, _] = names[..] else {
         bail!(
@@ -25,15 +18,16 @@ pub(super) fn take(
             names.len()
         );
     };
+    let program = kubectl::installed()?;
     let mut clusters = Vec::new();
     for (edge, name) in EDGES.iter().zip(&names) {
         runner.say(&format!("{} is the cluster of context {name}", edge.name));
-        let mut command = Command::new(devcluster.kubectl());
+        let mut command = Command::new(&program);
         command.args(["config", "view", "--raw", "--minify", "--flatten", "--context", name, "-o", "yaml"]);
         let text = runner.capture(&mut command).with_context(|| format!("take context {name}"))?;
         let path = place.context_kubeconfig(edge.name);
         write_private(&path, &text)?;
-        let cluster = Kubectl::new(devcluster, place, path);
+        let cluster = Kubectl::new(program.clone(), place, path);
         cluster.run(runner, &["version"]).with_context(|| format!("reach the cluster of context {name}"))?;
         clusters.push(cluster);
     }
@@ -41,14 +35,14 @@ pub(super) fn take(
 }
 
 /// Removes what the demo has put into the user's clusters.
-pub(super) fn leave(root: &Path, runner: &Runner, place: &Place) -> Result<()> {
+pub(super) fn leave(runner: &Runner, place: &Place) -> Result<()> {
     for edge in &EDGES {
         let path = place.context_kubeconfig(edge.name);
         if !path.exists() {
             continue;
         }
         runner.say(&format!("removing what the demo has put into {}", edge.name));
-        let cluster = Kubectl::new(&Devcluster::build(root, runner)?, place, path.clone());
+        let cluster = Kubectl::new(kubectl::installed()?, place, path.clone());
         let delete = ["delete", "--ignore-not-found", "--wait=false"];
         cluster.run(runner, &[&delete[..], &["namespace", edge.app, "roadstead-system"]].concat())?;
         let roles = ["clusterrole,clusterrolebinding", "roadstead-agent", "roadstead-agent-cluster-admin"];

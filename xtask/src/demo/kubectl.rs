@@ -6,8 +6,14 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 use super::place::{Place, write_private};
-use crate::devcluster::Devcluster;
 use crate::process::Runner;
+
+/// The kubectl that a person has.
+pub(super) fn installed() -> Result<PathBuf> {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut programs = std::env::split_paths(&folders).map(|folder| folder.join("kubectl"));
+    programs.find(|program| program.is_file()).context("kubectl not found in PATH: install it first")
+}
 
 /// kubectl for one server.
 pub(super) struct Kubectl {
@@ -17,8 +23,12 @@ pub(super) struct Kubectl {
 }
 
 impl Kubectl {
-    pub(super) fn new(devcluster: &Devcluster, place: &Place, kubeconfig: PathBuf) -> Self {
-        Self { program: devcluster.kubectl(), home: place.folder().join("home"), kubeconfig }
+    pub(super) fn new(program: PathBuf, place: &Place, kubeconfig: PathBuf) -> Self {
+        Self { program, home: place.folder().join("home"), kubeconfig }
+    }
+
+    pub(super) fn program(&self) -> &Path {
+        &self.program
     }
 
     pub(super) fn kubeconfig(&self) -> &Path {

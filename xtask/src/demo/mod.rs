@@ -46,19 +46,18 @@ const READY: Duration = Duration::from_secs(120);
 pub(crate) fn up(root: &Path, runner: &Runner, contexts: Option<&str>) -> Result<()> {
     roadstead_devpostgres::check_installed()?;
     let place = Place::make()?;
-    runner.say("building the development cluster (minutes the first time, then nothing)");
-    let devcluster = Devcluster::build(root, runner)?;
     web::build(root, runner)?;
     runner.say("building hub, agent, command line and Git server");
     let bin = build(root, runner)?;
 
     let clusters = match contexts {
-        Some(contexts) => contexts::take(runner, &place, &devcluster, contexts)?,
-        None => own_clusters(runner, &place, &devcluster)?,
+        Some(contexts) => contexts::take(runner, &place, contexts)?,
+        None => own_clusters(root, runner, &place)?,
     };
+    let kubectl = clusters[0].program().to_owned();
     let ports = place.ports()?;
     start_hub(runner, &place, &bin, &ports, contexts.is_some())?;
-    let hub = Kubectl::new(&devcluster, &place, place.admin_kubeconfig());
+    let hub = Kubectl::new(kubectl, &place, place.admin_kubeconfig());
     wait_for_hub(runner, &place, &hub)?;
     start_git(root, runner, &place, &bin, &ports)?;
 
@@ -80,7 +79,7 @@ pub(crate) fn up(root: &Path, runner: &Runner, contexts: Option<&str>) -> Result
 
     change(runner, &place, &ports, &hub, &clusters)?;
     show(runner, &clusters)?;
-    place.print_next(&devcluster, &hub, &clusters);
+    place.print_next(&hub, &clusters);
     Ok(())
 }
 
@@ -95,7 +94,7 @@ pub(crate) fn clean(root: &Path, runner: &Runner) -> Result<()> {
         }
     };
     if let Some(place) = Place::existing()? {
-        attempt(contexts::leave(root, runner, &place));
+        attempt(contexts::leave(runner, &place));
     }
     let names: Vec<String> = EDGES.iter().map(|edge| edge.devcluster.to_owned()).collect();
     let clusters = cache::folder("clusters")?;
@@ -145,11 +144,13 @@ fn fleet(root: &Path, name: &str) -> String {
     root.join("tests/demo/fleet").join(name).to_string_lossy().into_owned()
 }
 
-fn own_clusters(runner: &Runner, place: &Place, devcluster: &Devcluster) -> Result<Vec<Kubectl>> {
+fn own_clusters(root: &Path, runner: &Runner, place: &Place) -> Result<Vec<Kubectl>> {
+    runner.say("building the development cluster (minutes the first time, then nothing)");
+    let devcluster = Devcluster::build(root, runner)?;
     runner.say("starting two clusters");
     let up = |edge: &Edge| {
         let kubeconfig = devcluster.up(runner, edge.devcluster, &[])?;
-        Ok(Kubectl::new(devcluster, place, kubeconfig))
+        Ok(Kubectl::new(devcluster.kubectl(), place, kubeconfig))
     };
     EDGES.iter().map(up).collect()
 }

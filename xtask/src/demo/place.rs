@@ -11,7 +11,6 @@ use anyhow::{Context, Result, bail};
 use super::EDGES;
 use super::kubectl::Kubectl;
 use crate::cache;
-use crate::devcluster::Devcluster;
 
 /// The demo's folder in the cache, and the hub's state.
 pub(super) struct Place {
@@ -132,9 +131,8 @@ impl Place {
     }
 
     /// Says how to go on by hand.
-    pub(super) fn print_next(&self, devcluster: &Devcluster, hub: &Kubectl, clusters: &[Kubectl]) {
-        let kubectl = devcluster.kubectl();
-        let (kubectl, hub) = (kubectl.display(), hub.kubeconfig().display());
+    pub(super) fn print_next(&self, hub: &Kubectl, clusters: &[Kubectl]) {
+        let (kubectl, hub) = (hub.program().display(), hub.kubeconfig().display());
         eprintln!(
             "\nAll of it goes on running. The dashboard (the browser warns of the hub's own certificate):\n"
         );
