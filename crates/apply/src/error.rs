@@ -1,6 +1,5 @@
 //! What can go wrong, to which object, and what the apiserver said.
 
-use std::collections::HashMap;
 use std::fmt;
 
 use roadstead_kstatus::Health;
@@ -112,7 +111,7 @@ pub enum InputError {
 }
 
 /// What kind of failure it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureKind {
     /// The apiserver (or an admission webhook) refused the object.
     Invalid,
@@ -187,19 +186,20 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// The first [`MAX_NAMED`] causes of failures, in their order.
+    /// The first [`MAX_NAMED`] causes of failures, in their order. Of others nothing is kept: there may be thousands.
     fn of(failures: Vec<ObjectFailure>) -> Vec<Self> {
-        let mut causes: Vec<Self> = Vec::new();
-        let mut places: HashMap<(FailureKind, String), usize> = HashMap::new();
+        let mut causes: Vec<(String, Self)> = Vec::new();
         for failure in failures {
-            let place = *places.entry((failure.kind, failure.without_name())).or_insert(causes.len());
-            match causes.get_mut(place) {
-                Some(cause) => cause.others += 1,
-                None => causes.push(Self { first: failure, others: 0 }),
+            let said = failure.without_name();
+            let is_full = causes.len() == MAX_NAMED;
+            let known = causes.iter_mut().find(|(of, cause)| cause.first.kind == failure.kind && *of == said);
+            match known {
+                Some((_, cause)) => cause.others += 1,
+                None if is_full => {}
+                None => causes.push((said, Self { first: failure, others: 0 })),
             }
         }
-        causes.truncate(MAX_NAMED);
-        causes
+        causes.into_iter().map(|(_, cause)| cause).collect()
     }
 }
 

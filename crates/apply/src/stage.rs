@@ -338,8 +338,8 @@ async fn write(engine: &Engine, planned: &Planned, verdict: Verdict) -> Result<A
     }
     let refusal = match send_patch(engine, planned, false).await {
         Ok(answer) if answer.status == StatusCode::CREATED => return Ok(Action::Created),
-        // Somebody made it since the dry-run.
-        Ok(_) if action == Action::Created => return Ok(Action::Adopted),
+        // Somebody made it since the dry-run; or we did, and did not hear the answer.
+        Ok(_) if action == Action::Created => return Ok(Action::Configured),
         Ok(_) => return Ok(action),
         Err(refusal) => refusal,
     };
