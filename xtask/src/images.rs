@@ -34,8 +34,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, release: bool) -> Result<()> {
         let mut command = cache::cargo();
         command.current_dir(root).args([
             "test",
-            "-p",
-            "roadstead-tests",
+            "--workspace",
             "--test",
             "images",
             "--",
