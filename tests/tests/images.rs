@@ -77,6 +77,9 @@ impl Image {
             }
             script.push_str(&format!("mount --bind {} {}\n", from.display(), at.display()));
         }
+        // As every container runtime does; the hub starts its workers by /proc/self/exe.
+        std::fs::create_dir_all(self.root.join("proc"))?;
+        script.push_str(&format!("mount -t proc proc {root}/proc\n"));
         script.push_str(&format!("mount -o remount,bind,ro {root}\n"));
         script.push_str(&format!("exec chroot --userspec={} {root} {} \"$@\"\n", self.user, self.entry));
         let mut command = Command::new("unshare");
@@ -232,7 +235,7 @@ async fn hub_and_agent_run_in_their_images_and_find_each_other_by_name() -> Resu
         command.env("ROADSTEAD_LINK_LISTEN", format!("127.0.0.1:{link}"));
         Ok(command)
     };
-    let _hub = Process::start(
+    let hub_process = Process::start(
         "the hub",
         &mut hub(&["--allow-network=git=127.0.0.0/8"])?,
         &folder.path().join("hub.log"),
@@ -241,7 +244,8 @@ async fn hub_and_agent_run_in_their_images_and_find_each_other_by_name() -> Resu
     ensure!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
     let kubectl = administrator(&printed.stdout, api, folder.path()).await?;
     eventually("the hub serves", PATIENCE, || async { kubectl.run(&["get", "--raw", "/readyz"]).await })
-        .await?;
+        .await
+        .with_context(|| hub_process.logs())?;
     git.add_repository("app.git")?.commit(
         "main",
         "First",

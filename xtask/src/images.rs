@@ -32,14 +32,7 @@ pub(crate) fn run(root: &Path, runner: &Runner, release: bool) -> Result<()> {
     })?;
     with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
         let mut command = cache::cargo();
-        command.current_dir(root).args([
-            "test",
-            "--workspace",
-            "--test",
-            "images",
-            "--",
-            "--ignored",
-        ]);
+        command.current_dir(root).args(["test", "--workspace", "--test", "images", "--", "--ignored"]);
         command.env("ROADSTEAD_TEST_IMAGES", &images);
         servers.tell(&mut command, &target.join("debug"));
         if !phases.time(runner, "run in images", || runner.status(&mut command))?.success() {
