@@ -1,5 +1,5 @@
 //! Every SQL statement of this crate is prepared against the schema that the migrations make: a table, a column or a
-//! function that is not there, or a type that does not fit, fails here and not at a user's.
+//! function that is not there, or a type that does not fit, fails here and not in production.
 //!
 //! The statements are read from the sources: each string, and each `format!`, that begins as SQL does. What `format!` puts in
 //! must be a constant, or stand in [`LOCALS`]. What a `QueryBuilder` puts together is left to the tests that run it.
@@ -55,7 +55,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_attribute(&mut self, _: &'ast syn::Attribute) {
-        // Documentation is no SQL.
+        // Documentation is not SQL.
     }
 
     fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
@@ -133,7 +133,7 @@ fn formatted(file: &str, text: &str, constants: &BTreeMap<String, String>) -> Re
         let values: Vec<&str> = match (constants.get(name), local) {
             (Some(constant), _) => vec![constant],
             (None, Some((_, _, values))) => values.to_vec(),
-            (None, None) => bail!("{{{name}}} is no constant of its module and not in LOCALS"),
+            (None, None) => bail!("{{{name}}} is neither a constant of its module nor in LOCALS"),
         };
         done = done.iter().flat_map(|sql| values.iter().map(move |value| format!("{sql}{value}"))).collect();
         rest = after;
@@ -167,9 +167,10 @@ fn read(root: &Path, file: &str, found: &mut Vec<Found>) -> Result<()> {
         if !is_statement(text) {
             continue;
         }
-        let statements = match is_format {
-            true => formatted(file, text, &reader.constants).with_context(|| format!("{file}:{line}"))?,
-            false => vec![text.clone()],
+        let statements = if *is_format {
+            formatted(file, text, &reader.constants).with_context(|| format!("{file}:{line}"))?
+        } else {
+            vec![text.clone()]
         };
         found.extend(statements.into_iter().map(|sql| Found { file: file.to_owned(), line: *line, sql }));
     }

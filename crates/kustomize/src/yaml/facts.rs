@@ -161,9 +161,31 @@ pub(super) fn is_printable(c: char) -> bool {
     matches!(c, '\n' | ' '..='~' | '\u{a0}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
 }
 
+/// Is there a character other than a tab that cannot be printed?
+pub(super) fn has_unprintable(text: &str) -> bool {
+    /// Of what is no ASCII, these begin the characters that cannot be printed.
+    const SUSPECT: Bytes<3, 2> = Bytes([0x7f, 0xc2, 0xe2], [(0, 0x1f), (0xef, 0xff)]);
+    let mut at = 0;
+    loop {
+        at += run::len(&text.as_bytes()[at..], &SUSPECT);
+        match text[at..].chars().next() {
+            Some(c) if c != '\t' && !is_printable(c) => return true,
+            Some(c) => at += c.len_utf8(),
+            None => return false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_character_that_cannot_be_printed_is_found() {
+        for c in ('\0'..=char::MAX).filter(|c| *c != '\t') {
+            assert_eq!(has_unprintable(&format!("a{c}ä")), !is_printable(c), "{c:?}");
+        }
+    }
 
     #[test]
     fn the_short_way_sees_what_the_long_one_sees() {

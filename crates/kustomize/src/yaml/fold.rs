@@ -3,27 +3,11 @@
 //! go-yaml's writer looks at the start of the text where it means the start of the next line. So a line break before a
 //! deeper line comes out as two; and in a text that starts with a space, single breaks are lost.
 
-use super::facts::is_printable;
-use crate::run::{self, Bytes};
+use super::facts::has_unprintable;
 
 /// Is a block written in quotes? So is a text with a space at the end of a line or that cannot be printed.
 pub(super) fn is_quoted(text: &str) -> bool {
     text.ends_with(' ') || text.contains(" \n") || has_unprintable(text)
-}
-
-/// Is there a character other than a tab that cannot be printed?
-fn has_unprintable(text: &str) -> bool {
-    /// Of what is no ASCII, these begin the characters that cannot be printed.
-    const SUSPECT: Bytes<3, 2> = Bytes([0x7f, 0xc2, 0xe2], [(0, 0x1f), (0xef, 0xff)]);
-    let mut at = 0;
-    loop {
-        at += run::len(&text.as_bytes()[at..], &SUSPECT);
-        match text[at..].chars().next() {
-            Some(c) if c != '\t' && !is_printable(c) => return true,
-            Some(c) => at += c.len_utf8(),
-            None => return false,
-        }
-    }
 }
 
 /// What is left of a folded text once go-yaml has written and read it again.
@@ -68,14 +52,7 @@ fn is_blank(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{has_unprintable, is_printable, refold};
-
-    #[test]
-    fn every_character_that_cannot_be_printed_is_found() {
-        for c in ('\0'..=char::MAX).filter(|c| *c != '\t') {
-            assert_eq!(has_unprintable(&format!("a{c}ä")), !is_printable(c), "{c:?}");
-        }
-    }
+    use super::refold;
 
     #[test]
     fn breaks_before_deeper_lines_are_doubled() {
