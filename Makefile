@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help demo clean-demo web test measure bench compare fuzz soak images sbom check fmt rooms threats generated deny clippy dashboard tools
+.PHONY: help demo clean-demo web test measure bench compare fuzz soak images sbom check fmt rooms words threats generated deny clippy dashboard tools
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,7 @@ bench: tools ## Build for release and measure the API beside kube-apiserver: rat
 compare: ## Build random inputs with our engine and with the real kustomize, and show what differs (INPUTS=20000)
 	crates/kustomize/compare/run.sh $(or $(INPUTS),20000)
 
-soak: tools ## Attacks by strangers and hostile repositories at once on a hub with the memory that deploy/hub gives it, for ten minutes
+soak: tools ## Attacks by anonymous clients and hostile repositories at once on a hub with the memory that deploy/hub gives it, for ten minutes
 	ROADSTEAD_SOAK_SECONDS=600 $(CARGO) xtask test --no-go -- --test soak -- --nocapture
 
 fuzz: tools ## Fuzz every decoder for ten minutes each, with bounds on memory and time (ARGS='--seconds 60 --only yaml': less)
@@ -40,14 +40,16 @@ sbom: tools ## Write a bill of materials of each program into target/sbom (Cyclo
 images: tools ## Build the images' static programs, and run them in roots that hold nothing else (as root)
 	$(CARGO) xtask images
 
-check: fmt rooms threats generated deny dashboard clippy ## All that CI wants besides tests (make -k check: go on after a failure)
+check: fmt rooms words threats generated deny dashboard clippy ## All that CI wants besides tests (make -k check: go on after a failure)
 
-fmt rooms threats generated deny dashboard clippy: tools
+fmt rooms words threats generated deny dashboard clippy: tools
 
 fmt:
 	$(CARGO) fmt --all -- --check
 rooms:
 	$(CARGO) xtask rooms
+words:
+	$(CARGO) xtask words
 threats:
 	$(CARGO) xtask threats
 generated:

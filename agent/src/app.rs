@@ -67,7 +67,7 @@ pub enum AgentError {
         source: Box<kube::config::KubeconfigError>,
     },
     /// Not in a pod, and no kubeconfig.
-    #[error("this is no pod with a service account ({0}): name a kubeconfig with --kubeconfig")]
+    #[error("this is not a pod with a service account ({0}): name a kubeconfig with --kubeconfig")]
     NotInCluster(Box<kube::config::InClusterError>),
     /// The way to the apiserver leads through a proxy that is not spoken to.
     #[error(transparent)]
@@ -182,11 +182,11 @@ async fn tell_policy(warden: &Warden) {
     match warden.policy().await {
         Ok(policy) if policy.is_open() => {
             tracing::info!(
-                "the agent's policy is `open`: it does what its hub says, but to its own namespace"
+                "the agent's policy is `open`: it does what its hub says, except to its own namespace"
             );
         }
         Ok(_) => {
-            tracing::info!(config_map = roadstead_agent_policy::CONFIG_MAP, "the agent goes by a policy");
+            tracing::info!(config_map = roadstead_agent_policy::CONFIG_MAP, "the agent enforces a policy");
         }
         Err(why) => tracing::error!(why, "the agent refuses everything"),
     }
@@ -313,10 +313,7 @@ async fn hold(lease: &Lease, upgrades: &Upgrades, stop: &CancellationToken) -> b
             }
             Err(error) => {
                 // An overlap is harmless; a cluster without an agent is not.
-                tracing::warn!(
-                    error = roadstead_model::chain(&error),
-                    "the Lease could not be looked at: going on"
-                );
+                tracing::warn!(error = roadstead_model::chain(&error), "could not read the Lease: going on");
                 return true;
             }
         }
@@ -380,14 +377,14 @@ impl Holder {
     }
 
     /// One try: the loop that calls comes back, with its own waits.
-    async fn enrol_anew(&self, join: &Join) {
+    async fn enrol_again(&self, join: &Join) {
         let key = self.identity().key.clone();
         match enrol(join, key, self.kube_system).await {
             Ok(identity) => {
-                tracing::info!(cluster = identity.cluster_name, hub = join.hub, "enrolled anew");
+                tracing::info!(cluster = identity.cluster_name, hub = join.hub, "enrolled again");
                 self.renewed(identity).await;
             }
-            Err(error) => tracing::error!(%error, "could not enrol anew"),
+            Err(error) => tracing::error!(%error, "could not enrol again"),
         }
     }
 }
@@ -407,10 +404,7 @@ impl Keeper for Holder {
                 false
             }
             Err(error) => {
-                tracing::warn!(
-                    error = roadstead_model::chain(&error),
-                    "the Lease could not be looked at: going on"
-                );
+                tracing::warn!(error = roadstead_model::chain(&error), "could not read the Lease: going on");
                 true
             }
         }
@@ -425,7 +419,7 @@ impl Keeper for Holder {
                 Err(error) => {
                     tracing::warn!(
                         error = roadstead_model::chain(&error),
-                        "the renewed certificate was not kept yet"
+                        "the renewed certificate could not be stored yet"
                     );
                 }
             }
@@ -463,19 +457,19 @@ impl Keeper for Holder {
 
     async fn refused(&self) {
         match self.another_join().await {
-            Ok(Some(join)) => self.enrol_anew(&join).await,
+            Ok(Some(join)) => self.enrol_again(&join).await,
             Ok(None) => tracing::error!(
                 cluster = self.identity().cluster_name,
-                "the hub does not take this agent's certificate: apply a new join manifest from the hub"
+                "the hub rejected this agent's certificate: apply a new join manifest from the hub"
             ),
-            Err(error) => tracing::warn!(%error, "no join manifest to enrol with anew"),
+            Err(error) => tracing::warn!(%error, "no join manifest to enrol with again"),
         }
     }
 
     async fn unreachable(&self) {
         // The hub may have another address, or be another hub. Where nobody has said so, it is waited for.
         if let Ok(Some(join)) = self.another_join().await {
-            self.enrol_anew(&join).await;
+            self.enrol_again(&join).await;
         }
     }
 }

@@ -214,11 +214,15 @@ fn append(digest: Digest, received: &mut Vec<u8>, chunk: &BuildChunk) -> Result<
         ));
     }
     if u64::try_from(received.len()) != Ok(chunk.offset) {
-        return broken(format!("a part at {} came where {} bytes were there", chunk.offset, received.len()));
+        return broken(format!(
+            "a part starts at byte {} where {} bytes have arrived",
+            chunk.offset,
+            received.len()
+        ));
     }
     let length = received.len() + chunk.data.len();
     if length > total || (chunk.last && length != total) {
-        return broken(format!("{length} bytes came, {total} were announced"));
+        return broken(format!("{length} bytes arrived, {total} were announced"));
     }
     received.extend_from_slice(&chunk.data);
     Ok(chunk.last)
@@ -231,11 +235,11 @@ fn unpack(digest: Digest, packed: &[u8]) -> Result<Vec<Value>, BuildError> {
     GzDecoder::new(packed)
         .take(limit.saturating_add(1))
         .read_to_end(&mut json)
-        .map_err(|error| BuildError::Broken { digest, why: format!("it does not unpack: {error}") })?;
+        .map_err(|error| BuildError::Broken { digest, why: format!("it cannot be decompressed: {error}") })?;
     if json.len() > MAX_BUILD_BYTES {
         return Err(BuildError::Broken {
             digest,
-            why: format!("it unpacks to more than {MAX_BUILD_BYTES} bytes"),
+            why: format!("it decompresses to more than {MAX_BUILD_BYTES} bytes"),
         });
     }
     let got = Digest::of(&json);
@@ -253,7 +257,7 @@ fn unpack(digest: Digest, packed: &[u8]) -> Result<Vec<Value>, BuildError> {
         return Err(BuildError::Malformed { digest, why });
     }
     if let Some(at) = objects.iter().position(|object| !object.is_object()) {
-        return Err(BuildError::Malformed { digest, why: format!("entry {} is no object", at + 1) });
+        return Err(BuildError::Malformed { digest, why: format!("entry {} is not an object", at + 1) });
     }
     Ok(objects)
 }
@@ -321,7 +325,7 @@ mod tests {
         );
         let bomb = vec![b' '; MAX_BUILD_BYTES + 1];
         let error = unpack(Digest::of(&bomb), &pack(&bomb)).expect_err("a bomb");
-        assert!(error.to_string().contains("unpacks to more than"), "{error}");
+        assert!(error.to_string().contains("it decompresses to more than"), "{error}");
         for bad in [&b"{}"[..], b"[1]", b"[", b"", &[b'['; 100_000]] {
             let error = unpack(Digest::of(bad), &pack(bad)).expect_err("no array of objects");
             assert!(matches!(error, BuildError::Malformed { .. }), "{error}");
@@ -338,7 +342,7 @@ mod tests {
             spoil(&mut chunk);
             append(digest, &mut Vec::new(), &chunk).expect_err("taken").to_string()
         };
-        assert!(refuse(|c| c.offset = 3).contains("a part at 3"));
+        assert!(refuse(|c| c.offset = 3).contains("a part starts at byte 3"));
         assert!(refuse(|c| c.total_bytes = u64::MAX).contains("at most"));
         assert!(refuse(|c| c.total_bytes = 1).contains("1 were announced"));
         assert!(refuse(|c| c.last = true).contains("were announced"));

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Engine, Error, Outcome, Prepared, Run, Waited};
-use roadstead_model::{KustomizationUid, ObjectRef};
-use roadstead_proto::ServiceAccount;
+use roadstead_model::{KustomizationUid, ObjectRef, ServiceAccount};
 use serde_json::Value;
 
 use crate::warden::Warden;
@@ -100,9 +99,8 @@ impl Cluster for Guarded {
     type Ready = Prepared;
 
     fn acting_as(&self, account: Option<&ServiceAccount>) -> Self {
-        let Some(ServiceAccount { namespace, name }) = account else { return self.clone() };
-        let account = roadstead_apply::ServiceAccount { namespace: namespace.clone(), name: name.clone() };
-        self.with(self.engine.impersonate(account))
+        let Some(account) = account else { return self.clone() };
+        self.with(self.engine.impersonate(account.clone()))
     }
 
     async fn policy(&self) -> Result<Arc<Policy>, String> {
@@ -115,9 +113,9 @@ impl Cluster for Guarded {
 
     async fn rights(&self, account: &Account, run: &mut Run<'_>) -> Result<Rights, String> {
         let Account { namespace, name } = account.clone();
-        let engine = self.engine.impersonate(roadstead_apply::ServiceAccount { namespace, name });
+        let engine = self.engine.impersonate(ServiceAccount { namespace, name });
         let rules = engine.own_rules(self.warden.namespace(), run).await?;
-        serde_json::from_value(rules).map_err(|_| "the apiserver's answer is not understood".to_owned())
+        serde_json::from_value(rules).map_err(|_| "the apiserver's answer could not be parsed".to_owned())
     }
 
     fn inspect(ready: &Prepared, take: &mut dyn FnMut(&ObjectRef, &Value)) {

@@ -106,7 +106,7 @@ impl OwnDeployment {
                 .find(|container| container.name == CONTAINER)
                 .and_then(stuck)
                 .or(unscheduled)
-                .unwrap_or_else(|| "it runs, and has not connected to the hub".to_owned());
+                .unwrap_or_else(|| "it runs but has not connected to the hub".to_owned());
         }
         Ok(Err(why))
     }
@@ -147,7 +147,7 @@ fn seen(deployment: &Deployment) -> Seen {
     Seen {
         version: metadata.resource_version.clone().unwrap_or_default(),
         image: own.and_then(|container| container.image).unwrap_or_default(),
-        // What is not readable is nothing to act on; the next upgrade writes it anew.
+        // What is not readable is nothing to act on; the next upgrade writes it again.
         record: annotation.and_then(|text| serde_json::from_str(text).ok()),
         is_complete: status.observed_generation >= metadata.generation
             && [status.updated_replicas, status.replicas, status.available_replicas]

@@ -38,7 +38,7 @@ pub enum EnrolError {
         why: String,
     },
     /// The join Secret's CA is not usable.
-    #[error("the join Secret's `ca.crt` is no PEM certificate: {0}")]
+    #[error("the join Secret's `ca.crt` is not a PEM certificate: {0}")]
     Ca(String),
     /// The way to the hub leads through a proxy that is not spoken to.
     #[error(transparent)]
@@ -101,7 +101,7 @@ pub async fn enrol(join: &Join, key: PrivateKey, kube_system: KubeSystemUid) -> 
         });
     }
     let answer: Answer = serde_json::from_slice(&body)
-        .map_err(|error| unavailable(format!("the hub's answer is not as agreed: {error}")))?;
+        .map_err(|error| unavailable(format!("the hub's answer is malformed: {error}")))?;
     let Answer { certificate, cluster_uid, cluster_name, ca } = answer;
     let validity = check_certificate(&certificate, &key, cluster_uid)?;
     reqwest::Certificate::from_pem_bundle(ca.as_bytes())
@@ -134,7 +134,7 @@ async fn ask(
     let mut builder = reqwest::Client::builder().tls_certs_only(roots).https_only(true).no_proxy();
     let server = url.parse().map_err(|_| EnrolError::Unavailable {
         hub: join.hub.clone(),
-        why: "its address is no URL".to_owned(),
+        why: "its address is not a URL".to_owned(),
     })?;
     if let Some(proxy) = Proxy::to(&server)? {
         builder = builder.proxy(proxy.for_requests().map_err(unavailable)?);

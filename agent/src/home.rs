@@ -37,14 +37,14 @@ pub enum HomeError {
     #[error("there is no Deployment {0}")]
     NoDeployment(String),
     /// Somebody changes the Deployment all the time.
-    #[error("Deployment {0} is changed by somebody else at the same time, again and again")]
+    #[error("another client keeps changing Deployment {0} at the same time")]
     Contended(String),
     /// The count of deletions cannot be read.
-    #[error("the count of deletions in this namespace is malformed: delete the ConfigMap to begin anew")]
+    #[error("the count of deletions in this namespace is malformed: delete the ConfigMap to start over")]
     NoCount,
     /// The namespace is not the agent's own.
     #[error(
-        "namespace {0} has no label app.kubernetes.io/part-of=roadstead, so it may hold what is not the agent's: nothing \
+        "namespace {0} has no label app.kubernetes.io/part-of=roadstead, so it may hold objects that are not the agent's: nothing \
          was removed"
     )]
     NotOwn(String),
@@ -179,7 +179,7 @@ impl Home {
         match parse(&data) {
             Ok(kept) => Ok(kept),
             Err(error) => {
-                tracing::warn!(secret = IDENTITY_SECRET, %error, "the kept identity is not usable: a new one is needed");
+                tracing::warn!(secret = IDENTITY_SECRET, %error, "the stored identity is not usable: a new one is needed");
                 Ok(Kept::Nothing)
             }
         }
@@ -234,15 +234,15 @@ fn text(key: &str, value: &str) -> (String, ByteString) {
 fn parse(data: &BTreeMap<String, ByteString>) -> Result<Kept, IdentityError> {
     let get = |key: &'static str| {
         let bytes =
-            data.get(key).ok_or_else(|| IdentityError::Certificate(format!("was kept without `{key}`")))?;
+            data.get(key).ok_or_else(|| IdentityError::Certificate(format!("was stored without `{key}`")))?;
         String::from_utf8(bytes.0.clone())
-            .map_err(|_| IdentityError::Certificate(format!("was kept with a bad `{key}`")))
+            .map_err(|_| IdentityError::Certificate(format!("was stored with an invalid `{key}`")))
     };
     let key = PrivateKey::from_pem(get("tls.key")?)?;
     if !data.contains_key("tls.crt") {
         return Ok(Kept::Key(key));
     }
-    let bad = |what| move |_| IdentityError::Certificate(format!("was kept with a bad `{what}`"));
+    let bad = |what| move |_| IdentityError::Certificate(format!("was stored with an invalid `{what}`"));
     let cluster_uid = get("cluster-uid")?.parse().map_err(bad("cluster-uid"))?;
     let certificate = get("tls.crt")?;
     let validity = check_certificate(&certificate, &key, cluster_uid)?;
@@ -252,9 +252,9 @@ fn parse(data: &BTreeMap<String, ByteString>) -> Result<Kept, IdentityError> {
         link: get("link")?,
         cluster_uid,
         cluster_name: get("cluster")?,
-        token: get("token-digest")?
-            .parse()
-            .map_err(|_| IdentityError::Certificate("was kept with a bad `token-digest`".to_owned()))?,
+        token: get("token-digest")?.parse().map_err(|_| {
+            IdentityError::Certificate("was stored with an invalid `token-digest`".to_owned())
+        })?,
         validity,
         key,
     })))

@@ -51,7 +51,7 @@ impl PrivateKey {
     /// From PEM that was kept.
     ///
     /// # Errors
-    /// When it is no key.
+    /// When it is not a key.
     pub fn from_pem(pem: String) -> Result<Self, IdentityError> {
         let key = Self(Zeroizing::new(pem));
         key.pair()?;
@@ -154,9 +154,10 @@ pub fn check_certificate(
 ) -> Result<Validity, IdentityError> {
     let refuse = |why: String| IdentityError::Certificate(why);
     let Some(Ok(pem)) = Pem::iter_from_buffer(chain.as_bytes()).next() else {
-        return Err(refuse("is no PEM".to_owned()));
+        return Err(refuse("is not PEM".to_owned()));
     };
-    let (_, leaf) = X509Certificate::from_der(&pem.contents).map_err(|_| refuse("is no X.509".to_owned()))?;
+    let (_, leaf) =
+        X509Certificate::from_der(&pem.contents).map_err(|_| refuse("is not X.509".to_owned()))?;
     if leaf.public_key().raw != key.pair()?.subject_public_key_info() {
         return Err(refuse("is for another key than this agent's".to_owned()));
     }

@@ -70,8 +70,8 @@ pub enum JoinError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is no Secret in YAML or JSON.
-    #[error("the join manifest {} is no Kubernetes Secret in YAML or JSON: {why}", path.display())]
+    /// The file is not a Secret in YAML or JSON.
+    #[error("the join manifest {} is not a Kubernetes Secret in YAML or JSON: {why}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
@@ -110,7 +110,7 @@ impl Join {
             Ok(secret) => secret,
             Err(_) => serde_saphyr::from_str(&text).map_err(|_| JoinError::Malformed {
                 path: path.to_owned(),
-                why: "neither parser takes it".to_owned(),
+                why: "it parses neither as YAML nor as JSON".to_owned(),
             })?,
         };
         Self::from_secret(&secret)
@@ -146,7 +146,7 @@ impl Join {
         };
         let hub: Option<http::Uri> = join.hub.parse().ok();
         if hub.is_none_or(|hub| hub.scheme_str() != Some("https") || hub.host().is_none()) {
-            return Err(JoinError::Key { key: "hub", why: "it is no https URL" });
+            return Err(JoinError::Key { key: "hub", why: "it is not an https URL" });
         }
         check_link(&join.link).map_err(|why| JoinError::Key { key: "link", why })?;
         Ok(join)
@@ -204,12 +204,12 @@ data:
     #[test]
     fn what_is_wrong_is_named_and_the_token_is_not() {
         for (from, to, want) in [
-            ("https://hub", "http://hub", "no usable key `hub`: it is no https URL"),
+            ("https://hub", "http://hub", "no usable key `hub`: it is not an https URL"),
             ("link: hub.example:8444", "link: hub.example", "no usable key `link`: it is not host:port"),
             ("  token: s3cret-word\n", "", "no usable key `token`: it is missing"),
             ("cluster: ZWRnZS0x", "cluster: ''", "no usable key `cluster`: it is empty"),
             ("dev/join", "dev/other", "is of type `fleet.roadstead.dev/other`"),
-            ("stringData:", "stringData: [", "is no Kubernetes Secret"),
+            ("stringData:", "stringData: [", "is not a Kubernetes Secret"),
         ] {
             let error = read(&MANIFEST.replace(from, to)).expect_err(to).to_string();
             assert!(error.contains(want), "{error}");

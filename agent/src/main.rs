@@ -16,7 +16,7 @@ use tracing_subscriber::EnvFilter;
 const REFUSED: u8 = 3;
 
 #[derive(Parser)]
-#[command(version, about = "Keeps this cluster on what its Roadstead hub says")]
+#[command(version, about = "Keeps this cluster in the state that its Roadstead hub asks for")]
 #[command(
     after_help = "Exit codes: 0 ended by a signal, 1 failed, 2 wrong usage, 3 the hub refused to enrol this agent."
 )]
@@ -103,7 +103,7 @@ fn start(args: Args) -> anyhow::Result<()> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            tracing::info!("going down");
+            tracing::info!("shutting down");
             token.cancel();
         });
         let settings = Settings {

@@ -45,7 +45,7 @@ impl Readiness {
             if let Err(error) = kept
                 && !std::mem::replace(&mut is_told, true)
             {
-                tracing::error!(file = %file.display(), %error, "readiness cannot be told");
+                tracing::error!(file = %file.display(), %error, "readiness cannot be reported");
             }
             tokio::select! {
                 () = self.changed.notified() => {}
@@ -64,7 +64,7 @@ pub fn check(file: &Path) -> Result<(), String> {
     let touched = touched.map_err(|_| "not connected to the hub".to_owned())?;
     // A clock that was set back meanwhile makes nobody unready.
     match SystemTime::now().duration_since(touched) {
-        Ok(age) if age > FRESH => Err(format!("nothing was heard of the agent for {} s", age.as_secs())),
+        Ok(age) if age > FRESH => Err(format!("the agent has not reported for {} s", age.as_secs())),
         _ => Ok(()),
     }
 }

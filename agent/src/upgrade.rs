@@ -168,7 +168,7 @@ impl Upgrades {
             match crate::app::patiently(|| upgrades.deployment.look()).await {
                 Ok(Some(seen)) => upgrades.take_in(&me, &seen),
                 Ok(None) => {}
-                Err(error) => tracing::warn!(error = chain(&error), "no upgrade can be looked after"),
+                Err(error) => tracing::warn!(error = chain(&error), "upgrades cannot be supervised"),
             }
         }
         Arc::new(upgrades)
@@ -246,7 +246,7 @@ impl Upgrades {
                 Ok(()) => match self.try_begin(me, image, timeout).await {
                     Ok(()) => return self.wake.notify_one(),
                     Err(error) if error.is_refusal() => Some(format!(
-                        "{}: does the agent's Role allow it? Apply the agent's manifests anew",
+                        "{}: does the agent's Role allow it? Apply the agent's manifests again",
                         chain(&error)
                     )),
                     Err(error) => Some(chain(&error)),
@@ -295,7 +295,7 @@ impl Upgrades {
             let rests = match self.step(&me, &lease).await {
                 Ok(rests) => rests,
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "the upgrade was not looked after");
+                    tracing::warn!(error = chain(&error), "the upgrade could not be supervised");
                     false
                 }
             };
@@ -324,14 +324,14 @@ impl Upgrades {
             }
             Duty::Forget => {
                 if self.deployment.change(&seen, &seen.image, None).await? {
-                    tracing::info!(image = seen.image, "the upgrade is over");
+                    tracing::info!(image = seen.image, "the upgrade has ended");
                     self.take_in(me, &Seen { record: None, ..seen });
                     return Ok(true);
                 }
             }
             Duty::GoBack => {
                 let why = match self.deployment.readiness(&record.to).await? {
-                    Ok(()) => "it was ready, and not for long enough".to_owned(),
+                    Ok(()) => "it was ready, but not for long enough".to_owned(),
                     Err(why) => why,
                 };
                 let why = format!("the agent of {} did not take over in time: {why}", record.to);

@@ -82,7 +82,7 @@ impl Warden {
             Ok(Err(error)) => {
                 return Err(format!(
                     "the agent cannot read its policy, so it refuses everything: {}. Apply the agent's manifests of this \
-                     version anew, by which its Role allows that (roadstead cluster join prints them), or start it with \
+                     version again, by which its Role allows that (roadstead cluster join prints them), or start it with \
                      --no-policy",
                     chain(&error)
                 ));

@@ -16,9 +16,11 @@ use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::{Compression, write::GzEncoder};
-use roadstead_model::{Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef};
+use roadstead_model::{
+    Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid, ObjectRef,
+    ServiceAccount, Step,
+};
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
-use roadstead_proto::{Dispatch, ServiceAccount, Step};
 use serde_json::{Map, Value, json};
 use support::apiserver::Apiserver;
 use support::enrolment::Enrolment;
@@ -168,13 +170,15 @@ impl World {
         });
         let dispatch = Dispatch {
             key: key.clone(),
-            namespace: "team".to_owned(),
-            name: "web".to_owned(),
-            service_account: account,
+            spec: DispatchSpec {
+                namespace: "team".to_owned(),
+                name: "web".to_owned(),
+                default_namespace: Some("apps".to_owned()),
+                service_account: account,
+                timeout: Duration::from_secs(30),
+                steps,
+            },
             inventory,
-            timeout: Duration::from_secs(30),
-            steps,
-            default_namespace: "apps".to_owned(),
         };
         self.session.send(Say::Dispatch(dispatch.into())).await;
         loop {

@@ -17,9 +17,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use roadstead_model::{Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid};
+use roadstead_model::{
+    Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid, Step,
+};
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
-use roadstead_proto::{Dispatch, Step};
 use support::enrolment::Enrolment;
 use support::{Hub, HubSession, PATIENCE, Pki};
 use tokio::process::{Child, Command};
@@ -171,13 +172,19 @@ impl Work {
                 attempt: Attempt(1),
                 build: Some(Digest::of(&self.json)),
             },
-            namespace: "team".to_owned(),
-            name: "web".to_owned(),
-            service_account: None,
+            spec: DispatchSpec {
+                namespace: "team".to_owned(),
+                name: "web".to_owned(),
+                default_namespace: None,
+                service_account: None,
+                timeout: Duration::from_secs(30),
+                steps: vec![
+                    Step::Apply { force: false },
+                    Step::Prune,
+                    Step::Wait { objects: vec![], all: true },
+                ],
+            },
             inventory: vec![],
-            timeout: Duration::from_secs(30),
-            steps: vec![Step::Apply { force: false }, Step::Prune, Step::Wait { objects: vec![], all: true }],
-            default_namespace: "default".to_owned(),
         }
         .into()
     }

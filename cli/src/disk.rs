@@ -35,7 +35,7 @@ impl DiskTree {
         Ok((Self { root: PathBuf::from("/"), source }, path))
     }
 
-    /// What is left out of a directory of the source; none where it is no part of it.
+    /// What is left out of a directory of the source; none where it is not part of it.
     fn ignored(&self, dir: &TreePath) -> Result<Option<Ignored>, TreeError> {
         if !dir.is_within(&self.source) {
             return Ok(None);

@@ -104,7 +104,7 @@ impl HubArgs {
             .with_context(|| format!("read the kubeconfig {}", path.display()))?;
         // The parser's message may quote credentials: only the fact is told.
         let config: Kubeconfig = serde_saphyr::from_str(&text)
-            .map_err(|_| anyhow::anyhow!("{} is no kubeconfig that can be read", path.display()))?;
+            .map_err(|_| anyhow::anyhow!("{} is not a readable kubeconfig", path.display()))?;
         self.connect(&config).with_context(|| format!("use the kubeconfig {}", path.display()))
     }
 
@@ -168,7 +168,7 @@ impl HubClient {
     /// GETs `path` with a query.
     pub(crate) fn ask(&self, path: &str, query: &[(&str, String)]) -> Result<Value> {
         let mut url = reqwest::Url::parse(&format!("{}{path}", self.server))
-            .with_context(|| format!("put an address together for {}", self.server))?;
+            .with_context(|| format!("build the address of {}", self.server))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
@@ -188,7 +188,7 @@ impl HubClient {
         let status = answer.status();
         let text = answer.text().with_context(|| format!("read the hub's answer at {}", self.server))?;
         let answer: Value = serde_json::from_str(&text).with_context(|| {
-            format!("the server at {} answered {status}, and not as a hub does", self.server)
+            format!("the server at {} answered {status}, which is not a hub's answer", self.server)
         })?;
         if status.is_success() {
             return Ok(answer);

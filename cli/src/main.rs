@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are errors to clap, on standard output and with success. A closed pipe is no news.
+            // Help and version are errors to clap, on standard output and with success. A closed pipe is not news.
             let _ = error.print();
             return if error.use_stderr() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
         }

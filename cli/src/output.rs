@@ -21,7 +21,7 @@ pub(crate) fn warning(text: &str) {
     let _ = writeln!(io::stderr().lock(), "warning: {text}");
 }
 
-/// Did the reader of our output go away? `roadstead build . | head` is no failure.
+/// Did the reader of our output go away? `roadstead build . | head` is not a failure.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -62,14 +62,14 @@ impl LimitArgs {
         let options = ApiOptions::default();
         let wanted = self.max_connections.map(count);
         let most = wanted.unwrap_or(options.connections);
-        let strangers = options.strangers.min(files.api / 4).max(1);
-        let room = files.api.saturating_sub(strangers).max(1);
+        let anonymous = options.anonymous.min(files.api / 4).max(1);
+        let room = files.api.saturating_sub(anonymous).max(1);
         bounded("the API's connections are bounded by its share of open files", wanted, room);
         let fit = roadstead_hub_api::connections_within(budget);
         bounded("the API's connections are bounded by their share of memory", wanted, fit);
         ApiOptions {
             connections: most.min(room).min(fit),
-            strangers,
+            anonymous,
             idle_timeout: Duration::from_secs(self.idle_timeout.into()),
             requests: count(self.max_requests),
             waiting_per_user: count(self.max_waiting_requests_per_user),
@@ -88,12 +88,12 @@ impl LimitArgs {
         let options = LinkOptions::default();
         let wanted = self.max_agent_connections.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
         let most = wanted.unwrap_or(options.connections);
-        let strangers = options.strangers.min(files.link / 4).max(1);
-        let room = files.link.saturating_sub(strangers).max(1);
+        let anonymous = options.anonymous.min(files.link / 4).max(1);
+        let room = files.link.saturating_sub(anonymous).max(1);
         bounded("agents' connections are bounded by their share of open files", wanted, room);
         let fit = roadstead_hub_link::sessions_within(budget);
         bounded("agents' connections are bounded by their share of memory", wanted, fit);
-        LinkOptions { connections: most.min(room).min(fit), strangers, ..options }
+        LinkOptions { connections: most.min(room).min(fit), anonymous, ..options }
     }
 }
 
@@ -142,7 +142,7 @@ pub(crate) fn share_files() -> FileShares {
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
         tracing::warn!(%error, "the limit of open files stays as it is");
     }
-    // None is no limit.
+    // None means that there is no limit.
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let shares = FileShares::of(files);
     tracing::info!(limit = files, api = shares.api, link = shares.link, rest = shares.rest, "open files");

@@ -1,4 +1,4 @@
-//! Log lines. In JSON they have the keys that the seed specification shows: `level`, `ts`, `logger`, `msg`, and the
+//! Log lines. In JSON they have the keys of Flux's controllers: `level`, `ts`, `logger`, `msg`, and the
 //! event's own; `output` is an object.
 
 use std::fmt::{self, Write as _};

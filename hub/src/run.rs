@@ -19,7 +19,7 @@ use crate::dev::DevState;
 use crate::network::Own;
 use crate::{database, dev, keyfile, kubeconfig, limits};
 
-/// So long may requests, sessions and looks take to end after SIGTERM.
+/// So long may requests, sessions and passes take to end after SIGTERM.
 const DRAIN: Duration = Duration::from_secs(20);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A kubeconfig of the hub's own gets a new token once the one in it lasts no longer than this.

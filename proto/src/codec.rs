@@ -87,7 +87,7 @@ fn check(message: &[u8]) -> Result<(), String> {
 }
 
 /// The length-delimited fields two levels deep: a message's bodies, and the elements of their lists. All occurrences are
-/// counted together, since a body that comes twice is merged into one. None where the bytes are no message.
+/// counted together, since a body that comes twice is merged into one. None where the bytes are not a message.
 fn elements(mut message: &[u8]) -> Option<usize> {
     let mut count = 0;
     while !message.is_empty() {

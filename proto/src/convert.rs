@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
-    Stage, StageTiming,
+    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid,
+    ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming, Step,
 };
 
 use crate::limits::{
@@ -15,8 +15,7 @@ use crate::limits::{
     MAX_TIMINGS, bounded,
 };
 use crate::message::{
-    Dispatch, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
-    ServiceAccount, Step,
+    Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
 };
 use crate::v1;
 
@@ -123,7 +122,7 @@ fn dns(field: &str, value: String, max: usize) -> Result<String> {
     if sound {
         Ok(value)
     } else {
-        Err(ConvertError::invalid(field, format!("`{value}`, which is no DNS name")))
+        Err(ConvertError::invalid(field, format!("`{value}`, which is not a DNS name")))
     }
 }
 
@@ -138,7 +137,7 @@ fn object_name(field: &str, value: String) -> Result<String> {
         && !value
             .chars()
             .any(|c| c.is_control() || c.is_whitespace() || matches!(c, '/' | '%' | '\\' | '?' | '#'));
-    if sound { Ok(value) } else { Err(ConvertError::invalid(field, "no name of an object")) }
+    if sound { Ok(value) } else { Err(ConvertError::invalid(field, "not a valid name of an object")) }
 }
 
 fn filled(field: &str, value: String) -> Result<String> {
@@ -193,7 +192,7 @@ impl TryFrom<v1::DispatchKey> for DispatchKey {
         let uid: KustomizationUid = key
             .kustomization_uid
             .parse()
-            .map_err(|_| ConvertError::invalid("kustomization_uid", "no uid"))?;
+            .map_err(|_| ConvertError::invalid("kustomization_uid", "not a uid"))?;
         let build = match key.build_digest.as_str() {
             "" => None,
             digest => Some(self::digest("build_digest", digest)?),
@@ -219,7 +218,7 @@ pub fn key(field: &str, key: Option<v1::DispatchKey>) -> Result<DispatchKey> {
 /// The digest that `field` holds.
 pub fn digest(field: &str, text: &str) -> Result<Digest> {
     text.parse()
-        .map_err(|_| ConvertError::invalid(field, "no digest: want `sha256:` and 64 hexadecimal digits"))
+        .map_err(|_| ConvertError::invalid(field, "not a digest: want `sha256:` and 64 hexadecimal digits"))
 }
 
 /// The keys of a `Hello`.
@@ -383,15 +382,16 @@ impl TryFrom<v1::Step> for Step {
 
 impl From<Dispatch> for v1::Dispatch {
     fn from(dispatch: Dispatch) -> Self {
+        let Dispatch { key, spec, inventory } = dispatch;
         Self {
-            key: Some(dispatch.key.into()),
-            namespace: dispatch.namespace,
-            name: dispatch.name,
-            service_account: dispatch.service_account.map(Into::into),
-            inventory: messages(dispatch.inventory),
-            timeout_millis: u64::try_from(dispatch.timeout.as_millis()).unwrap_or(u64::MAX),
-            steps: messages(dispatch.steps),
-            default_namespace: dispatch.default_namespace,
+            key: Some(key.into()),
+            default_namespace: spec.default_namespace().to_owned(),
+            namespace: spec.namespace,
+            name: spec.name,
+            service_account: spec.service_account.map(Into::into),
+            inventory: messages(inventory),
+            timeout_millis: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
+            steps: messages(spec.steps),
         }
     }
 }
@@ -405,16 +405,17 @@ impl TryFrom<v1::Dispatch> for Dispatch {
             return Err(ConvertError::invalid("timeout_millis", "not between 1 ms and 24 h"));
         }
         let service_account = dispatch.service_account.map(ServiceAccount::try_from).transpose();
-        Ok(Self {
-            key: key("key", dispatch.key)?,
+        let default_namespace = dns("default_namespace", dispatch.default_namespace, MAX_DNS_LABEL_BYTES)?;
+        let spec = DispatchSpec {
             namespace: dns("namespace", filled("namespace", dispatch.namespace)?, MAX_DNS_LABEL_BYTES)?,
             name: object_name("name", dispatch.name)?,
+            default_namespace: Some(default_namespace).filter(|namespace| !namespace.is_empty()),
             service_account: service_account.map_err(|error| error.within("service_account"))?,
-            inventory: list("inventory", dispatch.inventory, MAX_OBJECTS)?,
             timeout,
             steps: list("steps", dispatch.steps, MAX_STEPS)?,
-            default_namespace: dns("default_namespace", dispatch.default_namespace, MAX_DNS_LABEL_BYTES)?,
-        })
+        };
+        let inventory = list("inventory", dispatch.inventory, MAX_OBJECTS)?;
+        Ok(Self { key: key("key", dispatch.key)?, spec, inventory })
     }
 }
 

@@ -10,10 +10,7 @@ pub mod limits;
 pub mod message;
 
 pub use convert::ConvertError;
-pub use message::{
-    Dispatch, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
-    ServiceAccount, Step,
-};
+pub use message::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress};
 
 /// The generated messages, client and server of `roadstead.link.v1`.
 #[allow(

@@ -1,60 +1,7 @@
 //! The bodies of messages as checked values. See `link.proto` for what each is for; only what Rust adds is said here.
 
-use std::time::Duration;
-
 use roadstead_kstatus::Status;
 use roadstead_model::{ChangeSet, DispatchKey, ObjectRef, ObjectResult, Stage, StageTiming};
-
-/// An ordered list of steps for one Kustomization on one cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dispatch {
-    /// What makes it that dispatch.
-    pub key: DispatchKey,
-    /// The hub namespace of the Kustomization.
-    pub namespace: String,
-    /// The Kustomization's name.
-    pub name: String,
-    /// Impersonated for every read and write; none: the agent's own rights.
-    pub service_account: Option<ServiceAccount>,
-    /// What the Kustomization owned on this cluster before.
-    pub inventory: Vec<ObjectRef>,
-    /// Bounds validation, apply and health together.
-    pub timeout: Duration,
-    /// What to do, in this order.
-    pub steps: Vec<Step>,
-    /// For namespaced objects that name no namespace.
-    pub default_namespace: String,
-}
-
-/// A service account of the workload cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ServiceAccount {
-    /// Its namespace there.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-/// One step of a dispatch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// Validate and apply the build's objects.
-    Apply {
-        /// Recreate an object whose change the apiserver calls immutable.
-        force: bool,
-    },
-    /// Delete what stands in the inventory and not in the build.
-    Prune,
-    /// Wait until objects are healthy.
-    Wait {
-        /// These …
-        objects: Vec<ObjectRef>,
-        /// … and everything that was applied.
-        all: bool,
-    },
-    /// Delete everything in the inventory.
-    Delete,
-}
 
 /// What will be owned; nothing is written before the hub's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +69,7 @@ pub struct Finished {
     pub timings: Vec<StageTiming>,
 }
 
-/// Why a dispatch did not go through.
+/// Why a dispatch failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// Where it stopped.

@@ -1,4 +1,4 @@
-//! Attacks by strangers, by hostile repositories and by whoever has a cluster's agent key, all at once, on a hub that has the
+//! Attacks by anonymous clients, by hostile repositories and by whoever has a cluster's agent key, all at once, on a hub that has the
 //! memory that `deploy/hub` gives it, while honest work goes on.
 //!
 //! One minute by itself; `make soak` lets it go on for ten. What an attack is refused with is other tests' matter: here

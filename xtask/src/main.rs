@@ -20,6 +20,7 @@ mod test;
 mod threats;
 mod tool;
 mod web;
+mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -93,6 +94,8 @@ enum Chore {
     },
     /// Check that docs/threat-model.md names tests that exist
     Threats,
+    /// Check that nothing under version control has a word that was retired
+    Words,
     /// Write a bill of materials (CycloneDX) of each program into target/sbom
     Sbom,
     /// Build for release, and measure time from push to applied, and memory
@@ -160,6 +163,7 @@ fn run() -> Result<()> {
         Chore::TestProgram { program, arguments } => match program::run(&program, &arguments)? {},
         Chore::Fuzz { seconds, only } => fuzz::run(root, &Runner::new()?, seconds, only.as_deref()),
         Chore::Threats => threats::run(root),
+        Chore::Words => words::run(root, &Runner::new()?),
         Chore::Sbom => sbom::run(root, &Runner::new()?),
         Chore::Measure => measure::run(root, &Runner::new()?),
         Chore::Bench { quick, only } => bench::run(root, &Runner::new()?, quick, only.as_deref()),

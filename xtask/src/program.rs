@@ -16,7 +16,7 @@ const THREADS: usize = 3;
 const VARIABLE: &str = "RUST_TEST_THREADS";
 
 /// cargo's option that has it start test programs by the xtask in the folder with built programs. The file of the one that
-/// runs may be another by now: building tests can build it anew.
+/// runs may be another by now: building tests can build it again.
 pub(crate) fn option(programs: &Path) -> Result<[OsString; 2]> {
     let own = programs.join("xtask");
     let own = own.to_str().with_context(|| format!("{} is not UTF-8", own.display()))?;

@@ -153,7 +153,7 @@ mod tests {
             ("-p roadstead-tests".to_owned(), "-p roadstead-tests --no-fail-fast -- kill".to_owned())
         );
         assert_eq!(split(&["--", "-p"]).1, "--workspace --no-fail-fast -- -p");
-        // With the whole workspace's features, so that nothing is built anew for it.
+        // With the whole workspace's features, so that nothing is built again for it.
         assert_eq!(split(&["--test", "soak"]).1, "--workspace --test soak --no-fail-fast");
         let narrowed =
             |args: &[&str]| selection(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>()).narrowed;

@@ -59,7 +59,7 @@ pub(super) async fn open(identity: &Identity, hello: Hello) -> Result<(Opened, W
         match first.body {
             Some(hub_message::Body::Welcome(welcome)) => Ok((from_hub, welcome)),
             Some(hub_message::Body::Refused(refused)) => Err(End::Refused(bounded(&refused.message))),
-            _ => Err(End::Protocol("the first message is no welcome".to_owned())),
+            _ => Err(End::Protocol("the first message is not a welcome".to_owned())),
         }
     };
     let greeted = tokio::time::timeout(WELCOME, greet).await;

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// A message is missing, or came twice.
-    #[error("message {got} came where {wanted} was next")]
+    #[error("message {got} arrived where {wanted} was expected")]
     Gap {
         /// Which was next.
         wanted: u64,
@@ -12,7 +12,7 @@ pub enum FrameError {
         got: u64,
     },
     /// Something was acknowledged that was never sent.
-    #[error("message {got} was acknowledged, {sent} were sent")]
+    #[error("message {got} was acknowledged, but only {sent} were sent")]
     Acknowledged {
         /// Up to which.
         got: u64,

@@ -92,10 +92,10 @@ pub enum End {
         why: String,
     },
     /// Nothing was heard.
-    #[error("nothing was heard from the hub for {0:?}: the link is cut")]
+    #[error("nothing was received from the hub for {0:?}: the link was cut")]
     Silent(Duration),
     /// The hub does not speak the protocol.
-    #[error("the hub does not keep to the protocol: {0}")]
+    #[error("the hub broke the protocol: {0}")]
     Protocol(String),
     /// The hub, or what lies between, ended it.
     #[error("the hub ended the session: {0}")]

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_agent_policy::Signature;
-use roadstead_model::DispatchKey;
+use roadstead_model::{Dispatch, DispatchKey};
 use roadstead_proto::limits::{bounded, fits};
 use roadstead_proto::v1::{
     self, AgentMessage, BuildRequest, CertificateRequest, Heartbeat, HubMessage, Refused, Welcome,
     agent_message, hub_message,
 };
-use roadstead_proto::{ConvertError, Dispatch, Finished, InventoryAck, convert};
+use roadstead_proto::{ConvertError, Finished, InventoryAck, convert};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -222,7 +222,9 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 "body",
                 "a message of a kind that this agent does not know".to_owned(),
             )),
-            Some(hub_message::Body::Welcome(_)) => return Err(End::Protocol("it welcomed twice".to_owned())),
+            Some(hub_message::Body::Welcome(_)) => {
+                return Err(End::Protocol("it sent a second welcome".to_owned()));
+            }
             Some(hub_message::Body::Heartbeat(_)) => None,
             Some(hub_message::Body::Dispatch(dispatch)) => self.dispatch(seq, dispatch),
             Some(hub_message::Body::BuildChunk(chunk)) => {
@@ -274,7 +276,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
         if refusal.is_none_or(|refusal| self.runner.outbox().refuse(refusal)) {
             Ok(())
         } else {
-            Err(End::Protocol("too much of what it sends is not understood".to_owned()))
+            Err(End::Protocol("too many of its messages were not understood".to_owned()))
         }
     }
 
@@ -283,9 +285,9 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
         match Dispatch::try_from(dispatch) {
             Err(error) => Some(not_understood(seq, key, "dispatch", &error)),
             Ok(dispatch) => {
-                let name = format!("{}/{}", dispatch.namespace, dispatch.name);
+                let name = format!("{}/{}", dispatch.spec.namespace, dispatch.spec.name);
                 let not_taken = self.runner.dispatch(dispatch).err()?;
-                tracing::warn!(kustomization = name, reason = %not_taken, "a dispatch was not taken");
+                tracing::warn!(kustomization = name, reason = %not_taken, "a dispatch was refused");
                 Some(refused(seq, key, not_taken.what(), not_taken.to_string()))
             }
         }

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_model::{Attempt, DispatchKey, HubEpoch, KustomizationUid, Stage};
-use roadstead_proto::{Dispatch, Failure, Finished};
+use roadstead_model::{Attempt, Dispatch, DispatchKey, HubEpoch, KustomizationUid, Stage};
+use roadstead_proto::{Failure, Finished};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -41,7 +41,7 @@ pub enum NotTaken {
     #[error("this agent has {MAX_KUSTOMIZATIONS} Kustomizations already")]
     Full,
     /// The agent goes down.
-    #[error("the agent is going down")]
+    #[error("the agent is shutting down")]
     Stopping,
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use roadstead_agent_policy::{Account, Action, Object, Policy, Refused};
 use roadstead_apply::Run;
-use roadstead_model::{ObjectRef, Stage};
-use roadstead_proto::{Failure, Step};
+use roadstead_model::{ObjectRef, Stage, Step};
+use roadstead_proto::Failure;
 use tokio::time::Instant;
 
 use super::work::{On, Record, Work, cancelled, failed};
@@ -22,7 +22,7 @@ const MAX_REFUSED: usize = 3;
 impl<C: Cluster> On<'_, C> {
     /// The stage in which what is refused of this dispatch fails.
     fn stage(&self) -> Stage {
-        let steps = &self.dispatch.steps;
+        let steps = &self.dispatch.spec.steps;
         if steps.iter().any(|step| matches!(step, Step::Apply { .. })) {
             Stage::Apply
         } else if steps.iter().any(|step| matches!(step, Step::Prune | Step::Delete)) {
@@ -65,7 +65,7 @@ impl<C: Cluster> Work<'_, C> {
         let policy = self.policy(on, record).await?;
         policy.check_account(on.account.as_ref()).map_err(|refused| on.refusal(&refused, None))?;
         let mut ignore = |_| ();
-        let mut run = Run::new(Instant::now() + on.dispatch.timeout, on.cancel.clone(), &mut ignore);
+        let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
         let accounts = on.account.clone().into_iter().collect();
         self.check_rights(on, &policy, accounts, &mut run).await
     }

@@ -8,11 +8,11 @@ use flate2::{Compression, write::GzEncoder};
 use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
-    Action, Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
-    Stage, StageTiming,
+    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid,
+    ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming, Step,
 };
 use roadstead_proto::v1::BuildChunk;
-use roadstead_proto::{Dispatch, Finished, InventoryAck, OwnedByAnother, ServiceAccount, Step};
+use roadstead_proto::{Finished, InventoryAck, OwnedByAnother};
 use tokio::time::{Instant, sleep};
 
 use super::{NotTaken, Runner, Verdict};
@@ -140,13 +140,23 @@ fn dispatch(attempt: i64) -> Dispatch {
             attempt: Attempt(attempt),
             build: Some(Digest::of(BUILD)),
         },
+        spec: spec(vec![
+            Step::Apply { force: false },
+            Step::Prune,
+            Step::Wait { objects: vec![], all: true },
+        ]),
+        inventory: vec![config_map("old")],
+    }
+}
+
+fn spec(steps: Vec<Step>) -> DispatchSpec {
+    DispatchSpec {
         namespace: "team".to_owned(),
         name: "web".to_owned(),
+        default_namespace: None,
         service_account: None,
-        inventory: vec![config_map("old")],
         timeout: Duration::from_secs(60),
-        steps: vec![Step::Apply { force: false }, Step::Prune, Step::Wait { objects: vec![], all: true }],
-        default_namespace: "default".to_owned(),
+        steps,
     }
 }
 
@@ -266,7 +276,7 @@ async fn a_newer_dispatch_ends_the_older_ones_wait() {
     while !fake.log().contains(&"wait 1".to_owned()) {
         sleep(Duration::from_millis(1)).await;
     }
-    let newer = Dispatch { steps: vec![Step::Delete], ..dispatch(2) };
+    let newer = Dispatch { spec: spec(vec![Step::Delete]), ..dispatch(2) };
     assert_eq!(runner.dispatch(newer.clone()), Ok(Verdict::Supersede));
     assert_eq!(runner.dispatch(newer), Ok(Verdict::UnderWay));
     let first = playing.await.expect("no panic");
@@ -283,8 +293,8 @@ async fn a_newer_dispatch_ends_the_older_ones_wait() {
 async fn a_cancelled_dispatch_says_so_and_one_that_the_end_of_the_agent_cut_says_nothing() {
     let fake = Fake { waits_long: true, ..Fake::default() };
     let runner = runner(&fake);
-    let waiting =
-        Dispatch { steps: vec![Step::Wait { objects: vec![config_map("x")], all: false }], ..dispatch(1) };
+    let waits = spec(vec![Step::Wait { objects: vec![config_map("x")], all: false }]);
+    let waiting = Dispatch { spec: waits, ..dispatch(1) };
     runner.dispatch(waiting.clone()).expect("taken");
     assert_eq!(runner.unfinished(), std::slice::from_ref(&waiting.key));
     runner.cancel(&dispatch(7).key);
@@ -304,7 +314,7 @@ async fn a_cancelled_dispatch_says_so_and_one_that_the_end_of_the_agent_cut_says
 async fn a_prune_without_a_build_deletes_nothing() {
     let fake = Fake::default();
     let runner = runner(&fake);
-    runner.dispatch(Dispatch { steps: vec![Step::Prune], ..dispatch(1) }).expect("taken");
+    runner.dispatch(Dispatch { spec: spec(vec![Step::Prune]), ..dispatch(1) }).expect("taken");
     let finished = to_the_end(&runner).await;
     assert_eq!(finished.failure.expect("a failure").stage, Stage::Prune);
     assert!(fake.log().is_empty());
@@ -316,7 +326,8 @@ async fn the_service_account_is_acted_as() {
     let fake = Fake::default();
     let runner = runner(&fake);
     let account = ServiceAccount { namespace: "dev".to_owned(), name: "deployer".to_owned() };
-    let with_account = Dispatch { service_account: Some(account), steps: vec![Step::Delete], ..dispatch(1) };
+    let as_account = DispatchSpec { service_account: Some(account), ..spec(vec![Step::Delete]) };
+    let with_account = Dispatch { spec: as_account, ..dispatch(1) };
     runner.dispatch(with_account).expect("taken");
     assert_eq!(to_the_end(&runner).await.failure, None);
     assert_eq!(fake.log()[0], "as dev/deployer");
@@ -327,7 +338,8 @@ async fn nothing_is_deleted_for_an_account_that_is_gone_and_nothing_stays_owned(
     let fake = Fake::default();
     let runner = runner(&fake);
     let account = ServiceAccount { namespace: "dev".to_owned(), name: "missing".to_owned() };
-    let with_account = Dispatch { service_account: Some(account), steps: vec![Step::Delete], ..dispatch(1) };
+    let as_account = DispatchSpec { service_account: Some(account), ..spec(vec![Step::Delete]) };
+    let with_account = Dispatch { spec: as_account, ..dispatch(1) };
     runner.dispatch(with_account).expect("taken");
     let finished = to_the_end(&runner).await;
     let failure = finished.failure.expect("a failure");

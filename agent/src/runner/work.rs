@@ -7,10 +7,10 @@ use std::time::Duration;
 use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
-use roadstead_model::{Action, ChangeSet, DispatchKey, GoDuration, ObjectRef, Stage, StageTiming};
-use roadstead_proto::{
-    Dispatch, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, ServiceAccount, Step,
+use roadstead_model::{
+    Action, ChangeSet, Dispatch, DispatchKey, GoDuration, ObjectRef, ServiceAccount, Stage, StageTiming, Step,
 };
+use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -92,8 +92,8 @@ impl<C: Cluster> Work<'_, C> {
     /// Carries out all steps, or those up to one that fails.
     pub(super) async fn carry_out(&self, dispatch: Dispatch, cancel: CancellationToken) -> Finished {
         let began = Instant::now();
-        let cluster = self.cluster.acting_as(dispatch.service_account.as_ref());
-        let account = dispatch.service_account.clone();
+        let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
+        let account = dispatch.spec.service_account.clone();
         let account = account.map(|ServiceAccount { namespace, name }| Account { namespace, name });
         let on = On { dispatch: &dispatch, cancel: &cancel, cluster: &cluster, account };
         let mut record = Record { inventory: dispatch.inventory.clone(), ..Record::default() };
@@ -106,7 +106,7 @@ impl<C: Cluster> Work<'_, C> {
             Either::Right(((), admit)) => admit.await,
         };
         let mut failure = admitted.err();
-        let steps = if failure.is_none() { dispatch.steps.as_slice() } else { &[] };
+        let steps = if failure.is_none() { dispatch.spec.steps.as_slice() } else { &[] };
         for step in steps {
             let done = match step {
                 Step::Apply { force } => {
@@ -145,11 +145,11 @@ impl<C: Cluster> Work<'_, C> {
     ) -> Result<(), Box<Failure>> {
         let key = &on.dispatch.key;
         let manifests = self.manifests(on, ahead, record).await?;
-        let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.timeout);
+        let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
         let desired = Desired {
             owner: key.kustomization,
             manifests,
-            default_namespace: on.dispatch.default_namespace.clone(),
+            default_namespace: on.dispatch.spec.default_namespace().to_owned(),
             force,
         };
         let mut tell = teller(self.outbox, key);
@@ -184,7 +184,7 @@ impl<C: Cluster> Work<'_, C> {
 
     /// The build that a dispatch is to apply, and how long it took to come; none where it applies none.
     async fn build_of(&self, on: &On<'_, C>) -> Option<Fetched> {
-        let applies = on.dispatch.steps.iter().any(|step| matches!(step, Step::Apply { .. }));
+        let applies = on.dispatch.spec.steps.iter().any(|step| matches!(step, Step::Apply { .. }));
         let digest = on.dispatch.key.build.filter(|_| applies)?;
         let began = Instant::now();
         let objects = self.builds.objects(digest).await;
@@ -212,7 +212,10 @@ impl<C: Cluster> Work<'_, C> {
             fetched = fetched => fetched,
         };
         let Some(Fetched { objects, took }) = fetched else {
-            return Err(failed(Stage::Finish, "the dispatch is to apply a build and names none"));
+            return Err(failed(
+                Stage::Finish,
+                "the dispatch has a step that applies a build, and names no build",
+            ));
         };
         record.spent(Stage::Finish, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         let objects = objects.map_err(|error| failed(Stage::Finish, error.to_string()))?;
@@ -234,7 +237,7 @@ impl<C: Cluster> Work<'_, C> {
         let ack = match answer {
             Ok(Ok(ack)) => ack,
             Ok(Err(why)) => {
-                return Err(failed(Stage::Apply, format!("the hub does not take the inventory: {why}")));
+                return Err(failed(Stage::Apply, format!("the hub refused the inventory: {why}")));
             }
             Err(_) => return Err(cancelled(Stage::Apply, "waiting for the hub to store the inventory")),
         };
@@ -243,7 +246,10 @@ impl<C: Cluster> Work<'_, C> {
 
     async fn prune(&self, on: &On<'_, C>, record: &mut Record) -> Result<(), Box<Failure>> {
         let Some(keep) = record.applied.clone() else {
-            return Err(failed(Stage::Prune, "the dispatch is to prune without having applied a build"));
+            return Err(failed(
+                Stage::Prune,
+                "the dispatch has a step that prunes before any that applies a build",
+            ));
         };
         self.remove(on, &keep, record).await
     }
@@ -251,7 +257,7 @@ impl<C: Cluster> Work<'_, C> {
     /// Deletes everything. As in Flux, nothing is deleted on behalf of an account that is gone, and nothing waits for
     /// it either: what it would have deleted stays, and is owned by nobody from then on.
     async fn delete(&self, on: &On<'_, C>, record: &mut Record) -> Result<(), Box<Failure>> {
-        if let Some(account) = &on.dispatch.service_account
+        if let Some(account) = &on.dispatch.spec.service_account
             && !self.has_account(on, account).await?
         {
             let left = std::mem::take(&mut record.inventory).len();
@@ -259,7 +265,7 @@ impl<C: Cluster> Work<'_, C> {
                 Stage::Prune,
                 format!(
                     "serviceaccount {}/{}, on whose behalf objects are deleted, does not exist on the cluster: \
-                     {left} objects stay there and are not owned any more",
+                     {left} objects stay there and are no longer owned",
                     account.namespace, account.name
                 ),
             ));
@@ -269,7 +275,7 @@ impl<C: Cluster> Work<'_, C> {
 
     async fn has_account(&self, on: &On<'_, C>, account: &ServiceAccount) -> Result<bool, Box<Failure>> {
         let mut ignore = |_| ();
-        let mut run = Run::new(Instant::now() + on.dispatch.timeout, on.cancel.clone(), &mut ignore);
+        let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
         // The agent's own identity asks: the account could not say that it is missing.
         self.cluster
             .has_account(account, &mut run)
@@ -292,7 +298,7 @@ impl<C: Cluster> Work<'_, C> {
         let key = &on.dispatch.key;
         self.outbox.progress(key, Stage::Prune, None, None);
         let mut tell = teller(self.outbox, key);
-        let mut run = Run::new(Instant::now() + on.dispatch.timeout, on.cancel.clone(), &mut tell);
+        let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut tell);
         let outcome = cluster.prune(key.kustomization, &record.inventory, keep, &mut run).await;
         record.take(outcome)
     }
@@ -305,7 +311,7 @@ impl<C: Cluster> Work<'_, C> {
         deadline: &mut Option<Instant>,
         record: &mut Record,
     ) -> Result<(), Box<Failure>> {
-        let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.timeout);
+        let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
         let applied = record.applied.iter().flatten().filter(|_| all);
         let mut waited_for: Vec<ObjectRef> = objects.iter().chain(applied).cloned().collect();
         waited_for.sort();
@@ -362,7 +368,7 @@ fn owned_by_another(ack: &InventoryAck) -> Option<Box<Failure>> {
 
 fn log(dispatch: &Dispatch, took: Duration, record: &Record, failure: Option<&Failure>) {
     let count = |action| record.change_set.iter().filter(|result| result.action == action).count();
-    let kustomization = format!("{}/{}", dispatch.namespace, dispatch.name);
+    let kustomization = format!("{}/{}", dispatch.spec.namespace, dispatch.spec.name);
     let duration = GoDuration(took).to_string();
     let (created, configured, unchanged) =
         (count(Action::Created), count(Action::Configured), count(Action::Unchanged));
@@ -385,7 +391,7 @@ fn log(dispatch: &Dispatch, took: Duration, record: &Record, failure: Option<&Fa
         ),
         Some(failure) => tracing::warn!(
             kustomization, attempt, duration, created, configured, recreated, adopted, unchanged, deleted, skipped,
-            stage = ?failure.stage, cancelled = failure.cancelled, error = failure.message, "dispatch did not go through"
+            stage = ?failure.stage, cancelled = failure.cancelled, error = failure.message, "dispatch failed"
         ),
     }
 }

@@ -91,7 +91,7 @@ impl Verify {
         let newest = report["newestBatch"].as_i64().unwrap_or(0);
         if let Some(wanted) = self.at_least.filter(|wanted| *wanted > newest) {
             bail!(
-                "the audit log ends with batch {newest} and is to have batch {wanted}: its end was taken out"
+                "the audit log ends with batch {newest} but should go on to batch {wanted}: its end was removed"
             );
         }
         if report["sound"] != Value::Bool(true) {

@@ -94,7 +94,7 @@ impl Refused {
             ("--helm-command", self.helm_command.is_some(), NO_HELM),
         ];
         match flags.into_iter().find(|(_, given, _)| *given) {
-            Some((flag, _, why)) => bail!("{flag} is not taken: {why}"),
+            Some((flag, _, why)) => bail!("{flag} is not supported: {why}"),
             None => Ok(()),
         }
     }

@@ -76,7 +76,10 @@ impl Join {
         if self.name.is_empty()
             || !self.name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'.')
         {
-            bail!("'{}' is no name of a Cluster: want lower-case letters, digits, '-' and '.'", self.name);
+            bail!(
+                "'{}' is not a valid name of a Cluster: want lower-case letters, digits, '-' and '.'",
+                self.name
+            );
         }
         let path = format!("/apis/fleet.roadstead.dev/v1alpha1/clusters/{}/jointoken", self.name);
         let mut secret = self.hub.client()?.post(&path, &json!({ "ttlSeconds": self.ttl }))?;

@@ -144,7 +144,7 @@ impl Revoke {
         for id in &self.ids {
             // The id becomes part of a path.
             if id.is_empty() || !id.bytes().all(|c| c.is_ascii_hexdigit() || c == b'-') {
-                bail!("'{id}' is no token's id: see roadstead token list");
+                bail!("'{id}' is not a token's id: see roadstead token list");
             }
             let answer = client.delete(&format!("/fleet/v1/tokens/{id}"))?;
             let whose = answer["username"].as_str().unwrap_or("nobody");

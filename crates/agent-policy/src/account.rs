@@ -66,7 +66,7 @@ const HARMLESS: [(&str, &str); 4] = [
 
 impl Rights {
     /// The first right that counts, for a message; none where there is none. What everyone may (ask about oneself) and
-    /// reading of what is no credential do not count.
+    /// reading of what is not a credential do not count.
     pub(crate) fn first_that_counts(&self) -> Option<String> {
         for rule in &self.resource_rules {
             for group in &rule.api_groups {

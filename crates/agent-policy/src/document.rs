@@ -160,7 +160,7 @@ pub(crate) fn parse(namespace: &str, text: &str) -> Result<Policy, Malformed> {
     };
     policy.manage_own = document.manage_agent_namespace.unwrap_or_default();
     if policy.manage_own && is_locked {
-        return Err(Malformed::new("manageAgentNamespace: the preset `locked` does not go with it"));
+        return Err(Malformed::new("manageAgentNamespace: not allowed with the preset `locked`"));
     }
     let accounts = document.service_accounts;
     policy.account_required = accounts.required.unwrap_or(policy.account_required);
@@ -197,7 +197,7 @@ fn upgrades(fields: UpgradeFields, upgrades: &mut Upgrades) -> Result<(), Malfor
     upgrades.allowed = fields.allowed.unwrap_or(upgrades.allowed);
     if fields.digest == Some(false) && upgrades.key.is_some() {
         return Err(Malformed::new(
-            "upgrades.digest: a signature is of a digest, so that it cannot be false beside publicKey",
+            "upgrades.digest: must not be false where publicKey is set, since a signature is of a digest",
         ));
     }
     upgrades.digest = fields.digest.unwrap_or(upgrades.digest);

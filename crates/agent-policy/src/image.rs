@@ -78,7 +78,7 @@ impl Policy {
         signatures: &[Signature],
     ) -> Result<(), Refused> {
         let Some(image) = Image::parse(wanted) else {
-            let why = "the hub names an image that is none, or none with a digest of the form @sha256:…";
+            let why = "the hub names an image that is not valid, or has no digest of the form @sha256:…";
             return Err(self.refuse(Rule::Upgrades, why.to_owned(), None));
         };
         let line = format!("upgrade {wanted}");

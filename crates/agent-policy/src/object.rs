@@ -182,7 +182,7 @@ impl Policy {
     }
 }
 
-/// Whether the garbage collector may come to delete it. What is no list is refused as well: the apiserver may be of another
+/// Whether the garbage collector may come to delete it. What is not a list is refused as well: the apiserver may be of another
 /// mind.
 fn has_owner(content: &Value) -> bool {
     match &content["metadata"]["ownerReferences"] {

@@ -103,9 +103,9 @@ impl PublicKey {
             .verify(&signature.payload, &signature.signature)
             .map_err(|_| "the signature is not of the policy's key")?;
         let payload: Payload = serde_json::from_slice(&signature.payload)
-            .map_err(|_| "what was signed is no claim about an image")?;
+            .map_err(|_| "what was signed is not a claim about an image")?;
         if payload.critical.kind != "cosign container image signature" {
-            return Err("what was signed is no claim about an image");
+            return Err("what was signed is not a claim about an image");
         }
         let version = payload.optional.as_ref().and_then(|optional| optional.get("version")?.as_str());
         Ok(Claim {

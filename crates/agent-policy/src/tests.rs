@@ -418,7 +418,7 @@ fn sha(byte: &str) -> String {
 
 #[test]
 fn an_image_needs_the_signature_of_the_policys_key_for_its_own_digest() {
-    let (signer, stranger) = (Signer::new(), Signer::new());
+    let (signer, other) = (Signer::new(), Signer::new());
     let policy = signer.policy("");
     let running = Running { image: &image(":0.1.0", &sha("aa")), version: "0.1.0" };
     let check = |image: &str, signatures: &[Signature]| {
@@ -426,7 +426,7 @@ fn an_image_needs_the_signature_of_the_policys_key_for_its_own_digest() {
     };
     let (wanted, good) = (image("", &sha("bb")), signer.sign(REPOSITORY, &sha("bb"), Some("0.2.0")));
     assert_eq!(check(&wanted, std::slice::from_ref(&good)), None);
-    let forged = stranger.sign(REPOSITORY, &sha("bb"), Some("0.2.0"));
+    let forged = other.sign(REPOSITORY, &sha("bb"), Some("0.2.0"));
     assert_eq!(check(&wanted, &[forged.clone(), good.clone()]), None, "one of them is enough");
     assert_eq!(check(&wanted, &[]), Some(Rule::UpgradeKey));
     assert_eq!(check(&wanted, &[forged]), Some(Rule::UpgradeKey));

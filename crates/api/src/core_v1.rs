@@ -112,7 +112,7 @@ pub struct ConfigMap {
     /// The data, as text.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub data: BTreeMap<String, String>,
-    /// Data that is no text, in base64.
+    /// Data that is not a text, in base64.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub binary_data: BTreeMap<String, String>,
     /// Whether the data can no longer be updated.

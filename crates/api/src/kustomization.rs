@@ -19,7 +19,7 @@ impl Typed for Kustomization {
 /// The annotations that ask for a reconciliation at once, as `v1` and as `v1alpha1` name them.
 const REQUEST_ANNOTATIONS: [&str; 2] = ["reconcile.fluxcd.io/requestedAt", "fluxcd.io/reconcileAt"];
 
-/// Entries of `spec.dependsOn`. With it the search for circles is bounded, too.
+/// Entries of `spec.dependsOn`. With it the search for cycles is bounded, too.
 pub const MAX_DEPENDENCIES: usize = 100;
 
 /// The value of the annotations that ask for a reconciliation at once; none where nobody asked. A reconciliation is

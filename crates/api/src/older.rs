@@ -52,7 +52,7 @@ fn gather_patches(spec: &mut Map<String, Value>) -> Result<(), String> {
     let list = |spec: &mut Map<String, Value>, field: &str| match spec.remove(field) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(items)) => Ok(items),
-        Some(_) => Err(format!("spec.{field} is no list")),
+        Some(_) => Err(format!("spec.{field} must be a list")),
     };
     for patch in list(spec, "patchesStrategicMerge")? {
         patches.push(json!({ "patch": patch.to_string() }));
@@ -111,7 +111,7 @@ mod tests {
         assert!(why.contains("use kustomize.toolkit.fluxcd.io/v1"), "{why}");
         let mut odd =
             json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1beta2", "spec": { "patchesJson6902": 1 } });
-        assert_eq!(modernize(kind, &mut odd).unwrap_err(), "spec.patchesJson6902 is no list");
+        assert_eq!(modernize(kind, &mut odd).unwrap_err(), "spec.patchesJson6902 must be a list");
         let mut source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1beta2", "spec": { "gitImplementation": "go-git", "url": "u" } });
         assert_eq!(modernize(KindId::GitRepository.get(), &mut source).unwrap().name, "v1");
         assert_eq!(source["spec"], json!({ "url": "u" }));

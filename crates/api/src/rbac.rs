@@ -57,7 +57,7 @@ pub struct PolicyRule {
     /// The objects' names. Empty is all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resource_names: Vec<String>,
-    /// Paths that are no resources, in ClusterRoles only.
+    /// Paths that are not resources, in ClusterRoles only.
     #[serde(default, rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub non_resource_urls: Vec<String>,
 }

@@ -145,7 +145,7 @@ fn is_type(value: &Value, want: &str) -> bool {
 }
 
 fn check_object(schema: &Value, object: &mut Map<String, Value>, path: &mut String, findings: &mut Findings) {
-    // As Go's decoder has it: null is no value.
+    // As Go's decoder has it: null is not a value.
     object.retain(|_, value| !value.is_null());
     let properties = schema.get("properties").and_then(Value::as_object);
     let additional = schema.get("additionalProperties").filter(|additional| additional.is_object());
@@ -261,7 +261,7 @@ mod tests {
         insta::assert_snapshot!(errors.join("\n"), @r#"
         metadata.labels[a]: Invalid value: "integer": metadata.labels[a] in body must be of type string: "integer"
         spec.dependsOn[1].name: Required value
-        spec.interval: Invalid value: "five": `five` is no duration: want numbers with units, such as `30s`, `5m` or `1h30m`
+        spec.interval: Invalid value: "five": `five` is not a duration: want numbers with units, such as `30s`, `5m` or `1h30m`
         spec.path: Required value
         spec.prune: Invalid value: "string": spec.prune in body must be of type boolean: "string"
         spec.sourceRef.kind: Unsupported value: "Foo": supported values: "GitRepository", "Bucket", "OCIRepository", "ExternalArtifact"

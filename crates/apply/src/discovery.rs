@@ -82,7 +82,7 @@ struct ListedResource {
 
 impl Discovery {
     /// The resource of a kind in exactly this version; `None` if the cluster serves none. A kind that is not known is
-    /// asked for anew, since its CRD may have come.
+    /// asked for again, since its CRD may have come.
     pub(crate) async fn resource(
         &self,
         transport: &Transport,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use roadstead_model::{GroupKind, KustomizationUid, ObjectRef, Stage};
+use roadstead_model::{GroupKind, KustomizationUid, ObjectRef, ServiceAccount, Stage};
 use serde_json::Value;
 
 use crate::discovery::{Discovery, Resource, get};
@@ -43,15 +43,6 @@ impl Default for Options {
             custom_stage_kinds: Vec::new(),
         }
     }
-}
-
-/// The service account of the cluster on whose behalf everything is read and written.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ServiceAccount {
-    /// Its namespace on the cluster.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
 }
 
 /// The apply engine for one cluster. Clones share connections, discovery and the bound on requests under way.

@@ -95,7 +95,7 @@ pub enum InputError {
         /// The bound.
         limit: usize,
     },
-    /// Something is no object, or lacks what every object has.
+    /// Something is not an object, or lacks what every object has.
     #[error("object {position} ({object}): {problem}")]
     Malformed {
         /// Its place in the build, from 1.
@@ -106,7 +106,7 @@ pub enum InputError {
         problem: String,
     },
     /// The same object stands in the build twice.
-    #[error("{0} stands in it more than once")]
+    #[error("{0} is in it more than once")]
     Duplicate(ObjectRef),
 }
 

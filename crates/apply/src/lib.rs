@@ -34,7 +34,7 @@ mod transport;
 mod wait;
 mod watch;
 
-pub use engine::{Engine, Options, ServiceAccount};
+pub use engine::{Engine, Options};
 pub use error::{Cause, Error, FailureKind, InputError, MAX_NAMED, ObjectFailure, Unhealthy};
 pub use gate::{Gate, Verdict};
 pub use manifest::{MAX_OBJECT_BYTES, MAX_OBJECTS, Manifest};

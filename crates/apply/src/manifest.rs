@@ -103,21 +103,21 @@ pub(crate) fn check(object: &Value, position: usize) -> Result<ObjectRef, InputE
         || !(group.is_empty() || usable(group))
         || (group.is_empty() && api_version.contains('/'))
     {
-        return Err(malformed("its apiVersion is none"));
+        return Err(malformed("its apiVersion is not valid"));
     }
     if !usable(kind) {
-        return Err(malformed("its kind is none"));
+        return Err(malformed("its kind is not valid"));
     }
     // RBAC takes names that others do not; the path is percent-encoded.
     let is_segment =
         name != "." && name != ".." && !name.contains(|c: char| c == '/' || c == '%' || c.is_control());
     if !is_segment || name.len() > 253 {
-        return Err(malformed("its metadata.name is none"));
+        return Err(malformed("its metadata.name is not valid"));
     }
     let namespace = match object.pointer("/metadata/namespace") {
         None | Some(Value::Null) => "",
         Some(Value::String(text)) if text.is_empty() || usable(text) => text,
-        Some(_) => return Err(malformed("its metadata.namespace is none")),
+        Some(_) => return Err(malformed("its metadata.namespace is not valid")),
     };
     for key in ["labels", "annotations"] {
         let map = object.get("metadata").and_then(|metadata| metadata.get(key));
@@ -127,7 +127,7 @@ pub(crate) fn check(object: &Value, position: usize) -> Result<ObjectRef, InputE
             Some(_) => false,
         };
         if !fits {
-            return Err(malformed(&format!("its metadata.{key} are not all texts")));
+            return Err(malformed(&format!("its metadata.{key} must all be strings")));
         }
     }
     Ok(ObjectRef {

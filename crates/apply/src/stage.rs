@@ -280,7 +280,7 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
         if takeover.is_none() && !compare::differs(&live, &wanted) {
             return Ok(Verdict::Unchanged);
         }
-        // What another wrote between the two is no difference of ours: a controller writes to what was just applied.
+        // What another wrote between the two is not a difference of ours: a controller writes to what was just applied.
         if takeover.is_none() && version(&live) != version(&wanted) && tries < CONFLICT_TRIES {
             continue;
         }
@@ -381,7 +381,7 @@ async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Resu
     Err(ObjectFailure { object: planned.reference.clone(), kind: FailureKind::Conflict, message })
 }
 
-/// Deletes the object, waits until it is gone, and applies it anew.
+/// Deletes the object, waits until it is gone, and applies it again.
 async fn recreate(engine: &Engine, planned: &Planned) -> Result<(), ObjectFailure> {
     if let Some(live) = read_live(engine, planned).await? {
         delete(engine, &planned.reference, planned.resource.path(&planned.reference), &live).await?;

@@ -8,13 +8,14 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
+use roadstead_model::ServiceAccount;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::{Options, ServiceAccount};
+use crate::engine::Options;
 
 /// How large an answer may be. An object has at most 3 MiB; a list of one object, or a group's discovery, not much more.
 const MAX_ANSWER: usize = 8 * 1024 * 1024;

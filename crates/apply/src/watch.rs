@@ -26,7 +26,7 @@ const WATCH_SECONDS: u64 = 240;
 /// The pause before something is tried again that did not work, and between looks where watching is not allowed.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// How often an object is judged anew whose health also depends on the time.
+/// How often an object is judged again whose health also depends on the time.
 const TICK: Duration = Duration::from_secs(5);
 
 /// Where what is seen goes.
@@ -144,7 +144,7 @@ fn only_item(object: &ObjectRef, mut list: Value) -> Option<Value> {
     Some(item)
 }
 
-/// Watches until the object is what `goal` wants or failed (true), or the watch must begin anew from a look (false).
+/// Watches until the object is what `goal` wants or failed (true), or the watch must start over from a look (false).
 async fn watch_from(engine: &Engine, object: &ObjectRef, goal: Goal, start: Start, tell: &Tell) -> bool {
     let Start { mut value, resource, mut version } = start;
     loop {
@@ -191,7 +191,7 @@ async fn watch_from(engine: &Engine, object: &ObjectRef, goal: Goal, start: Star
     }
 }
 
-/// Too old a version is looked up anew at once; anything else may need a moment.
+/// Too old a version is looked up again at once; anything else may need a moment.
 async fn pause_after(refusal: &Refusal) {
     if refusal.code() != Some(410) {
         sleep(PAUSE).await;

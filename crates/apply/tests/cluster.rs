@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use http::StatusCode;
-use roadstead_apply::{Engine, Error, FailureKind, InputError, OWNER_LABEL, Options, Run, ServiceAccount};
+use roadstead_apply::{Engine, Error, FailureKind, InputError, OWNER_LABEL, Options, Run};
 use roadstead_kstatus::Status;
-use roadstead_model::{Action, ObjectRef, Stage};
+use roadstead_model::{Action, ObjectRef, ServiceAccount, Stage};
 use serde_json::{Value, json};
 use support::{Fixture, actions, annotated, config_map, deployment, only_action, service};
 use tokio::time::Instant;

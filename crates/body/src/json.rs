@@ -28,7 +28,7 @@ const ALLOCATION: usize = 32;
 /// Reads a text of one JSON value, whose values may take `memory` bytes. The parser's own limit bounds the depth.
 ///
 /// # Errors
-/// Where it is no JSON, or goes on after the value; [`BodyError::Memory`] where it would take more.
+/// Where it is not JSON, or goes on after the value; [`BodyError::Memory`] where it would take more.
 pub(crate) fn parse(bytes: &[u8], memory: usize) -> Result<Body, BodyError> {
     // One buffer, in which texts with escapes are put together, grows to twice the longest.
     let own = bytes.len().saturating_mul(2);
@@ -241,7 +241,7 @@ mod tests {
             assert!(matches!(error, BodyError::Memory { memory } if memory == 1 << 20), "{item}: {error}");
             assert!(parse(many(item, 1000).as_bytes()).is_ok(), "{item}");
         }
-        // What is no JSON is told as such while there is memory.
+        // What is not JSON is told as such while there is memory.
         assert!(matches!(parse(b"[1,"), Err(BodyError::Malformed { .. })));
         assert!(matches!(super::parse(b"[1]", 0), Err(BodyError::Memory { .. })));
     }

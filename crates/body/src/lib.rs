@@ -1,7 +1,7 @@
 //! Bodies of requests to a Kubernetes API as values: JSON, YAML and Kubernetes' protobuf form, each bounded in depth and
 //! size, and the patches that change an object.
 //!
-//! All of it is computation over bytes that a stranger sent: it never panics, and what it says of a body names fields,
+//! All of it is computation over untrusted bytes: it never panics, and what it says of a body names fields,
 //! never what is in them.
 //!
 //! ```
@@ -39,7 +39,7 @@ pub enum BodyError {
     #[error("the request has no body")]
     Empty,
     /// It cannot be read, or breaks a limit.
-    #[error("the body is no {form} that can be read: {why}")]
+    #[error("the body is not readable as {form}: {why}")]
     Malformed {
         /// What it says to be: JSON, YAML, protobuf.
         form: &'static str,

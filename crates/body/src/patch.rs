@@ -39,7 +39,7 @@ impl Patch {
     /// Reads the body of a patch of this media type, which may take `memory` bytes.
     ///
     /// # Errors
-    /// [`BodyError::Unsupported`] for what is no patch's media type, [`BodyError::Empty`], [`BodyError::Malformed`],
+    /// [`BodyError::Unsupported`] for what is not a patch's media type, [`BodyError::Empty`], [`BodyError::Malformed`],
     /// [`BodyError::Memory`].
     pub fn read(media_type: &str, bytes: &[u8], memory: usize) -> Result<Self, BodyError> {
         let make: fn(Value) -> Self = match media_type {
@@ -65,7 +65,7 @@ impl Patch {
     /// The object with the patch applied.
     ///
     /// # Errors
-    /// [`BodyError::Patch`] where it is no patch of its form, or does not fit the object.
+    /// [`BodyError::Patch`] where it is not a patch of its form, or does not fit the object.
     pub fn apply_to(&self, mut object: Value) -> Result<Value, BodyError> {
         match self {
             Self::Json(operations) => json_patch(&mut object, operations)?,
@@ -85,7 +85,7 @@ impl Patch {
 }
 
 fn only_objects(patch: &Value) -> Result<(), BodyError> {
-    if patch.is_object() { Ok(()) } else { Err(BodyError::Patch("the patch is no object".to_owned())) }
+    if patch.is_object() { Ok(()) } else { Err(BodyError::Patch("the patch is not an object".to_owned())) }
 }
 
 /// How a list is merged: by a key of its items, as a set, or (none) as a whole.

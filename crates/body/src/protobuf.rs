@@ -39,7 +39,7 @@ const FIELD: usize = 1600;
 /// Messages in messages; Kubernetes' own nest less deep.
 const MAX_DEPTH: usize = 6;
 
-/// The fields of a message, one after the other, with their numbers; of those that are no texts or messages no bytes. Ends
+/// The fields of a message, one after the other, with their numbers; of those that are not texts or messages no bytes. Ends
 /// where it cannot be read on, as the decoder does.
 struct Fields<'a>(&'a [u8]);
 

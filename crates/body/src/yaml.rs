@@ -24,7 +24,7 @@ const VALUE: usize = 900;
 /// YAML does not all have.
 ///
 /// # Errors
-/// [`BodyError`] for what is no YAML, is too large or too deep, has a key twice, or is not one document.
+/// [`BodyError`] for what is not YAML, is too large or too deep, has a key twice, or is not one document.
 pub(crate) fn parse(bytes: &[u8], memory: usize) -> Result<Value, BodyError> {
     let bad = |why: String| BodyError::Malformed { form: "YAML", why };
     if bytes.len() > MAX_TEXT {
@@ -35,7 +35,7 @@ pub(crate) fn parse(bytes: &[u8], memory: usize) -> Result<Value, BodyError> {
         match json::parse(bytes, memory) {
             Ok(parsed) => match parsed.duplicates.first() {
                 None => return Ok(parsed.value),
-                Some(twice) => return Err(bad(format!("the key {twice} stands twice"))),
+                Some(twice) => return Err(bad(format!("the key {twice} is there twice"))),
             },
             Err(BodyError::Malformed { why, .. }) => not_json = Some(why),
             Err(error) => return Err(error),
@@ -111,7 +111,7 @@ mod tests {
         );
         let json = b"\t{ \"a\":\t\"\\ud83d\\ude00\\/\", \"b\": [1.5, null, -3] }\n";
         assert_eq!(parse(json).unwrap(), json!({ "a": "\u{1f600}/", "b": [1.5, null, -3] }));
-        assert_eq!(parse(b"{a: b}").unwrap(), json!({ "a": "b" }), "flow style that is no JSON");
+        assert_eq!(parse(b"{a: b}").unwrap(), json!({ "a": "b" }), "flow style that is not JSON");
     }
 
     #[test]

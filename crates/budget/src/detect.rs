@@ -68,7 +68,7 @@ fn cgroup(root: &Path) -> Option<u64> {
         // In a container the group's path may be the host's, of which only the root is mounted: that is tried last.
         for folder in folders(path) {
             let limit = std::fs::read_to_string(root.join(mount).join(&folder).join(file)).ok();
-            // "max" is no limit.
+            // "max" means that there is no limit.
             let limit = limit.and_then(|text| text.trim().parse::<u64>().ok()).filter(|limit| *limit > 0);
             least = least.into_iter().chain(limit).min();
         }

@@ -9,7 +9,7 @@ pub enum PoolName {
     /// of enrolments.
     Unauthenticated,
     /// Connections to the agents' listener that have shown no certificate. Apart from the API's, so that neither listener's
-    /// strangers take the other's places.
+    /// anonymous clients take the other's places.
     Handshakes,
     /// Connections to the API of those who have said who they are.
     Connections,

@@ -1,6 +1,6 @@
 //! Numbers of bytes as people write them.
 
-/// Why a text is no number of bytes.
+/// Why a text is not a number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a number of bytes: want 536870912, 512Mi or 2Gi")]
 pub struct SizeError {

@@ -24,7 +24,7 @@ pub enum PostgresError {
     /// The data was made by a major version that is no longer installed.
     #[error(
         "the data in {} was made by PostgreSQL {data}, and of that version nothing is installed (found: {found}). \
-         Install PostgreSQL {data}, or remove {} to start anew without the data", .dir.display(), .dir.display()
+         Install PostgreSQL {data}, or remove {} to start over without the data", .dir.display(), .dir.display()
     )]
     OtherVersion {
         /// The data folder.

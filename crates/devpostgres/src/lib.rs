@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! STATE/lock              held while a process uses the folder; says which
-//! STATE/postgresql.conf   written anew at each start
+//! STATE/postgresql.conf   written again at each start
 //! STATE/postgres.log      what the server prints
 //! STATE/data/             the database cluster  (the server's user only)
 //! STATE/socket/           the Unix socket       (the server's user only)
@@ -27,7 +27,7 @@ use std::time::Duration;
 pub use error::PostgresError;
 pub use server::PrivatePostgres;
 
-/// How the server is set up. Every start applies it anew, except to a server that is found running.
+/// How the server is set up. Every start applies it again, except to a server that is found running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Whether commits reach the disk. Without it tests are several times faster, and a power failure (not a crash of

@@ -76,7 +76,7 @@ impl PrivatePostgres {
     /// somebody else was faster, is taken over.
     ///
     /// # Errors
-    /// See [`PostgresError`]. Data that are gone are not made anew: who uses the server believes to have them.
+    /// See [`PostgresError`]. Data that are gone are not made again: who uses the server believes to have them.
     pub fn restart(&mut self) -> Result<(), PostgresError> {
         let Some(version) = data_version(&self.folder.data) else {
             return Err(PostgresError::DataGone { dir: self.folder.data.clone() });
@@ -170,7 +170,7 @@ impl PrivatePostgres {
     /// Whether the server has ended, by itself or because somebody killed it.
     pub fn has_ended(&mut self) -> bool {
         match &mut self.child {
-            // Also where it cannot be asked: then it is no child of ours any more.
+            // Also where it cannot be asked: then it is not a child of ours any more.
             Some(child) => !matches!(child.try_wait(), Ok(None)),
             None => !is_server_of(self.pid, &self.folder.data),
         }

@@ -124,7 +124,7 @@ fn is_started_again_on_the_same_data_and_never_on_others() {
     std::fs::rename(state.join("data"), state.join("aside")).unwrap();
     let error = server.restart().unwrap_err();
     assert!(matches!(error, PostgresError::DataGone { .. }), "{error}");
-    assert!(!state.join("data").exists(), "data were made anew");
+    assert!(!state.join("data").exists(), "data were made again");
     server.stop().unwrap();
 }
 

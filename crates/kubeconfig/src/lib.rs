@@ -1,4 +1,4 @@
-//! What a stranger's kubeconfig says of a cluster.
+//! What an untrusted kubeconfig says of a cluster.
 //!
 //! A kubeconfig can name programs to run, files to read, and any address to talk to. Nothing of it is run or read here:
 //! only inline credentials are taken, everything else is refused by the field's name, and so is every field that is not

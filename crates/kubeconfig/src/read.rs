@@ -20,8 +20,8 @@ impl Access {
             return Err(Refusal::TooLarge(bytes.len()));
         }
         // A parser's own message may quote the text, credentials and all: it is not passed on.
-        let body = decode(YAML, bytes).map_err(|_| malformed("it is no YAML"))?;
-        let config = body.value.as_object().ok_or_else(|| malformed("it is no mapping"))?;
+        let body = decode(YAML, bytes).map_err(|_| malformed("it is not YAML"))?;
+        let config = body.value.as_object().ok_or_else(|| malformed("it is not a mapping"))?;
         let expected = [("apiVersion", "v1"), ("kind", "Config")];
         for (field, want) in expected {
             match config.get(field) {
@@ -58,7 +58,7 @@ impl<'a> Entry<'a> {
     fn find(config: &'a Map<String, Value>, list: &str, field: &str, name: &str) -> Result<Self, Refusal> {
         let shown = format!("{field} {name:?}");
         let entries = config.get(list).and_then(Value::as_array);
-        let entries = entries.ok_or_else(|| malformed(&format!("`{list}` is no list")))?;
+        let entries = entries.ok_or_else(|| malformed(&format!("`{list}` is not a list")))?;
         if entries.len() > MAX_ENTRIES {
             return Err(malformed(&format!("more than {MAX_ENTRIES} {list}")));
         }
@@ -68,7 +68,7 @@ impl<'a> Entry<'a> {
             return Err(malformed(&format!("there are two of {shown}")));
         }
         let fields = entry[field].as_object();
-        let fields = fields.ok_or_else(|| malformed(&format!("the {shown} is no mapping")))?;
+        let fields = fields.ok_or_else(|| malformed(&format!("the {shown} is not a mapping")))?;
         Ok(Self { shown, fields })
     }
 
@@ -82,7 +82,7 @@ impl<'a> Entry<'a> {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) if text.is_empty() => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.refuse(field, "which is no text")),
+            Some(_) => Err(self.refuse(field, "which is not a string")),
         }
     }
 
@@ -102,9 +102,9 @@ impl<'a> Entry<'a> {
     fn pem(&self, field: &str) -> Result<Option<String>, Refusal> {
         let Some(text) = self.text(field)? else { return Ok(None) };
         let packed: String = text.split_ascii_whitespace().collect();
-        let bytes = STANDARD.decode(packed).map_err(|_| self.refuse(field, "which is no base64"))?;
+        let bytes = STANDARD.decode(packed).map_err(|_| self.refuse(field, "which is not base64"))?;
         let pem = String::from_utf8(bytes).ok().filter(|pem| pem.contains("-----BEGIN "));
-        pem.map(Some).ok_or_else(|| self.refuse(field, "which is no PEM"))
+        pem.map(Some).ok_or_else(|| self.refuse(field, "which is not PEM"))
     }
 
     /// Refuses what is set of `fields`, each with its reason, and all that is not in `known`.
@@ -145,7 +145,7 @@ fn read_cluster(entry: &Entry<'_>, allowed: &Allowed) -> Result<Access, Refusal>
             let why = "with plain HTTP, by which credentials can be read on the way: use https (--allow-plain-http-clusters lets it pass)";
             return Err(entry.refuse("server", why));
         }
-        _ => return Err(entry.refuse("server", "which is no https URL")),
+        _ => return Err(entry.refuse("server", "which is not an https URL")),
     }
     let skip_verification = entry.flag("insecure-skip-tls-verify")?;
     if skip_verification && !allowed.skip_verification {
@@ -162,7 +162,7 @@ fn read_cluster(entry: &Entry<'_>, allowed: &Allowed) -> Result<Access, Refusal>
         Some(text) => {
             let proxy = read_url(entry, "proxy-url", text)?;
             if !matches!(proxy.scheme(), "http" | "https") {
-                return Err(entry.refuse("proxy-url", "which is no http or https URL"));
+                return Err(entry.refuse("proxy-url", "which is not an http or https URL"));
             }
             Some(proxy)
         }
@@ -179,7 +179,7 @@ fn read_cluster(entry: &Entry<'_>, allowed: &Allowed) -> Result<Access, Refusal>
 
 /// A URL without anything besides scheme, host, port and path.
 fn read_url(entry: &Entry<'_>, field: &str, text: &str) -> Result<Url, Refusal> {
-    let url = Url::parse(text).map_err(|_| entry.refuse(field, "which is no URL"))?;
+    let url = Url::parse(text).map_err(|_| entry.refuse(field, "which is not a URL"))?;
     let plain = url.username().is_empty()
         && url.password().is_none()
         && url.query().is_none()
@@ -209,10 +209,16 @@ fn read_user(entry: &Entry<'_>) -> Result<Credentials, Refusal> {
         ("tokenFile", "which would read a file of the hub: put its contents into `token`"),
         ("username", "which apiservers do not take any more: put a client certificate or a token into it"),
         ("password", "which apiservers do not take any more: put a client certificate or a token into it"),
-        ("as", "which the hub does not do: use the credentials of whom is to install the agent"),
-        ("as-uid", "which the hub does not do: use the credentials of whom is to install the agent"),
-        ("as-groups", "which the hub does not do: use the credentials of whom is to install the agent"),
-        ("as-user-extra", "which the hub does not do: use the credentials of whom is to install the agent"),
+        ("as", "which the hub does not do: use the credentials of the user who is to install the agent"),
+        ("as-uid", "which the hub does not do: use the credentials of the user who is to install the agent"),
+        (
+            "as-groups",
+            "which the hub does not do: use the credentials of the user who is to install the agent",
+        ),
+        (
+            "as-user-extra",
+            "which the hub does not do: use the credentials of the user who is to install the agent",
+        ),
     ];
     entry.only(&known, &refused)?;
     let certificate = entry.pem("client-certificate-data")?;

@@ -142,9 +142,9 @@ fn what_is_no_kubeconfig_is_refused() {
     let many: String = (0..100).map(|n| format!("- {{name: c{n}, context: {{}}}}\n")).collect();
     for (text, part) in [
         ("x".repeat(MAX_BYTES + 1), "bytes"),
-        (String::new(), "no YAML"),
-        ("[1]".to_owned(), "no mapping"),
-        ("a: &a [*a]".to_owned(), "no YAML"),
+        (String::new(), "not YAML"),
+        ("[1]".to_owned(), "not a mapping"),
+        ("a: &a [*a]".to_owned(), "not YAML"),
         (with("kind: Config", "kind: Secret"), "`kind` is not Config"),
         (with("current-context: admin@edge-1\n", ""), "current-context"),
         (with("current-context: admin@edge-1", "current-context: other"), "no context \"other\""),

@@ -36,7 +36,7 @@ pub(crate) struct Fields<'s> {
     /// Where the mapping stands, as `patches[0].target`.
     place: String,
     left: Vec<(Str, Value)>,
-    /// Fields that nobody asks for are no error.
+    /// Fields that nobody asks for are not an error.
     lenient: bool,
 }
 

@@ -3,7 +3,7 @@
 /// How much a build may take. Every bound ends the build with an error that names it.
 ///
 /// The defaults let pass what people keep in repositories (a hundred thousand objects), and end everything else within
-/// some seconds and four gigabytes. Whoever builds for strangers derives them from the memory that a build may take:
+/// some seconds and four gigabytes. Whoever builds what is untrusted derives them from the memory that a build may take:
 ///
 /// ```
 /// use roadstead_kustomize::{Limits, Options};

@@ -179,7 +179,7 @@ pub(crate) fn note_transformed(note: &Str, objects: &mut Resources, budget: &Bud
     Ok(())
 }
 
-/// All annotations are set anew with a note, and nothing but their texts is left of them.
+/// All annotations are set again with a note, and nothing but their texts is left of them.
 fn settle(resource: &mut Resource) {
     resource.edit(|object| {
         let annotations = metadata(object).get_mut("annotations").and_then(Value::as_map_mut);

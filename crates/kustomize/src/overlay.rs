@@ -58,7 +58,7 @@ impl Overlay {
         }
         kustomization.patches.extend_from_slice(&self.patches);
         let there = |path: &&String| match dir.join(path) {
-            // What leaves the tree is no component that is missing: it stays, and is refused.
+            // What leaves the tree is not a component that is missing: it stays, and is refused.
             Some(path) if self.ignore_missing_components => tree::resolve(tree, &path).is_ok(),
             _ => true,
         };

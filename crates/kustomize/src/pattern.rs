@@ -97,7 +97,7 @@ fn explain(error: regex::Error, shown: &str) -> String {
         other => {
             let message = other.to_string();
             let why = message.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            format!("{:?} is no regular expression: {why}", start(shown))
+            format!("{:?} is not a regular expression: {why}", start(shown))
         }
     }
 }

@@ -146,7 +146,7 @@ struct Plugin<'s> {
     config: Resource,
 }
 
-/// The objects of an entry that is no path.
+/// The objects of an entry that is not a path.
 fn inline(
     loader: &Loader<'_>,
     site: &Site,
@@ -246,7 +246,7 @@ impl<'s> Plugin<'s> {
     }
 
     fn unknown(&self, what: &str) -> Error {
-        self.error(format!("{} is no builtin {what} of kustomize", self.config.id().gvk.kind))
+        self.error(format!("{} is not a builtin {what} of kustomize", self.config.id().gvk.kind))
     }
 
     fn steps(&self) -> Result<Vec<Step<'static>>, Error> {

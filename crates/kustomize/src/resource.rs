@@ -241,7 +241,7 @@ impl Resource {
         Ok(())
     }
 
-    /// Changes fields that are no part of the id.
+    /// Changes fields that are not part of the id.
     pub(crate) fn edit<T>(&mut self, change: impl FnOnce(&mut Map) -> T) -> T {
         change(&mut self.value)
     }
@@ -287,7 +287,7 @@ impl Resource {
         self.value.get("metadata")?.as_map()?.get(field)?.as_map()
     }
 
-    /// Fails if there is a key that is no text: a patch may have some, an object not.
+    /// Fails if there is a key that is not a text: a patch may have some, an object not.
     pub(crate) fn check_keys(&self) -> Result<(), String> {
         fn check(map: &Map, odd: &HashSet<*const str>) -> Result<(), String> {
             if map.is_odd() {
@@ -296,7 +296,7 @@ impl Resource {
             map.iter().try_for_each(|(key, value)| {
                 if odd.contains(&Str::as_ptr(key)) {
                     return Err(format!(
-                        "a mapping key must be a string, {key:?} of a patch is none; quote it"
+                        "a mapping key must be a string, {key:?} of a patch is not one; quote it"
                     ));
                 }
                 check_value(value, odd)

@@ -335,7 +335,7 @@ fn enter(
     take_schema(loader, &base_site, &base)?;
     match (component, base.component) {
         (true, false) => {
-            Err(site.error(field, format!("{path:?} is no Component (its kind must be Component)")))
+            Err(site.error(field, format!("{path:?} is not a Component (its kind must be Component)")))
         }
         (false, true) => Err(site.error(field, format!("{path:?} is a Component; name it under components"))),
         _ => Ok(((base_site, chain), base)),

@@ -202,7 +202,7 @@ pub enum TreeError {
 ///
 /// Implementations do not follow links: [`resolve`] does, and never out of the root.
 pub trait FileTree: Send + Sync {
-    /// What stands at a path whose parents are no links; `None` for nothing.
+    /// What stands at a path whose parents are not links; `None` for nothing.
     fn kind(&self, path: &TreePath) -> Result<Option<EntryKind>, TreeError>;
 
     /// The bytes of a regular file, refused over `limit` bytes.

@@ -129,7 +129,9 @@ impl Vars {
         let value = |var: &Var| {
             let Some(resource) = marked.get(&var.name) else {
                 let Var { name, kind, object, .. } = var;
-                return Err(format!("var {name}: there is no {kind} {object:?} to take its value from"));
+                return Err(format!(
+                    "var {name}: {kind} {object:?}, from which it takes its value, was not found"
+                ));
             };
             let value = lookup(resource.value(), &var.path).and_then(Typed::new);
             let value = value
@@ -276,7 +278,7 @@ impl With<'_> {
         Ok(())
     }
 
-    /// The text set anew: it is not folded any more.
+    /// The text set again: it is not folded any more.
     fn replaced(&self, text: &Text) -> Result<Value, String> {
         replace(text.as_shared(), self.values, self.budget)
     }
@@ -327,7 +329,7 @@ fn replace(text: &Str, values: &HashMap<Str, Typed>, budget: &Budget) -> Result<
         }
     }
     out.extend_from_slice(rest.as_bytes());
-    // What is no UTF-8 any more is printed as base64.
+    // What is not UTF-8 any more is printed as base64.
     Ok(match String::from_utf8(out) {
         Ok(text) => Value::string(text),
         Err(error) => Value::string(base64::engine::general_purpose::STANDARD.encode(error.as_bytes())),

@@ -85,7 +85,7 @@ fn cycles_of_bases_and_components() {
         &[("kustomization.yaml", "generators: [a]\n"), ("a/kustomization.yaml", "transformers: [../a]\n")],
         &["cycle"],
     );
-    // A tree of bases that doubles with each level is no cycle, and is bounded.
+    // A tree of bases that doubles with each level is not a cycle, and is bounded.
     let doubled: Vec<(String, String)> = (0..40)
         .map(|i| {
             let dir = if i == 0 { String::new() } else { format!("d{i}/") };
@@ -338,7 +338,7 @@ fn regular_expressions() {
         over(&kustomization, POD, &[field, "needs more than 1048576 bytes"]);
     }
     for (kustomization, field) in place("((") {
-        over(&kustomization, POD, &[field, "is no regular expression"]);
+        over(&kustomization, POD, &[field, "is not a regular expression"]);
     }
     for (kustomization, _) in place(&slow) {
         let object = POD.replace("name: p", &format!("name: {text}b"));

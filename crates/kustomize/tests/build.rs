@@ -89,7 +89,7 @@ fn an_overlay_adds_components_and_asks_for_origins() {
     assert_eq!(pod["metadata"]["annotations"]["config.kubernetes.io/origin"], "path: pod.yaml\n");
     let error = build(&["../extra", "../gone"], false).unwrap_err().to_string();
     assert!(error.contains("components[1]") && error.contains("gone"), "{error}");
-    // What leaves the tree is no missing component.
+    // What leaves the tree is not a missing component.
     let error = build(&["../../out"], true).unwrap_err().to_string();
     assert!(error.contains("components[0]"), "{error}");
 }

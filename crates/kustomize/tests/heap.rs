@@ -28,7 +28,7 @@ const MOST_FOR_TINY: f64 = 25.0;
 /// Smaller outputs are outweighed by the builtin tables.
 const AT_LEAST: usize = 100_000;
 
-/// A tree whose files are read anew each time, as from a disk.
+/// A tree whose files are read again each time, as from a disk.
 #[derive(Debug)]
 struct Disk<'t>(&'t MemoryTree);
 
@@ -103,7 +103,7 @@ fn the_heap_is_bounded_by_the_output() {
         };
         cases.extend([at(500), at(2_000)]);
     }
-    // What is made once and kept is no part of a build.
+    // What is made once and kept is not part of a build.
     assert!(measure(&SHAPES[0].tree(10), "overlay").is_some());
     let mut measured = 0;
     for (name, (tree, path)) in &cases {

@@ -294,7 +294,7 @@ fn inputs() -> Vec<(&'static str, Files)> {
 /// One test, so that nothing else is on the heap meanwhile.
 #[test]
 fn a_build_stays_below_its_memory_whatever_the_input() {
-    // What is made once and kept is no part of a build.
+    // What is made once and kept is not part of a build.
     let mut warm = MemoryTree::new();
     warm.insert_file(TreePath::new("a.yaml").unwrap(), MAP);
     build(&warm, &TreePath::root(), &Options::default()).unwrap();

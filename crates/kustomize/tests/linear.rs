@@ -1,5 +1,5 @@
 //! Twice the objects take twice the time, whatever a tree has much of: a list that is searched for each object, or a table
-//! that is made anew for each rule, would make it four times.
+//! that is made again for each rule, would make it four times.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

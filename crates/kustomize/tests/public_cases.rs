@@ -2,7 +2,7 @@
 //! what the real kustomize printed.
 //!
 //! The archive is unpacked in memory, nothing of it is written anywhere. Where `../shared` is not there, the test says so
-//! and passes: the cases carry licences of their own and are no part of this repository.
+//! and passes: the cases carry licences of their own and are not part of this repository.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

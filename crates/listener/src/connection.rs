@@ -58,15 +58,15 @@ impl Connection {
     /// most. Waits a little until it has gone.
     ///
     /// # Errors
-    /// [`Refused`] where there is no room. It stays a stranger's.
+    /// [`Refused`] where there is no room. It stays an anonymous client's.
     pub async fn known(&self, party: Party) -> Result<(), Refused> {
         self.all.make_known(self.id, party).await
     }
 
     /// Whether nobody has said yet who is there.
     #[must_use]
-    pub fn is_stranger(&self) -> bool {
-        self.all.is_stranger(self.id)
+    pub fn is_anonymous(&self) -> bool {
+        self.all.is_anonymous(self.id)
     }
 
     /// Requests that are under way.
@@ -91,10 +91,10 @@ impl Connection {
         self.state.end.clone()
     }
 
-    /// Resolves once nothing has been under way for `limit`, or for `stranger` where nobody has said who is there.
-    pub async fn idle_for(&self, limit: Duration, stranger: Duration) {
+    /// Resolves once nothing has been under way for `limit`, or for `anonymous` where nobody has said who is there.
+    pub async fn idle_for(&self, limit: Duration, anonymous: Duration) {
         loop {
-            let limit = if self.is_stranger() { limit.min(stranger) } else { limit };
+            let limit = if self.is_anonymous() { limit.min(anonymous) } else { limit };
             let wait = match self.state.occupation() {
                 (false, since) if since.elapsed() >= limit => return,
                 (false, since) => limit.saturating_sub(since.elapsed()),

@@ -24,12 +24,12 @@ pub struct Bounds {
     /// Of clients that have shown who they are.
     pub known: usize,
     /// Of those that have not, besides.
-    pub strangers: usize,
+    pub anonymous: usize,
     /// Of one party.
     pub per_party: usize,
     /// What a party's new connection does where as many as may be are there, and busy.
     pub full: Full,
-    /// So long a stranger has to show who it is before it may have to go for another.
+    /// So long an anonymous client has to show who it is before it may have to go for another.
     pub grace: Duration,
 }
 
@@ -45,8 +45,8 @@ pub enum Full {
 /// What connections take of the process's memory.
 #[derive(Debug, Clone)]
 pub struct Costs {
-    /// A stranger's connection.
-    pub stranger: Cost,
+    /// An anonymous client's connection.
+    pub anonymous: Cost,
     /// A connection of somebody who is known.
     pub known: Cost,
 }
@@ -89,11 +89,11 @@ pub enum Refused {
 /// Whose a connection is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    Stranger,
+    Anonymous,
     Known(Party),
 }
 
-/// Those that count as one among strangers: an address, or what one customer has of IPv6.
+/// Those that count as one among anonymous clients: an address, or what one customer has of IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Net(IpAddr);
 
@@ -119,7 +119,7 @@ pub struct Connections {
 #[derive(Debug, Default)]
 struct Open {
     next: u64,
-    strangers: usize,
+    anonymous: usize,
     entries: HashMap<u64, Entry>,
 }
 
@@ -151,8 +151,8 @@ impl Drop for Registered {
         let Connection { all, id, state } = &self.connection;
         let mut open = all.lock();
         let gone = open.entries.remove(id);
-        if gone.as_ref().is_some_and(|entry| entry.standing == Standing::Stranger) {
-            open.strangers -= 1;
+        if gone.as_ref().is_some_and(|entry| entry.standing == Standing::Anonymous) {
+            open.anonymous -= 1;
         }
         drop(open);
         // With its memory, before anybody is told that there is room.
@@ -167,8 +167,8 @@ impl Entry {
         !self.state.end.is_cancelled()
     }
 
-    fn is_stranger(&self) -> bool {
-        self.standing == Standing::Stranger
+    fn is_anonymous(&self) -> bool {
+        self.standing == Standing::Anonymous
     }
 }
 
@@ -192,11 +192,11 @@ impl Open {
         ranked.min_by_key(|(rank, _)| *rank).map(|(_, state)| state)
     }
 
-    /// The oldest stranger of the address that has most of them, once it has had its time. So whoever comes in numbers
+    /// The oldest anonymous client of the address that has most of them, once it has had its time. So whoever comes in numbers
     /// makes room for its own.
-    fn stranger_to_go(&self, grace: Duration) -> Option<&Arc<State>> {
+    fn anonymous_to_go(&self, grace: Duration) -> Option<&Arc<State>> {
         let mut nets: HashMap<Net, (usize, &Entry)> = HashMap::new();
-        for (_, entry) in self.staying().filter(|(_, entry)| entry.is_stranger()) {
+        for (_, entry) in self.staying().filter(|(_, entry)| entry.is_anonymous()) {
             let (count, oldest) = nets.entry(entry.net).or_insert((0, entry));
             *count += 1;
             if entry.opened < oldest.opened {
@@ -211,7 +211,7 @@ impl Open {
     /// Who of those who are known goes for one more of `party`: whoever has been idle for longest; where nobody is, the
     /// oldest of the party that has most, if that is more than the new one's has.
     fn known_to_go(&self, party: Party, not: u64) -> Option<&Arc<State>> {
-        if let Some(idle) = self.longest(|standing| standing != Standing::Stranger, not, false) {
+        if let Some(idle) = self.longest(|standing| standing != Standing::Anonymous, not, false) {
             return Some(idle);
         }
         let mut counts: HashMap<Party, usize> = HashMap::new();
@@ -231,10 +231,10 @@ impl Connections {
     /// None yet.
     #[must_use]
     pub fn new(bounds: Bounds, costs: Costs) -> Arc<Self> {
-        let Bounds { known, strangers, per_party, .. } = bounds;
+        let Bounds { known, anonymous, per_party, .. } = bounds;
         let bounds = Bounds {
             known: known.max(1),
-            strangers: strangers.max(1),
+            anonymous: anonymous.max(1),
             per_party: per_party.max(1),
             ..bounds
         };
@@ -246,7 +246,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in, as a stranger's. Where strangers have no place or no memory left, the oldest of the address
+    /// Takes a connection in, as an anonymous client's. Where anonymous clients have no place or no memory left, the oldest of the address
     /// that has most of them is ended, once it has had its time; until it has gone, this waits.
     pub async fn admit(self: &Arc<Self>, peer: IpAddr) -> Registered {
         loop {
@@ -262,10 +262,10 @@ impl Connections {
 
     fn try_admit(self: &Arc<Self>, peer: IpAddr) -> Option<Registered> {
         let mut open = self.lock();
-        let has_place = open.strangers < self.bounds.strangers;
-        let Some(memory) = has_place.then(|| self.costs.stranger.reserve().ok()).flatten() else {
-            if let Some(state) = open.stranger_to_go(self.bounds.grace) {
-                tracing::debug!("a stranger's connection makes room");
+        let has_place = open.anonymous < self.bounds.anonymous;
+        let Some(memory) = has_place.then(|| self.costs.anonymous.reserve().ok()).flatten() else {
+            if let Some(state) = open.anonymous_to_go(self.bounds.grace) {
+                tracing::debug!("a connection without credentials was closed to make room");
                 state.end.cancel();
             }
             return None;
@@ -274,20 +274,20 @@ impl Connections {
         open.next += 1;
         let state = Arc::new(State::new());
         let entry = Entry {
-            standing: Standing::Stranger,
+            standing: Standing::Anonymous,
             net: Net::of(peer),
             opened: Instant::now(),
             state: Arc::clone(&state),
             _memory: memory,
         };
         open.entries.insert(id, entry);
-        open.strangers += 1;
+        open.anonymous += 1;
         Some(Registered { connection: Connection { all: Arc::clone(self), id, state } })
     }
 
     /// Whether nobody has said yet who is at this connection.
-    pub(crate) fn is_stranger(&self, id: u64) -> bool {
-        self.lock().entries.get(&id).is_some_and(Entry::is_stranger)
+    pub(crate) fn is_anonymous(&self, id: u64) -> bool {
+        self.lock().entries.get(&id).is_some_and(Entry::is_anonymous)
     }
 
     /// See [`Connection::known`].
@@ -313,7 +313,7 @@ impl Connections {
         let Bounds { known: places, per_party, full, .. } = self.bounds;
         let mut open = self.lock();
         match open.entries.get(&id) {
-            Some(entry) if !entry.is_stranger() => return Ok(None),
+            Some(entry) if !entry.is_anonymous() => return Ok(None),
             Some(entry) if entry.stays() => {}
             _ => return Err(Refused::Ended),
         }
@@ -321,15 +321,15 @@ impl Connections {
             let of_party = |standing| standing == Standing::Known(party);
             let oldest = open.longest(of_party, id, full == Full::EndOldest);
             oldest.ok_or(Refused::Party(per_party))?.end.cancel();
-            tracing::debug!("an older connection of the same client makes room");
+            tracing::debug!("an older connection of the same client was closed to make room");
         }
-        let known = open.staying().filter(|(_, entry)| !entry.is_stranger()).count();
+        let known = open.staying().filter(|(_, entry)| !entry.is_anonymous()).count();
         let refused = if known >= places {
             Refused::Places(places)
         } else {
             match self.costs.known.reserve() {
                 Ok(memory) => {
-                    open.strangers -= 1;
+                    open.anonymous -= 1;
                     if let Some(entry) = open.entries.get_mut(&id) {
                         entry.standing = Standing::Known(party);
                         entry._memory = memory;
@@ -343,7 +343,7 @@ impl Connections {
         };
         let to_go = may_end.then(|| open.known_to_go(party, id)).flatten();
         let state = to_go.ok_or(refused)?;
-        tracing::debug!("a connection makes room for another client's");
+        tracing::debug!("a connection was closed to make room for another client's");
         state.end.cancel();
         Ok(Some(EndedOne))
     }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the cases of tests/replay.rs anew: what k8s.io/apimachinery's library makes of random sequences of writes.
+# Makes the cases of tests/replay.rs again: what k8s.io/apimachinery's library makes of random sequences of writes.
 set -eu
 cd "$(dirname "$0")"
 go build -o "${TMPDIR:-/tmp}/managed-fields-oracle" .

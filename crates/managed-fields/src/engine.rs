@@ -58,7 +58,7 @@ impl Options<'_> {
     }
 }
 
-/// Keeps `after.metadata.managedFields` up to date for a write that is no apply: what `options.manager` made of `before`.
+/// Keeps `after.metadata.managedFields` up to date for a write that is not an apply: what `options.manager` made of `before`.
 /// Both are in the version of the options; `before` is an object without fields for one that is new.
 ///
 /// A client may set the managers itself, by what stands in `after` (an empty list, or one empty entry, takes all away). An

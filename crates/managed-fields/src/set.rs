@@ -24,7 +24,7 @@ impl Set {
         self.members.is_empty() && self.children.is_empty()
     }
 
-    /// Adds a field. The root is no field.
+    /// Adds a field. The root is not a field.
     pub fn insert(&mut self, path: &[PathElement]) {
         match path {
             [] => {}
@@ -187,7 +187,7 @@ impl Set {
     /// Reads `fieldsV1`. Forms of steps that are not known are left out.
     ///
     /// # Errors
-    /// What is no set of fields, or nests too deep.
+    /// What is not a set of fields, or nests too deep.
     pub fn from_json(value: &Value) -> Result<Self, String> {
         Self::read(value, 0).map(|(set, _)| set)
     }

@@ -53,7 +53,7 @@ fn json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A spec that fits the schema, without empty lists and objects at any depth: what is empty is no field, or becomes null,
+/// A spec that fits the schema, without empty lists and objects at any depth: what is empty is not a field, or becomes null,
 /// in the original too, so that whoever applies it after something full loses it first and gets it the second time.
 fn spec() -> impl Strategy<Value = Value> {
     let text = || "[a-c]{1}";

@@ -12,7 +12,7 @@ pub enum Action {
     Created,
     /// It was there and differed.
     Configured,
-    /// It was there, and a field that cannot change differed: it was deleted and made anew, because force was set.
+    /// It was there, and a field that cannot change differed: it was deleted and recreated, because force was set.
     Recreated,
     /// It was there and belonged to nobody or to another Kustomization: it is owned from now on.
     Adopted,

@@ -27,9 +27,9 @@ impl Hasher {
     }
 }
 
-/// Why a text is no digest.
+/// Why a text is not a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no digest: want `sha256:` and 64 hexadecimal digits")]
+#[error("`{0}` is not a digest: want `sha256:` and 64 hexadecimal digits")]
 pub struct DigestError(String);
 
 impl Digest {

@@ -10,9 +10,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct GoDuration(pub Duration);
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no duration: want numbers with units, such as `30s`, `5m` or `1h30m`")]
+#[error("`{0}` is not a duration: want numbers with units, such as `30s`, `5m` or `1h30m`")]
 pub struct DurationError(String);
 
 /// Go's durations are signed 64-bit nanoseconds.

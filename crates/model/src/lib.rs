@@ -5,6 +5,7 @@
 pub mod chain;
 pub mod change;
 pub mod digest;
+pub mod dispatch;
 pub mod duration;
 pub mod id;
 pub mod managed;
@@ -15,6 +16,7 @@ pub mod revision;
 pub use chain::chain;
 pub use change::{Action, ChangeSet, ObjectResult, Stage, StageTiming};
 pub use digest::{Digest, DigestError, Hasher};
+pub use dispatch::{DEFAULT_NAMESPACE, Dispatch, DispatchSpec, ServiceAccount, Step};
 pub use duration::{DurationError, GoDuration};
 pub use id::{
     Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, KustomizationUid, ReplicaId,

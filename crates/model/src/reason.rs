@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// The `reason` of a condition, as the seed specification and design.md name them.
+        /// The `reason` of a condition, as Flux names them where it has one.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
         pub enum Reason {
             $($(#[$doc])* $name,)*

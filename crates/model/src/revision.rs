@@ -14,9 +14,9 @@ pub struct Revision {
     pub commit: String,
 }
 
-/// Why a text is no revision.
+/// Why a text is not a revision.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no revision: want `<branch|tag>@sha1:<commit>`")]
+#[error("`{0}` is not a revision: want `<branch|tag>@sha1:<commit>`")]
 pub struct RevisionError(String);
 
 impl Revision {

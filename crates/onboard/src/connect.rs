@@ -54,7 +54,9 @@ fn config(access: &Access) -> Result<Config, OnboardError> {
     if let Some(pem) = &access.authority {
         let authorities: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
         let authorities = authorities.map_err(|_| {
-            OnboardError::Unusable("`certificate-authority-data` is no PEM of certificates".to_owned())
+            OnboardError::Unusable(
+                "`certificate-authority-data` is not a PEM bundle of certificates".to_owned(),
+            )
         })?;
         config.root_cert = Some(authorities.into_iter().map(|der| der.to_vec()).collect());
     }
@@ -69,7 +71,7 @@ fn config(access: &Access) -> Result<Config, OnboardError> {
 }
 
 fn uri(url: &str) -> Result<Uri, OnboardError> {
-    url.parse().map_err(|_| OnboardError::Unusable("its address is no URI".to_owned()))
+    url.parse().map_err(|_| OnboardError::Unusable("its address is not a URI".to_owned()))
 }
 
 /// The refusal behind an error, if that is what it is.

@@ -1,4 +1,4 @@
-//! Reaches a stranger's cluster by what its kubeconfig says, tells which cluster it is, and installs the agent there.
+//! Reaches an untrusted cluster by what its kubeconfig says, tells which cluster it is, and installs the agent there.
 //!
 //! The cluster is as hostile as its kubeconfig: every connection is opened by a guard that checks its address, answers are bounded in size and time, redirects are not followed.
 

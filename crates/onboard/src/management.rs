@@ -55,7 +55,7 @@ impl Cluster {
         let mut places: Vec<String> = Vec::with_capacity(namespaces.len());
         for namespace in namespaces {
             if !objects::is_plain(namespace) {
-                let why = format!("{namespace:?} is no name of a namespace");
+                let why = format!("{namespace:?} is not a valid name of a namespace");
                 return Err(OnboardError::Answer { what: "list Clusters".to_owned(), why });
             }
             places.push(format!("/namespaces/{namespace}"));
@@ -89,12 +89,12 @@ impl Cluster {
         let what = format!("read Secret {namespace}/{name}{SUFFIX}");
         let no = |why: &str| OnboardError::Answer { what: what.clone(), why: why.to_owned() };
         if !objects::is_plain(namespace) || !objects::is_plain(name) {
-            return Err(no("these are no names of objects"));
+            return Err(no("these are not names of objects"));
         }
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}{SUFFIX}");
         let secret = self.ask(&what, Method::GET, &path, Vec::new()).await?;
         let value = secret["data"]["value"].as_str().ok_or_else(|| no("it has no key `value`"))?;
-        let bytes = STANDARD.decode(value).map_err(|_| no("what is under `value` is no base64"))?;
+        let bytes = STANDARD.decode(value).map_err(|_| no("the value of `value` is not base64"))?;
         Ok(Zeroizing::new(bytes))
     }
 
@@ -111,7 +111,7 @@ impl Cluster {
             // None of them can be watched, or all have ended in silence.
             std::future::pending::<()>().await;
         };
-        // It is no fault that nothing happens.
+        // It is not a fault that nothing happens.
         let _nothing = tokio::time::timeout(longest, rung).await;
     }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// An object that is none of those that are installed.
 #[derive(Debug, thiserror::Error)]
-#[error("{0} is no object of an installation")]
+#[error("{0} is not an object of an installation")]
 pub struct Unplaced(String);
 
 /// The kinds of an installation: group and version, kind, path of the group, resource.

@@ -18,7 +18,7 @@ pub enum RedirectRefused {
     #[error("it leaves https")]
     Scheme,
     /// To where the request was twice before: once is how some servers set a cookie.
-    #[error("it leads in a circle")]
+    #[error("it leads back to an address that was followed already")]
     Circle,
     /// Too many.
     #[error("it is one redirect too many (at most {MOST} are followed)")]

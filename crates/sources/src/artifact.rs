@@ -43,7 +43,7 @@ impl std::fmt::Debug for Artifact {
 /// Why a tree could not be packed, or some bytes not be unpacked.
 #[derive(Debug, thiserror::Error)]
 pub enum ArtifactError {
-    /// What it holds is no tree that we take.
+    /// What it holds is not a tree that we take.
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// It holds something other than files, links and folders.
@@ -57,8 +57,8 @@ pub enum ArtifactError {
         /// Its kind, as tar names it.
         kind: String,
     },
-    /// It is no tar.gz, or a damaged one.
-    #[error("the artifact is no whole tar.gz: {0}")]
+    /// It is not a tar.gz, or a damaged one.
+    #[error("the artifact is not a complete tar.gz: {0}")]
     Damaged(#[source] io::Error),
     /// The tar.gz could not be written.
     #[error("packing `{}`: {source}", shown(path))]
@@ -176,7 +176,7 @@ pub fn unpack_from(bytes: impl BufRead, limits: &TreeLimits) -> Result<Tree, Art
     let mut rest = archive.into_inner();
     io::copy(&mut rest, &mut io::sink()).map_err(damaged)?;
     if !rest.inner.into_inner().fill_buf().map_err(ArtifactError::Damaged)?.is_empty() {
-        return Err(ArtifactError::Damaged(io::Error::other("there are bytes behind its end")));
+        return Err(ArtifactError::Damaged(io::Error::other("there are bytes after its end")));
     }
     Ok(builder.finish()?)
 }

@@ -93,7 +93,7 @@ impl fmt::Display for Measure {
     }
 }
 
-/// Why files and links are no tree that we take.
+/// Why files and links are not a tree that we take.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum TreeError {
     /// A path is not relative, not in normal form, or not text.
@@ -374,7 +374,7 @@ fn check_path(path: &str, limits: &TreeLimits) -> Result<(), TreeError> {
         depth += 1;
         match name {
             "" => return bad("it is empty, absolute, or has an empty name in it"),
-            "." | ".." => return bad("`.` and `..` are no file names"),
+            "." | ".." => return bad("`.` and `..` are not file names"),
             _ if name.contains('\0') => return bad("it holds a NUL"),
             _ => {}
         }

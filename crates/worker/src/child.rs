@@ -108,7 +108,7 @@ impl Line {
                 answer.by_ref().take(4096).read_to_end(&mut why)?;
                 Err(io::Error::other(String::from_utf8_lossy(&why).into_owned()))
             }
-            _ => Err(frame::malformed("a question was answered with something else")),
+            _ => Err(frame::malformed("a question was answered with another kind of message")),
         }
     }
 }
@@ -200,7 +200,7 @@ fn next_job(input: &mut impl Read) -> io::Result<Option<(String, Vec<u8>)>> {
     let mut message = Vec::new();
     loop {
         if head.tag != Tag::Job || message.len() + head.length > MOST_INPUT {
-            return Err(frame::malformed("a job is too large, or something else"));
+            return Err(frame::malformed("a job is too large, or the message is not a job"));
         }
         let start = message.len();
         message.resize(start + head.length, 0);

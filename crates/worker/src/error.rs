@@ -66,7 +66,7 @@ impl fmt::Display for Limit {
         match self {
             Self::Memory(bytes) => write!(f, "it needs more than {} MiB of memory", bytes >> 20),
             Self::Cpu(time) => write!(f, "it needs more than {} s of CPU time", seconds(*time)),
-            Self::Wall(time) => write!(f, "it was not done within {} s", seconds(*time)),
+            Self::Wall(time) => write!(f, "it was not finished within {} s", seconds(*time)),
             Self::Output(bytes) => write!(f, "its result has more than {bytes} bytes"),
             Self::Question(bytes) => write!(f, "it asked for something with more than {bytes} bytes"),
             Self::StandardError(bytes) => {

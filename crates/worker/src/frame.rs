@@ -60,7 +60,7 @@ impl Head {
         let length = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         if length > CHUNK {
-            return Err(malformed("a frame is larger than frames are"));
+            return Err(malformed("a frame is larger than the protocol allows"));
         }
         let last = bytes[0] & LAST != 0;
         if length == 0 && !last {
@@ -147,7 +147,7 @@ pub(crate) async fn receive(
         from.read_exact(&mut bytes).await?;
         let head = Head::parse(bytes)?;
         if of.is_some_and(|tag| tag != head.tag) {
-            return Err(malformed("a frame of another message came within one"));
+            return Err(malformed("a frame of another message arrived within one"));
         }
         of = Some(head.tag);
         let start = message.len();

@@ -229,7 +229,7 @@ async fn converse(
             Received::TooLarge(Tag::Ask) => return Err(Broken::Limit(Limit::Question(job.limits.question))),
             Received::Message(..) | Received::TooLarge(_) => {
                 return Err(Broken::Protocol(
-                    "it sent something that it may not send, or not then".to_owned(),
+                    "it sent a message that is not allowed, or not at that time".to_owned(),
                 ));
             }
         }

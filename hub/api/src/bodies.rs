@@ -158,7 +158,7 @@ impl Bodies {
                 (decode(&sent.bytes, memory), reserved)
             });
             let (decoded, reserved) =
-                decoded.await.map_err(|_| HubError::Internal("a body's decoder panicked".to_owned()))?;
+                decoded.await.map_err(|_| HubError::Internal("the decoder of a body panicked".to_owned()))?;
             match decoded {
                 Ok(value) => return Ok(Held { value, _memory: reserved }),
                 Err(BodyError::Memory { .. }) if memory < most => memory = memory.saturating_mul(4).min(most),
@@ -206,7 +206,7 @@ fn cut(error: &axum::Error) -> HubError {
     while let Some(error) = source {
         match error.downcast_ref::<io::Error>().map(io::Error::kind) {
             Some(io::ErrorKind::TimedOut) => {
-                return HubError::Timeout("the request's body did not come in time".to_owned());
+                return HubError::Timeout("the request's body did not arrive in time".to_owned());
             }
             Some(io::ErrorKind::ResourceBusy) => {
                 let why = "Too many requests, please try again later: the hub is busy";

@@ -39,13 +39,13 @@ pub(crate) fn connections(options: &ApiOptions, budget: &MemoryBudget) -> Arc<Co
     let bounds = Bounds {
         known: places,
         // A quarter of the memory is left for what they send.
-        strangers: options.strangers.min(fit(unauthenticated.size() / 4 * 3, ANONYMOUS)),
+        anonymous: options.anonymous.min(fit(unauthenticated.size() / 4 * 3, ANONYMOUS)),
         per_party: places / USERS_SHARE,
         full: Full::RefuseNew,
         grace: GRACE,
     };
     let costs = Costs {
-        stranger: Cost { pool: unauthenticated.clone(), bytes: ANONYMOUS },
+        anonymous: Cost { pool: unauthenticated.clone(), bytes: ANONYMOUS },
         known: Cost { pool: known.clone(), bytes: KNOWN },
     };
     Connections::new(bounds, costs)
@@ -73,7 +73,7 @@ pub(crate) async fn authenticated(connection: &Connection, who: &Identity) -> Re
 
 /// Ends the connection where nobody has said who it is and too much is under way on it.
 pub(crate) fn check(connection: &Connection) {
-    if connection.under_way() > MOST_ANONYMOUS_REQUESTS && connection.is_stranger() {
+    if connection.under_way() > MOST_ANONYMOUS_REQUESTS && connection.is_anonymous() {
         connection.end();
     }
 }

@@ -99,7 +99,7 @@ impl Turns {
             // Those who went away while they waited do not count.
             entry.waiting.retain(|waiter| !waiter.is_closed());
             if entry.waiting.len() >= self.waiting {
-                return Err(too_many("as many of yours are waiting as may"));
+                return Err(too_many("the limit of requests that wait for one user is reached"));
             }
             let (sender, granted) = oneshot::channel();
             entry.waiting.push_back(sender);

@@ -252,7 +252,7 @@ fn impersonated(who: Identity, headers: &HeaderMap) -> Result<Identity, HubError
             "group" => groups.push(value.to_owned()),
             _ => {
                 return Err(HubError::BadRequest(format!(
-                    "{name}: of another user only the name and the groups can be taken here"
+                    "{name}: only a user's name and groups can be impersonated here"
                 )));
             }
         }
@@ -260,7 +260,7 @@ fn impersonated(who: Identity, headers: &HeaderMap) -> Result<Identity, HubError
     match user {
         Some(user) if !user.is_empty() => who.impersonate(user, groups),
         None if groups.is_empty() => Ok(who),
-        _ => Err(HubError::BadRequest("groups are to be impersonated without a user".to_owned())),
+        _ => Err(HubError::BadRequest("groups cannot be impersonated without a user".to_owned())),
     }
 }
 

@@ -102,7 +102,7 @@ async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, H
     }
     let sent = {
         let reading = api.enrolments.begin();
-        let late = || HubError::Timeout("the request's body did not come in time".to_owned());
+        let late = || HubError::Timeout("the request's body did not arrive in time".to_owned());
         tokio::select! {
             sent = tokio::time::timeout(PATIENCE, api.bodies.read_anonymous(body, MAX_ENROLMENT)) =>
                 sent.map_err(|_| late())??,

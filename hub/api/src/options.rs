@@ -10,7 +10,7 @@ pub struct ApiOptions {
     /// that has most; where there is neither, its requests are answered 429.
     pub connections: usize,
     /// Connections at once of those who have not, besides; the oldest of the address that has most of them makes room.
-    pub strangers: usize,
+    pub anonymous: usize,
     /// A connection without a request for so long is closed.
     pub idle_timeout: Duration,
     /// A client that needs longer for its handshake, or for a request's headers, is cut.
@@ -35,7 +35,7 @@ impl Default for ApiOptions {
     fn default() -> Self {
         Self {
             connections: 10_000,
-            strangers: 512,
+            anonymous: 512,
             idle_timeout: Duration::from_secs(90),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

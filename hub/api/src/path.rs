@@ -64,7 +64,7 @@ pub(crate) fn parse(path: &str) -> Option<Target> {
         "token" if kind.id == KindId::ServiceAccount => Subresource::Token,
         _ => return None,
     };
-    // Names are DNS names, so nothing in them is ever percent-encoded: what is, is no name.
+    // Names are DNS names, so nothing in them is ever percent-encoded: what is, is not a name.
     if name.contains('%') || namespace.contains('%') {
         return None;
     }

@@ -78,7 +78,7 @@ impl Question {
     /// Its OpenAPI v3 schema, but for its metadata.
     pub(crate) fn schema(&self) -> Value {
         let (about, spec, status) = match self.asked {
-            Asked::WhoAmI => ("Whom the request's token stands for.", None, who()),
+            Asked::WhoAmI => ("The user that the request's token stands for.", None, who()),
             Asked::MayI => (
                 "Whether whoever asks may do something. Exactly one of resourceAttributes and nonResourceAttributes is given.",
                 Some(access()),

@@ -44,7 +44,7 @@ impl Query {
             text => text
                 .parse()
                 .map(Some)
-                .map_err(|_| HubError::BadRequest(format!("{key}: {text:?} is no number from 0 on"))),
+                .map_err(|_| HubError::BadRequest(format!("{key}: {text:?} must be a non-negative integer"))),
         }
     }
 
@@ -248,7 +248,7 @@ pub(crate) async fn configuration(bodies: &Bodies, body: axum::body::Body) -> Re
     bodies.decode(sent, decode_apply).await
 }
 
-/// The body of a patch that is no apply.
+/// The body of a patch that is not an apply.
 pub(crate) async fn patch(
     bodies: &Bodies,
     headers: &HeaderMap,

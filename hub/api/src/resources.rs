@@ -224,7 +224,7 @@ impl Call<'_> {
     fn in_a_namespace(&self) -> Result<(), HubError> {
         let address = &self.target.address;
         if address.kind.get().namespaced() && address.namespace.is_empty() {
-            return Err(HubError::BadRequest("a namespace is wanted in the URL".to_owned()));
+            return Err(HubError::BadRequest("the URL must name a namespace".to_owned()));
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ fn expect_kind(body: &Value, api_version: &str, kind: &str) -> Result<(), HubErr
     for (field, want) in [("apiVersion", api_version), ("kind", kind)] {
         if !body[field].is_null() && body[field] != want {
             return Err(HubError::BadRequest(format!(
-                "{field} in the body is {}, and {want} is wanted",
+                "{field} in the body is {}, expected {want}",
                 body[field]
             )));
         }
@@ -95,7 +95,7 @@ fn may(who: &Identity, spec: &Value) -> Result<bool, HubError> {
         match value.as_str() {
             Some(text) => Ok(text),
             None if value.is_null() => Ok(""),
-            None => Err(HubError::BadRequest(format!("spec: {field} is no text"))),
+            None => Err(HubError::BadRequest(format!("spec: {field} must be a string"))),
         }
     }
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);

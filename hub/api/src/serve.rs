@@ -103,7 +103,7 @@ pub async fn serve(
 impl Server {
     async fn serve(&self, stream: TcpStream, connection: &Connection) {
         let stream = Patient::new(stream, self.options.write_timeout);
-        // What a client sends wrong up to here is no event for us: port scanners do it all day.
+        // What a client sends wrong up to here is not an event for us: port scanners do it all day.
         let handshake = tokio::time::timeout(self.options.header_timeout, self.acceptor.accept(stream));
         let Ok(Ok(stream)) = handshake.await else { return };
         let known = connection.clone();
@@ -121,7 +121,7 @@ impl Server {
                 served.await
             }
             () = connection.stalled_for(self.options.write_timeout) => {
-                tracing::debug!("a client takes nothing of an answer");
+                tracing::debug!("a client does not read its answer");
                 return;
             }
             () = connection.idle_for(self.options.idle_timeout, ANONYMOUS_IDLE) => {

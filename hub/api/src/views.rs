@@ -254,12 +254,14 @@ fn resume_at(query: &Query, headers: &HeaderMap) -> Result<Option<i64>, HubError
         "" => Ok(None),
         text => {
             let version = text.parse().ok().filter(|version: &i64| *version > 0);
-            version.map(Some).ok_or_else(|| HubError::BadRequest(format!("{text:?} is no resource version")))
+            version
+                .map(Some)
+                .ok_or_else(|| HubError::BadRequest(format!("{text:?} is not a resource version")))
         }
     }
 }
 
-/// Ends with the hub, or with an event `gone` where the reader has to begin anew.
+/// Ends with the hub, or with an event `gone` where the reader has to start over.
 fn stream(
     watch: FleetWatch,
     place: WatchPlace,

@@ -22,7 +22,7 @@ use crate::render::Form;
 use crate::request::Query;
 use crate::{Api, list, status};
 
-/// A watch without a timeout of its own ends after this; clients begin anew.
+/// A watch without a timeout of its own ends after this; clients start over.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 /// How often a client that wants bookmarks gets one.
 const BOOKMARK: Duration = Duration::from_secs(30);

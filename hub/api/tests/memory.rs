@@ -1,4 +1,4 @@
-//! What strangers and users can make the hub hold in memory, as the process sees it: the hub runs in this test's process, and
+//! What anonymous clients and users can make the hub hold in memory, as the process sees it: the hub runs in this test's process, and
 //! nothing else of size does.
 
 mod support;
@@ -28,7 +28,7 @@ fn status(field: &str) -> Result<f64> {
 
 /// By how many MiB the process's memory grew at most while `work` ran.
 async fn growth(what: &str, work: impl Future<Output = Result<()>>) -> Result<f64> {
-    // The peak begins anew.
+    // The peak starts over.
     std::fs::write("/proc/self/clear_refs", "5")?;
     let before = status("VmRSS")?;
     work.await?;

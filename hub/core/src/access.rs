@@ -185,7 +185,7 @@ impl Hub {
         Ok(may.err().map(denied).into_iter().collect())
     }
 
-    /// Whether a Kustomization may refer to this; what lies in its family's namespaces is no other namespace's.
+    /// Whether a Kustomization may refer to this; what lies in its family's namespaces is not another namespace's.
     pub(crate) async fn may_refer_to(
         &self,
         from: &Stored,

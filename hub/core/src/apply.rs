@@ -73,7 +73,7 @@ impl Hub {
             if let Some(maker) = maker
                 && !tx.note_made(maker, &stored).await?
             {
-                let why = "its Kustomization has let go of it meanwhile; it is tried again".to_owned();
+                let why = "its Kustomization has released it meanwhile; it is tried again".to_owned();
                 return Err(HubError::Conflict { what: named(kind, &address.name), why });
             }
             let object = self.insert(tx, who, address, stored, options.dry_run).await?;
@@ -126,7 +126,7 @@ fn complete(address: &Address, config: &mut Value) -> Result<(), HubError> {
     let kind = address.kind.get();
     let api_version = address.version.api_version();
     let Some(fields) = config.as_object_mut() else {
-        return Err(HubError::BadRequest("the body is no object".to_owned()));
+        return Err(HubError::BadRequest("the body is not an object".to_owned()));
     };
     for (field, want) in [("apiVersion", api_version.as_str()), ("kind", kind.kind)] {
         match fields.get(field).and_then(Value::as_str) {
@@ -144,7 +144,7 @@ fn complete(address: &Address, config: &mut Value) -> Result<(), HubError> {
     }
     let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     let Some(metadata) = metadata.as_object_mut() else {
-        return Err(HubError::BadRequest("metadata is no object".to_owned()));
+        return Err(HubError::BadRequest("metadata is not an object".to_owned()));
     };
     if metadata.get("managedFields").is_some_and(|entries| !entries.is_null()) {
         return Err(HubError::BadRequest("metadata.managedFields must be nil".to_owned()));

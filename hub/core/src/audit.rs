@@ -81,13 +81,16 @@ impl Refusals {
         entries.extend(counted.more.into_iter().map(|(username, times)| AuditEntry {
             outcome: AuditOutcome::Refused,
             username,
-            detail: format!("{times} more requests were refused, too many to be told apart"),
+            detail: format!("{times} more requests were refused, too many to be recorded one by one"),
             ..AuditEntry::default()
         }));
         if counted.others > 0 {
             entries.push(AuditEntry {
                 outcome: AuditOutcome::Refused,
-                detail: format!("{} more requests were refused, too many to be told apart", counted.others),
+                detail: format!(
+                    "{} more requests were refused, too many to be recorded one by one",
+                    counted.others
+                ),
                 ..AuditEntry::default()
             });
         }
@@ -221,7 +224,7 @@ impl Hub {
                 tracing::error!(
                     known,
                     newest,
-                    "the audit log's newest batches are gone: somebody took them out of the database, or a backup was put back"
+                    "the audit log's newest batches are gone: they were removed from the database, or a backup was restored"
                 );
                 self.newest_batch.store(newest, Ordering::Relaxed);
             }
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_strangers_write_is_cut_at_a_character() {
+    fn what_anonymous_clients_write_is_cut_at_a_character() {
         let mut text = "ä".repeat(MAX_TEXT);
         shorten(&mut text);
         assert!(text.len() <= MAX_TEXT + '…'.len_utf8() && text.ends_with('…'));

@@ -99,8 +99,7 @@ impl Exchange for Artifact<'_> {
 impl Artifact<'_> {
     async fn read(&self) -> Result<Result<Bytes, String>, HubError> {
         let digest = self.digest;
-        let gone =
-            || Err(format!("artifact {digest} is not stored any more; the source is to be fetched again"));
+        let gone = || Err(format!("artifact {digest} is no longer stored; the source is fetched again"));
         let Some(size) = self.store.blob_size(digest).await? else { return Ok(gone()) };
         let room = match self.room.reserve(size).await {
             Ok(room) => room,
@@ -204,7 +203,7 @@ impl Hub {
     ) -> Result<Result<Result<Built, String>, JobError>, HubError> {
         let artifact = order.artifact;
         let input = serde_json::to_vec(order)
-            .map_err(|error| HubError::Internal(format!("a build's order is not writable: {error}")))?;
+            .map_err(|error| HubError::Internal(format!("a build's order cannot be serialized: {error}")))?;
         let job = Job {
             kind: job::KIND,
             input,

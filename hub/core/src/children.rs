@@ -56,11 +56,11 @@ impl Hub {
     /// Applies what of a build goes to the hub, with the rights that the Kustomization has and passes on.
     pub(crate) async fn apply_children(
         &self,
-        look: &SeenKustomization,
+        seen: &SeenKustomization,
         revision: &Revision,
         children: Vec<Value>,
     ) -> Result<AppliedChildren, HubError> {
-        if children.is_empty() && look.children.is_empty() {
+        if children.is_empty() && seen.children.is_empty() {
             return Ok(AppliedChildren::default());
         }
         if children.len() > MAX_CHILDREN {
@@ -68,33 +68,33 @@ impl Hub {
             let why = format!("{count} objects of the build go to the hub, more than {MAX_CHILDREN}");
             return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &[why]));
         }
-        let rights = match &look.standing.rights {
+        let rights = match &seen.standing.rights {
             Ok(rights) => rights,
             Err(why) => return Ok(AppliedChildren::none(Reason::AccessDenied, std::slice::from_ref(why))),
         };
         let family: BTreeSet<String> =
             self.store.git_namespaces(&rights.root.0, &rights.root.1).await?.into_iter().collect();
-        let home = &look.standing.home;
-        let placing = Placing { parent: &look.stored, home, cluster: look.cluster(), rights, family };
+        let home = &seen.standing.home;
+        let placing = Placing { parent: &seen.stored, home, cluster: seen.cluster(), rights, family };
         let placed = match placing.place(settle(children, home)) {
             Ok(placed) => placed,
             Err(why) => return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &why)),
         };
         let nests = placed.iter().any(|one| one.child.kind == KindId::Kustomization);
-        if nests && look.standing.depth >= MAX_DEPTH {
+        if nests && seen.standing.depth >= MAX_DEPTH {
             return Ok(AppliedChildren::none(Reason::AccessDenied, &[too_deep()]));
         }
-        let admitted = match self.claim_children(look, placed).await? {
+        let admitted = match self.claim_children(seen, placed).await? {
             Ok(admitted) => admitted,
             Err(failed) => return Ok(failed),
         };
-        let who = Identity::kustomization(&look.stored.namespace, &look.stored.name, &revision.to_string());
+        let who = Identity::kustomization(&seen.stored.namespace, &seen.stored.name, &revision.to_string());
         let (mut changes, mut refused, mut denied) = (ChangeSet::new(), Vec::new(), false);
         for one in admitted {
             let object =
                 reference(one.placed.child.kind, &one.placed.child.namespace, &one.placed.child.name);
             let shown = one.placed.named();
-            match self.apply_child(&who, look.situation.uid, rights, one).await {
+            match self.apply_child(&who, seen.situation.uid, rights, one).await {
                 Ok(action) => changes.push(ObjectResult { object, action }),
                 Err(error) if error.is_of_request() => {
                     denied |= matches!(error, HubError::Forbidden(_));
@@ -111,18 +111,18 @@ impl Hub {
     /// Records what the Kustomization is about to own; nothing where any of it is not its to write.
     async fn claim_children(
         &self,
-        look: &SeenKustomization,
+        seen: &SeenKustomization,
         placed: Vec<Placed>,
     ) -> Result<Result<Vec<Admitted>, AppliedChildren>, HubError> {
-        let parent = &look.stored;
+        let parent = &seen.stored;
         let failed = |reason: Reason, why: &[String]| Ok(Err(AppliedChildren::none(reason, why)));
         let mut tx = self.store.begin().await?;
-        if look.unchanged(&mut tx).await?.is_none() {
+        if seen.unchanged(&mut tx).await?.is_none() {
             return failed(Reason::ReconciliationFailed, &["its spec has changed meanwhile".to_owned()]);
         }
         let children: Vec<Child> = placed.iter().map(|one| one.child.clone()).collect();
         let present = tx.present_children(&children).await?;
-        let reference = &look.kustomization.spec.source_ref;
+        let reference = &seen.kustomization.spec.source_ref;
         let source = (reference.namespace.as_deref().unwrap_or(&parent.namespace), reference.name.as_str());
         let (mut admitted, mut owned, mut refused, mut foreign) = (Vec::new(), Vec::new(), Vec::new(), false);
         for (mut placed, present) in placed.into_iter().zip(present) {
@@ -149,12 +149,12 @@ impl Hub {
         }
         owned.sort_unstable();
         let name = format!("{}/{}", parent.namespace, parent.name);
-        let account = look.standing.account_text();
-        let writer = Parent { uid: look.situation.uid, name: &name, account: &account };
+        let account = seen.standing.account_text();
+        let writer = Parent { uid: seen.situation.uid, name: &name, account: &account };
         let contested = tx.own_children(&writer, &owned).await?;
         if let Some((object, owner)) = contested.first() {
             let why = format!(
-                "{object} is in the build, and is owned by Kustomization {owner}: take it out of one of them"
+                "{object} is in the build, and is owned by Kustomization {owner}: remove it from one of them"
             );
             return failed(Reason::ReconciliationFailed, &[why]);
         }
@@ -218,8 +218,8 @@ impl Hub {
 
     /// Deletes the children that are not wanted any more, once what replaces them is applied; all of them with a parent that
     /// prunes.
-    pub(crate) async fn prune_children(&self, look: &SeenKustomization) -> Result<(), HubError> {
-        let situation = &look.situation;
+    pub(crate) async fn prune_children(&self, seen: &SeenKustomization) -> Result<(), HubError> {
+        let situation = &seen.situation;
         let applied = matches!(
             situation.last,
             Some(Attempted { deletes: false, state: AttemptState::Finished { succeeded: true, .. }, .. })
@@ -228,13 +228,13 @@ impl Hub {
         if situation.suspended || (situation.deleting && !situation.prune) {
             return Ok(());
         }
-        let gone: Vec<&Child> = look.children.iter().filter(goes).collect();
+        let gone: Vec<&Child> = seen.children.iter().filter(goes).collect();
         if gone.is_empty() {
             return Ok(());
         }
         let revision = situation.last.as_ref().and_then(|last| last.revision.as_ref());
         let revision = revision.map(ToString::to_string).unwrap_or_default();
-        let who = Identity::kustomization(&look.stored.namespace, &look.stored.name, &revision);
+        let who = Identity::kustomization(&seen.stored.namespace, &seen.stored.name, &revision);
         let mut changes = ChangeSet::with_capacity(gone.len());
         for child in &gone {
             // What a person made stays.
@@ -324,29 +324,29 @@ impl Hub {
         })
     }
 
-    /// Says what came of waiting for children. Returns when to look again.
+    /// Says what came of waiting for children. Returns when the next pass is due.
     pub(crate) async fn await_children(
         &self,
-        look: &SeenKustomization,
+        seen: &SeenKustomization,
         until: Timestamp,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let Some(Attempted { deletes: false, state, revision, .. }) = &look.situation.last else {
+        let Some(Attempted { deletes: false, state, revision, .. }) = &seen.situation.last else {
             return Ok(until);
         };
         let AttemptState::Finished { at, succeeded: true } = state else { return Ok(until) };
-        let conditions = look.status().conditions;
-        if look.situation.held
-            || look.situation.deleting
-            || conditions::is_true(&conditions, READY, look.stored.generation)
+        let conditions = seen.status().conditions;
+        if seen.situation.held
+            || seen.situation.deleting
+            || conditions::is_true(&conditions, READY, seen.stored.generation)
         {
             return Ok(until);
         }
-        let spec = &look.kustomization.spec;
-        let late = self.late_children(&look.stored, spec).await?;
+        let spec = &seen.kustomization.spec;
+        let late = self.late_children(&seen.stored, spec).await?;
         let deadline = *at + spec.timeout().0;
         let revision = revision.as_ref().map(ToString::to_string);
-        self.update_status(look, now, |status, generation| {
+        self.update_status(seen, now, |status, generation| {
             if late.is_empty() {
                 let message = format!("Applied revision: {}", revision.clone().unwrap_or_default());
                 status.last_applied_revision = revision.or(status.last_applied_revision.take());
@@ -368,7 +368,7 @@ impl Hub {
             }
         })
         .await?;
-        let next = if now < deadline { deadline } else { now + look.situation.retry_interval };
+        let next = if now < deadline { deadline } else { now + seen.situation.retry_interval };
         Ok(if late.is_empty() { until } else { until.min(next) })
     }
 }
@@ -417,12 +417,12 @@ fn not_ready(present: Option<&Stored>) -> Option<String> {
     let Some(ready) = conditions.into_iter().flatten().find(|one| one["type"] == READY) else {
         // Of the other kinds nobody says yet how they are.
         let told = matches!(stored.kind, KindId::Kustomization | KindId::GitRepository);
-        return told.then(|| "it has not been looked at yet".to_owned());
+        return told.then(|| "it has not been reconciled yet".to_owned());
     };
     let is_current = ready["observedGeneration"].as_i64().is_none_or(|seen| seen == stored.generation);
     match ready["status"].as_str() {
         Some("True") if is_current => None,
-        Some("True") => Some("its newest spec has not been looked at yet".to_owned()),
+        Some("True") => Some("its newest spec has not been reconciled yet".to_owned()),
         _ => Some(ready["message"].as_str().unwrap_or("no reason is given").to_owned()),
     }
 }

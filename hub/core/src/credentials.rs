@@ -60,7 +60,7 @@ pub struct TokenItem {
     pub last_used: Option<String>,
     /// It is a service account's, and ends with that.
     pub service_account: bool,
-    /// Whether it is taken: somebody who is no hub with this key may have written it into the database.
+    /// Whether it is taken: somebody who is not a hub with this key may have written it into the database.
     pub valid: bool,
 }
 

@@ -164,7 +164,7 @@ impl Hub {
         refusal
     }
 
-    /// Takes an agent on board. Whoever takes enrolments from strangers holds a place of [`Hub::enter_unchecked`] meanwhile.
+    /// Takes an agent on board. Whoever takes enrolments from anonymous clients holds a place of [`Hub::enter_unchecked`] meanwhile.
     ///
     /// # Errors
     /// Where the token is unknown, expired or used, where the cluster is registered under another name already, or
@@ -183,7 +183,7 @@ impl Hub {
         let kube_system: KubeSystemUid = request
             .kube_system_uid
             .parse()
-            .map_err(|_| HubError::BadRequest("kubeSystemUid is no uid".to_owned()))?;
+            .map_err(|_| HubError::BadRequest("kubeSystemUid is not a uid".to_owned()))?;
         let now = self.now();
         let mut tx = self.store.begin().await?;
         let Some(token) = tx.join_token(&hash(request.token)).await? else {
@@ -283,7 +283,7 @@ impl Hub {
         let certificate = self.pki.sign_agent(csr_pem, identity.cluster, self.now())?;
         if certificate.public_key != identity.public_key {
             return Err(HubError::Forbidden(
-                "a certificate is renewed for the key that it was made for; to change the key, join anew"
+                "a certificate is renewed for the key that it was made for; to change the key, join again"
                     .to_owned(),
             ));
         }

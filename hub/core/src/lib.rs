@@ -84,14 +84,14 @@ pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectLi
 pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
 pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace, Tolerance};
 pub use roadstead_hub_store::{
-    AgentOrder, Aim, AttemptFilter, AuditEntry, AuditFilter, Claim, Committed, DispatchPlan, DispatchStep,
-    Due, EventFilter, EventType, Health, HealthCount, InventoryFilter, InventoryKey, Key,
-    KustomizationFilter, Look, OrderKind, OrderState, Sealer, SecretData, Signals, Store, StoreError, Stored,
-    TokenText, Topic, Transport, Tx,
+    AgentOrder, AttemptFilter, AttemptInputs, AuditEntry, AuditFilter, Claim, Committed, Due, EventFilter,
+    EventType, Health, HealthCount, InventoryFilter, InventoryKey, Key, KustomizationFilter, OrderKind,
+    OrderState, Queue, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Transport,
+    Tx,
 };
 pub use rollout::{ImageSignature, UpgradeReport};
 pub use selector::Selector;
-pub use session::{AgentDispatch, DispatchFailure, DispatchResult, Greeting, NOT_CURRENT, Session};
+pub use session::{DispatchFailure, DispatchResult, Greeting, NOT_CURRENT, Session};
 pub use source::{FetchJob, FetchPlan};
 pub use tokens::LookUp;
 pub use upkeep::UPKEEP_PERIOD;
@@ -206,7 +206,7 @@ impl Hub {
         })
     }
 
-    /// The signals by which tasks, watches and links learn that a look is worth while.
+    /// The signals by which tasks, watches and links learn that a pass is worth while.
     #[must_use]
     pub fn signals(&self) -> &Signals {
         self.store.signals()

@@ -1,4 +1,4 @@
-//! The log lines that the seed specification promises, with exactly its keys: `kustomization`, `output`, `error`.
+//! The log lines of reconciliations, as Flux's kustomize-controller wrote them in v1alpha1, with exactly its keys: `kustomization`, `output`, `error`.
 
 use std::time::Duration;
 

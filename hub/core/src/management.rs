@@ -54,7 +54,7 @@ pub struct ManagementJob {
     pub uid: ResourceUid,
     /// How to reach it.
     pub access: Access,
-    /// The namespaces to be looked at; none: all.
+    /// The namespaces to be followed; none: all.
     pub namespaces: Vec<String>,
     reference: ManagementClusterReference,
     object: Box<ManagementCluster>,
@@ -302,7 +302,7 @@ impl Hub {
                 "labels": { LABEL: whose, "cluster.x-k8s.io/cluster-name": name } },
             "data": { KEY: STANDARD.encode(kubeconfig) },
         });
-        // Not another one that was put in its place since it was looked at.
+        // Not another one that was put in its place since it was read.
         if let Some(present) = present {
             config["metadata"]["uid"] = json!(present.uid.to_string());
         }
@@ -338,7 +338,7 @@ impl Hub {
         self.apply_object(&Identity::hub(), address, config, true, options).await.map(drop)
     }
 
-    /// Takes down what came of reading a management cluster. Says when to look again where that is not to be soon.
+    /// Takes down what came of reading a management cluster. Says when the next pass is due where that is not to be soon.
     ///
     /// # Errors
     /// Where the database fails.

@@ -72,7 +72,7 @@ impl Versions for KindVersions<'_> {
     }
 }
 
-/// Notes what a write that is no apply made of an object; `requested` is what the client would have for its managers.
+/// Notes what a write that is not an apply made of an object; `requested` is what the client would have for its managers.
 pub(crate) fn note(
     before: Option<&Stored>,
     after: &mut Stored,
@@ -90,7 +90,7 @@ pub(crate) fn note(
         Ok(()) => take_entries(&mut new),
         Err(error) => {
             // No write fails by this. The record is as it was, which an apply by one of them will set right.
-            tracing::warn!(object = %after, error = &error as &dyn std::error::Error, "the managers of an object cannot be told");
+            tracing::warn!(object = %after, error = &error as &dyn std::error::Error, "cannot determine the managers of an object");
             before.and_then(|before| entries(&before.object)).cloned()
         }
     };
@@ -131,7 +131,7 @@ pub(crate) fn set_status<T: Serialize>(
     match update(&old, &mut new, &writer.options(kind, &api_version, false), &versions) {
         Ok(()) => put_entries(&mut stored.object, take_entries(&mut new)),
         Err(error) => {
-            tracing::warn!(object = %stored, error = &error as &dyn std::error::Error, "the managers of a status cannot be told");
+            tracing::warn!(object = %stored, error = &error as &dyn std::error::Error, "cannot determine the managers of a status");
         }
     }
     Ok(())

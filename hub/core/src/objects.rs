@@ -74,7 +74,7 @@ pub(crate) fn check_structure(
     warnings: &mut Vec<String>,
 ) -> Result<(), HubError> {
     let Some(fields) = object.as_object() else {
-        return Err(HubError::BadRequest("the body is no object".to_owned()));
+        return Err(HubError::BadRequest("the body is not an object".to_owned()));
     };
     let want = (version.api_version(), kind.kind);
     for (field, want) in [("apiVersion", want.0.as_str()), ("kind", want.1)] {
@@ -360,7 +360,7 @@ fn check_identity(before: &Stored, metadata: &mut Map<String, Value>) -> Result<
     if let Some(uid) = text("uid")
         && uid != before.uid.to_string()
     {
-        let why = format!("the object was deleted and made anew: its uid is {}, not {uid}", before.uid);
+        let why = format!("the object was deleted and recreated: its uid is {}, not {uid}", before.uid);
         return Err(HubError::Conflict { what: named(kind, &before.name), why });
     }
     if let Some(version) = text("resourceVersion")

@@ -33,8 +33,8 @@ pub(crate) const KEY: &str = "value";
 /// The type of the condition that says whether the agent was installed.
 const INSTALLED: &str = "Installed";
 
-/// A cluster that does not answer, or a Secret that is not there, is looked at again after this. Changes of either
-/// object are looked at when they come.
+/// A cluster that does not answer, or a Secret that is not there, is processed again after this. Changes of either
+/// object are processed when they come.
 pub(crate) const RETRY: Duration = Duration::from_secs(10);
 /// Nothing is to be done; the timer is under the signals.
 pub(crate) const REST: Duration = Duration::from_secs(3600);
@@ -84,11 +84,11 @@ impl Hub {
         &self.options.kubeconfigs
     }
 
-    /// Looks at a Secret that may be a kubeconfig: makes its Cluster where there is none. Says when to look again.
+    /// Processes a Secret that may be a kubeconfig: makes its Cluster where there is none. Says when the next pass is due.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn look_at_kubeconfig(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
+    pub async fn process_kubeconfig(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
         let now = self.now();
         let rest = now + REST;
         let Some(secret) = self.store.get_by_uid(uid).await? else { return Ok(rest) };
@@ -98,11 +98,15 @@ impl Hub {
         }
         let Some(present) = self.store.get(KindId::Cluster, "", name).await? else {
             return match self.create_cluster(name, &secret).await {
-                // Another replica, or a user, was faster: look again.
+                // Another replica, or a user, was faster: process it again.
                 Ok(()) | Err(HubError::AlreadyExists { .. }) => Ok(now),
                 Err(error @ HubError::Invalid { .. }) => {
-                    self.warn(&secret, Reason::KubeConfigRefused, &format!("no Cluster is made: {error}"))
-                        .await?;
+                    self.warn(
+                        &secret,
+                        Reason::KubeConfigRefused,
+                        &format!("no Cluster was created: {error}"),
+                    )
+                    .await?;
                     Ok(rest)
                 }
                 Err(error) => Err(error),
@@ -113,12 +117,12 @@ impl Hub {
             Some(own) if own.secret_ref == reference(&secret) => return Ok(rest),
             Some(ClusterKubeConfig { secret_ref: SecretReference { namespace, name: other }, .. }) => {
                 format!(
-                    "Cluster '{name}' is on board by Secret {namespace}/{other}: this kubeconfig is not used. Give the \
+                    "Cluster '{name}' was onboarded by Secret {namespace}/{other}: this kubeconfig is not used. Give the \
                  Secret another name to make another Cluster of it"
                 )
             }
             None => format!(
-                "Cluster '{name}' is there already and has no spec.kubeConfig: this kubeconfig is not used. Set \
+                "Cluster '{name}' exists already and has no spec.kubeConfig: this kubeconfig is not used. Set \
                  spec.kubeConfig.secretRef of the Cluster to have its agent installed by this Secret"
             ),
         };
@@ -137,7 +141,7 @@ impl Hub {
         });
         let options = WriteOptions { manager: managers::HUB.to_owned(), ..WriteOptions::default() };
         self.create_object(&Identity::hub(), &address, object, options).await?;
-        tracing::info!(cluster = name, secret = %secret, "a kubeconfig made a Cluster");
+        tracing::info!(cluster = name, secret = %secret, "a Cluster was created from a kubeconfig");
         Ok(())
     }
 
@@ -242,7 +246,7 @@ impl Hub {
         let what =
             if secret.is_some() { format!("has no key `{key}`") } else { "is not on the hub".to_owned() };
         Ok(Err(format!(
-            "Secret {namespace}/{name} {what}: it is to hold the cluster's kubeconfig under `{key}`"
+            "Secret {namespace}/{name} {what}: it must hold the cluster's kubeconfig under `{key}`"
         )))
     }
 
@@ -267,7 +271,7 @@ impl Hub {
         secret.secret = Some(SecretData::new(kept));
         managers::note_hub(Some(&before), &mut secret, self.now());
         tx.put(secret.clone()).await?;
-        let message = "the agent is connected: the kubeconfig is not needed any more and was taken out \
+        let message = "the agent is connected: the kubeconfig is no longer needed and was removed \
                        (spec.kubeConfig.keep of the Cluster keeps it)";
         events::note(&mut tx, &secret, "Normal", Reason::AgentConnected.as_str(), message, self.now())
             .await?;
@@ -309,7 +313,7 @@ impl Hub {
         Ok(objects)
     }
 
-    /// Takes down what came of reaching a cluster. Says when to look again.
+    /// Takes down what came of reaching a cluster. Says when the next pass is due.
     ///
     /// # Errors
     /// Where the database fails.
@@ -460,7 +464,7 @@ pub(crate) async fn claim(
         return Err(HubError::Conflict {
             what: format!("Cluster '{name}'"),
             why: "it was joined by another cluster (the uid of namespace kube-system differs); \
-                  to let another one take its place, delete the Cluster first"
+                  to let another cluster take its place, delete the Cluster first"
                 .to_owned(),
         });
     }

@@ -100,7 +100,7 @@ impl Pki {
     /// A fresh key and certificate for this replica's listeners, valid for these hosts and the loopback names.
     ///
     /// # Errors
-    /// Where a host is no DNS name and no IP address.
+    /// Where a host is neither a DNS name nor an IP address.
     pub fn serving_identity(&self, hosts: &[String], now: Timestamp) -> Result<ServingIdentity, HubError> {
         let key = KeyPair::generate().map_err(internal("make a serving key"))?;
         let mut names: Vec<String> = hosts.to_vec();
@@ -161,8 +161,9 @@ pub fn read_agent_certificate(der: &[u8]) -> Result<AgentIdentity, HubError> {
     let refuse = |why: &str| HubError::Unauthenticated(format!("the agent's certificate is refused: {why}"));
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| refuse("it is not readable"))?;
     let name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
-    let cluster =
-        name.and_then(|name| name.parse().ok()).ok_or_else(|| refuse("its subject is no cluster's uid"))?;
+    let cluster = name
+        .and_then(|name| name.parse().ok())
+        .ok_or_else(|| refuse("its subject is not a cluster's uid"))?;
     let expires = Timestamp::from_second(certificate.validity().not_after.timestamp())
         .map_err(|_| refuse("its time is out of range"))?;
     Ok(AgentIdentity {

@@ -205,7 +205,7 @@ impl Placing<'_> {
                 let (kind, name) = (child.kind, &child.name);
                 refused.push(format!(
                     "{kind} {other}/{name} and {kind} {git}/{name} of the build would both become {kind} {}/{name} on the hub: \
-                     give one of their namespaces a place of its own in spec.delegation.namespaces of Kustomization {}/{}",
+                     map one of their namespaces to a namespace of its own in spec.delegation.namespaces of Kustomization {}/{}",
                     child.namespace, self.rights.root.0, self.rights.root.1
                 ));
             }
@@ -227,7 +227,7 @@ impl Placing<'_> {
         }
         let Some(kind) = kind(&object).filter(|kind| kind.get().child != ChildRule::Never) else {
             return Err(format!(
-                "{shown}: objects of this kind do not go from a build to the hub: take annotation {TARGET} off, or set it to Cluster"
+                "{shown}: objects of this kind do not go from a build to the hub: remove annotation {TARGET}, or set it to Cluster"
             ));
         };
         if name.is_empty() {
@@ -241,7 +241,7 @@ impl Placing<'_> {
         let git_namespace = self.git_namespace(&object);
         let namespace = self.rights.place(&git_namespace).to_owned();
         self.write_metadata(&mut object, &namespace, &git_namespace)
-            .ok_or_else(|| format!("{shown}: its metadata, labels or annotations are no objects"))?;
+            .ok_or_else(|| format!("{shown}: its metadata, labels or annotations are not objects"))?;
         self.follow(&mut object["spec"]);
         if kind == KindId::Kustomization && object["spec"].is_object() {
             let spec = &object["spec"];
@@ -349,7 +349,7 @@ pub(crate) fn claim(
         Some(by) if !by.kept && by.uid == Some(KustomizationUid::from(parent.uid)) => return Ok(owned),
         Some(by) if !by.kept && by.uid.is_some() => {
             return Err(format!(
-                "{} is in the build, and is owned by Kustomization {}: take it out of one of them",
+                "{} is in the build, and is owned by Kustomization {}: remove it from one of them",
                 placed.named(),
                 by.name
             ));

@@ -182,7 +182,7 @@ impl Hub {
                 all.insert(key.kustomization, kept);
             }
             let Some(kept) = all.get_mut(&key.kustomization) else { return };
-            // It was sent anew in this session, which goes on with it.
+            // It was sent again in this session, which goes on with it.
             kept.session = session.id;
             kept.progress.stage = kept.progress.stage.max(stage);
             for result in results {

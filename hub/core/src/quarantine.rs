@@ -1,4 +1,4 @@
-//! What is set aside: inputs that ended a worker process, and objects whose looks ended the hub's own process.
+//! What is set aside: inputs that ended a worker process, and objects whose passes ended the hub's own process.
 //!
 //! Either is not tried again until its input changes, it is asked for by annotation, or an hour has passed. It is written
 //! to the database, so that replicas do not fail one after the other.
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, GitRepository, GitRepositoryStatus, KindId, Kustomization};
-use roadstead_hub_store::{Claim, Look, SetAside, Stored};
+use roadstead_hub_store::{Claim, Queue, SetAside, Stored};
 use roadstead_model::{Digest, Reason, ResourceUid};
 use roadstead_worker::{JobError, Limit};
 
@@ -17,7 +17,7 @@ use crate::{Hub, HubError, events, managers, triggers};
 
 /// What is set aside is tried again after this.
 const PERIOD: Duration = Duration::from_secs(3600);
-/// So many looks in a row of which nothing came but the end of the process: others that were under way at the same time
+/// So many passes in a row of which nothing came but the end of the process: others that were under way at the same time
 /// are not to blame for it, so that one or two prove nothing.
 const MOST_LOST: i32 = 3;
 
@@ -35,16 +35,16 @@ impl Hub {
         Ok(self.store.is_set_aside(inputs, self.now()).await?.as_ref().map(told))
     }
 
-    /// Whether this look is not to be taken because those before it never came back; then, when to look again.
+    /// Whether this pass is not to be taken because those before it never came back; then, when the next pass is due.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn leave_alone(&self, look: Look, claim: Claim) -> Result<Option<Timestamp>, HubError> {
+    pub async fn leave_alone(&self, queue: Queue, claim: Claim) -> Result<Option<Timestamp>, HubError> {
         if !claim.is_suspect() {
             return Ok(None);
         }
         let Some(stored) = self.store.get_by_uid(claim.uid).await? else { return Ok(None) };
-        let inputs = self.inputs_of_a_look(look, &stored).await?;
+        let inputs = self.inputs_of(queue, &stored).await?;
         let now = self.now();
         if let Some(aside) = self.store.is_set_aside(inputs, now).await? {
             return Ok(Some(aside.until));
@@ -53,21 +53,21 @@ impl Hub {
             return Ok(None);
         }
         let why = format!(
-            "the hub's process ended {MOST_LOST} times in a row while it was at this object; see the logs of its last ends"
+            "the hub's process ended {MOST_LOST} times in a row while it worked on this object; see the logs of its last ends"
         );
         let aside = SetAside { why, since: now, until: now + PERIOD };
         self.store.set_aside(inputs, &aside).await?;
         self.tell_set_aside(claim.uid, &told(&aside)).await?;
         tracing::error!(
-            ?look,
+            ?queue,
             object = format!("{}/{}", stored.namespace, stored.name),
             until = %aside.until,
-            "an object is left alone: looks at it ended the hub's process"
+            "an object is set aside: the hub's process ended while it worked on it"
         );
         Ok(Some(aside.until))
     }
 
-    /// Gives a claim back without a look: what counts against its object stays, so that one more lost look is enough.
+    /// Gives a claim back without a pass: what counts against its object stays, so that one more lost pass is enough.
     ///
     /// # Errors
     /// Where the database fails.
@@ -76,14 +76,14 @@ impl Hub {
     }
 
     /// What changes when there is a reason to try again: the spec, the annotation that asks, what the source holds.
-    async fn inputs_of_a_look(&self, look: Look, stored: &Stored) -> Result<Digest, HubError> {
+    async fn inputs_of(&self, queue: Queue, stored: &Stored) -> Result<Digest, HubError> {
         let artifact = match stored.kind {
             KindId::Kustomization => self.artifact_of(stored).await?,
             _ => None,
         };
         let request = triggers::request(stored);
         let text = format!(
-            "look\n{look:?}\n{}\n{}\n{request:?}\n{artifact:?}\n{}",
+            "look\n{queue:?}\n{}\n{}\n{request:?}\n{artifact:?}\n{}",
             stored.uid,
             stored.generation,
             stored.deletion_timestamp.is_some()
@@ -136,7 +136,7 @@ impl Hub {
 pub(crate) fn not_built(ended: &JobError) -> String {
     let advice = match ended {
         JobError::Start(_) => {
-            return "the hub could not start a worker process to build it; its log says why".to_owned();
+            return "the hub could not start a worker process to build it; see the hub's log".to_owned();
         }
         JobError::Limit(Limit::Memory(_)) => {
             "split it into several Kustomizations, or give the hub more memory (--memory-budget)"

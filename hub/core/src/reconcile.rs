@@ -1,6 +1,6 @@
-//! One look at one Kustomization: gather, decide, carry the decision out.
+//! One pass over one Kustomization: gather, decide, carry the decision out.
 //!
-//! Everything that a look does is safe to do again: it may die at any point, and the next one goes on from what the
+//! Everything that a pass does is safe to do again: it may die at any point, and the next one goes on from what the
 //! database holds.
 
 use std::collections::BTreeMap;
@@ -9,9 +9,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
 use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
-use roadstead_hub_store::{Aim, Child, DispatchPlan, DispatchStep, Look, Outcome, Stored, Topic, Tx};
+use roadstead_hub_store::{AttemptInputs, Child, Outcome, Queue, Stored, Topic, Tx};
 use roadstead_model::{
-    ChangeSet, ClusterUid, Digest, Generation, KustomizationUid, ObjectRef, Reason, ResourceUid, Revision,
+    ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, KustomizationUid, ObjectRef, Reason,
+    ResourceUid, Revision, ServiceAccount, Step,
 };
 
 use crate::access::Standing;
@@ -22,13 +23,10 @@ use crate::{Hub, HubError, events, log, managers, placing, triggers};
 
 /// How long past its own timeout an agent's result is waited for.
 const GRACE: Duration = Duration::from_secs(30);
-/// Where nothing is to be done until something changes. The look then is a net below the signals, nothing more.
+/// Where nothing is to be done until something changes. The pass then is a net below the signals, nothing more.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// Where a cluster puts what names no namespace.
-const DEFAULT_NAMESPACE: &str = "default";
-
-/// Why an attempt came to nothing before anything was dispatched.
+/// Why an attempt failed before anything was dispatched.
 struct Failed {
     reason: Reason,
     message: String,
@@ -43,50 +41,50 @@ impl Failed {
 }
 
 impl Hub {
-    /// Looks at a Kustomization, does what is to be done, and tells when to look again.
+    /// Makes one pass over a Kustomization: does what is to be done, and tells when the next pass is due.
     ///
     /// # Errors
     /// Where the database fails, or the object is not readable. What concerns the Kustomization itself becomes its
-    /// condition and is no error.
-    pub async fn look_at_kustomization(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
+    /// condition and is not an error.
+    pub async fn process_kustomization(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
         let now = self.now();
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(now + LONG) };
         let kustomization: Kustomization = stored.decode()?;
         let children = async { Ok(self.store.children(KustomizationUid::from(stored.uid)).await?) };
         let ((situation, standing), children) =
             tokio::try_join!(self.situation(&stored, &kustomization), children)?;
-        let look = SeenKustomization { stored, kustomization, situation, standing, children };
-        self.prune_children(&look).await?;
-        match decide(&look.situation, now) {
+        let seen = SeenKustomization { stored, kustomization, situation, standing, children };
+        self.prune_children(&seen).await?;
+        match decide(&seen.situation, now) {
             Decision::Idle { until } => {
-                self.resume(&look, now).await?;
-                self.await_children(&look, until, now).await
+                self.resume(&seen, now).await?;
+                self.await_children(&seen, until, now).await
             }
-            Decision::Suspend => self.suspend(&look, now).await,
+            Decision::Suspend => self.suspend(&seen, now).await,
             // What was not sent yet is not to be sent any more.
-            Decision::Hold { reason: Reason::AccessDenied, message, .. } if look.is_applying() => {
-                self.give_up(&look, Reason::AccessDenied, &message, now).await
+            Decision::Hold { reason: Reason::AccessDenied, message, .. } if seen.is_applying() => {
+                self.give_up(&seen, Reason::AccessDenied, &message, now).await
             }
             Decision::Hold { reason, message, until, waits } => {
-                if self.note_held(&look, reason, &message, now).await? {
-                    log::kustomization_held(&look.stored, &message, waits);
+                if self.note_held(&seen, reason, &message, now).await? {
+                    log::kustomization_held(&seen.stored, &message, waits);
                 }
                 Ok(until)
             }
             Decision::Reconcile { cluster, revision, artifact, news } => {
                 let target = ReconcileTarget { cluster, revision, artifact, news };
-                self.reconcile(&look, target, now).await
+                self.reconcile(&seen, target, now).await
             }
-            Decision::Delete { cluster } => self.dispatch_delete(&look, cluster, now).await,
+            Decision::Delete { cluster } => self.dispatch_delete(&seen, cluster, now).await,
             Decision::GiveUp { message } => {
-                self.give_up(&look, Reason::ReconciliationFailed, &message, now).await
+                self.give_up(&seen, Reason::ReconciliationFailed, &message, now).await
             }
-            Decision::Release { orphaned } => self.release(&look, orphaned.as_deref()).await,
+            Decision::Release { orphaned } => self.release(&seen, orphaned.as_deref()).await,
         }
     }
 
-    async fn suspend(&self, look: &SeenKustomization, now: Timestamp) -> Result<Timestamp, HubError> {
-        self.update_status(look, now, |status, generation| {
+    async fn suspend(&self, seen: &SeenKustomization, now: Timestamp) -> Result<Timestamp, HubError> {
+        self.update_status(seen, now, |status, generation| {
             conditions::set_suspended(&mut status.conditions, triggers::UNTOUCHED, generation, now);
         })
         .await?;
@@ -94,10 +92,10 @@ impl Hub {
     }
 
     /// Takes the Suspended condition away where it is left over.
-    async fn resume(&self, look: &SeenKustomization, now: Timestamp) -> Result<(), HubError> {
-        let suspended = look.status().conditions.iter().any(|condition| condition.type_ == SUSPENDED);
-        if suspended && !look.situation.suspended {
-            self.update_status(look, now, |_, _| {}).await?;
+    async fn resume(&self, seen: &SeenKustomization, now: Timestamp) -> Result<(), HubError> {
+        let suspended = seen.status().conditions.iter().any(|condition| condition.type_ == SUSPENDED);
+        if suspended && !seen.situation.suspended {
+            self.update_status(seen, now, |_, _| {}).await?;
         }
         Ok(())
     }
@@ -105,15 +103,15 @@ impl Hub {
     /// Says what stands in the way; gives whether that is news.
     async fn note_held(
         &self,
-        look: &SeenKustomization,
+        seen: &SeenKustomization,
         reason: Reason,
         message: &str,
         now: Timestamp,
     ) -> Result<bool, HubError> {
-        let before = conditions::ready(&look.status().conditions).cloned();
-        let request = look.situation.request.clone();
+        let before = conditions::ready(&seen.status().conditions).cloned();
+        let request = seen.situation.request.clone();
         let changed = self
-            .update_status(look, now, |status, generation| {
+            .update_status(seen, now, |status, generation| {
                 // The condition is the answer to whoever asked.
                 status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
                 set_ready(status, ConditionStatus::False, reason, message, generation, now);
@@ -124,47 +122,48 @@ impl Hub {
 
     async fn reconcile(
         &self,
-        look: &SeenKustomization,
+        seen: &SeenKustomization,
         target: ReconcileTarget,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let spec = &look.kustomization.spec;
+        let spec = &seen.kustomization.spec;
         let stays =
-            self.store.inventory_of_groups(look.situation.uid, target.cluster, &served_groups()).await?;
-        let default = look.standing.default_namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+            self.store.inventory_of_groups(seen.situation.uid, target.cluster, &served_groups()).await?;
+        let default =
+            seen.standing.default_namespace.as_deref().unwrap_or(roadstead_model::DEFAULT_NAMESPACE);
         let stays = stays.iter().flat_map(|object| placing::inventory_keys(object, default)).collect();
-        let namespace = &look.stored.namespace;
-        let built = match self.build(namespace, spec, target.artifact, stays, look.is_asked_for()).await? {
+        let namespace = &seen.stored.namespace;
+        let built = match self.build(namespace, spec, target.artifact, stays, seen.is_asked_for()).await? {
             BuildOutcome::Built(build) => build,
             BuildOutcome::Busy(later) => return Ok(now + later),
             BuildOutcome::Failed(message) => {
-                return self.failed(look, &target, Failed::to_build(message), now).await;
+                return self.failed(seen, &target, Failed::to_build(message), now).await;
             }
         };
-        let steps = match steps(spec, &look.standing.home) {
+        let steps = match steps(spec, &seen.standing.home) {
             Ok(steps) => steps,
-            Err(message) => return self.failed(look, &target, Failed::to_build(message), now).await,
+            Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };
         let children = match built.children.as_deref().map(serde_json::from_slice).transpose() {
             Ok(children) => children.unwrap_or_default(),
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
         };
         let AppliedChildren { changes, failure } =
-            self.apply_children(look, &target.revision, children).await?;
+            self.apply_children(seen, &target.revision, children).await?;
         if let Some((reason, message)) = failure {
             let failed = Failed { reason, message, changes };
-            return self.failed(look, &target, failed, now).await;
+            return self.failed(seen, &target, failed, now).await;
         }
-        let plan = look.plan(steps);
-        let deadline = now + spec.timeout().0 + GRACE;
+        let dispatch = seen.dispatch(steps);
+        let deadline = now + dispatch.timeout + GRACE;
         let mut tx = self.store.begin().await?;
-        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
-        let new = look.attempt(Some(&target), Some(built.digest), false, now);
-        tx.open_reconciliation(&new, &plan, deadline, &changes).await?;
+        let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
+        let new = seen.attempt(Some(&target), Some(built.digest), false, now);
+        tx.open_reconciliation(&new, &dispatch, deadline, &changes).await?;
         let revision = target.revision.to_string();
-        look.write_status(&mut tx, &mut stored, now, |status, generation| {
+        seen.write_status(&mut tx, &mut stored, now, |status, generation| {
             status.last_attempted_revision = Some(revision);
-            // A regular look at what is Ready does not blink in everyone's watch.
+            // A regular pass over what is Ready does not blink in everyone's watch.
             if target.news {
                 let message = "reconciliation in progress";
                 set_ready(status, ConditionStatus::Unknown, Reason::Progressing, message, generation, now);
@@ -175,17 +174,17 @@ impl Hub {
         Ok(deadline)
     }
 
-    /// Records an attempt that came to nothing before anything was dispatched.
+    /// Records an attempt that failed before anything was dispatched.
     async fn failed(
         &self,
-        look: &SeenKustomization,
+        seen: &SeenKustomization,
         target: &ReconcileTarget,
         failed: Failed,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
         let Failed { reason, message, changes } = failed;
         let mut tx = self.store.begin().await?;
-        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
+        let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
         let outcome = Outcome {
             health: BTreeMap::new(),
             reason,
@@ -193,20 +192,20 @@ impl Hub {
             change_set: changes,
             timings: Vec::new(),
         };
-        tx.record_failed_reconciliation(&look.attempt(Some(target), None, false, now), &outcome).await?;
+        tx.record_failed_reconciliation(&seen.attempt(Some(target), None, false, now), &outcome).await?;
         let revision = target.revision.to_string();
-        let request = look.situation.request.clone();
-        look.write_status(&mut tx, &mut stored, now, |status, generation| {
+        let request = seen.situation.request.clone();
+        seen.write_status(&mut tx, &mut stored, now, |status, generation| {
             status.last_attempted_revision = Some(revision);
             status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
             set_ready(status, ConditionStatus::False, reason, &message, generation, now);
         })
         .await?;
         tx.commit().await?;
-        log::kustomization_failed(&look.stored, &message);
+        log::kustomization_failed(&seen.stored, &message);
         if reason == Reason::AccessDenied {
-            // It is tried again by each look at it, since what denies it is not its own: so it is not to be looked at at once.
-            return Ok(now + look.situation.retry_interval);
+            // It is tried again by each pass over it, since what denies it is not its own: so it is not to be processed at once.
+            return Ok(now + seen.situation.retry_interval);
         }
         // The planner knows when to try again.
         Ok(now)
@@ -214,25 +213,24 @@ impl Hub {
 
     async fn dispatch_delete(
         &self,
-        look: &SeenKustomization,
+        seen: &SeenKustomization,
         cluster: ClusterUid,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let plan = look.plan(vec![DispatchStep::Delete]);
-        let deadline = now + look.kustomization.spec.timeout().0 + GRACE;
+        let dispatch = seen.dispatch(vec![Step::Delete]);
+        let deadline = now + dispatch.timeout + GRACE;
         let connected =
             self.store.session(cluster).await?.is_some_and(|session| session.disconnected.is_none());
         let mut tx = self.store.begin().await?;
-        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
-        let mut new = look.attempt(None, None, true, now);
+        let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
+        let mut new = seen.attempt(None, None, true, now);
         new.cluster = Some(cluster);
-        tx.open_reconciliation(&new, &plan, deadline, &ChangeSet::new()).await?;
-        look.write_status(&mut tx, &mut stored, now, |status, generation| {
+        tx.open_reconciliation(&new, &dispatch, deadline, &ChangeSet::new()).await?;
+        seen.write_status(&mut tx, &mut stored, now, |status, generation| {
             let (reason, message) = if connected {
                 (Reason::Progressing, "deleting what it owns on its cluster")
             } else {
-                let message = "what it owns on its cluster is deleted once that cluster's agent is connected again; \
-                               deleting the Cluster abandons it";
+                let message = "what it owns on its cluster is deleted once that cluster's agent is connected again; delete the Cluster to abandon it";
                 (Reason::ClusterUnreachable, message)
             };
             set_ready(status, ConditionStatus::False, reason, message, generation, now);
@@ -244,15 +242,15 @@ impl Hub {
 
     async fn give_up(
         &self,
-        look: &SeenKustomization,
+        seen: &SeenKustomization,
         reason: Reason,
         message: &str,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let Some(open) = self.store.newest_reconciliation(look.situation.uid).await? else { return Ok(now) };
-        let Some(cluster) = open.aim.cluster else { return Ok(now) };
+        let Some(open) = self.store.newest_reconciliation(seen.situation.uid).await? else { return Ok(now) };
+        let Some(cluster) = open.inputs.cluster else { return Ok(now) };
         let mut tx = self.store.begin().await?;
-        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
+        let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
         let message = message.to_owned();
         let outcome = Outcome {
             reason,
@@ -261,44 +259,44 @@ impl Hub {
             timings: Vec::new(),
             health: BTreeMap::new(),
         };
-        if tx.finish_reconciliation(look.situation.uid, open.attempt, cluster, &outcome, now).await?.is_some()
+        if tx.finish_reconciliation(seen.situation.uid, open.attempt, cluster, &outcome, now).await?.is_some()
         {
-            look.write_status(&mut tx, &mut stored, now, |status, generation| {
+            seen.write_status(&mut tx, &mut stored, now, |status, generation| {
                 set_ready(status, ConditionStatus::False, reason, &message, generation, now);
             })
             .await?;
             tx.wake(Topic::Dispatch);
-            log::kustomization_failed(&look.stored, &message);
+            log::kustomization_failed(&seen.stored, &message);
         }
         tx.commit().await?;
         Ok(now)
     }
 
-    async fn release(&self, look: &SeenKustomization, orphaned: Option<&str>) -> Result<Timestamp, HubError> {
+    async fn release(&self, seen: &SeenKustomization, orphaned: Option<&str>) -> Result<Timestamp, HubError> {
         let now = self.now();
         let mut tx = self.store.begin().await?;
-        let Some(stored) = look.unchanged(&mut tx).await? else { return Ok(now) };
-        tx.orphan(look.situation.uid).await?;
-        tx.forget_reconciliations(look.situation.uid).await?;
+        let Some(stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
+        tx.orphan(seen.situation.uid).await?;
+        tx.forget_reconciliations(seen.situation.uid).await?;
         triggers::let_go(&mut tx, &stored, now).await?;
         if let Some(orphaned) = orphaned {
             events::note(&mut tx, &stored, "Warning", Reason::PruneFailed.as_str(), orphaned, now).await?;
         }
         tx.commit().await?;
-        log::kustomization_released(&look.stored, orphaned);
+        log::kustomization_released(&seen.stored, orphaned);
         Ok(now + LONG)
     }
 
     /// Writes a changed status; false where it is as it was, and nothing was written.
     pub(crate) async fn update_status(
         &self,
-        look: &SeenKustomization,
+        seen: &SeenKustomization,
         now: Timestamp,
         change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
     ) -> Result<bool, HubError> {
         let mut tx = self.store.begin().await?;
-        let Some(mut stored) = look.unchanged(&mut tx).await? else { return Ok(false) };
-        let changed = look.write_status(&mut tx, &mut stored, now, change).await?;
+        let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(false) };
+        let changed = seen.write_status(&mut tx, &mut stored, now, change).await?;
         if changed {
             tx.commit().await?;
         }
@@ -314,7 +312,7 @@ struct ReconcileTarget {
     news: bool,
 }
 
-/// A Kustomization as a look has seen it.
+/// A Kustomization as a pass has seen it.
 pub(crate) struct SeenKustomization {
     pub(crate) stored: Stored,
     pub(crate) kustomization: Kustomization,
@@ -350,7 +348,7 @@ impl SeenKustomization {
         self.kustomization.status.clone().unwrap_or_default()
     }
 
-    /// The object, locked; none where what is wanted has changed since it was seen. Then another look is due anyway.
+    /// The object, locked; none where what is wanted has changed since it was seen. Then another pass is due anyway.
     pub(crate) async fn unchanged(&self, tx: &mut Tx) -> Result<Option<Stored>, HubError> {
         let Some(stored) = tx.get_by_uid(self.stored.uid).await? else { return Ok(None) };
         let same = stored.generation == self.stored.generation
@@ -368,17 +366,17 @@ impl SeenKustomization {
         write_status(tx, stored, self.situation.suspended, now, change).await
     }
 
-    fn plan(&self, steps: Vec<DispatchStep>) -> DispatchPlan {
+    fn dispatch(&self, steps: Vec<Step>) -> DispatchSpec {
         let spec = &self.kustomization.spec;
-        DispatchPlan {
+        DispatchSpec {
             namespace: self.stored.namespace.clone(),
             name: self.stored.name.clone(),
             default_namespace: self.standing.default_namespace.clone(),
-            service_account: self
-                .standing
-                .account()
-                .map(|account| (account.namespace.clone(), account.name.clone())),
-            timeout_millis: u64::try_from(spec.timeout().0.as_millis()).unwrap_or(u64::MAX),
+            service_account: self.standing.account().map(|account| ServiceAccount {
+                namespace: account.namespace.clone(),
+                name: account.name.clone(),
+            }),
+            timeout: spec.timeout().0,
             steps,
         }
     }
@@ -389,8 +387,8 @@ impl SeenKustomization {
         build: Option<Digest>,
         deletes: bool,
         started: Timestamp,
-    ) -> Aim {
-        Aim {
+    ) -> AttemptInputs {
+        AttemptInputs {
             kustomization: self.situation.uid,
             cluster: target.map(|target| target.cluster),
             generation: Generation(self.stored.generation),
@@ -404,7 +402,7 @@ impl SeenKustomization {
     }
 }
 
-/// Changes a Kustomization's status in `tx`. What depends on it is looked at again where its readiness changed.
+/// Changes a Kustomization's status in `tx`. What depends on it is processed again where its readiness changed.
 /// False where nothing changed; then nothing is written.
 pub(crate) async fn write_status(
     tx: &mut Tx,
@@ -431,13 +429,13 @@ pub(crate) async fn write_status(
     };
     if ready(&status) != ready(&before) {
         let dependents = tx.dependents(&stored.namespace, &stored.name).await?;
-        tx.look_at(Look::Kustomization, &dependents).await?;
+        tx.enqueue(Queue::Kustomization, &dependents).await?;
     }
     // A parent that waits says why its child is not Ready, too.
     if verdict(&status) != verdict(&before)
         && let Some(parent) = tx.parent_of(stored.kind, &stored.namespace, &stored.name).await?
     {
-        tx.look_at(Look::Kustomization, &[parent]).await?;
+        tx.enqueue(Queue::Kustomization, &[parent]).await?;
     }
     managers::set_status(stored, &status, now)?;
     tx.put(stored.clone()).await?;
@@ -451,7 +449,7 @@ fn verdict(status: &KustomizationStatus) -> Option<(ConditionStatus, &str, Optio
     Some((ready.status, &ready.message, ready.observed_generation))
 }
 
-/// Sets Ready, and with it the generation that was looked at.
+/// Sets Ready, and with it the generation that was processed.
 pub(crate) fn set_ready(
     status: &mut KustomizationStatus,
     ready: ConditionStatus,
@@ -473,16 +471,16 @@ fn served_groups() -> Vec<&'static str> {
 }
 
 /// `home` is the namespace of health checks that name none, as Flux has it.
-fn steps(spec: &roadstead_api::KustomizationSpec, home: &str) -> Result<Vec<DispatchStep>, String> {
-    let mut steps = vec![DispatchStep::Apply { force: spec.force }];
+fn steps(spec: &roadstead_api::KustomizationSpec, home: &str) -> Result<Vec<Step>, String> {
+    let mut steps = vec![Step::Apply { force: spec.force }];
     if spec.prune {
-        steps.push(DispatchStep::Prune);
+        steps.push(Step::Prune);
     }
     let mut objects = Vec::with_capacity(spec.health_checks.len());
     for (index, check) in spec.health_checks.iter().enumerate() {
         let Some(api_version) = &check.api_version else {
             return Err(format!(
-                "spec.healthChecks[{index}].apiVersion is missing: {} is of no known kind",
+                "spec.healthChecks[{index}].apiVersion is missing: {} is not of a known kind",
                 check.kind
             ));
         };
@@ -499,7 +497,7 @@ fn steps(spec: &roadstead_api::KustomizationSpec, home: &str) -> Result<Vec<Disp
         });
     }
     if spec.wait || !objects.is_empty() {
-        steps.push(DispatchStep::Wait { objects, all: spec.wait });
+        steps.push(Step::Wait { objects, all: spec.wait });
     }
     Ok(steps)
 }

@@ -200,7 +200,7 @@ impl Hub {
         let kind = address.kind.get();
         if matches!(patch, Patch::Strategic(_)) && !kind.builtin {
             return Err(HubError::UnsupportedMediaType(format!(
-                "{} is no built-in kind: want application/merge-patch+json or application/json-patch+json",
+                "{} is not a built-in kind: want application/merge-patch+json or application/json-patch+json",
                 kind.kind
             )));
         }
@@ -311,11 +311,11 @@ impl Hub {
         Ok(ObjectList { items, end })
     }
 
-    /// A step of a namespace's deletion: deletes what is in it, and then itself. Returns when to look again.
+    /// A step of a namespace's deletion: deletes what is in it, and then itself. Returns when the next pass is due.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn look_at_namespace(
+    pub async fn process_namespace(
         &self,
         uid: roadstead_model::ResourceUid,
     ) -> Result<jiff::Timestamp, HubError> {

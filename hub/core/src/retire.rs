@@ -35,7 +35,7 @@ enum Removal {
 }
 
 impl Hub {
-    /// A step of a Cluster's deletion. Says when to look again.
+    /// A step of a Cluster's deletion. Says when the next pass is due.
     pub(crate) async fn retire(&self, stored: &Stored, cluster: &Cluster) -> Result<Timestamp, HubError> {
         let now = self.now();
         if !stored.finalizers().any(|finalizer| finalizer == triggers::FINALIZER) {
@@ -54,7 +54,7 @@ impl Hub {
         let (reason, message) = if waits.is_empty() {
             match removal {
                 Removal::Over(left) => {
-                    let agent = left.unwrap_or("it was removed, or is left as spec.agent.removal says");
+                    let agent = left.unwrap_or("it was removed, or stays as spec.agent.removal says");
                     if let Some(why) = left {
                         events::note(&mut tx, &present, "Warning", "AgentLeft", why, now).await?;
                     }
@@ -107,19 +107,18 @@ impl Hub {
             Some(order) => match order.state {
                 OrderState::UnderWay => Removal::Over(None),
                 OrderState::Told if is_gone => Removal::Over(Some(if order.sent {
-                    "the agent was told to remove itself and has been silent since: look whether its namespace is gone"
+                    "the agent was told to remove itself and has not connected since: check whether its namespace is gone"
                 } else {
                     "the agent went away before it was told to remove itself, and stays installed"
                 })),
                 OrderState::Told => {
-                    let message = "waiting until the agent has begun to remove itself. To let the Cluster go and the \
-                                   agent stay, set spec.agent.removal to Leave";
+                    let message = "waiting until the agent has begun to remove itself. To delete the Cluster and keep the agent, set spec.agent.removal to Leave";
                     Removal::Waits(Reason::Progressing, message.to_owned())
                 }
                 OrderState::Failed(why) | OrderState::Refused(why) => Removal::Waits(
                     Reason::RemovalFailed,
                     format!(
-                        "{why}. To let the Cluster go and the agent stay, set spec.agent.removal to Leave"
+                        "{why}. To delete the Cluster and keep the agent, set spec.agent.removal to Leave"
                     ),
                 ),
             },
@@ -161,7 +160,7 @@ impl Hub {
 }
 
 async fn look_again(tx: &mut Tx, cluster: ClusterUid) -> Result<(), HubError> {
-    Ok(tx.look_at(roadstead_hub_store::Look::Cluster, &[cluster.into()]).await?)
+    Ok(tx.enqueue(roadstead_hub_store::Queue::Cluster, &[cluster.into()]).await?)
 }
 
 fn waits_for(kustomizations: &[String]) -> String {

@@ -189,7 +189,7 @@ impl Hub {
                 );
             }
         }
-        // The condition follows at once, not only when it is looked at next.
+        // The condition follows at once, not only when it is processed next.
         self.roll_out_agents().await
     }
 
@@ -260,22 +260,19 @@ fn said(agent: &AgentState, upgrade: &Upgrade) -> Option<Said> {
                  its Deployment. Change it by hand"
             ),
         ),
-        Upgrade::Tell | Upgrade::UnderWay => not_yet(
-            Reason::Upgrading,
-            format!("the agent was told to put {wanted} in the place of {running}"),
-        ),
+        Upgrade::Tell | Upgrade::UnderWay => {
+            not_yet(Reason::Upgrading, format!("the agent was told to replace {running} by {wanted}"))
+        }
         Upgrade::GiveUp(why) | Upgrade::Failed(why) => not_yet(
             Reason::UpgradeFailed,
             format!(
                 "the agent stays with {running}, and no further agent is told to run {wanted} once more of them fail than \
-                 --agent-upgrade-max-failures says: {why}. Want another image, or have it tried again: {ask}"
+                 --agent-upgrade-max-failures says: {why}. Choose another image, or ask for another try: {ask}"
             ),
         ),
         Upgrade::Refused(why) => not_yet(
             Reason::UpgradeRefused,
-            format!(
-                "the agent stays with {running}: {why}. After a change there, have it asked again: {ask}"
-            ),
+            format!("the agent stays with {running}: {why}. After a change there, ask again: {ask}"),
         ),
         Upgrade::ByHand => not_yet(
             Reason::UpgradeByHand,

@@ -47,10 +47,10 @@ impl Selector {
                 Requirement::Exists(key) | Requirement::Missing(key) => (key, [].as_slice()),
             };
             if !roadstead_api::rules::is_qualified_name(key) {
-                return Err(refuse("a key that is no label's"));
+                return Err(refuse("not a valid label key"));
             }
             if !values.iter().all(|value| roadstead_api::rules::is_label_value(value)) {
-                return Err(refuse("a value that is no label's"));
+                return Err(refuse("not a valid label value"));
             }
             requirements.push(requirement);
         }

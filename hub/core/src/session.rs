@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{Cluster, ConditionStatus, KindId, Kustomization};
-use roadstead_hub_store::{AgentSession, DispatchPlan, Look, Outcome};
+use roadstead_hub_store::{AgentSession, Outcome, Queue};
 use roadstead_model::{
-    ChangeSet, ClusterUid, DispatchKey, HubEpoch, ObjectRef, ObjectResult, Reason, ReplicaId, SessionId,
-    Stage, StageTiming,
+    ChangeSet, ClusterUid, Dispatch, DispatchKey, HubEpoch, ObjectRef, ObjectResult, Reason, ReplicaId,
+    SessionId, Stage, StageTiming,
 };
 
 use crate::children::Awaited;
@@ -22,9 +22,6 @@ use crate::{Hub, HubError, children, clock, events, log, managers, triggers};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
-/// Where a namespaced object names no namespace, the cluster's `default` is meant, as with kubectl, unless its Kustomization has
-/// a namespace of the cluster of its own.
-const DEFAULT_NAMESPACE: &str = "default";
 /// Why a session has no say any more.
 pub const NOT_CURRENT: &str =
     "a newer session of this cluster has begun, another agent has joined as it, or its Cluster was deleted";
@@ -61,19 +58,6 @@ pub struct Session {
     pub epoch: HubEpoch,
     /// What it was sent.
     pub(crate) sent: Sent,
-}
-
-/// A dispatch, complete.
-#[derive(Debug, Clone)]
-pub struct AgentDispatch {
-    /// What makes it that dispatch.
-    pub key: DispatchKey,
-    /// What to do.
-    pub plan: DispatchPlan,
-    /// What the Kustomization owns on the cluster now.
-    pub inventory: Vec<ObjectRef>,
-    /// Where a namespaced object goes that names no namespace.
-    pub default_namespace: String,
 }
 
 /// What came of a dispatch.
@@ -119,7 +103,7 @@ impl Hub {
             return Err(refuse("the certificate is of a Cluster that is gone from the hub".to_owned()));
         };
         if stored.kind != KindId::Cluster {
-            return Err(refuse("the certificate's subject is no Cluster".to_owned()));
+            return Err(refuse("the certificate's subject is not a Cluster".to_owned()));
         }
         let name = stored.name.clone();
         if identity.expires <= now {
@@ -173,7 +157,7 @@ impl Hub {
         tx.put(stored.clone()).await?;
         events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
         triggers::wake_cluster(&mut tx, stored.uid, &name).await?;
-        tx.look_at(Look::Cluster, &[stored.uid]).await?;
+        tx.enqueue(Queue::Cluster, &[stored.uid]).await?;
         tx.commit().await?;
         tracing::info!(cluster = name, session = %session.session, agent = session.agent_version, "agent connected");
         let epoch = self.store.epoch().await?;
@@ -248,12 +232,11 @@ impl Hub {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn take_dispatches(&self, session: &Session) -> Result<Vec<AgentDispatch>, HubError> {
+    pub async fn take_dispatches(&self, session: &Session) -> Result<Vec<Dispatch>, HubError> {
         let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
         let taken = batch.into_iter().map(|to_send| {
             session.sent.add(&to_send.key);
-            let default_namespace = default_namespace(&to_send.plan).to_owned();
-            AgentDispatch { key: to_send.key, plan: to_send.plan, inventory: Vec::new(), default_namespace }
+            Dispatch { key: to_send.key, spec: to_send.spec, inventory: Vec::new() }
         });
         Ok(taken.collect())
     }
@@ -266,7 +249,7 @@ impl Hub {
     pub async fn complete_dispatch(
         &self,
         session: &Session,
-        dispatch: &mut AgentDispatch,
+        dispatch: &mut Dispatch,
     ) -> Result<(), HubError> {
         dispatch.inventory = self.store.inventory(session.cluster, dispatch.key.kustomization).await?;
         Ok(())
@@ -308,13 +291,13 @@ impl Hub {
         objects: &[ObjectRef],
     ) -> Result<Vec<(ObjectRef, String)>, HubError> {
         let mut tx = self.store.begin().await?;
-        let Some(plan) = tx.hold_open_attempt(key, session.cluster, session.id).await? else {
+        let Some(spec) = tx.hold_open_attempt(key, session.cluster, session.id).await? else {
             drop(tx);
             self.must_be_current(session).await?;
             return Err(HubError::Gone("the dispatch was superseded".to_owned()));
         };
         let (cluster, owner) = (session.cluster, key.kustomization);
-        let outside = tx.outside_build(cluster, owner, key.build, default_namespace(&plan), objects).await?;
+        let outside = tx.outside_build(cluster, owner, key.build, spec.default_namespace(), objects).await?;
         if !outside.is_empty() {
             let named: Vec<String> = outside.iter().map(ToString::to_string).collect();
             return Err(HubError::BadRequest(format!(
@@ -360,55 +343,55 @@ impl Hub {
             return Ok(());
         };
         let health = session.sent.close(key);
-        let aim = begun.aim;
+        let inputs = begun.inputs;
         let Awaited { children, mut late } = self.awaited(key.kustomization).await?;
-        if result.failure.is_some() || aim.deletes {
+        if result.failure.is_some() || inputs.deletes {
             late.clear();
         }
         let mut tx = self.store.begin().await?;
         // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
         let Some(mut stored) = tx.get_by_uid(key.kustomization.into()).await? else { return Ok(()) };
-        let outcome = Outcome { health, ..outcome(result, aim.revision.as_ref(), aim.deletes) };
+        let outcome = Outcome { health, ..outcome(result, inputs.revision.as_ref(), inputs.deletes) };
         let closed =
             tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
         let Some(change_set) = closed else { return Ok(()) };
         tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
         let wrote = |result: &ObjectResult| result.action.wrote();
-        if let Some(build) = aim.build.filter(|_| result.change_set.iter().any(wrote)) {
+        if let Some(build) = inputs.build.filter(|_| result.change_set.iter().any(wrote)) {
             tx.label_inventory(session.cluster, key.kustomization, build).await?;
         }
         let kustomization: Kustomization = stored.decode()?;
         let succeeded = result.failure.is_none();
         write_status(&mut tx, &mut stored, kustomization.spec.suspend, now, |status, _| {
             status.last_handled_reconcile_at =
-                aim.request.clone().or(status.last_handled_reconcile_at.take());
+                inputs.request.clone().or(status.last_handled_reconcile_at.take());
             status.inventory = Some(inventory(result.inventory.iter().chain(&children)));
-            let revision = aim.revision.as_ref().map(ToString::to_string);
-            if succeeded && !aim.deletes && late.is_empty() {
+            let revision = inputs.revision.as_ref().map(ToString::to_string);
+            if succeeded && !inputs.deletes && late.is_empty() {
                 status.last_applied_revision.clone_from(&revision);
             }
-            // A newer attempt that came to nothing in the hub has the last word, though this one ends after it.
+            // A newer attempt that failed in the hub has the last word, though this one ends after it.
             let other = |newer: &String| revision.as_ref().is_some_and(|revision| revision != newer);
-            if status.observed_generation.is_some_and(|newer| newer > aim.generation.0)
+            if status.observed_generation.is_some_and(|newer| newer > inputs.generation.0)
                 || status.last_attempted_revision.as_ref().is_some_and(other)
             {
                 return;
             }
             status.last_attempted_revision = revision.or(status.last_attempted_revision.take());
             let waits = children::waits_for(&late);
-            let (ready, reason, message) = match (succeeded, aim.deletes) {
+            let (ready, reason, message) = match (succeeded, inputs.deletes) {
                 // What follows is another attempt, or the end of the object.
                 (true, true) => (ConditionStatus::Unknown, Reason::Progressing, &outcome.message),
                 (true, false) if !late.is_empty() => (ConditionStatus::Unknown, Reason::Progressing, &waits),
                 (ready, _) => (ConditionStatus::from(ready), outcome.reason, &outcome.message),
             };
-            set_ready(status, ready, reason, message, aim.generation.0, now);
+            set_ready(status, ready, reason, message, inputs.generation.0, now);
         })
         .await?;
-        tx.look_at(Look::Kustomization, &[stored.uid]).await?;
+        tx.enqueue(Queue::Kustomization, &[stored.uid]).await?;
         tx.commit().await?;
-        let took = since(aim.started, now);
-        match (succeeded, aim.deletes) {
+        let took = since(inputs.started, now);
+        match (succeeded, inputs.deletes) {
             (true, false) => log::kustomization_applied(&stored, took, &change_set),
             (true, true) => log::kustomization_pruned(&stored, took, &change_set),
             (false, _) => log::kustomization_failed(&stored, &outcome.message),
@@ -431,7 +414,7 @@ impl Hub {
             return Ok(());
         }
         let inventory = self.store.inventory(session.cluster, key.kustomization).await?;
-        let message = format!("the dispatch to the agent of cluster {} came to nothing: {why}", session.name);
+        let message = format!("the dispatch to the agent of cluster {} failed: {why}", session.name);
         let failure = DispatchFailure { stage: Stage::Apply, message, cancelled: false };
         let result = DispatchResult {
             key: key.clone(),
@@ -458,7 +441,7 @@ impl Hub {
             return Ok(());
         }
         for (cluster, session) in self.store.sessions_of_dead_replicas(alive_since).await? {
-            self.end_session(cluster, session, "the hub replica that held it is gone").await?;
+            self.end_session(cluster, session, "the hub replica that held it has ended").await?;
         }
         self.store.release_claims_of_dead_replicas(alive_since).await?;
         self.store.forget_dead_replicas(alive_since - dead_after).await?;
@@ -481,10 +464,6 @@ impl Hub {
     pub fn replica(&self) -> ReplicaId {
         self.replica
     }
-}
-
-fn default_namespace(plan: &DispatchPlan) -> &str {
-    plan.default_namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
 }
 
 fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>, deletes: bool) -> Outcome {

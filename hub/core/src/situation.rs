@@ -18,7 +18,7 @@ use crate::access::Standing;
 use crate::conditions::{self, READY};
 use crate::{Hub, HubError, triggers};
 
-/// Dependencies are followed to this many Kustomizations in search of a circle.
+/// Dependencies are followed to this many Kustomizations in search of a cycle.
 const MAX_REACHED: usize = 1_000;
 
 impl Hub {
@@ -36,12 +36,12 @@ impl Hub {
             self.target(stored, spec),
         )?;
         let last = last.map(|last| Attempted {
-            generation: last.aim.generation,
-            cluster: last.aim.cluster,
-            revision: last.aim.revision,
-            artifact: last.aim.artifact,
-            request: last.aim.request,
-            deletes: last.aim.deletes,
+            generation: last.inputs.generation,
+            cluster: last.inputs.cluster,
+            revision: last.inputs.revision,
+            artifact: last.inputs.artifact,
+            request: last.inputs.request,
+            deletes: last.inputs.deletes,
             state: match last.finished {
                 None => AttemptState::Open { deadline: last.deadline },
                 Some((at, reason)) => {
@@ -108,7 +108,7 @@ impl Hub {
             let clusters = self.store.clusters_of_secret(namespace, name).await?;
             let Some(uid) = clusters.first() else {
                 return not_found(format!(
-                    "no cluster is on board by Secret {namespace}/{name}, which spec.kubeConfig.secretRef names: see \
+                    "no cluster was onboarded by Secret {namespace}/{name}, which spec.kubeConfig.secretRef names: see \
                      the Secret's events, and kubectl get clusters"
                 ));
             };
@@ -116,10 +116,7 @@ impl Hub {
         } else if let Some(reference) = &spec.cluster_ref {
             let cluster = self.store.get(KindId::Cluster, "", &reference.name).await?;
             if cluster.is_none() {
-                return not_found(format!(
-                    "cluster '{}' not found: there is no such Cluster on the hub",
-                    reference.name
-                ));
+                return not_found(format!("cluster '{}' not found on the hub", reference.name));
             }
             cluster
         } else {
@@ -127,8 +124,7 @@ impl Hub {
         };
         let Some(cluster) = cluster else {
             return not_found(
-                "neither spec.clusterRef nor spec.kubeConfig is set, so no cluster is chosen; name one of: \
-                 kubectl get clusters"
+                "neither spec.clusterRef nor spec.kubeConfig is set, so no cluster is chosen; see: kubectl get clusters"
                     .to_owned(),
             );
         };
@@ -175,7 +171,9 @@ impl Hub {
             return Ok(Source::NoArtifact(format!("{full} has no artifact: {why}")));
         };
         let (Ok(revision), Ok(digest)) = (artifact.revision.parse(), artifact.digest.parse()) else {
-            return Ok(Source::NoArtifact(format!("{full} has an artifact whose status is not readable")));
+            return Ok(Source::NoArtifact(format!(
+                "{full} has an artifact, but its status cannot be parsed"
+            )));
         };
         Ok(Source::Artifact { revision, digest })
     }
@@ -201,12 +199,12 @@ impl Hub {
             .collect())
     }
 
-    /// The names along a circle of dependencies that leads back to `stored`.
+    /// The names along a cycle of dependencies that leads back to `stored`.
     async fn cycle(&self, stored: &Stored, names: &[Name]) -> Result<Option<Vec<String>>, HubError> {
         let start = (stored.namespace.clone(), stored.name.clone());
         let reach = Reach { kustomizations: MAX_REACHED, entries: MAX_DEPENDENCIES };
         let reached = self.store.reached_dependencies(&start, names, reach).await?;
-        Ok(circle(&start, names, &reached))
+        Ok(cycle(&start, names, &reached))
     }
 }
 
@@ -226,7 +224,7 @@ fn depends_on(stored: &Stored, spec: &KustomizationSpec) -> Vec<Name> {
 
 /// The shortest way from `start` by one of `first` back to it. One pointer for each Kustomization, to the one by which it was
 /// reached: memory is linear in their number.
-fn circle(start: &Name, first: &[Name], reached: &[ReachedDependency]) -> Option<Vec<String>> {
+fn cycle(start: &Name, first: &[Name], reached: &[ReachedDependency]) -> Option<Vec<String>> {
     let end = reached.iter().position(|one| one.name == *start)?;
     let mut from: Vec<Option<usize>> = vec![None; reached.len()];
     let mut seen: Vec<bool> = reached.iter().map(|one| first.contains(&one.name)).collect();
@@ -284,7 +282,7 @@ fn dependency_state(
     Ok(DependencyState::ReadyAt(revision.and_then(|text| text.parse().ok())))
 }
 
-/// Whether Ready says what stands in the way, by a reason that is not of an attempt: it is tried when it is looked at. An attempt
+/// Whether Ready says what stands in the way, by a reason that is not of an attempt: it is tried when it is processed. An attempt
 /// ends with one of these (`AccessDenied`) where others deny it what it is to write on the hub.
 fn is_held(kustomization: &Kustomization) -> bool {
     let holds = [

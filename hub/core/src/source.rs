@@ -9,7 +9,7 @@ use roadstead_api::{
     Artifact, ConditionStatus, GitRepository, GitRepositorySpec, GitRepositoryStatus, KindId, Time,
 };
 use roadstead_budget::PoolName;
-use roadstead_hub_store::{AtRest, Look, SecretData, Stored};
+use roadstead_hub_store::{AtRest, Queue, SecretData, Stored};
 use roadstead_model::{KustomizationUid, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Purpose, Refusal};
 use roadstead_sources::{
@@ -29,7 +29,7 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// A fetch to be done, or why there is none.
 pub enum FetchPlan {
-    /// The source is gone, or suspended: look again then.
+    /// The source is gone, or suspended: the next pass is due then.
     Nothing(Timestamp),
     /// Fetch, and hand the outcome to [`Hub::record_fetch`].
     Fetch(Box<FetchJob>),
@@ -350,7 +350,7 @@ impl Hub {
     ) -> Result<bool, HubError> {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(seen.uid).await? else { return Ok(false) };
-        // What was fetched for another spec says nothing about this one; a look at this one is scheduled.
+        // What was fetched for another spec says nothing about this one; a pass over this one is scheduled.
         if stored.generation != seen.generation || stored.deletion_timestamp.is_some() {
             return Ok(false);
         }
@@ -369,10 +369,10 @@ impl Hub {
         let mut users = Vec::new();
         if concerns_users {
             users = tx.kustomizations_of_source("GitRepository", &stored.namespace, &stored.name).await?;
-            tx.look_at(Look::Kustomization, &users).await?;
+            tx.enqueue(Queue::Kustomization, &users).await?;
         }
         if let Some(parent) = tx.parent_of(stored.kind, &stored.namespace, &stored.name).await? {
-            tx.look_at(Look::Kustomization, &[parent]).await?;
+            tx.enqueue(Queue::Kustomization, &[parent]).await?;
         }
         managers::set_status(&mut stored, &status, self.now())?;
         tx.put(stored.clone()).await?;
@@ -384,14 +384,14 @@ impl Hub {
         Ok(true)
     }
 
-    /// Has those Kustomizations looked at that came between the look-up of the source's users and the commit of its status:
-    /// they may have looked at the source as it was before.
+    /// Enqueues those Kustomizations that came between the look-up of the source's users and the commit of its status:
+    /// they may have processed the source as it was before.
     async fn wake_new_users(&self, source: &Stored, known: &[ResourceUid]) -> Result<(), HubError> {
         let mut tx = self.store.begin().await?;
         let mut users = tx.kustomizations_of_source("GitRepository", &source.namespace, &source.name).await?;
         users.retain(|user| !known.contains(user));
         if !users.is_empty() {
-            tx.look_at(Look::Kustomization, &users).await?;
+            tx.enqueue(Queue::Kustomization, &users).await?;
             tx.commit().await?;
         }
         Ok(())

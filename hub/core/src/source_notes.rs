@@ -97,7 +97,7 @@ impl Hub {
                     sources.push(format!("{}/{} (--allow-network git={entry})", grace.namespace, grace.name));
                 }
                 Err(error) => {
-                    tracing::debug!(url = %to, error = chain(&error), "a source's address is not known");
+                    tracing::debug!(url = %to, error = chain(&error), "could not determine a source's address");
                 }
             }
             until = until.max(Some(grace.until));

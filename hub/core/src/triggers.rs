@@ -1,4 +1,4 @@
-//! What a change of one object makes worth a look elsewhere. Called within the change's own unit of work, so that the
+//! What a change of one object makes worth a pass elsewhere. Called within the change's own unit of work, so that the
 //! look can neither be forgotten nor come too early.
 
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use roadstead_api::{
     AgentRemoval, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId,
     KustomizationStatus, ObjectMeta, reconcile_requested,
 };
-use roadstead_hub_store::{Look, Store, StoreError, Stored, Tx};
+use roadstead_hub_store::{Queue, Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Reason, ResourceUid};
 
 use crate::access::{ADOPTED_BY, GIT_NAMESPACE};
@@ -94,7 +94,7 @@ pub(crate) async fn let_go(tx: &mut Tx, before: &Stored, now: Timestamp) -> Resu
     tx.put(stored).await
 }
 
-/// Schedules what the change from `before` to `after` (either may be absent) makes worth a look.
+/// Schedules what the change from `before` to `after` (either may be absent) makes worth a pass.
 ///
 /// # Errors
 /// Where the database refuses.
@@ -107,7 +107,7 @@ pub async fn on_change(
     if after.is_none() && object.kind.get().child != ChildRule::Never {
         tx.forget_maker(object.kind, &object.namespace, &object.name, object.uid).await?;
     }
-    let asks = asks_for_a_look(before, after);
+    let asks = asks_for_more(before, after);
     if object.kind.get().child != ChildRule::Never {
         look_at_adopters(tx, before, after).await?;
     }
@@ -117,53 +117,53 @@ pub async fn on_change(
             let idle = |after: &Stored| before.is_none() && is_suspended(after);
             let changed = before.is_some_and(|before| after.is_some_and(|after| !same_rights(before, after)));
             if (asks || changed) && after.is_some_and(|after| !idle(after)) {
-                tx.look_at(Look::Kustomization, &[object.uid]).await?;
+                tx.enqueue(Queue::Kustomization, &[object.uid]).await?;
             }
             // What it made acts by its rights.
             if changed {
                 let made = tx.descendants(object.uid).await?;
-                tx.look_at(Look::Kustomization, &made).await?;
+                tx.enqueue(Queue::Kustomization, &made).await?;
             }
             // What depends on it may go on, or no longer.
             if before.is_none() || after.is_none() {
                 let dependents = tx.dependents(&object.namespace, &object.name).await?;
-                tx.look_at(Look::Kustomization, &dependents).await?;
+                tx.enqueue(Queue::Kustomization, &dependents).await?;
             }
         }
         KindId::GitRepository => {
             if after.is_some() && asks {
-                tx.look_at(Look::Source, &[object.uid]).await?;
+                tx.enqueue(Queue::Source, &[object.uid]).await?;
             }
             if before.is_none() || after.is_none() {
                 let users =
                     tx.kustomizations_of_source("GitRepository", &object.namespace, &object.name).await?;
-                tx.look_at(Look::Kustomization, &users).await?;
+                tx.enqueue(Queue::Kustomization, &users).await?;
             }
         }
         KindId::Secret => {
             if after.is_some_and(onboard::is_kubeconfig) {
-                tx.look_at(Look::KubeConfig, &[object.uid]).await?;
+                tx.enqueue(Queue::KubeConfig, &[object.uid]).await?;
             }
             let clusters = tx.clusters_of_secret(&object.namespace, &object.name).await?;
-            tx.look_at(Look::Cluster, &clusters).await?;
+            tx.enqueue(Queue::Cluster, &clusters).await?;
             let managing = tx.management_clusters_of_secret(&object.namespace, &object.name).await?;
-            tx.look_at(Look::ManagementCluster, &managing).await?;
+            tx.enqueue(Queue::ManagementCluster, &managing).await?;
             let users = tx.sources_of_secret(&object.namespace, &object.name).await?;
-            tx.look_at(Look::Source, &users).await?;
+            tx.enqueue(Queue::Source, &users).await?;
         }
         KindId::Namespace
             if asks && after.is_some_and(|namespace| namespace.deletion_timestamp.is_some()) =>
         {
-            tx.look_at(Look::Namespace, &[object.uid]).await?;
+            tx.enqueue(Queue::Namespace, &[object.uid]).await?;
         }
         KindId::Cluster => {
             if asks && after.is_some() {
-                tx.look_at(Look::Cluster, &[object.uid]).await?;
+                tx.enqueue(Queue::Cluster, &[object.uid]).await?;
             }
             on_cluster_change(tx, before, after, object).await?;
         }
         KindId::ManagementCluster if asks && after.is_some() => {
-            tx.look_at(Look::ManagementCluster, &[object.uid]).await?;
+            tx.enqueue(Queue::ManagementCluster, &[object.uid]).await?;
         }
         _ => {}
     }
@@ -190,13 +190,13 @@ async fn on_cluster_change(
     Ok(())
 }
 
-/// Schedules a look at all that is, or waits to be, on a cluster.
+/// Schedules a pass over all that is, or waits to be, on a cluster.
 pub(crate) async fn wake_cluster(tx: &mut Tx, uid: ResourceUid, name: &str) -> Result<(), StoreError> {
     let users = tx.kustomizations_of_cluster(uid, name).await?;
-    tx.look_at(Look::Kustomization, &users).await
+    tx.enqueue(Queue::Kustomization, &users).await
 }
 
-/// What a person hands over, or takes back, is worth a look at whom they name.
+/// What a person hands over, or takes back, is worth a pass over whom they name.
 async fn look_at_adopters(
     tx: &mut Tx,
     before: Option<&Stored>,
@@ -206,7 +206,7 @@ async fn look_at_adopters(
     if named[0] != named[1] {
         let names: Vec<&str> = named.into_iter().flatten().collect();
         let adopters = tx.kustomizations_named(&names).await?;
-        tx.look_at(Look::Kustomization, &adopters).await?;
+        tx.enqueue(Queue::Kustomization, &adopters).await?;
     }
     Ok(())
 }
@@ -233,7 +233,7 @@ fn same_rights(before: &Stored, after: &Stored) -> bool {
 }
 
 /// Whether the change is one of what is wanted: of the spec, of a request to reconcile, or a deletion.
-fn asks_for_a_look(before: Option<&Stored>, after: Option<&Stored>) -> bool {
+fn asks_for_more(before: Option<&Stored>, after: Option<&Stored>) -> bool {
     let (Some(before), Some(after)) = (before, after) else { return true };
     before.generation != after.generation
         || before.deletion_timestamp != after.deletion_timestamp

@@ -6,11 +6,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::{Claim, Due, Hub, HubError, Look};
+use crate::{Claim, Due, Hub, HubError, Queue};
 
 /// How often housekeeping runs.
 pub const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
-/// A look takes milliseconds, a fetch up to its timeout. A replica that dies is noticed long before.
+/// A pass takes milliseconds, a fetch up to its timeout. A replica that dies is noticed long before.
 const LEASE: Duration = Duration::from_secs(15 * 60);
 /// Attempts that are kept of each Kustomization.
 const KEPT_ATTEMPTS: i64 = 20;
@@ -23,25 +23,25 @@ const KEPT_CHANGES: Duration = Duration::from_secs(3600);
 const KEPT_CHANGES_AT_LEAST: i64 = 10_000;
 
 impl Hub {
-    /// Claims looks that are due; of those that may have ended a replica ([`Claim::is_suspect`]) one at most, and none
+    /// Claims passes that are due; of those that may have ended a replica ([`Claim::is_suspect`]) one at most, and none
     /// without a [`Hub::place_for_suspects`].
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn claim_due(&self, look: Look, limit: usize, suspect: bool) -> Result<Due, HubError> {
+    pub async fn claim_due(&self, queue: Queue, limit: usize, suspect: bool) -> Result<Due, HubError> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let suspect = suspect && limit > 0;
-        Ok(self.store.claim_due(look, self.replica, self.now(), LEASE, limit, suspect).await?)
+        Ok(self.store.claim_due(queue, self.replica, self.now(), LEASE, limit, suspect).await?)
     }
 
-    /// The one place in this process for a look that may end it. Were there two of them at once, none would be known to be
+    /// The one place in this process for a pass that may end it. Were there two of them at once, none would be known to be
     /// the one.
     #[must_use]
     pub fn place_for_suspects(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.suspects).try_acquire_owned().ok()
     }
 
-    /// Gives a claim back; the next look is at `next` at the latest.
+    /// Gives a claim back; the next pass is at `next` at the latest.
     ///
     /// # Errors
     /// Where the database fails.

@@ -147,7 +147,7 @@ impl Hub {
         let items: Vec<ReconciliationView> = history
             .into_iter()
             .map(|mut history| {
-                let Reconciliation { attempt, aim, finished, .. } = history.reconciliation;
+                let Reconciliation { attempt, inputs, finished, .. } = history.reconciliation;
                 let mut counts = BTreeMap::new();
                 for result in &history.change_set {
                     *counts.entry(result.action.as_str().to_owned()).or_default() += 1;
@@ -161,13 +161,14 @@ impl Hub {
                 told |= !history.health.is_empty();
                 ReconciliationView {
                     attempt,
-                    generation: aim.generation,
-                    revision: aim.revision.map(|revision| revision.to_string()),
-                    build: aim.build.map(|digest| digest.to_string()),
-                    deletes: aim.deletes,
-                    started: Time(aim.started),
-                    took: finished
-                        .and_then(|(at, _)| at.duration_since(aim.started).try_into().ok().map(GoDuration)),
+                    generation: inputs.generation,
+                    revision: inputs.revision.map(|revision| revision.to_string()),
+                    build: inputs.build.map(|digest| digest.to_string()),
+                    deletes: inputs.deletes,
+                    started: Time(inputs.started),
+                    took: finished.and_then(|(at, _)| {
+                        at.duration_since(inputs.started).try_into().ok().map(GoDuration)
+                    }),
                     reason: finished.map(|(_, reason)| reason),
                     message: history.message,
                     counts,
@@ -177,7 +178,7 @@ impl Hub {
                 }
             })
             .collect();
-        // What is told late of an attempt that has ended is no news.
+        // What is told late of an attempt that has ended is not news.
         let open = |attempt| items.iter().any(|item| item.attempt == attempt && item.reason.is_none());
         let under_way = self.progress(uid).filter(|progress| open(progress.attempt));
         Ok(Reconciliations { under_way, items })

@@ -39,25 +39,25 @@ async fn dependencies_cost_memory_for_each_kustomization_and_not_for_each_way() 
         let others: Vec<String> = (1..=100).map(|step| names[(at + step) % names.len()].clone()).collect();
         put(&site, name, &others).await?;
     }
-    // One that is in no circle, above them all; and one of a time before there was a bound.
+    // One that is in no cycle, above them all; and one of a time before there was a bound.
     put(&site, "above", &names[..100]).await?;
     let many: Vec<String> = (0..2_000).map(|number| format!("none-{number}")).collect();
     put(&site, "many", &many).await?;
 
     let before = peak()?;
-    let (reason, message) = site.look("default", &names[0]).await?;
+    let (reason, message) = site.process("default", &names[0]).await?;
     ensure!(
-        reason == "DependencyNotReady" && message.contains("dependsOn goes in a circle"),
+        reason == "DependencyNotReady" && message.contains("dependsOn forms a cycle"),
         "{reason} {message}"
     );
     let way = message.split(": ").nth(1).context("a way")?.split(';').next().context("a way")?;
     let way: Vec<&str> = way.split(" -> ").collect();
-    ensure!(way.len() == 3 && way[0] == way[2], "not the shortest circle: {way:?}");
-    let (_, message) = site.look("default", "above").await?;
-    ensure!(!message.contains("circle"), "{message}");
+    ensure!(way.len() == 3 && way[0] == way[2], "not the shortest cycle: {way:?}");
+    let (_, message) = site.process("default", "above").await?;
+    ensure!(!message.contains("cycle"), "{message}");
     let grown = peak()?.saturating_sub(before);
     ensure!(grown < 64 << 10, "two looks took {grown} KiB");
-    let (reason, message) = site.look("default", "many").await?;
+    let (reason, message) = site.process("default", "many").await?;
     ensure!(reason == "DependencyNotReady", "{reason} {message}");
     ensure!(message.contains("spec.dependsOn has 2000 entries, and at most 100 are followed"), "{message}");
 

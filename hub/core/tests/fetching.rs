@@ -149,7 +149,7 @@ fn thicket(repository: &Repository) -> Result<String> {
 
 /// What this process grew by at most while `work` was done, in KiB.
 async fn growth<T>(work: impl Future<Output = T>) -> Result<(u64, T)> {
-    // The peak begins anew.
+    // The peak starts over.
     std::fs::write("/proc/self/clear_refs", "5").context("reset the peak")?;
     let before = memory("VmRSS:");
     let done = work.await;

@@ -17,7 +17,7 @@ use crate::status;
 const ASKED: usize = 1024;
 
 /// What an agent is told of a build that it may not have, whether there is one or not.
-const NOT_THERE: &str = "the hub does not have this build any more; it builds it anew at the next attempt";
+const NOT_THERE: &str = "the hub no longer has this build; it builds it again at the next attempt";
 
 /// A part of a build, or why the session cannot go on.
 pub(crate) type Part = Result<BuildChunk, Status>;
@@ -73,7 +73,9 @@ async fn send(
     let say = async |chunk: BuildChunk| match timeout(transfer, parts.send(Ok(chunk))).await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(_)) => Err(Status::cancelled("the session has ended")),
-        Err(_) => Err(Status::deadline_exceeded(format!("of a build nothing was taken for {transfer:?}"))),
+        Err(_) => Err(Status::deadline_exceeded(format!(
+            "nothing of a build was received by the agent for {transfer:?}"
+        ))),
     };
     let refusal = |error: String| refusal(&digest.to_string(), error);
     let mut build = match hub.open_build(session, digest, MAX_BUILD_COMPRESSED_BYTES).await {

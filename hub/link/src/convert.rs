@@ -1,34 +1,8 @@
 //! Between the protocol's checked values and the hub's own.
 
-use std::time::Duration;
-
-use roadstead_hub_core::{AgentDispatch, DispatchFailure, DispatchResult, DispatchStep, UpgradeReport};
+use roadstead_hub_core::{DispatchFailure, DispatchResult, UpgradeReport};
 use roadstead_proto::limits::bounded;
-use roadstead_proto::{Dispatch, Finished, ServiceAccount, Step, v1};
-
-/// A dispatch as it is sent.
-pub(crate) fn dispatch(dispatch: AgentDispatch) -> Dispatch {
-    let plan = dispatch.plan;
-    Dispatch {
-        key: dispatch.key,
-        namespace: plan.namespace,
-        name: plan.name,
-        service_account: plan.service_account.map(|(namespace, name)| ServiceAccount { namespace, name }),
-        inventory: dispatch.inventory,
-        timeout: Duration::from_millis(plan.timeout_millis),
-        steps: plan.steps.into_iter().map(step).collect(),
-        default_namespace: dispatch.default_namespace,
-    }
-}
-
-fn step(step: DispatchStep) -> Step {
-    match step {
-        DispatchStep::Apply { force } => Step::Apply { force },
-        DispatchStep::Prune => Step::Prune,
-        DispatchStep::Wait { objects, all } => Step::Wait { objects, all },
-        DispatchStep::Delete => Step::Delete,
-    }
-}
+use roadstead_proto::{Finished, v1};
 
 /// What came of a dispatch.
 pub(crate) fn finished(finished: Finished) -> DispatchResult {

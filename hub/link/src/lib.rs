@@ -46,7 +46,7 @@ pub struct LinkOptions {
     /// Connections of agents at once.
     pub connections: usize,
     /// Connections at once that have not shown a certificate yet; beyond these, the oldest is closed.
-    pub strangers: usize,
+    pub anonymous: usize,
     /// So long may the TLS handshake take.
     pub handshake: Duration,
     /// A message that an agent has begun is there within this time, from when there is memory for it.
@@ -60,7 +60,7 @@ impl Default for LinkOptions {
         Self {
             heartbeat: Duration::from_secs(1),
             connections: 4_000,
-            strangers: 128,
+            anonymous: 128,
             handshake: Duration::from_secs(10),
             whole: Duration::from_secs(30),
             transfer: Duration::from_secs(30),

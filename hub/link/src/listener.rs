@@ -28,7 +28,7 @@ const IDLE: Duration = Duration::from_secs(15);
 const WRITE: Duration = Duration::from_secs(30);
 
 /// What a connection takes on which nobody has shown a certificate: its TLS state and buffers. An estimate.
-const STRANGER: u64 = 24 * 1024;
+const ANONYMOUS: u64 = 24 * 1024;
 /// So long an agent has for its handshake before its connection may have to go for another: a few round trips over a long way.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -54,14 +54,14 @@ pub(crate) struct AgentStream {
 pub(crate) fn connections(options: &LinkOptions, budget: &MemoryBudget) -> Arc<Connections> {
     let bounds = Bounds {
         known: options.connections,
-        strangers: options.strangers,
+        anonymous: options.anonymous,
         per_party: PER_CLUSTER,
         full: Full::EndOldest,
         grace: GRACE,
     };
     let cost = |name, bytes| Cost { pool: budget.pool(name).clone(), bytes };
     let costs = Costs {
-        stranger: cost(PoolName::Handshakes, STRANGER),
+        anonymous: cost(PoolName::Handshakes, ANONYMOUS),
         known: cost(PoolName::Sessions, meter::CONNECTION),
     };
     Connections::new(bounds, costs)
@@ -104,14 +104,14 @@ async fn pass_on(
     deadline: Duration,
     ready: mpsc::Sender<io::Result<AgentStream>>,
 ) {
-    // What is wrong up to here is no event for us: port scanners do it all day.
+    // What is wrong up to here is not an event for us: port scanners do it all day.
     let handshake = tokio::time::timeout(deadline, acceptor.accept(Patient::new(stream, WRITE)));
     let Ok(Ok(stream)) = handshake.await else { return };
     let connection = registered.connection().clone();
     let Some(leaf) = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()) else { return };
     let Ok(identity) = read_agent_certificate(leaf) else { return };
     if let Err(refused) = connection.known(identity.cluster.0.as_u128()).await {
-        tracing::warn!(cluster = %identity.cluster, why = %refused, "an agent is turned away");
+        tracing::warn!(cluster = %identity.cluster, why = %refused, "an agent was rejected");
         return;
     }
     let watched = connection.clone();

@@ -258,7 +258,7 @@ impl Metered {
             return Ok(());
         }
         let whole = self.meter.whole;
-        Err(Status::deadline_exceeded(format!("a message that was begun was not there within {whole:?}")))
+        Err(Status::deadline_exceeded(format!("a message was not complete within {whole:?}")))
     }
 }
 
@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(length(&mut body).await, Some(10));
         let waiting = tokio::time::timeout(PATIENCE / 2, frame(&mut body)).await;
         assert!(waiting.is_err(), "a large message was let in without memory");
-        // It is no silence of the agent's.
+        // It is not the agent's silence.
         assert!(receipts.lock().waits && receipts.silent_since().elapsed() < Duration::from_secs(1));
         drop(others);
         assert_eq!(length(&mut body).await, Some(HEADER));
@@ -561,7 +561,7 @@ mod tests {
         let held: Vec<_> =
             (0..1_000).map(|_| (sessions.try_reserve(CONNECTION), sessions.try_reserve(SESSION))).collect();
         assert!(held.iter().all(|(connection, session)| connection.is_ok() && session.is_ok()));
-        // Some come anew before the hub knows that they have gone.
+        // Some come again before the hub knows that they have gone.
         assert!(sessions.try_reserve(100 * (CONNECTION + SESSION)).is_ok());
         let meter = Meter::new(&budget, WHOLE);
         let share = meter.share(cluster(1));

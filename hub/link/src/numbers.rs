@@ -29,10 +29,10 @@ impl Numbers {
     /// Takes in the numbers of a message; the error says how they break the protocol.
     pub(crate) fn receive(&mut self, seq: u64, ack: u64) -> Result<(), String> {
         if ack > self.sent {
-            return Err(format!("message {ack} was acknowledged, {} were sent", self.sent));
+            return Err(format!("message {ack} was acknowledged, but only {} were sent", self.sent));
         }
         if seq != self.received + 1 {
-            return Err(format!("message {seq} came where {} was next", self.received + 1));
+            return Err(format!("message {seq} arrived where {} was expected", self.received + 1));
         }
         self.received = seq;
         Ok(())

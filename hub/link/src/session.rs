@@ -143,14 +143,14 @@ impl Opening {
     async fn hello(&mut self, numbers: &mut Numbers) -> Result<Hello, Status> {
         let first = timeout(HELLO, self.incoming.message())
             .await
-            .map_err(|_| Status::deadline_exceeded("no Hello came"))??
+            .map_err(|_| Status::deadline_exceeded("no Hello arrived"))??
             .ok_or_else(|| Status::cancelled("the stream ended before its Hello"))?;
         drop(self.receipts.next());
         numbers.receive(first.seq, first.ack).map_err(Status::invalid_argument)?;
         numbers.done(first.seq);
         match first.body {
             Some(agent_message::Body::Hello(hello)) => Ok(hello),
-            _ => Err(Status::invalid_argument("the first message is no Hello")),
+            _ => Err(Status::invalid_argument("the first message is not a Hello")),
         }
     }
 }
@@ -216,10 +216,10 @@ impl Running {
                 self.heard = Instant::now();
             }
             let step = tokio::select! {
-                () = stop.cancelled() => Err(Ended::with(Status::unavailable("this hub replica is going down"))),
+                () = stop.cancelled() => Err(Ended::with(Status::unavailable("this hub replica is shutting down"))),
                 message = incoming.message(), if has_room => self.receive(message).await,
                 Some(handled) = self.in_hand.join_next() => self.handled(handled).await,
-                () = place.woken.notified() => self.look().await,
+                () = place.woken.notified() => self.check().await,
                 Some(next) = parts.recv(), if part.is_none() => {
                     next.map(|next| part = Some(next)).map_err(Ended::with)
                 }
@@ -247,7 +247,7 @@ impl Running {
         if self.heard.elapsed() < self.silence {
             return Ok(());
         }
-        Err(Ended::because(format!("nothing was heard for {:?}", self.silence)))
+        Err(Ended::because(format!("nothing was received for {:?}", self.silence)))
     }
 
     async fn receive(&mut self, message: Result<Option<AgentMessage>, Status>) -> Result<(), Ended> {
@@ -255,7 +255,7 @@ impl Running {
             Ok(Some(message)) => message,
             Ok(None) => {
                 return Err(Ended::because(
-                    "the agent ended it (it goes down, or another one took its place)",
+                    "the agent ended it (it is shutting down, or another one took its place)",
                 ));
             }
             Err(status) => return Err(Ended::because(format!("reading failed: {}", status.message()))),
@@ -341,7 +341,7 @@ impl Running {
         Ok(())
     }
 
-    async fn look(&mut self) -> Result<(), Ended> {
+    async fn check(&mut self) -> Result<(), Ended> {
         match self.hub.is_current_session(&self.session).await {
             Ok(true) => {
                 self.send_order().await?;
@@ -354,7 +354,7 @@ impl Running {
                 tracing::warn!(
                     error = chain(&error),
                     cluster = self.session.name,
-                    "a session was not checked"
+                    "could not check a session"
                 );
                 Ok(())
             }
@@ -391,7 +391,7 @@ impl Running {
             for mut dispatch in taken {
                 let completed = self.hub.complete_dispatch(&self.session, &mut dispatch).await;
                 completed.map_err(|error| Ended::with(status(&error)))?;
-                let dispatch = v1::Dispatch::from(convert::dispatch(dispatch));
+                let dispatch = v1::Dispatch::from(dispatch);
                 self.say(hub_message::Body::Dispatch(dispatch)).await?;
             }
         }
@@ -408,7 +408,7 @@ impl Running {
         match timeout(self.silence, self.outgoing.send(Ok(message))).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Ended::gone()),
-            Err(_) => Err(Ended::because(format!("the agent took nothing for {:?}", self.silence))),
+            Err(_) => Err(Ended::because(format!("the agent received nothing for {:?}", self.silence))),
         }
     }
 }

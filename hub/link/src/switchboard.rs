@@ -52,13 +52,13 @@ impl Switchboard {
                 Ok(()) = dispatches.changed() => false,
             };
             tokio::select! {
-                _ = hub.attempt("the replica's sessions were not looked after", self.look(&hub, on_timer)) => {}
+                _ = hub.attempt("could not supervise the replica's sessions", self.check(&hub, on_timer)) => {}
                 () = stop.cancelled() => return,
             }
         }
     }
 
-    async fn look(&self, hub: &Hub, on_timer: bool) -> Result<(), HubError> {
+    async fn check(&self, hub: &Hub, on_timer: bool) -> Result<(), HubError> {
         if self.lock().is_empty() {
             return Ok(());
         }

@@ -101,7 +101,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Result<bool>) -> Resu
 #[tokio::test]
 async fn silent_connections_take_no_agents_place() -> Result<()> {
     let site =
-        Site::with(LinkOptions { strangers: 8, handshake: Duration::from_secs(3600), ..options() }).await?;
+        Site::with(LinkOptions { anonymous: 8, handshake: Duration::from_secs(3600), ..options() }).await?;
     let agent = site.joined("edge-1").await?;
     let mut session = site.session(&agent).await?;
     let mut silent = Vec::new();
@@ -415,9 +415,9 @@ async fn a_build_that_waits_for_memory_is_sent_once_there_is_some() -> Result<()
 
 /// One address connects without end; another one's handshake takes its time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_strangers_leaves_an_agent_the_time_for_its_handshake() -> Result<()> {
+async fn a_flood_of_anonymous_clients_leaves_an_agent_the_time_for_its_handshake() -> Result<()> {
     let long = Duration::from_secs(3600);
-    let site = Site::with(LinkOptions { strangers: 8, handshake: long, ..options() }).await?;
+    let site = Site::with(LinkOptions { anonymous: 8, handshake: long, ..options() }).await?;
     let agent = site.joined("a").await?;
     let link = site.link;
     let flood = tokio::spawn(async move {

@@ -1,4 +1,6 @@
-//! The decision itself. The order of the checks is the order of the stages in design.md.
+//! The decision itself. The checks stand in the order in which a user should hear of what is wrong: who may deploy, dependencies
+//! that form a cycle, the cluster, the source; and, once an attempt is due, dependencies that are not Ready, and an agent that
+//! is away.
 
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use crate::{
     schedule::jittered,
 };
 
-/// How soon a condition that someone else must mend is looked at again when nothing wakes us before.
+/// How soon a condition that someone else must mend is processed again when nothing wakes us before.
 const RECHECK: Duration = Duration::from_secs(30);
 /// An agent whose hub restarts is back within this; what is Ready does not blink because of it.
 const RECONNECT: Duration = Duration::from_secs(15);
@@ -43,7 +45,7 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
     if let Some(cycle) = &situation.cycle {
         return hold(
             Reason::DependencyNotReady,
-            format!("dependsOn goes in a circle: {}; remove one of these dependencies", cycle.join(" -> ")),
+            format!("dependsOn forms a cycle: {}; remove one of these dependencies", cycle.join(" -> ")),
         );
     }
     let (cluster, name, agent) = match &situation.target {
@@ -84,8 +86,7 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
     }
     if agent != AgentLink::Connected {
         let message = format!(
-            "the agent of cluster {name} is not connected; this is reconciled when it is. Look at its conditions: \
-             kubectl describe cluster {name}"
+            "the agent of cluster {name} is not connected; this is reconciled once it is. See its conditions: kubectl describe cluster {name}"
         );
         return wait(Reason::ClusterUnreachable, message);
     }
@@ -181,7 +182,7 @@ fn decide_deletion(situation: &Situation, now: Timestamp) -> Decision {
         Some(owned) => delete_from(situation, owned.cluster, now),
         None if situation.owns_on.is_empty() => Decision::Release { orphaned: None },
         None => Decision::Release {
-            orphaned: Some("their cluster is gone from the hub, so its objects stay".to_owned()),
+            orphaned: Some("their cluster was deleted from the hub, so its objects stay".to_owned()),
         },
     }
 }
@@ -208,9 +209,7 @@ fn waits_for(dependencies: &[Dependency], revision: &Revision) -> Option<String>
     dependencies.iter().find_map(|dependency| {
         let name = &dependency.name;
         match &dependency.state {
-            DependencyState::Missing => {
-                Some(format!("dependency '{name}' not found: there is no such Kustomization"))
-            }
+            DependencyState::Missing => Some(format!("dependency '{name}' not found")),
             DependencyState::NotReady => Some(format!("dependency '{name}' is not ready")),
             DependencyState::Ready => None,
             DependencyState::ReadyAt(Some(applied)) if applied == revision => None,

@@ -195,7 +195,7 @@ pub struct Owned {
 pub enum Decision {
     /// Nothing, until this time or a change.
     Idle {
-        /// Look again then.
+        /// The next pass is due then.
         until: Timestamp,
     },
     /// `spec.suspend` is set: say so in a `Suspended` condition; Ready keeps its last value.
@@ -206,9 +206,9 @@ pub enum Decision {
         reason: Reason,
         /// Why, for people: names the object and the cause.
         message: String,
-        /// Look again then, if nothing changes before.
+        /// The next pass is due then, if nothing changes before.
         until: Timestamp,
-        /// Whether it waits for something that has its own conditions and is expected to come, and so is no error of its own.
+        /// Whether it waits for something that has its own conditions and is expected to come, and so is not an error of its own.
         waits: bool,
     },
     /// Build this artifact and dispatch the build to this cluster.
@@ -220,7 +220,7 @@ pub enum Decision {
         /// The source's artifact.
         artifact: Digest,
         /// Something is new (spec, revision, request, or the last attempt failed), so that people are to see that it is
-        /// under way; else it is the regular look.
+        /// under way; else it is the regular pass.
         news: bool,
     },
     /// Have everything deleted that is owned on this cluster: it is being deleted, or has moved to another.

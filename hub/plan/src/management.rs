@@ -10,11 +10,11 @@ const OWN_LABELS: &str = "fleet.roadstead.dev/";
 /// Everything that a decision about one management cluster depends on.
 #[derive(Debug, Clone, Default)]
 pub struct ManagementSituation {
-    /// Its Clusters, of those namespaces that are looked at.
+    /// Its Clusters, of those namespaces that are followed.
     pub shown: Vec<ManagedCluster>,
     /// The Clusters of this hub.
     pub present: BTreeMap<String, PresentCluster>,
-    /// The namespaces that are looked at; none: all.
+    /// The namespaces that are followed; none: all.
     pub namespaces: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub struct Origin {
     pub owner: Owner,
     /// The ManagementCluster that it comes from, as `namespace/name`.
     pub management: String,
-    /// Whether the management cluster that is looked at may take Clusters over from that one.
+    /// Whether this management cluster may take Clusters over from that one.
     pub accepted: bool,
     /// Its namespace in the management cluster.
     pub namespace: String,
@@ -55,7 +55,7 @@ pub struct Origin {
 /// The management cluster that a Cluster of this hub comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// The one that is looked at.
+    /// This one.
     This,
     /// Another one.
     Other,
@@ -126,12 +126,11 @@ pub fn follow(situation: &ManagementSituation) -> ManagementPlan {
         }
         if origin.paused {
             plan.refused.push(format!(
-                "{}/{name}: it went while it was paused, as one does that is moved to another management cluster; delete \
-                 Cluster '{name}' if it was not moved",
+                "{}/{name}: it was deleted while it was paused, as happens when it is moved to another management cluster; delete Cluster '{name}' if it was not moved",
                 origin.namespace
             ));
         } else {
-            plan.retire(name, "it is not in its management cluster any more");
+            plan.retire(name, "it is no longer in its management cluster");
         }
     }
     plan

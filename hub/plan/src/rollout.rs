@@ -44,7 +44,7 @@ pub struct UpgradeOrder {
     pub request: Option<String>,
     /// When.
     pub at: Timestamp,
-    /// Why that came to nothing, if it did.
+    /// Why that failed, if it did.
     pub failed: Option<String>,
     /// Whether that is the cluster's own policy: it says nothing of the image.
     pub is_refused: bool,
@@ -145,7 +145,7 @@ impl AgentState {
             }
             if now >= order.at + pace.timeout * PATIENCE {
                 return Some(Upgrade::GiveUp(match self.connected {
-                    Some(_) => "the agent said nothing of it".to_owned(),
+                    Some(_) => "the agent did not report on it".to_owned(),
                     None => "the agent has not come back since it was told".to_owned(),
                 }));
             }
@@ -369,7 +369,7 @@ mod tests {
         assert_eq!(asked[0].order.as_ref().and_then(|order| order.failed.clone()), None);
 
         agents.iter_mut().for_each(|agent| agent.wanted = Some("agent:3".to_owned()));
-        assert_eq!(tell(&mut agents, now()), 1, "another image begins anew");
+        assert_eq!(tell(&mut agents, now()), 1, "another image starts over");
     }
 
     #[test]

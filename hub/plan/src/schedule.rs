@@ -1,4 +1,4 @@
-//! When to look again.
+//! When the next pass over an object is due.
 
 use std::time::Duration;
 

@@ -203,7 +203,7 @@ fn between_reconciliations_nothing_is_held_and_what_was_held_goes_on_at_once() {
     ] {
         assert_eq!(decide(&disturbed, at(1)), Decision::Idle { until: at(300) });
         held(decide(&disturbed, at(300)));
-        // What was held is looked at again, and stays held until the cause is gone.
+        // What was held is processed again, and stays held until the cause is gone.
         held(decide(&Situation { held: true, ..disturbed }, at(1)));
     }
     assert_eq!(decide(&Situation { held: true, ..applied(true) }, at(1)), reconcile(true));

@@ -39,12 +39,12 @@ pub(crate) async fn sign_what_is_older(pool: &PgPool, sealer: &Sealer) -> Result
         join_tokens = join,
         agent_orders = orders,
         dispatches,
-        "what an older version stored was signed, which happens once: from now on only signed rows count"
+        "rows stored by an older version were signed, which happens once: from now on only signed rows are trusted"
     );
     Ok(())
 }
 
-/// Seals the authorities' keys anew, together with their certificates; false where that was done before.
+/// Seals the authorities' keys again, together with their certificates; false where that was done before.
 async fn reseal_authorities(tx: &mut Connection, sealer: &Sealer) -> Result<bool, StoreError> {
     let rows: Vec<(String, String, Vec<u8>)> =
         sqlx::query_as("SELECT name, certificate_pem, key_sealed FROM authority ORDER BY name FOR UPDATE")

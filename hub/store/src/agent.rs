@@ -30,7 +30,7 @@ pub enum OrderState {
     Told,
     /// The agent is at it.
     UnderWay,
-    /// It came to nothing; why.
+    /// It failed; why.
     Failed(String),
     /// The cluster's own policy does not allow it; why.
     Refused(String),

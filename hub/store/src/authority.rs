@@ -62,7 +62,7 @@ impl Store {
         // Whichever replica came first made the one that counts.
         let what = "read an authority";
         let stored = self.stored_authority(name).await?;
-        Ok(stored.ok_or_else(|| StoreError::Corrupt { what, why: format!("{name} is gone again") })?)
+        Ok(stored.ok_or_else(|| StoreError::Corrupt { what, why: format!("{name} was removed again") })?)
     }
 
     async fn stored_authority(&self, name: &str) -> Result<Option<KeyPair>, StoreError> {

@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// All Kustomizations that are reached from `first` along `spec.dependsOn`, if `start` is one of them: then, and only
-    /// then, there is a circle through `start`. One question, whatever the graph.
+    /// then, there is a cycle through `start`. One question, whatever the graph.
     ///
     /// # Errors
     /// Where the database cannot be reached.

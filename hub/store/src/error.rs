@@ -3,7 +3,7 @@
 /// A failed use of the database.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The URL is no Postgres URL.
+    /// The URL is not a Postgres URL.
     #[error("read the database's URL")]
     Url(#[source] sqlx::Error),
     /// The way to the database may be read or changed by others.
@@ -18,7 +18,7 @@ pub enum StoreError {
         /// What the URL says.
         mode: String,
     },
-    /// TLS to the database, which nobody asked for by name, came to nothing.
+    /// TLS to the database, which nobody asked for by name, failed.
     #[error(
         "connect to the database at {host}, which is not on this machine, by TLS with its certificate checked: add \
          sslrootcert=FILE to the database's URL where a private CA signed it, or accept a connection that others can read and \

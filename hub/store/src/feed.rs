@@ -33,7 +33,7 @@ const PAGE_BYTES: i64 = 8 << 20;
 const WATCHERS_BYTES: i64 = 1 << 20;
 /// What a byte of an object's text becomes in memory, its renderings included. An estimate.
 const GROWTH: u64 = 5;
-/// Signals are hints; the log is looked at this often without one.
+/// Signals are hints; the log is read this often without one.
 const POLL: Duration = Duration::from_secs(1);
 
 /// How an object changed.
@@ -95,7 +95,7 @@ impl Event {
         Ok(object)
     }
 
-    /// The change in the form `key`, made once for all watchers of this replica that want it so. A Secret is made anew
+    /// The change in the form `key`, made once for all watchers of this replica that want it so. A Secret is made again
     /// each time: its plain text is not kept.
     ///
     /// # Errors
@@ -216,10 +216,10 @@ async fn read(
                 }
             }
             Err(_) if pool.is_closed() => return,
-            Err(error) => health.note("watches stand still", &error).await,
+            Err(error) => health.note("watches are not progressing", &error).await,
         }
         drop(strong);
-        // Either way the next look follows.
+        // Either way the next read follows.
         let _ = tokio::time::timeout(POLL, woken.changed()).await;
     }
 }
@@ -312,7 +312,7 @@ pub enum WatchError {
     #[error("resource version {0} is no longer kept: list again and watch from there")]
     Gone(i64),
     /// The hub is being closed.
-    #[error("the hub is going down: watch again from the last version seen")]
+    #[error("the hub is shutting down: watch again from the last version seen")]
     Closed,
     /// The database or the key failed.
     #[error(transparent)]
@@ -415,7 +415,7 @@ impl Store {
     pub async fn compact(&self, age: Duration, keep: i64) -> Result<u64, StoreError> {
         let what = "compact the change log";
         let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
-        // From the oldest on, so that what stays is not looked at: up to the first that is young enough to stay, and not
+        // From the oldest on, so that what stays is not read: up to the first that is young enough to stay, and not
         // beyond the newest that do in any case.
         let upto: Option<i64> = sqlx::query_scalar(
             "SELECT upto FROM hub_state, LATERAL (SELECT LEAST(\
@@ -443,7 +443,7 @@ impl Store {
 }
 
 /// Removes changes up to a version from the log, apart from the last of each object that was there then: lists of a later
-/// moment show that. What earlier compactions left is looked at only where it was followed by something since.
+/// moment show that. What earlier compactions left is read only where it was followed by something since.
 async fn forget(connection: &mut sqlx::PgConnection, upto: i64) -> Result<u64, StoreError> {
     let forgotten = sqlx::query(
         "WITH past AS (SELECT resource_version, type, before_version FROM resource_event \

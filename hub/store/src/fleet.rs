@@ -70,7 +70,7 @@ pub struct HealthCount {
     pub namespace: String,
     /// The Cluster that they are for, by name; empty for sources.
     pub cluster: String,
-    /// The Ready condition's status; empty where nothing was looked at yet.
+    /// The Ready condition's status; empty where it was not processed yet.
     pub ready: String,
     /// Its reason.
     pub reason: String,

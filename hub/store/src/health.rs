@@ -256,7 +256,7 @@ pub(crate) fn reason(error: &sqlx::Error) -> Option<&'static str> {
         "53300" => Some("all of its connections are in use"),
         "25006" => Some(READ_ONLY),
         "28P01" | "28000" => Some("it refuses the hub's credentials"),
-        "3D000" => Some("it is not there: no database of this name"),
+        "3D000" => Some("it has no database of this name"),
         "57P01" | "57P02" | "57P03" | "57P05" => Some("it is starting or stopping"),
         code if code.starts_with("08") => Some("it cannot be reached"),
         code if code.starts_with("53") => Some(OUT_OF_RESOURCES),

@@ -60,9 +60,9 @@ pub use fleet::{
 pub use grace::Grace;
 pub use health::Health;
 pub use inventory::Contested;
-pub use reconciliation::{Aim, DispatchPlan, DispatchStep, History, Outcome, Reconciliation, ToSend};
+pub use reconciliation::{AttemptInputs, History, Outcome, Reconciliation, ToSend};
 pub use resource::{Filter, Listed, Part};
-pub use schedule::{Claim, Due, Look};
+pub use schedule::{Claim, Due, Queue};
 pub use seal::{Key, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};
 pub use set_aside::SetAside;
@@ -190,7 +190,7 @@ impl Store {
             sealer: Arc::clone(&self.sealer),
             signals: self.signals.clone(),
             wake: Vec::new(),
-            looks: Vec::new(),
+            enqueued: Vec::new(),
             changes: changes::Changes::default(),
         })
     }
@@ -208,7 +208,7 @@ pub struct Tx {
     sealer: Arc<Sealer>,
     signals: Signals,
     wake: Vec<Topic>,
-    looks: Vec<(Look, Uuid)>,
+    enqueued: Vec<(Queue, Uuid)>,
     changes: changes::Changes,
 }
 
@@ -225,7 +225,7 @@ impl Tx {
     /// # Errors
     /// Where the database refuses; then nothing has happened.
     pub async fn commit(mut self) -> Result<Committed, StoreError> {
-        self.write_looks().await?;
+        self.write_enqueued().await?;
         // Last, since it takes the counter that all writers share.
         let committed = self.write_events().await?;
         self.inner.commit().await.map_err(StoreError::query("commit"))?;

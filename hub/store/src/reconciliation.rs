@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    Attempt, ChangeSet, ClusterUid, Digest, Generation, HubEpoch, KustomizationUid, Reason, Revision,
-    SessionId, StageTiming,
+    Attempt, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch, KustomizationUid, Reason,
+    Revision, SessionId, StageTiming,
 };
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -16,11 +15,11 @@ use uuid::Uuid;
 use crate::blob::{BlobHead, digest};
 use crate::mac::Row as SignedRow;
 use crate::time::{from_sql, to_sql};
-use crate::{Look, Store, StoreError, Topic, Tx};
+use crate::{Queue, Store, StoreError, Topic, Tx};
 
-/// What an attempt is at: known when it begins, and never changed.
+/// What an attempt reconciles: known when it begins, and never changed.
 #[derive(Debug, Clone)]
-pub struct Aim {
+pub struct AttemptInputs {
     /// Whose.
     pub kustomization: KustomizationUid,
     /// On which cluster; none where it failed before one was chosen.
@@ -61,8 +60,8 @@ pub struct Outcome {
 pub struct Reconciliation {
     /// Which one of the Kustomization's.
     pub attempt: Attempt,
-    /// What it is at.
-    pub aim: Aim,
+    /// What it reconciles.
+    pub inputs: AttemptInputs,
     /// While it is open: when it is given up.
     pub deadline: Timestamp,
     /// When it ended, and with what reason.
@@ -84,47 +83,6 @@ pub struct History {
     pub health: BTreeMap<String, String>,
 }
 
-/// The part of a dispatch that does not change from session to session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DispatchPlan {
-    /// The Kustomization's namespace on the hub.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-    /// The namespace of the cluster for objects that name none; the cluster's `default` where none is said.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_namespace: Option<String>,
-    /// Impersonated for every read and write: (namespace, name).
-    pub service_account: Option<(String, String)>,
-    /// For validation, apply and health together.
-    pub timeout_millis: u64,
-    /// What to do, in this order.
-    pub steps: Vec<DispatchStep>,
-}
-
-/// A step of a dispatch.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum DispatchStep {
-    /// Validate and apply the build.
-    Apply {
-        /// Recreate what cannot be changed in place.
-        force: bool,
-    },
-    /// Delete what left the build.
-    Prune,
-    /// Wait for health.
-    Wait {
-        /// Of these.
-        objects: Vec<roadstead_model::ObjectRef>,
-        /// Of everything applied.
-        all: bool,
-    },
-    /// Delete everything that is owned.
-    Delete,
-}
-
 /// An open reconciliation for the link.
 #[derive(Debug, Clone)]
 pub struct ToSend {
@@ -133,7 +91,7 @@ pub struct ToSend {
     /// The cluster.
     pub cluster: ClusterUid,
     /// What it consists of.
-    pub plan: DispatchPlan,
+    pub spec: DispatchSpec,
 }
 
 /// A dispatch as its row has it.
@@ -163,7 +121,7 @@ impl Dispatched {
     }
 
     fn into_sent(self, what: &'static str) -> Result<ToSend, StoreError> {
-        let plan = serde_json::from_value(self.dispatch)
+        let spec = serde_json::from_value(self.dispatch)
             .map_err(|error| StoreError::Corrupt { what, why: error.to_string() })?;
         let key = roadstead_model::DispatchKey {
             epoch: HubEpoch(self.epoch),
@@ -172,7 +130,7 @@ impl Dispatched {
             attempt: Attempt(self.attempt),
             build: self.build_digest.map(|bytes| digest(what, &bytes)).transpose()?,
         };
-        Ok(ToSend { key, cluster: ClusterUid(self.cluster_uid), plan })
+        Ok(ToSend { key, cluster: ClusterUid(self.cluster_uid), spec })
     }
 }
 
@@ -184,8 +142,8 @@ impl Tx {
     /// Where the database refuses.
     pub async fn open_reconciliation(
         &mut self,
-        aim: &Aim,
-        plan: &DispatchPlan,
+        inputs: &AttemptInputs,
+        spec: &DispatchSpec,
         deadline: Timestamp,
         done: &ChangeSet,
     ) -> Result<Attempt, StoreError> {
@@ -193,13 +151,13 @@ impl Tx {
             "UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
              WHERE kustomization = $1 AND finished_at IS NULL",
         )
-        .bind(aim.kustomization.0)
-        .bind(to_sql(aim.started))
+        .bind(inputs.kustomization.0)
+        .bind(to_sql(inputs.started))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("supersede a reconciliation"))?;
         self.wake(Topic::Dispatch);
-        self.insert_reconciliation(aim, Some((plan, deadline)), None, done).await
+        self.insert_reconciliation(inputs, Some((spec, deadline)), None, done).await
     }
 
     /// Records an attempt that ended in the hub, before anything was dispatched. An open one stays as it is.
@@ -208,16 +166,16 @@ impl Tx {
     /// Where the database refuses.
     pub async fn record_failed_reconciliation(
         &mut self,
-        aim: &Aim,
+        inputs: &AttemptInputs,
         outcome: &Outcome,
     ) -> Result<Attempt, StoreError> {
-        self.insert_reconciliation(aim, None, Some(outcome), &outcome.change_set).await
+        self.insert_reconciliation(inputs, None, Some(outcome), &outcome.change_set).await
     }
 
     async fn insert_reconciliation(
         &mut self,
-        aim: &Aim,
-        dispatch: Option<(&DispatchPlan, Timestamp)>,
+        inputs: &AttemptInputs,
+        dispatch: Option<(&DispatchSpec, Timestamp)>,
         outcome: Option<&Outcome>,
         done: &ChangeSet,
     ) -> Result<Attempt, StoreError> {
@@ -226,23 +184,23 @@ impl Tx {
             "SELECT epoch, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE kustomization = $1), 0)
              FROM hub_state",
         )
-        .bind(aim.kustomization.0)
+        .bind(inputs.kustomization.0)
         .fetch_one(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
-        let build = aim.build.map(|build| build.as_bytes().to_vec());
-        let mac = match (dispatch, aim.cluster) {
-            (Some((plan, _)), Some(cluster)) => {
-                let plan = serde_json::to_value(plan)
+        let build = inputs.build.map(|build| build.as_bytes().to_vec());
+        let mac = match (dispatch, inputs.cluster) {
+            (Some((spec, _)), Some(cluster)) => {
+                let stored = serde_json::to_value(spec)
                     .map_err(|error| StoreError::Corrupt { what, why: error.to_string() })?;
                 let dispatched = Dispatched {
-                    kustomization: aim.kustomization.0,
+                    kustomization: inputs.kustomization.0,
                     attempt,
                     cluster_uid: cluster.0,
                     epoch,
-                    generation: aim.generation.0,
+                    generation: inputs.generation.0,
                     build_digest: build.clone(),
-                    dispatch: plan,
+                    dispatch: stored,
                     mac: None,
                 };
                 Some(self.sealer.sign(&dispatched.row()))
@@ -255,20 +213,20 @@ impl Tx {
                                          artifact_digest, change_set, mac)
              VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18)",
         )
-        .bind(aim.kustomization.0)
-        .bind(aim.cluster.map(|cluster| cluster.0))
-        .bind(aim.generation.0)
+        .bind(inputs.kustomization.0)
+        .bind(inputs.cluster.map(|cluster| cluster.0))
+        .bind(inputs.generation.0)
         .bind(build)
-        .bind(aim.revision.as_ref().map(ToString::to_string))
-        .bind(&aim.request)
-        .bind(aim.deletes)
-        .bind(dispatch.map(|(plan, _)| Json(plan)))
-        .bind(to_sql(aim.started))
-        .bind(to_sql(dispatch.map_or(aim.started, |(_, deadline)| deadline)))
-        .bind(outcome.map(|_| to_sql(aim.started)))
+        .bind(inputs.revision.as_ref().map(ToString::to_string))
+        .bind(&inputs.request)
+        .bind(inputs.deletes)
+        .bind(dispatch.map(|(spec, _)| Json(spec)))
+        .bind(to_sql(inputs.started))
+        .bind(to_sql(dispatch.map_or(inputs.started, |(_, deadline)| deadline)))
+        .bind(outcome.map(|_| to_sql(inputs.started)))
         .bind(outcome.map(|outcome| outcome.reason.as_str()))
         .bind(outcome.map(|outcome| outcome.message.as_str()))
-        .bind(aim.artifact.map(|artifact| artifact.as_bytes().to_vec()))
+        .bind(inputs.artifact.map(|artifact| artifact.as_bytes().to_vec()))
         .bind(Some(done).filter(|done| !done.is_empty()).map(Json))
         .bind(attempt)
         .bind(epoch)
@@ -289,8 +247,8 @@ impl Tx {
         key: &roadstead_model::DispatchKey,
         cluster: ClusterUid,
         session: SessionId,
-    ) -> Result<Option<DispatchPlan>, StoreError> {
-        let open: Option<Json<DispatchPlan>> = sqlx::query_scalar(
+    ) -> Result<Option<DispatchSpec>, StoreError> {
+        let open: Option<Json<DispatchSpec>> = sqlx::query_scalar(
             "SELECT dispatch FROM reconciliation
              WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
                    AND build_digest IS NOT DISTINCT FROM $6 AND finished_at IS NULL AND dispatch IS NOT NULL
@@ -307,7 +265,7 @@ impl Tx {
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("look for an open reconciliation"))?;
-        Ok(open.map(|Json(plan)| plan))
+        Ok(open.map(|Json(spec)| spec))
     }
 
     /// Records how an attempt ended; what was done on its cluster comes behind what was done on the hub before. Returns all
@@ -420,7 +378,7 @@ impl Row {
         let digest = |bytes: Option<Vec<u8>>| bytes.map(|bytes| digest(what, &bytes)).transpose();
         Ok(Reconciliation {
             attempt: Attempt(self.attempt),
-            aim: Aim {
+            inputs: AttemptInputs {
                 kustomization: KustomizationUid(self.kustomization),
                 cluster: self.cluster_uid.map(ClusterUid),
                 generation: Generation(self.generation),
@@ -584,7 +542,7 @@ impl Store {
     }
 
     /// Takes the open reconciliations of `cluster` that were not yet sent in `session`, and marks them as sent in it. Those
-    /// that no hub with this key dispatched are closed instead, and looked at anew.
+    /// that no hub with this key dispatched are closed instead, and looked at again.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -626,11 +584,11 @@ impl Store {
         .bind(sent.kustomization)
         .bind(sent.attempt)
         .bind(Reason::ReconciliationFailed.as_str())
-        .bind("the dispatch in the database is not what a hub with this key wrote: it was not sent")
+        .bind("the dispatch in the database was not written by a hub with this key: it was not sent")
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("close a dispatch that is not the hub's"))?;
-        self.signals.send(Topic::Due(Look::Kustomization));
+        self.signals.send(Topic::Due(Queue::Kustomization));
         Ok(())
     }
 

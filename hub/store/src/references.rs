@@ -1,4 +1,4 @@
-//! Who refers to what: which objects a change elsewhere makes worth a look.
+//! Who refers to what: which objects a change elsewhere makes worth a pass.
 
 use roadstead_model::ResourceUid;
 use uuid::Uuid;

@@ -33,7 +33,7 @@ pub struct Filter {
 /// Which part of a list is read.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Part<'a> {
-    /// At which version; now where none. What stood at a version is known as long as [`Listed`] says so.
+    /// At which version; now where none. What existed at a version is known as long as [`Listed`] says so.
     pub at: Option<i64>,
     /// Behind this (namespace, name).
     pub after: Option<(&'a str, &'a str)>,
@@ -49,7 +49,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Whether what stood at a version is known, and all that changed since.
+    /// Whether what existed at a version is known, and all that changed since.
     #[must_use]
     pub fn knows(&self, version: i64) -> bool {
         (self.compacted..=self.version).contains(&version)
@@ -313,7 +313,7 @@ impl Tx {
     fn loaded(&mut self, row: Option<&PgRow>) -> Result<Option<Stored>, StoreError> {
         let Some(row) = row else { return Ok(None) };
         let stored = Stored::from_row(row, &self.sealer)?;
-        // Keep the first look: it is what the change log compares with.
+        // Keep the first version that was read: it is what the change log compares with.
         if !self.changes.changed.contains_key(&stored.uid) {
             self.changes.loaded.insert(stored.uid, stored.clone());
         }

@@ -1,4 +1,4 @@
-//! What is due to be looked at, and which replica looks.
+//! What is due to be processed, and which replica processes it.
 
 use std::time::Duration;
 
@@ -9,9 +9,9 @@ use uuid::Uuid;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Topic, Tx};
 
-/// The loops that look at resources, each by itself.
+/// The queues of the hub's controllers: each holds one kind of resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Look {
+pub enum Queue {
     /// Fetches sources.
     Source,
     /// Plans Kustomizations.
@@ -26,7 +26,7 @@ pub enum Look {
     ManagementCluster,
 }
 
-impl Look {
+impl Queue {
     pub(crate) const ALL: [Self; 6] = [
         Self::Source,
         Self::Kustomization,
@@ -48,25 +48,25 @@ impl Look {
     }
 }
 
-/// A look that this replica is to take, and no other until it is released or its time is up.
+/// A pass that this replica is to take, and no other until it is released or its time is up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
     /// The resource.
     pub uid: ResourceUid,
-    look: Look,
-    /// How many looks had been asked for when this one began.
+    queue: Queue,
+    /// How many passes had been asked for when this one began.
     wanted: i64,
     lost: i32,
 }
 
 impl Claim {
-    /// How often in a row the replica was gone that had claimed this look.
+    /// How often in a row the replica was gone that had claimed this pass.
     #[must_use]
     pub fn lost(self) -> i32 {
         self.lost
     }
 
-    /// Whether it may be this look that ends replicas: it is to be taken alone.
+    /// Whether it may be this pass that ends replicas: it is to be taken alone.
     #[must_use]
     pub fn is_suspect(self) -> bool {
         self.lost > 0
@@ -76,19 +76,19 @@ impl Claim {
 /// What a loop finds in the schedule.
 #[derive(Debug, Default)]
 pub struct Due {
-    /// To be looked at now.
+    /// To be processed now.
     pub claims: Vec<Claim>,
-    /// When the next look after these is due, of those that nobody has claimed; those that are taken alone aside, which
+    /// When the next pass after these is due, of those that nobody has claimed; those that are taken alone aside, which
     /// follow each other.
     pub next: Option<Timestamp>,
 }
 
 impl Tx {
-    /// Asks for a look at these resources at once.
+    /// Makes these resources due at once.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn look_at(&mut self, look: Look, uids: &[ResourceUid]) -> Result<(), StoreError> {
+    pub async fn enqueue(&mut self, queue: Queue, uids: &[ResourceUid]) -> Result<(), StoreError> {
         if uids.is_empty() {
             return Ok(());
         }
@@ -97,20 +97,20 @@ impl Tx {
         uids.sort_unstable();
         uids.dedup();
         // A resource that this very transaction creates is written at commit, so it is looked up there, not here.
-        self.looks.extend(uids.into_iter().map(|uid| (look, uid)));
-        self.wake(Topic::Due(look));
+        self.enqueued.extend(uids.into_iter().map(|uid| (queue, uid)));
+        self.wake(Topic::Due(queue));
         Ok(())
     }
 
-    pub(crate) async fn write_looks(&mut self) -> Result<(), StoreError> {
-        let mut looks = std::mem::take(&mut self.looks);
-        looks.sort_unstable_by_key(|(look, uid)| (*uid, look.as_str()));
-        looks.dedup();
-        if looks.is_empty() {
+    pub(crate) async fn write_enqueued(&mut self) -> Result<(), StoreError> {
+        let mut enqueued = std::mem::take(&mut self.enqueued);
+        enqueued.sort_unstable_by_key(|(queue, uid)| (*uid, queue.as_str()));
+        enqueued.dedup();
+        if enqueued.is_empty() {
             return Ok(());
         }
         let (kinds, uids): (Vec<&str>, Vec<Uuid>) =
-            looks.iter().map(|(look, uid)| (look.as_str(), *uid)).unzip();
+            enqueued.iter().map(|(queue, uid)| (queue.as_str(), *uid)).unzip();
         sqlx::query(
             "INSERT INTO schedule (uid, kind, due_at)
              SELECT asked.uid, asked.kind, '-infinity'
@@ -122,21 +122,21 @@ impl Tx {
         .bind(kinds)
         .execute(&mut *self.inner)
         .await
-        .map_err(StoreError::query("schedule looks"))?;
+        .map_err(StoreError::query("enqueue"))?;
         Ok(())
     }
 }
 
 impl Store {
-    /// Claims up to `limit` looks that are due, oldest first, for `lease`; and one besides of those that were lost before,
-    /// where `suspect` says so. A look whose lease is over is slow, which says nothing of its object; those of replicas
+    /// Claims up to `limit` passes that are due, oldest first, for `lease`; and one besides of those that were lost before,
+    /// where `suspect` says so. A pass whose lease is over is slow, which says nothing of its object; those of replicas
     /// that are gone are freed, and counted, by [`Store::release_claims_of_dead_replicas`].
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn claim_due(
         &self,
-        look: Look,
+        queue: Queue,
         replica: ReplicaId,
         now: Timestamp,
         lease: Duration,
@@ -163,7 +163,7 @@ impl Store {
              (SELECT NULL, 0, 0, due_at FROM schedule
               WHERE kind = $1 AND due_at > $3 AND claimed_until IS NULL AND lost = 0 ORDER BY due_at LIMIT 1)",
         )
-        .bind(look.as_str())
+        .bind(queue.as_str())
         .bind(replica.0)
         .bind(to_sql(now))
         .bind(to_sql(now + lease))
@@ -174,13 +174,13 @@ impl Store {
         .map_err(StoreError::query(what))?;
         let mut due = Due::default();
         for (uid, wanted, lost, next) in rows {
-            due.claims.extend(uid.map(|uid| Claim { uid: ResourceUid(uid), look, wanted, lost }));
+            due.claims.extend(uid.map(|uid| Claim { uid: ResourceUid(uid), queue, wanted, lost }));
             due.next = due.next.or(next.map(|next| from_sql(what, next)).transpose()?);
         }
         Ok(due)
     }
 
-    /// Gives a claim back. The next look is at `next`, or at once where one was asked for meanwhile.
+    /// Gives a claim back. The next pass is at `next`, or at once where one was asked for meanwhile.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -188,7 +188,7 @@ impl Store {
         self.give_back(replica, claim, next, 0).await
     }
 
-    /// As [`Store::release`], of a look that was not taken: from now on so many count as lost.
+    /// As [`Store::release`], of a pass that was not taken: from now on so many count as lost.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -226,13 +226,13 @@ impl Store {
             // Of those that are taken alone, the next one waits for this one's end, whichever loop's it is.
             self.wake_all_loops();
         } else if again == Some(true) {
-            self.signals.send(Topic::Due(claim.look));
+            self.signals.send(Topic::Due(claim.queue));
         }
         Ok(())
     }
 
     fn wake_all_loops(&self) {
-        Look::ALL.into_iter().for_each(|look| self.signals.send(Topic::Due(look)));
+        Queue::ALL.into_iter().for_each(|queue| self.signals.send(Topic::Due(queue)));
     }
 
     /// Gives back what replicas claimed that are no more: the crash of one delays nothing for its lease's length.
@@ -288,7 +288,7 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn replica_gone(&self, replica: ReplicaId) -> Result<(), StoreError> {
-        // Looks that took too long for its end are not lost.
+        // Passes that took too long for its end are not lost.
         sqlx::query("UPDATE schedule SET claimed_by = NULL, claimed_until = NULL WHERE claimed_by = $1")
             .bind(replica.0)
             .execute(&self.pool)

@@ -109,7 +109,7 @@ impl Sealer {
         if !signed {
             tracing::error!(
                 what,
-                "a row of the database is not what a hub with this key wrote: it does not count"
+                "a row of the database was not written by a hub with this key: it is ignored"
             );
         }
         signed

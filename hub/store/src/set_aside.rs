@@ -33,7 +33,7 @@ impl Store {
         .bind(to_sql(aside.until))
         .execute(&self.pool)
         .await
-        .map_err(StoreError::query("set something aside"))?;
+        .map_err(StoreError::query("set an input aside"))?;
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Store {
             .bind(inputs.as_bytes().as_slice())
             .execute(&self.pool)
             .await
-            .map_err(StoreError::query("take something back that was set aside"))?;
+            .map_err(StoreError::query("take back an input that was set aside"))?;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Signals between tasks and between replicas: *look again*, never *here is what changed*. Losing one costs a timer's
+//! Signals between tasks and between replicas: *check again*, never *here is what changed*. Losing one costs a timer's
 //! period and nothing else.
 //!
 //! A NOTIFY inside every transaction would make all commits queue for one lock; so signals are sent after the commit,
@@ -12,25 +12,25 @@ use sqlx::postgres::PgListener;
 use tokio::sync::{Notify, mpsc, watch};
 use uuid::Uuid;
 
-use crate::{Health, Look, StoreError};
+use crate::{Health, Queue, StoreError};
 
 const CHANNEL: &str = "roadstead";
 const RECONNECT: Duration = Duration::from_secs(1);
 
-/// What may be worth a look.
+/// What may be worth a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Topic {
     /// The change log grew: watches.
     Resources,
-    /// Something is due: the loop of that look.
-    Due(Look),
+    /// Something is due: the loop of that pass.
+    Due(Queue),
     /// A reconciliation waits to be sent, or to be cancelled: the link.
     Dispatch,
 }
 
-/// Where the loops' topics begin: behind those that are no loop's.
+/// Where the loops' topics begin: behind those that are not a loop's.
 const FIRST_LOOP: usize = 2;
-const TOPICS: usize = FIRST_LOOP + Look::ALL.len();
+const TOPICS: usize = FIRST_LOOP + Queue::ALL.len();
 
 type Counters = [watch::Sender<u64>; TOPICS];
 
@@ -101,14 +101,14 @@ impl Sender {
 }
 
 fn topics() -> impl Iterator<Item = Topic> {
-    [Topic::Resources, Topic::Dispatch].into_iter().chain(Look::ALL.into_iter().map(Topic::Due))
+    [Topic::Resources, Topic::Dispatch].into_iter().chain(Queue::ALL.into_iter().map(Topic::Due))
 }
 
 fn index(topic: Topic) -> usize {
     match topic {
         Topic::Resources => 0,
         Topic::Dispatch => 1,
-        Topic::Due(look) => FIRST_LOOP + look as usize,
+        Topic::Due(queue) => FIRST_LOOP + queue as usize,
     }
 }
 
@@ -117,7 +117,7 @@ fn word(topic: Topic) -> String {
     match topic {
         Topic::Resources => "resources".to_owned(),
         Topic::Dispatch => "dispatch".to_owned(),
-        Topic::Due(look) => format!("due/{}", look.as_str()),
+        Topic::Due(queue) => format!("due/{}", queue.as_str()),
     }
 }
 

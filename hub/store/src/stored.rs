@@ -204,7 +204,7 @@ impl Stored {
         let from_sql = |at| crate::time::from_sql("read a resource", at);
         let (group, kind): (String, String) = (row.try_get("api_group")?, row.try_get("kind")?);
         let Some(kind) = KindId::parse(&group, &kind) else {
-            let why = format!("{kind} of group `{group}` is no kind that this version knows");
+            let why = format!("{kind} of group `{group}` is not a kind that this version knows");
             return Ok(Err(StoreError::Corrupt { what: "read a resource", why }));
         };
         let created_at: ::time::OffsetDateTime = row.try_get("created_at")?;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_hub_core::{FetchJob, FetchPlan, Hub, HubError, Look, Topic};
+use roadstead_hub_core::{FetchJob, FetchPlan, Hub, HubError, Queue, Topic};
 use roadstead_model::{ResourceUid, chain};
 use roadstead_places::{Limits, Place, Places};
 use roadstead_sources::{GitError, Outcome};
 use tokio_util::sync::CancellationToken;
 
-use crate::looks::Looker;
+use crate::controllers::Controller;
 
 /// Fetches at once.
 const AT_ONCE: usize = 32;
@@ -19,7 +19,7 @@ const PER_HOST: usize = 8;
 /// share. A default timeout is shorter than either.
 const PATIENCE: Duration = Duration::from_secs(120);
 const PATIENCE_OVER_SHARE: Duration = Duration::from_secs(60);
-/// A source that finds no place is looked at again after this, and the later, the more of its namespace wait.
+/// A source that finds no place is processed again after this, and the later, the more of its namespace wait.
 const BUSY: Duration = Duration::from_secs(1);
 const WAITING_PER_BUSY: usize = 32;
 const LONGEST_BUSY: u32 = 10;
@@ -74,7 +74,7 @@ async fn not_wanted(hub: &Hub, job: &FetchJob) {
             Ok(false) => return,
             // The fetch goes on; what comes of it is not recorded for another spec.
             Err(error) => {
-                tracing::debug!(error = chain(&error), "a source was not looked up while it is fetched");
+                tracing::debug!(error = chain(&error), "could not read a source while it is fetched");
             }
         }
         // A signal that was lost costs the timer's time.
@@ -83,12 +83,12 @@ async fn not_wanted(hub: &Hub, job: &FetchJob) {
     }
 }
 
-impl Looker for Sources {
-    const LOOK: Look = Look::Source;
+impl Controller for Sources {
+    const QUEUE: Queue = Queue::Source;
     // More than there are places, so that those who find none do not keep others from being asked.
     const CONCURRENCY: usize = 2 * AT_ONCE;
 
-    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
         let job = match hub.plan_fetch(uid).await? {
             FetchPlan::Nothing(next) => return Ok(next),
             FetchPlan::Fetch(job) => job,

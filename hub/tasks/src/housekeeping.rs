@@ -28,7 +28,7 @@ pub(crate) async fn tell_of_tolerated_sources(hub: Hub, stop: CancellationToken)
     tokio::select! {
         told = hub.tell_of_tolerated_sources() => {
             if let Err(error) = told {
-                tracing::error!(error = chain(&error), "it was not looked at which sources are at addresses that are not allowed");
+                tracing::error!(error = chain(&error), "could not check which sources are at addresses that are not allowed");
             }
         }
         () = stop.cancelled() => {}
@@ -39,7 +39,7 @@ pub(crate) async fn tell_of_tolerated_sources(hub: Hub, stop: CancellationToken)
 pub(crate) async fn roll_out(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(ROLL_OUT);
     while next(&mut timer, &stop).await {
-        unless(&stop, hub.attempt("the roll-out of agents was not looked at", hub.roll_out_agents())).await;
+        unless(&stop, hub.attempt("could not check the roll-out of agents", hub.roll_out_agents())).await;
     }
 }
 

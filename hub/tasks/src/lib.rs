@@ -1,9 +1,9 @@
 //! Background loops of the hub. Each takes no input, is idempotent, and runs on a timer and on a signal; so it does not
 //! matter which replica runs it, how often, or whether the last run was cut short.
 
+mod controllers;
 mod fetch;
 mod housekeeping;
-mod looks;
 mod management;
 mod onboard;
 
@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 #[must_use]
 pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     let mut loops = JoinSet::new();
-    loops.spawn(looks::run(hub.clone(), stop.clone(), looks::Kustomizations));
-    loops.spawn(looks::run(hub.clone(), stop.clone(), looks::Namespaces));
-    loops.spawn(looks::run(hub.clone(), stop.clone(), looks::KubeConfigs));
-    loops.spawn(looks::run(hub.clone(), stop.clone(), onboard::Clusters));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Kustomizations));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Namespaces));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::KubeConfigs));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), onboard::Clusters));
     let management = management::ManagementClusters::new(stop.clone());
-    loops.spawn(looks::run(hub.clone(), stop.clone(), management));
-    loops.spawn(looks::run(hub.clone(), stop.clone(), fetch::Sources::new(stop.clone())));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), management));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), fetch::Sources::new(stop.clone())));
     loops.spawn(housekeeping::tell_of_tolerated_sources(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::roll_out(hub.clone(), stop.clone()));
     loops.spawn(housekeeping::heartbeat(hub.clone(), stop.clone()));

@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_hub_core::{
-    Failed, Hub, HubError, Look, MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementStep,
-    ManagementWatch, StepEvidence,
+    Failed, Hub, HubError, MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementStep,
+    ManagementWatch, Queue, StepEvidence,
 };
 use roadstead_model::{Digest, ManagedCluster, Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError, Shown};
 use roadstead_outbound::Purpose;
 use tokio_util::sync::CancellationToken;
 
-use crate::looks::Looker;
+use crate::controllers::Controller;
 use crate::onboard::failed;
 
 /// Changes come in bursts: what comes within so long is read at once.
@@ -40,14 +40,14 @@ impl ManagementClusters {
     }
 }
 
-impl Looker for ManagementClusters {
-    const LOOK: Look = Look::ManagementCluster;
-    // Each is looked at all the time: it mostly waits for news.
+impl Controller for ManagementClusters {
+    const QUEUE: Queue = Queue::ManagementCluster;
+    // Each is processed all the time: it mostly waits for news.
     const CONCURRENCY: usize = 64;
     // They are all under way whenever a process ends, whatever ended it; reading what is there takes moments.
     const DANGEROUS: Duration = Duration::from_secs(5);
 
-    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
         let job = match hub.plan_management(uid).await? {
             ManagementWatch::Nothing(next) => {
                 self.known().remove(&uid);

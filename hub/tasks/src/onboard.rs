@@ -1,22 +1,22 @@
 //! Brings clusters on board by their kubeconfigs: reaches each, asks the hub's core whether it may, and installs the agent.
 
 use jiff::Timestamp;
-use roadstead_hub_core::{Failed, Hub, HubError, Look, OnboardingJob, OnboardingPlan};
+use roadstead_hub_core::{Failed, Hub, HubError, OnboardingJob, OnboardingPlan, Queue};
 use roadstead_model::{Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError};
 use roadstead_outbound::Purpose;
 
-use crate::looks::Looker;
+use crate::controllers::Controller;
 
 /// Brings clusters on board.
 pub(crate) struct Clusters;
 
-impl Looker for Clusters {
-    const LOOK: Look = Look::Cluster;
+impl Controller for Clusters {
+    const QUEUE: Queue = Queue::Cluster;
     // One that does not answer holds its place for up to half a minute.
     const CONCURRENCY: usize = 32;
 
-    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
         match hub.plan_onboarding(uid).await? {
             OnboardingPlan::Nothing(next) => Ok(next),
             OnboardingPlan::Reach(job) => {

@@ -7,14 +7,12 @@ use prost::Message as _;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
-    Stage, StageTiming,
+    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid,
+    ObjectRef, ObjectResult, Stage, StageTiming, Step,
 };
 
 use crate::limits::MAX_OBJECTS;
-use crate::message::{
-    Dispatch, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Step,
-};
+use crate::message::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress};
 use crate::v1;
 
 fn key() -> DispatchKey {
@@ -40,21 +38,23 @@ fn backend() -> ObjectRef {
 fn dispatch() -> Dispatch {
     Dispatch {
         key: key(),
-        namespace: "team".to_owned(),
-        name: "web".to_owned(),
-        service_account: Some(super::ServiceAccount {
-            namespace: "dev".to_owned(),
-            name: "deployer".to_owned(),
-        }),
+        spec: DispatchSpec {
+            namespace: "team".to_owned(),
+            name: "web".to_owned(),
+            default_namespace: Some("apps".to_owned()),
+            service_account: Some(super::ServiceAccount {
+                namespace: "dev".to_owned(),
+                name: "deployer".to_owned(),
+            }),
+            timeout: Duration::from_millis(1500),
+            steps: vec![
+                Step::Apply { force: true },
+                Step::Prune,
+                Step::Wait { objects: vec![backend()], all: true },
+                Step::Delete,
+            ],
+        },
         inventory: vec![backend()],
-        timeout: Duration::from_millis(1500),
-        steps: vec![
-            Step::Apply { force: true },
-            Step::Prune,
-            Step::Wait { objects: vec![backend()], all: true },
-            Step::Delete,
-        ],
-        default_namespace: "default".to_owned(),
     }
 }
 
@@ -107,15 +107,15 @@ fn a_refusal_names_the_field() {
     );
     assert_eq!(
         refusal(|d| d.inventory[0].name = "..".to_owned()),
-        "`inventory[0].name` is no name of an object"
+        "`inventory[0].name` is not a valid name of an object"
     );
     assert_eq!(
         refusal(|d| d.inventory[0].name = "a/b".to_owned()),
-        "`inventory[0].name` is no name of an object"
+        "`inventory[0].name` is not a valid name of an object"
     );
     assert_eq!(
         refusal(|d| d.inventory[0].namespace = "a/../b".to_owned()),
-        "`inventory[0].namespace` is `a/../b`, which is no DNS name"
+        "`inventory[0].namespace` is `a/../b`, which is not a DNS name"
     );
     assert_eq!(refusal(|d| d.inventory[0].kind = String::new()), "`inventory[0].kind` is missing");
     assert_eq!(
@@ -125,13 +125,13 @@ fn a_refusal_names_the_field() {
     assert_eq!(
         refusal(|d| d.service_account =
             Some(v1::ServiceAccount { namespace: "x".to_owned(), name: "a\r\nb".to_owned() })),
-        "`service_account.name` is `a\r\nb`, which is no DNS name"
+        "`service_account.name` is `a\r\nb`, which is not a DNS name"
     );
     assert_eq!(refusal(|d| d.timeout_millis = 0), "`timeout_millis` is not between 1 ms and 24 h");
     assert_eq!(refusal(|d| d.timeout_millis = u64::MAX), "`timeout_millis` is not between 1 ms and 24 h");
     assert_eq!(
         refusal(|d| d.key.as_mut().expect("key").build_digest = "sha256:00".to_owned()),
-        "`key.build_digest` is no digest: want `sha256:` and 64 hexadecimal digits"
+        "`key.build_digest` is not a digest: want `sha256:` and 64 hexadecimal digits"
     );
     assert_eq!(
         refusal(|d| d.key.as_mut().expect("key").attempt = u64::MAX),

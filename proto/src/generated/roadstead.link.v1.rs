@@ -460,7 +460,7 @@ pub enum Action {
     Unchanged = 3,
     Deleted = 4,
     Skipped = 5,
-    /// Deleted and made anew, since a field that cannot change differed.
+    /// Deleted and recreated, since a field that cannot change differed.
     Recreated = 6,
     /// It was there and belonged to nobody or to another Kustomization.
     Adopted = 7,

@@ -43,7 +43,7 @@ struct Arguments {
 fn name_and_folder(text: &str) -> Result<(String, PathBuf), String> {
     let (name, folder) = text.split_once('=').ok_or("want NAME=FOLDER")?;
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
-        return Err(format!("`{name}` is no plain name"));
+        return Err(format!("`{name}` is not a plain name"));
     }
     Ok((name.to_owned(), PathBuf::from(folder)))
 }

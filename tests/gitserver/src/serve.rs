@@ -230,7 +230,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
         connections.spawn(async move {
             match tls {
                 None => connection(stream, shared).await,
-                // A client that does not trust us breaks off, which is no fault of ours.
+                // A client that does not trust us breaks off, which is not a fault of ours.
                 Some(tls) => {
                     if let Ok(stream) = tls.accept(stream).await {
                         connection(stream, shared).await;

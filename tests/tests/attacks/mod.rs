@@ -68,7 +68,7 @@ pub(crate) fn thicket(number: usize, size: usize) -> String {
     format!("dependsOn: [{}]", names.join(", "))
 }
 
-/// The hub as its administrator and as strangers reach it.
+/// The hub as its administrator and as anonymous clients reach it.
 #[derive(Clone)]
 pub(crate) struct Target {
     server: String,
@@ -76,7 +76,7 @@ pub(crate) struct Target {
     link_port: u16,
     /// The administrator's.
     http: reqwest::Client,
-    /// That of strangers who stay on one connection: what the hub does to that one is not the administrator's matter.
+    /// That of anonymous clients who stay on one connection: what the hub does to that one is not the administrator's matter.
     shared: reqwest::Client,
     token: String,
     namespace: String,
@@ -103,7 +103,7 @@ impl Target {
             api_port: fleet.hub.api_port(),
             link_port: fleet.hub.link_port(),
             http,
-            shared: Self::stranger()?,
+            shared: Self::anonymous()?,
             token: config["users"][0]["user"]["token"].as_str().context("a token")?.to_owned(),
             namespace: namespace.context("the inventory names the namespace")?,
         })
@@ -136,8 +136,8 @@ impl Target {
         Ok(())
     }
 
-    /// A stranger's, with connections of its own; no certificate is checked.
-    fn stranger() -> Result<reqwest::Client> {
+    /// An anonymous client's, with connections of its own; no certificate is checked.
+    fn anonymous() -> Result<reqwest::Client> {
         let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true);
         client.timeout(Duration::from_secs(30)).build().context("set up HTTPS")
     }
@@ -230,7 +230,7 @@ impl Attacks {
 }
 
 async fn enrol(target: &Target, form: &str, body: &str) -> Result<()> {
-    let request = Target::stranger()?.post(format!("{}/fleet/v1/enrol", target.server));
+    let request = Target::anonymous()?.post(format!("{}/fleet/v1/enrol", target.server));
     let answer = request.header("content-type", form).body(body.to_owned()).send().await?;
     ensure!(!answer.status().is_success(), "a bomb was taken for an enrolment");
     Ok(())
@@ -249,7 +249,7 @@ async fn half_sent(target: Target) -> Result<()> {
     let (sender, body) = tokio::sync::mpsc::channel::<Result<bytes::Bytes, std::io::Error>>(1);
     sender.send(Ok(bytes::Bytes::from_static(b"{\"token\":"))).await?;
     let body = reqwest::Body::wrap_stream(tokio_stream::wrappers::ReceiverStream::new(body));
-    let request = Target::stranger()?.post(format!("{}/fleet/v1/enrol", target.server));
+    let request = Target::anonymous()?.post(format!("{}/fleet/v1/enrol", target.server));
     let answer = request.header("content-type", "application/json").body(body).send().await;
     drop(sender);
     answer?;

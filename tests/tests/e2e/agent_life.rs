@@ -246,7 +246,7 @@ async fn a_version_that_does_not_connect_is_taken_back_and_stops_the_roll_out() 
     first.settles(hub.kubectl(), V1).await?;
     ensure!(second.image().await? == V1, "the second was told");
 
-    // Another version begins anew: one, and the other once that one has been well for a while.
+    // Another version starts over: one, and the other once that one has been well for a while.
     let (hub, _setup) = want(hub, setup, V3, ENOUGH).await?;
     let (first, second) = drawn(first, second, V3).await?;
     first.settles(hub.kubectl(), V3).await?;

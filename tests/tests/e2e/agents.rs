@@ -195,7 +195,7 @@ async fn a_token_that_is_wrong_expired_or_used_lets_nobody_in() -> Result<()> {
     let output = command.output().await?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expiring: Value = serde_json::from_slice(&output.stdout)?;
-    // A request that is no request tells whether the token is still good, and does not use it up.
+    // A request that is not a request tells whether the token is still good, and does not use it up.
     let probe = json!({"token": text(&expiring, "token")?, "csr": "none", "kubeSystemUid":
         "4d1d26fd-6b35-4b34-8b7f-3b0f7b0a3c11"});
     eventually("the token has expired", PATIENCE, || async {
@@ -213,14 +213,14 @@ async fn a_token_that_is_wrong_expired_or_used_lets_nobody_in() -> Result<()> {
     let mut second = AgentProcess::start(&hub, "edge", &target, keep(&setup, &sound)?)?;
     is_refused(&mut second, &["the join token was used at"]).await?;
 
-    // What is no manifest ends the agent at once, without showing what was in it.
+    // What is not a manifest ends the agent at once, without showing what was in it.
     for (manifest, part) in [
         (json!({"kind": "Secret"}), "is of type `Opaque`"),
         (
             json!({"type": "fleet.roadstead.dev/join", "data": {"hub": "aHR0cDovL3g="}}),
             "`link`: it is missing",
         ),
-        (json!("kq3v: ["), "is no Kubernetes Secret"),
+        (json!("kq3v: ["), "is not a Kubernetes Secret"),
     ] {
         let mut agent = AgentProcess::start(&hub, "malformed", &target, keep(&setup, &manifest)?)?;
         let status = agent.wait(PATIENCE).await?;
@@ -229,10 +229,10 @@ async fn a_token_that_is_wrong_expired_or_used_lets_nobody_in() -> Result<()> {
         ensure!(logs.contains(part) && !logs.contains("kq3v"), "no `{part}` in:\n{logs}");
     }
     // A hub that the manifest's CA does not vouch for gets no token: it is tried again, and said why.
-    let mut stranger = join(&hub, "edge").await?;
+    let mut other_ca = join(&hub, "edge").await?;
     let ca = rcgen::generate_simple_self_signed(["localhost".to_owned()])?.cert.pem();
-    stranger["data"]["ca.crt"] = STANDARD.encode(ca).into();
-    let mut agent = AgentProcess::start(&hub, "stranger", &target, keep(&setup, &stranger)?)?;
+    other_ca["data"]["ca.crt"] = STANDARD.encode(ca).into();
+    let mut agent = AgentProcess::start(&hub, "other-ca", &target, keep(&setup, &other_ca)?)?;
     eventually("the certificate is refused", PATIENCE, || async {
         let logs = agent.logs();
         ensure!(logs.contains("invalid peer certificate"), "{logs}");
@@ -344,7 +344,7 @@ async fn a_hub_that_was_replaced_is_not_trusted_until_someone_says_so() -> Resul
     manifest["metadata"]["namespace"] = agent.namespace().into();
     target.kubectl().apply(&manifest.to_string()).await?;
     has_ready(hub.kubectl(), "edge", "True", "AgentConnected").await.with_context(|| agent.logs())?;
-    agent.says("enrolled anew", PATIENCE).await?;
+    agent.says("enrolled again", PATIENCE).await?;
     Ok(())
 }
 
@@ -619,7 +619,7 @@ async fn a_cut_or_frozen_link_is_noticed_and_what_was_dispatched_meanwhile_arriv
     ensure!(began.elapsed() < NOTICED, "noticed after {:?}", began.elapsed());
     eventually("the agent has noticed as well", PATIENCE, || async {
         let logs = fleet.agent.logs();
-        ensure!(logs.contains("the link is cut"), "{logs}");
+        ensure!(logs.contains("the link was cut"), "{logs}");
         Ok(())
     })
     .await?;
@@ -645,7 +645,7 @@ async fn a_cluster_that_is_deleted_ends_its_session_and_leaves_its_objects() -> 
 
     let began = Instant::now();
     fleet.kubectl().run(&["delete", "cluster", "edge"]).await?;
-    fleet.fails("kustomization/app", "ClusterNotFound", &["'edge'", "no such Cluster"]).await?;
+    fleet.fails("kustomization/app", "ClusterNotFound", &["'edge'", "not found on the hub"]).await?;
     eventually("the agent's session has ended", PATIENCE, || async {
         let logs = fleet.agent.logs();
         ensure!(logs.contains("a Cluster that is gone from the hub"), "{logs}");
@@ -656,7 +656,7 @@ async fn a_cluster_that_is_deleted_ends_its_session_and_leaves_its_objects() -> 
     fleet.agent.check()?;
     fleet.cluster.has_word(namespace.name(), "map", Some("ahoy")).await?;
 
-    // A Cluster of that name that is made anew is another one: the old certificate is worth nothing, a new token is.
+    // A Cluster of that name that is made again is another one: the old certificate is worth nothing, a new token is.
     fleet.kubectl().apply(&cluster("edge")).await?;
     has_ready(fleet.kubectl(), "edge", "False", "AwaitingAgent").await?;
     fleet.fails("kustomization/app", "ClusterUnreachable", &["cluster edge"]).await?;

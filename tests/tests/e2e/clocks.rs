@@ -182,6 +182,6 @@ async fn an_agent_whose_certificate_has_run_out_comes_back_by_a_new_token() -> R
     agent.sigterm(PATIENCE).await?;
     agent.restart_with_join(join)?;
     has(hub.kubectl(), "edge", "Ready", "True", "AgentConnected").await.with_context(|| agent.logs())?;
-    agent.says("enrolled anew", PATIENCE).await?;
+    agent.says("enrolled again", PATIENCE).await?;
     Ok(())
 }

@@ -124,7 +124,7 @@ async fn a_locked_agent_deploys_as_its_accounts_and_refuses_all_else() -> Result
     fleet.cluster.has_word(apps, "web", Some("hi")).await?;
     fleet.cluster.kubectl().run(&["get", "deployment", "web", "-n", apps]).await?;
 
-    // With the agent's own rights, as another account, what is no plain workload, the agent's own namespace: refused, by name.
+    // With the agent's own rights, as another account, what is not a plain workload, the agent's own namespace: refused, by name.
     let refused = [
         ("own", None, "serviceAccounts.required"),
         ("own", Some((apps, "default")), "serviceAccounts.allowed"),

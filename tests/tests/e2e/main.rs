@@ -1,6 +1,7 @@
 //! The end-to-end tests, a module for each part of Roadstead. They are one program so that they are linked once, and so that
 //! those of one module run while those of another wait; `cargo xtask test --no-go -- --test e2e -- onboarding` runs one module's.
 
+mod absent;
 mod agent_life;
 mod agents;
 mod clocks;

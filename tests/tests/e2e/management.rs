@@ -291,7 +291,7 @@ async fn another_cluster_of_the_same_name_is_another_and_one_that_is_moved_stays
     let before = management.hub().get(&["cluster", &moved]).await?;
     management.delete(&moved).await?;
     management.finalize(&moved).await?;
-    management.says("True", "Succeeded", &["it went while it was paused", &moved]).await?;
+    management.says("True", "Succeeded", &["it was deleted while it was paused", &moved]).await?;
     // It is put back, paused as it was, and then goes on: the same Cluster of the hub.
     management.create("v1beta1", &moved, &json!({ "back": "yes" })).await?;
     management.provision(&moved, NOWHERE).await?;

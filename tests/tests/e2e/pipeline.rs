@@ -7,7 +7,7 @@ use roadstead_tests::{
 };
 use serde_json::Value;
 
-/// The kind as the seed specification has it.
+/// The kind in the form of Flux's v1alpha1.
 const LEGACY: &str = "kustomizations.v1alpha1.kustomize.toolkit.fluxcd.io";
 
 fn head(repository: &Repository) -> Result<String> {
@@ -386,7 +386,7 @@ async fn a_deployment_that_never_gets_ready_fails_the_health_check() -> Result<(
 }
 
 #[tokio::test]
-async fn dependencies_are_waited_for_and_circles_named() -> Result<()> {
+async fn dependencies_are_waited_for_and_cycles_named() -> Result<()> {
     let fleet = Fleet::start("depends").await?;
     let space = fleet.cluster.namespace("depends").await?;
     let ns = space.name();
@@ -396,7 +396,7 @@ async fn dependencies_are_waited_for_and_circles_named() -> Result<()> {
     fleet.apply(&kustomization("front", "app", "front", &[depends_on])).await?;
     let reason = "DependencyNotReady";
     fleet.fails("kustomization/front", reason, &["'apps/back' not found"]).await?;
-    // To wait is no error.
+    // To wait is not an error.
     let says_so =
         |line: &Value| line["msg"].as_str().is_some_and(|msg| msg.contains("'apps/back' not found"));
     let line = fleet.log_line("apps/front", says_so).await?;
@@ -445,10 +445,10 @@ async fn dependencies_are_waited_for_and_circles_named() -> Result<()> {
         let depends_on = format!("dependsOn: [{{name: {other}}}]");
         fleet.apply(&kustomization(one, "app", "front", &["suspend: false", &depends_on])).await?;
     }
-    for (one, circle) in
+    for (one, cycle) in
         [("left", "apps/left -> apps/right -> apps/left"), ("right", "apps/right -> apps/left -> apps/right")]
     {
-        fleet.fails(&format!("kustomization/{one}"), reason, &["circle", circle]).await?;
+        fleet.fails(&format!("kustomization/{one}"), reason, &["cycle", cycle]).await?;
     }
     Ok(())
 }
@@ -482,7 +482,7 @@ async fn a_deleted_kustomization_takes_its_objects_along() -> Result<()> {
         fleet.run(&["delete", &format!("kustomization/{name}"), "--timeout=60s"]).await?;
         ensure!(fleet.cluster.word(ns, name).await?.is_some(), "the objects of {name} are gone");
     }
-    // What was left behind can be owned anew.
+    // What was left behind can be owned again.
     fleet.apply(&kustomization("heir", "app", "kept", &[])).await?;
     fleet.ready("kustomization/heir").await?;
 
@@ -554,7 +554,7 @@ async fn rights_are_the_service_accounts_and_objects_have_one_owner() -> Result<
     fleet.fails("kustomization/mine", "ReconciliationFailed", &[&who, &object]).await?;
     ensure!(fleet.cluster.word(ns, "mine").await?.is_none(), "it was applied with other rights");
 
-    // As the seed has it: an account with rights in one namespace.
+    // As Flux's v1alpha1 has it: an account with rights in one namespace.
     let rights = format!(
         "apiVersion: v1\nkind: ServiceAccount\nmetadata: {{name: reconciler, namespace: {ns}}}\n---\napiVersion: \
          rbac.authorization.k8s.io/v1\nkind: Role\nmetadata: {{name: reconciler, namespace: {ns}}}\nrules: [{{apiGroups: \

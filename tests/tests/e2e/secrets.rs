@@ -282,7 +282,7 @@ async fn no_secret_is_found_where_it_does_not_belong() -> Result<()> {
     let home = ["get", "configmaps,leases,events", "-n", fleet.agent.namespace(), "-o", "json"];
     places.push(Place::new("the agent's namespace", cluster.run(&home).await?));
 
-    // What is no secret is found, so that secrets would be: in a build, in the history, in both logs, in a view.
+    // What is not a secret is found, so that secrets would be: in a build, in the history, in both logs, in a view.
     let visible = Word::new("a ConfigMap's value", VISIBLE);
     ensure!(
         places.iter().any(|place| place.name.contains("unpacked") && visible.is_in(&place.bytes)),

@@ -215,15 +215,15 @@ async fn servers_that_hang_or_lie_are_named_and_delay_nobody() -> Result<()> {
     // The same with a timeout, and everything that a server can get wrong.
     let mut servers = Vec::new();
     for (name, fault, parts) in [
-        ("hang", Fault::HangBeforeAnswer, &["not done within 3s"] as &[&str]),
-        ("hang-in-pack", Fault::HangInPack, &["not done within 3s"]),
-        ("trickle", Fault::Trickle(Duration::from_millis(200)), &["not done within 3s"]),
+        ("hang", Fault::HangBeforeAnswer, &["not fetched within 3s"] as &[&str]),
+        ("hang-in-pack", Fault::HangInPack, &["not fetched within 3s"]),
+        ("trickle", Fault::Trickle(Duration::from_millis(200)), &["not fetched within 3s"]),
         ("endless", Fault::EndlessReferences, &["references"]),
-        ("corrupt", Fault::CorruptPack, &["something wrong"]),
+        ("corrupt", Fault::CorruptPack, &["something invalid"]),
         ("truncate", Fault::TruncatePack, &[]),
         ("cut", Fault::CutInPack, &[]),
         ("status", Fault::Status(503), &["503"]),
-        ("page", Fault::WebPage, &["something wrong"]),
+        ("page", Fault::WebPage, &["something invalid"]),
         ("redirect", Fault::RedirectTo("http://127.0.0.1:1/app.git/info/refs".to_owned()), &["redirects to"]),
     ] {
         let server = GitServer::start(Options::default()).await?;
@@ -245,7 +245,7 @@ async fn servers_that_hang_or_lie_are_named_and_delay_nobody() -> Result<()> {
     fleet
         .apply(&git_repository("liar", &liar.url("app.git"), "secretRef: {name: liar}\n  timeout: 3s"))
         .await?;
-    servers.push(("liar", liar, &["something wrong"]));
+    servers.push(("liar", liar, &["something invalid"]));
     for (name, server, parts) in &servers {
         let url = server.url("app.git");
         let parts = [&[url.as_str()], *parts].concat();

@@ -60,7 +60,7 @@ function retryAfter(response: Response): number | undefined {
   return Number.isFinite(seconds) && seconds >= 0 ? Math.min(seconds, MAX_RETRY_AFTER) : undefined;
 }
 
-/** What an answer that is no success says. The hub says it as a Kubernetes `Status`; a proxy before it may say anything. */
+/** What an answer that is not a success says. The hub says it as a Kubernetes `Status`; a proxy before it may say anything. */
 export async function failureOf(response: Response): Promise<HubFailure> {
   let message = '';
   try {

@@ -11,7 +11,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Changes of Kustomizations, sources and Clusters as they happen: server-sent events `change`, each with its resource version as id, by which a reader that comes back goes on. An event `gone` says that it has to begin anew. */
+        /** @description Changes of Kustomizations, sources and Clusters as they happen: server-sent events `change`, each with its resource version as id, by which a reader that comes back goes on. An event `gone` says that it has to start over. */
         get: operations["followChanges"];
         put?: never;
         post?: never;
@@ -309,7 +309,7 @@ export interface components {
             kind: string;
             /** @description The namespace; empty for Clusters. */
             namespace: string;
-            /** @description The Ready condition's status; empty where nothing was looked at yet. */
+            /** @description The Ready condition's status; empty where it was not processed yet. */
             ready: string;
             /** @description Its reason. */
             reason: string;
@@ -529,7 +529,7 @@ export interface operations {
     followChanges: {
         parameters: {
             query?: {
-                /** @description From behind this version on. Without it, from now on. */
+                /** @description Changes after this version. Without it, changes from now on. */
                 resourceVersion?: string;
             };
             header?: never;
@@ -617,7 +617,7 @@ export interface operations {
     listDrift: {
         parameters: {
             query?: {
-                /** @description How many items at most: 100 where it is not given, never more than 500. */
+                /** @description At most so many items: 100 by default, never more than 500. */
                 limit?: number;
                 /** @description Only what began before this time: `started` of the last item of a page. */
                 before?: string;
@@ -667,7 +667,7 @@ export interface operations {
     listEvents: {
         parameters: {
             query?: {
-                /** @description How many items at most: 100 where it is not given, never more than 500. */
+                /** @description At most so many items: 100 by default, never more than 500. */
                 limit?: number;
                 /** @description Only what last happened before this time: `last` of the last item of a page. */
                 before?: string;
@@ -762,7 +762,7 @@ export interface operations {
     searchInventory: {
         parameters: {
             query?: {
-                /** @description How many items at most: 100 where it is not given, never more than 500. */
+                /** @description At most so many items: 100 by default, never more than 500. */
                 limit?: number;
                 /** @description The `continue` of the page before. */
                 continue?: string;
@@ -822,7 +822,7 @@ export interface operations {
     listKustomizations: {
         parameters: {
             query?: {
-                /** @description How many items at most: 100 where it is not given, never more than 500. */
+                /** @description At most so many items: 100 by default, never more than 500. */
                 limit?: number;
                 /** @description The `continue` of the page before. */
                 continue?: string;
@@ -882,7 +882,7 @@ export interface operations {
     getReconciliations: {
         parameters: {
             query?: {
-                /** @description How many attempts at most: 20 where it is not given, never more. */
+                /** @description At most so many attempts: 20 by default, never more. */
                 limit?: number;
                 /** @description Change sets without the objects that were unchanged. */
                 changedOnly?: boolean;
@@ -931,7 +931,7 @@ export interface operations {
     listReconciliations: {
         parameters: {
             query?: {
-                /** @description How many items at most: 100 where it is not given, never more than 500. */
+                /** @description At most so many items: 100 by default, never more than 500. */
                 limit?: number;
                 /** @description Only what began before this time: `started` of the last item of a page. */
                 before?: string;

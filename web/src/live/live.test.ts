@@ -121,7 +121,7 @@ describe('the stream', () => {
     expect(cuts[1]?.why).toBe('The hub cannot be reached.');
   });
 
-  test('that no longer knows where it was begins anew', async () => {
+  test('that no longer knows where it was starts over', async () => {
     vi.useFakeTimers();
     const seen = follow([
       () => Promise.resolve(new Response(stream(event('7'), 'event: gone\ndata: too old\n\n'))),

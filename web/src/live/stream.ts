@@ -134,7 +134,7 @@ export class ChangeStream {
       }
       return undefined;
     } catch (error) {
-      // From before what the hub keeps: everything is asked for anew.
+      // From before what the hub keeps: everything is asked for again.
       if (error instanceof HubFailure && error.problem === 'gone') this.lastId = null;
       return attempt.signal.aborted && attempt.signal.reason instanceof Error ? attempt.signal.reason : error;
     } finally {

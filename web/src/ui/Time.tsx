@@ -8,7 +8,7 @@ import { absolute, age } from '../lib/time';
 const listeners = new Set<() => void>();
 let timer: ReturnType<typeof setInterval> | undefined;
 
-/** One tick for all times of the page; a time is drawn anew only when its words change. */
+/** One tick for all times of the page; a time is drawn again only when its words change. */
 function subscribe(listener: () => void): () => void {
   listeners.add(listener);
   timer ??= setInterval(() => {

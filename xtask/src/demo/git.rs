@@ -59,7 +59,7 @@ pub(super) fn push_change(runner: &Runner, place: &Place, ports: &Ports) -> Resu
     };
     let dir = text(&work)?;
     if work.exists() {
-        // What git cannot read is no clone, and nobody's work.
+        // What git cannot read is not a clone, and nobody's work.
         let is_of_use =
             |args: &[&str]| git(&[&["-C", &dir], args].concat()).is_ok_and(|said| !said.is_empty());
         if is_of_use(&["status", "--porcelain"]) || is_of_use(&["log", "--oneline", "origin/main.."]) {

@@ -175,7 +175,7 @@ impl Ports {
         match ports.iter().find(|port| !ours && !is_free(**port)) {
             Some(port) => bail!(
                 "another program listens on 127.0.0.1:{port}, which the demo has used before: end it, or start the \
-                 demo anew by `make clean-demo`"
+                 demo again by `make clean-demo`"
             ),
             None => Ok(()),
         }

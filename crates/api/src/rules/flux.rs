@@ -215,7 +215,11 @@ pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
     for (field, value) in entries(&spec["ref"]) {
         // A reference that starts so would be read as an option by Git.
         if value.as_str().is_some_and(|text| text.starts_with('-') || text.contains(char::is_control)) {
-            errors.push(FieldError::invalid(format!("spec.ref.{field}"), value, "is no name of a reference"));
+            errors.push(FieldError::invalid(
+                format!("spec.ref.{field}"),
+                value,
+                "is not a valid name of a reference",
+            ));
         }
     }
 }

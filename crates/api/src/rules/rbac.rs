@@ -56,7 +56,7 @@ pub(super) fn binding(kind: KindId, object: &Value, old: Option<&Value>, errors:
         errors.push(FieldError::invalid(
             "roleRef",
             role,
-            "cannot change roleRef: delete the binding and make it anew",
+            "cannot change roleRef: delete the binding and create it again",
         ));
     }
     for (index, subject) in object["subjects"].as_array().into_iter().flatten().enumerate() {

@@ -134,7 +134,8 @@ fn set_namespace(resource: &mut Resource, value: &str) -> Result<(), String> {
 fn set(object: &mut Map, parts: &[String], value: &str, position: usize) -> Result<(), String> {
     let mut whole = Value::Map(std::mem::take(object));
     let result = path::make(&mut whole, parts).and_then(|slot| {
-        let old = slot.scalar_text().ok_or_else(|| format!("a text is needed, not {}", slot.type_name()))?;
+        let old =
+            slot.scalar_text().ok_or_else(|| format!("a string is needed, not {}", slot.type_name()))?;
         let text = match position.checked_sub(1) {
             None => value.to_owned(),
             Some(position) => insert(&old, position, value),

@@ -223,8 +223,8 @@ fn break_lines(text: &str) -> String {
     out
 }
 
-/// Sets all annotations anew: they have no style any more, and are not folded again.
-fn set_annotations_anew(object: &mut Map) {
+/// Sets all annotations again: they have no style any more, and are not folded again.
+fn reset_annotations(object: &mut Map) {
     let meta = object.get_mut("metadata").and_then(Value::as_map_mut);
     let annotations = meta.and_then(|meta| meta.get_mut("annotations")?.as_map_mut());
     for (_, value) in annotations.into_iter().flat_map(Map::values_mut) {
@@ -242,7 +242,7 @@ pub(crate) fn tidy(objects: &mut Resources, budget: &Budget) -> Result<(), Strin
             .check_keys()
             .map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;
         let result = resource.edit(|object| {
-            set_annotations_anew(object);
+            reset_annotations(object);
             object.values_mut().try_for_each(|(_, value)| pass_through_yaml(value, &mut again, budget))
         });
         result.map_err(|message| format!("{} ({}): {message}", resource.id(), resource.source))?;

@@ -111,7 +111,7 @@ fn step(operation: &Operation, target: &mut Value, budget: &Budget) -> Result<()
                 Some(found) if same(found, wanted) => Ok(()),
                 None if wanted.is_null() => Ok(()),
                 // Neither value is said: they may be a Secret's.
-                Some(_) => Err("test failed: another value stands there".into()),
+                Some(_) => Err("test failed: the value there is another one".into()),
                 None => Err(format!("test failed: there is no {last:?}")),
             }
         }
@@ -203,7 +203,7 @@ fn find<'v>(target: &'v mut Value, path: &str) -> Result<&'v mut Value, String> 
 /// An index of a list that must be there; negative ones count from the end.
 fn index(part: &str, len: usize) -> Result<usize, String> {
     let outside = || format!("index {part} is outside of a list of {len}");
-    let number: i64 = part.parse().map_err(|_| format!("{part:?} is no index of a list"))?;
+    let number: i64 = part.parse().map_err(|_| format!("{part:?} is not an index of a list"))?;
     let from_end = usize::try_from(number.unsigned_abs()).map_err(|_| outside())?;
     let i = if number < 0 { len.checked_sub(from_end).ok_or_else(outside)? } else { from_end };
     if i < len { Ok(i) } else { Err(outside()) }

@@ -98,9 +98,9 @@ impl Setter<'_> {
         self.budget.work(self.pairs.len().saturating_mul(1 + map.len() / 16))?;
         for ((key, text), seen) in self.pairs.iter().zip(&mut self.seen) {
             let Some(old) = map.get_mut(key) else {
-                // kustomize writes new keys without quotes and then finds that they are no strings.
+                // kustomize writes new keys without quotes and then finds that they are not strings.
                 if !is_text(key) {
-                    return Err(format!("a key must be a string, and {key:?} without quotes is none"));
+                    return Err(format!("a key must be a string, and {key:?} without quotes is not one"));
                 }
                 self.budget.keep(weight::ENTRY)?;
                 map.insert(key.clone(), Value::string(text.clone()));
@@ -109,7 +109,7 @@ impl Setter<'_> {
             };
             match self.groups.iter().position(|group| group.holds(key, old)) {
                 Some(at) => seen.group = Some(at),
-                // A copy, which is no part of what changes together from now on.
+                // A copy, which is not part of what changes together from now on.
                 None => {
                     *old = match old {
                         Value::String(old) => Value::String(old.replaced(&**text)),

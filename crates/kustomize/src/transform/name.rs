@@ -143,7 +143,7 @@ fn rename(
                     // The name before stays among the earlier ids.
                     budget.make(name.len() + affix.text.len() + weight::TEXT + KEPT_ID)?;
                     let name = new_name(&name);
-                    // What is no string is written plain again, and may be a number still.
+                    // What is not a string is written plain again, and may be a number still.
                     *value = if value.as_str().is_some() { Value::string(name) } else { plain_value(&name) };
                     Ok(())
                 })

@@ -88,7 +88,7 @@ pub(super) fn apply(
         return Err(error("a JSON 6902 patch, a list of operations, is needed".into()));
     }
     if documents.list.is_empty() {
-        // A file with nothing in it is no patch, and no mistake for kustomize.
+        // A file with nothing in it is not a patch, and no mistake for kustomize.
         return Ok(());
     }
     let matcher = patch.target.as_ref().map(|target| Matcher::new(target, &loader.budget));
@@ -286,7 +286,7 @@ fn take_annotations_back(object: &mut Map) {
     }
 }
 
-/// Sets labels and annotations of a patch anew, so that nothing but their texts is left of them.
+/// Sets labels and annotations of a patch again, so that nothing but their texts is left of them.
 fn settle(patch: &mut Resource) {
     patch.edit(settle_texts);
 }
@@ -351,7 +351,7 @@ fn by_id(
     })
 }
 
-/// Notes for an object which keys of a patch are no texts. What comments of a patch say counts for that patch alone.
+/// Notes for an object which keys of a patch are not texts. What comments of a patch say counts for that patch alone.
 fn take_odd_keys(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
     /// Of a list of keys, and of each place where a set of them is made.
     const KEYS: usize = 192;

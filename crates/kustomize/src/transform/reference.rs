@@ -81,7 +81,7 @@ fn check_subjects(resource: &Resource) -> Result<(), String> {
     for subject in subjects.iter().filter_map(Value::as_map) {
         let account = subject.get("kind").and_then(Value::as_str) == Some("ServiceAccount");
         if account && subject.get("namespace").is_some_and(|namespace| namespace.as_str().is_none()) {
-            return Err(format!("{}: the namespace of a subject is no string", resource.id()));
+            return Err(format!("{}: the namespace of a subject must be a string", resource.id()));
         }
     }
     Ok(())

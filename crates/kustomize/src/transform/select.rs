@@ -215,7 +215,7 @@ impl Requirement {
             let key = key.trim();
             let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
             if key.is_empty() || !key.chars().all(good) {
-                return Err(format!("{key:?} is no label key"));
+                return Err(format!("{key:?} is not a label key"));
             }
             Ok(Self { key: key.to_owned(), operator })
         };
@@ -225,7 +225,7 @@ impl Requirement {
             Ok(inner.split(',').map(|value| value.trim().to_owned()).collect())
         };
         let one = |value: &str| HashSet::from([value.trim().to_owned()]);
-        let number = |value: &str| value.trim().parse().map_err(|_| format!("{value:?} is no integer"));
+        let number = |value: &str| value.trim().parse().map_err(|_| format!("{value:?} is not an integer"));
         if let Some(key) = text.strip_prefix('!') {
             return new(key, Operator::Missing);
         }

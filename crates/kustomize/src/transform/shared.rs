@@ -134,7 +134,7 @@ impl<'b> Watch<'b> {
     }
 }
 
-/// The group as it is from now on; none where its value is no text any more.
+/// The group as it is from now on; none where its value is not a text any more.
 fn carry(
     object: &mut Map,
     group: Rc<Group>,

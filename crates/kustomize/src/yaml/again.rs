@@ -80,7 +80,7 @@ pub(crate) fn comes_out_otherwise(map: &Map) -> bool {
     map.iter().any(|(_, value)| of(value))
 }
 
-/// A time as JSON has it; none for what is no time.
+/// A time as JSON has it; none for what is not a time.
 pub(crate) fn as_time(text: &str) -> Option<Str> {
     match resolve(text, Dialect::Object) {
         Plain::Timestamp(date) => Some(date.into()),

@@ -32,7 +32,7 @@ struct Seen {
 impl Seen {
     /// The same for a text without line breaks of other kinds than the usual one; none for others.
     fn simple(text: &str) -> Option<Self> {
-        /// All that needs a second look: the rest says nothing. Of what is no ASCII, these begin the characters that
+        /// All that needs a second look: the rest says nothing. Of what is not ASCII, these begin the characters that
         /// cannot be printed, and the line breaks.
         const NOTABLE: Bytes<5, 2> = Bytes([b'#', b':', 0x7f, 0xc2, 0xe2], [(0, 0x1f), (0xef, 0xff)]);
         let bytes = text.as_bytes();
@@ -163,7 +163,7 @@ pub(super) fn is_printable(c: char) -> bool {
 
 /// Is there a character other than a tab that cannot be printed?
 pub(super) fn has_unprintable(text: &str) -> bool {
-    /// Of what is no ASCII, these begin the characters that cannot be printed.
+    /// Of what is not ASCII, these begin the characters that cannot be printed.
     const SUSPECT: Bytes<3, 2> = Bytes([0x7f, 0xc2, 0xe2], [(0, 0x1f), (0xef, 0xff)]);
     let mut at = 0;
     loop {

@@ -80,7 +80,7 @@ pub(crate) fn line_of(text: &[u8], field: &str) -> Option<usize> {
     line
 }
 
-/// The parts of a name. What comes after a colon or a space is no part of it.
+/// The parts of a name. What comes after a colon or a space is not part of it.
 fn split(field: &str) -> Vec<Part<'_>> {
     let field = field.split([':', ' ']).next().unwrap_or(field);
     let mut parts = Vec::new();

@@ -38,7 +38,7 @@ pub struct Document {
 /// What is to be known of some keys of a document.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct KeyNotes {
-    /// Those of a patch that are no texts. An object may not have them in the end.
+    /// Those of a patch that are not texts. An object may not have them in the end.
     pub(crate) odd_keys: Vec<Str>,
     /// Schemas that comments give for their fields.
     pub(crate) hints: Vec<Hint>,
@@ -107,7 +107,7 @@ pub(crate) fn read_counted(
 /// reads YAML too. Gives the number of values with them.
 ///
 /// # Errors
-/// Where the text is no YAML, or passes a bound.
+/// Where the text is not YAML, or passes a bound.
 pub fn read_strict(bytes: &[u8], limits: &Limits) -> Result<(Vec<Document>, usize), ReadError> {
     read_strict_counted(bytes, limits, limits.memory).map(|read| (read.documents, read.nodes))
 }
@@ -200,7 +200,7 @@ enum Key {
     Merge,
     /// A key with the tag of a merge, which stays where it is too.
     MergeAndName(Str),
-    /// A key that says `<<` and is no merge: kustomize clears the first one all the same.
+    /// A key that says `<<` and is not a merge: kustomize clears the first one all the same.
     Cleared,
     /// A list or mapping in a patch, which fits nothing.
     Ignored,
@@ -223,7 +223,7 @@ struct Reader<'l, 't> {
     notes: KeyNotes,
     /// Of the part that is read, if it has comments that count.
     comments: Option<Comments<'t>>,
-    /// Where the last thing ended that is no comment.
+    /// Where the last thing ended that is not a comment.
     before: Mark,
     /// Keys come again and again: one allocation for each.
     keys: HashSet<Str>,
@@ -451,7 +451,7 @@ impl<'l, 't> Reader<'l, 't> {
                 Some(Key::Merge | Key::MergeAndName(_))
                     if !keys.merges.is_empty() && self.dialect != Dialect::Kustomization =>
                 {
-                    return self.error("the key << stands twice in this mapping");
+                    return self.error("the key << is twice in this mapping");
                 }
                 Some(Key::Merge) => keys.merges.push(value),
                 Some(Key::MergeAndName(name)) => {
@@ -481,7 +481,7 @@ impl<'l, 't> Reader<'l, 't> {
                     _ if self.unique => match Map::from_unsorted(entries) {
                         Ok(map) => map,
                         Err(key) => {
-                            return self.error(format!("the key {key:?} stands twice in this mapping"));
+                            return self.error(format!("the key {key:?} is twice in this mapping"));
                         }
                     },
                     Dialect::Kustomization | Dialect::Object => entries.into_iter().collect(),

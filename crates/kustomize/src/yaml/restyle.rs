@@ -87,7 +87,7 @@ struct Reader {
     chars: Vec<char>,
     stack: Vec<Frame>,
     holders: Vec<Holder>,
-    /// Where scalars stand: a `#` in them is no comment.
+    /// Where scalars stand: a `#` in them is not a comment.
     scalars: Vec<(usize, usize)>,
     root: Option<Node>,
 }

@@ -19,21 +19,21 @@ fn pool(bytes: u64) -> Pool {
 }
 
 /// Without grace, and with all memory that there may be.
-fn connections(known: usize, strangers: usize, per_party: usize) -> Arc<Connections> {
-    within(known, strangers, per_party, Full::EndOldest, &pool(1 << 30))
+fn connections(known: usize, anonymous: usize, per_party: usize) -> Arc<Connections> {
+    within(known, anonymous, per_party, Full::EndOldest, &pool(1 << 30))
 }
 
-fn within(known: usize, strangers: usize, per_party: usize, full: Full, memory: &Pool) -> Arc<Connections> {
-    let bounds = Bounds { known, strangers, per_party, full, grace: Duration::ZERO };
+fn within(known: usize, anonymous: usize, per_party: usize, full: Full, memory: &Pool) -> Arc<Connections> {
+    let bounds = Bounds { known, anonymous, per_party, full, grace: Duration::ZERO };
     let cost = Cost { pool: memory.clone(), bytes: 1024 };
-    Connections::new(bounds, Costs { stranger: cost.clone(), known: cost })
+    Connections::new(bounds, Costs { anonymous: cost.clone(), known: cost })
 }
 
 impl Connections {
-    /// (known, strangers)
+    /// (known, anonymous clients)
     fn count(&self) -> (usize, usize) {
         let open = self.lock();
-        (open.entries.len() - open.strangers, open.strangers)
+        (open.entries.len() - open.anonymous, open.anonymous)
     }
 }
 
@@ -53,15 +53,15 @@ fn over(connection: &Connection) -> bool {
 }
 
 #[tokio::test]
-async fn strangers_take_places_from_strangers_only() {
+async fn anonymous_clients_take_places_from_anonymous_clients_only() {
     let all = connections(2, 2, 9);
     let known = served(&all, address(1)).await;
     known.known(1).await.unwrap();
-    let mut strangers = Vec::new();
+    let mut anonymous = Vec::new();
     for _ in 0..5 {
-        strangers.push(served(&all, address(1)).await);
+        anonymous.push(served(&all, address(1)).await);
     }
-    let gone: Vec<bool> = strangers.iter().map(over).collect();
+    let gone: Vec<bool> = anonymous.iter().map(over).collect();
     assert_eq!(gone, [true, true, true, false, false]);
     assert!(!over(&known));
     assert_eq!(all.count(), (1, 2));
@@ -71,8 +71,8 @@ async fn strangers_take_places_from_strangers_only() {
 async fn whoever_comes_in_numbers_makes_room_for_its_own() {
     let memory = pool(1 << 20);
     let cost = Cost { pool: memory, bytes: 1024 };
-    let bounds = Bounds { known: 1, strangers: 4, per_party: 1, full: Full::EndOldest, grace: GRACE };
-    let all = Connections::new(bounds, Costs { stranger: cost.clone(), known: cost });
+    let bounds = Bounds { known: 1, anonymous: 4, per_party: 1, full: Full::EndOldest, grace: GRACE };
+    let all = Connections::new(bounds, Costs { anonymous: cost.clone(), known: cost });
     let honest = served(&all, address(1)).await;
     for _ in 0..100 {
         let begun = Instant::now();
@@ -97,14 +97,14 @@ async fn an_address_of_ipv6_is_as_good_as_its_neighbours() {
 }
 
 #[tokio::test]
-async fn memory_bounds_strangers_as_places_do() {
+async fn memory_bounds_anonymous_clients_as_places_do() {
     let memory = pool(3 * 1024);
     let all = within(9, 100, 9, Full::EndOldest, &memory);
-    let mut strangers = Vec::new();
+    let mut anonymous = Vec::new();
     for _ in 0..10 {
-        strangers.push(served(&all, address(1)).await);
+        anonymous.push(served(&all, address(1)).await);
     }
-    assert_eq!(strangers.iter().filter(|one| !over(one)).count(), 3);
+    assert_eq!(anonymous.iter().filter(|one| !over(one)).count(), 3);
     assert_eq!(memory.used(), 3 * 1024);
 }
 
@@ -120,7 +120,7 @@ async fn a_full_house_of_known_ones_ends_who_is_idle_and_else_refuses() {
     assert!(over(&idle) && !over(&busy) && !over(&late));
     let _other = late.request();
     assert_eq!(last.known(4).await, Err(Refused::Places(2)));
-    assert!(last.is_stranger() && !over(&busy) && !over(&late));
+    assert!(last.is_anonymous() && !over(&busy) && !over(&late));
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn where_memory_is_short_who_is_idle_makes_room() {
         one.known(party).await.unwrap();
         known.push(one);
     }
-    // Strangers have their own share in life; here the last KiB is the new one's.
+    // Anonymous clients have their own share in life; here the last KiB is the new one's.
     let new = served(&all, address(2)).await;
     new.known(2).await.unwrap();
     assert!(over(&known[0]) && !over(&known[1]) && !over(&known[2]));
@@ -194,10 +194,10 @@ async fn a_party_of_many_clients_loses_nothing_that_was_begun() {
 async fn a_place_and_its_memory_are_given_back() {
     let memory = pool(1 << 20);
     let all = within(2, 2, 2, Full::EndOldest, &memory);
-    let (known, stranger) = (all.admit(address(1)).await, all.admit(address(1)).await);
+    let (known, anonymous) = (all.admit(address(1)).await, all.admit(address(1)).await);
     known.connection().known(1).await.unwrap();
     assert_eq!((all.count(), memory.used()), ((1, 1), 2 * 1024));
-    drop((known, stranger));
+    drop((known, anonymous));
     assert_eq!((all.count(), memory.used()), ((0, 0), 0));
 }
 
@@ -216,7 +216,7 @@ async fn idleness_begins_with_the_end_of_the_last_request() {
     let over = Instant::now();
     connection.idle_for(limit, limit).await;
     assert!(over.elapsed() >= limit);
-    // A stranger has less time.
+    // An anonymous client has less time.
     let asked = Instant::now();
     drop(connection.request());
     connection.idle_for(limit, limit / 10).await;

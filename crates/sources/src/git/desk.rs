@@ -110,7 +110,7 @@ impl Body {
     }
 }
 
-/// Answers the questions of a reader that is at one repository. It is held to be a stranger: what it can have are this
+/// Answers the questions of a reader that is at one repository. It is untrusted: what it can have are this
 /// repository's answers, and what it can bring is one artifact of so many bytes.
 pub struct Desk {
     pub(super) answers: Vec<Answer>,
@@ -242,7 +242,7 @@ mod tests {
         assert!(desk.answer(&piece(b"34")).await.is_err(), "more than announced");
         desk.answer(&piece(b"3")).await.unwrap();
         assert_eq!(desk.take_artifact().map(|artifact| artifact.bytes), Some(b"123".to_vec()));
-        // What is not whole is none, and who begins anew begins with nothing.
+        // What is not whole is none, and who starts over begins with nothing.
         desk.answer(&Question::Room(3).encode()).await.unwrap();
         desk.answer(&piece(b"12")).await.unwrap();
         desk.begin();

@@ -81,7 +81,7 @@ pub enum GitError {
         had_credentials: bool,
     },
     /// There is no such repository, or not for these credentials.
-    #[error("there is no Git repository at `{url}`, or not for these credentials (HTTP {status})")]
+    #[error("no Git repository found at `{url}`, or these credentials may not read it (HTTP {status})")]
     RepositoryNotFound {
         /// The repository.
         url: String,
@@ -140,7 +140,7 @@ pub enum GitError {
         why: String,
     },
     /// Not done in time.
-    #[error("`{url}` was not done within {timeout:?} (while {phase})")]
+    #[error("`{url}` was not fetched within {timeout:?} (while {phase})")]
     Timeout {
         /// The repository.
         url: String,
@@ -151,7 +151,7 @@ pub enum GitError {
     },
     /// Others waited for its place.
     #[error(
-        "`{url}` was not done within {held:.0?}, and gave its place up to other sources that wait; it is tried again"
+        "`{url}` was not fetched within {held:.0?} and made room for other sources that wait; it is tried again"
     )]
     GaveWay {
         /// The repository.
@@ -161,21 +161,20 @@ pub enum GitError {
     },
     /// What all fetches may have of the disk is in use.
     #[error(
-        "what `{url}` sends does not fit beside what other sources are sending: all that fetches may have of the disk is in \
-         use; it is tried again"
+        "`{url}` is too large to be fetched beside the other sources: all the disk space for fetches is in use; it is tried again"
     )]
     NoDisk {
         /// The repository.
         url: String,
     },
     /// The caller ended it.
-    #[error("looking at `{url}` was cancelled")]
+    #[error("fetching `{url}` was cancelled")]
     Cancelled {
         /// The repository.
         url: String,
     },
     /// What the server sent is damaged, is not Git, or is not what it promised.
-    #[error("`{url}` sent something wrong ({phase}): {detail}")]
+    #[error("`{url}` sent something invalid ({phase}): {detail}")]
     Corrupt {
         /// The repository.
         url: String,
@@ -206,7 +205,7 @@ pub enum GitError {
         /// Which link, and where to.
         source: TreeError,
     },
-    /// The commit's files are no tree that we take.
+    /// The commit's files are not a tree that we take.
     #[error("`{url}` at {commit}: {source}")]
     Tree {
         /// The repository.
@@ -251,7 +250,7 @@ pub enum GitError {
         detail: String,
     },
     /// Our own machine: no space, no TLS provider, a bug.
-    #[error("looking at `{url}` failed inside Roadstead: {detail}")]
+    #[error("fetching `{url}` failed inside Roadstead: {detail}")]
     Internal {
         /// The repository.
         url: String,

@@ -1,15 +1,15 @@
-//! A server's capability advertisement, kept from one look to the next.
+//! A server's capability advertisement, kept from one fetch to the next.
 //!
 //! In version 2 of Git's protocol a server first advertises what it can do, and each request stands for itself: a client that
-//! knows the advertisement may go on from there. So a look at a repository that has not changed is one request instead of
-//! two. Where the server answers as if it were another one (updated, replaced, moved), the look starts over and asks for it.
+//! knows the advertisement may go on from there. So a fetch of a repository that has not changed is one request instead of
+//! two. Where the server answers as if it were another one (updated, replaced, moved), the fetch starts over and asks for it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::desk::{Answer, Body};
 use super::wire::Ask;
 
-/// One server's advertisement, for one repository and reference. Clones share it. Empty until a look succeeded.
+/// One server's advertisement, for one repository and reference. Clones share it. Empty until a fetch succeeded.
 #[derive(Debug, Clone, Default)]
 pub struct KnownServer(Arc<Mutex<Option<Advertisement>>>);
 
@@ -25,7 +25,7 @@ impl KnownServer {
     /// The most that it keeps, in bytes. Advertisements of version 2 have some hundreds.
     pub const MOST: usize = 2 << 10;
 
-    /// Takes it out for one look, which puts it back if it succeeds.
+    /// Takes it out for one fetch, which puts it back if it succeeds.
     pub(super) fn take(&self) -> Option<Advertisement> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -36,7 +36,7 @@ impl KnownServer {
 }
 
 impl Advertisement {
-    /// From the answer to the first request and what was asked next; none where the next look cannot start with that.
+    /// From the answer to the first request and what was asked next; none where the next fetch cannot start with that.
     pub(super) fn new(answer: &Answer, next: &Ask) -> Option<Self> {
         let (Body::Memory(body), Ask::UploadPack { version: Some(2), body: asked, .. }) =
             (&answer.body, next)

@@ -1,4 +1,4 @@
-//! One look at one Git repository, over HTTPS, HTTP or (where the operator allows it) the local file system.
+//! One fetch of one Git repository, over HTTPS, HTTP or (where the operator allows it) the local file system.
 //!
 //! [`resolve`] asks which commit a reference points to; [`fetch`] does that and, unless it is the one that the caller
 //! already has, brings its files as an artifact. Each ends within [`GitRequest::timeout`], whatever the server does: it hangs
@@ -71,7 +71,7 @@ pub struct Fetched {
     pub revision: Revision,
     /// Its files.
     pub artifact: Artifact,
-    /// What a user should know although it is no error: skipped submodules, say. At most a hundred.
+    /// What a user should know although it is not an error: skipped submodules, say. At most a hundred.
     pub notes: Vec<Note>,
     /// What [`GitRequest::room`] gave for the artifact: free again once this is dropped.
     pub room: Option<roadstead_budget::Reservation>,
@@ -110,7 +110,7 @@ pub async fn fetch(request: GitRequest, cancel: &CancellationToken) -> Result<Ou
 }
 
 /// As [`fetch`]; what servers send is read where `engine` says. (A local repository is the operator's own, and is read in
-/// this process: it has no bytes of strangers that the operator did not put there, and no confined process could open it.)
+/// this process: its bytes were put there by the operator, and no confined process could open it.)
 ///
 /// # Errors
 /// As [`fetch`], and [`GitError::Ended`].
@@ -130,7 +130,7 @@ pub async fn fetch_with(
     in_time(request, engine, cancel, false).await
 }
 
-/// A look at one repository: what is asked for, and how far it is.
+/// A fetch of one repository: what is asked for, and how far it is.
 struct Attempt<'a, E> {
     request: &'a GitRequest,
     engine: &'a E,
@@ -255,7 +255,7 @@ impl<E: Engine> Attempt<'_, E> {
         self.done(reply)
     }
 
-    /// What a reader's last word comes to. It is held to be a stranger's: what can be known without it is not taken from it.
+    /// What a reader's last word comes to. It is untrusted: what can be known without it is not taken from it.
     fn done(mut self, reply: Reply) -> Result<Outcome, GitError> {
         let revision = |commit: String| {
             let reference = self.request.reference.label();
@@ -267,11 +267,11 @@ impl<E: Engine> Attempt<'_, E> {
                 Some(found) if self.order.find_only || self.request.known.as_ref() == Some(&found) => {
                     Ok(Outcome::Unchanged(found))
                 }
-                _ => Err(self.internal("the reader found something else")),
+                _ => Err(self.internal("the reader found another revision")),
             },
             Reply::Read { commit, files, unpacked_bytes, mut notes } => {
                 let (Some(revision), Some(brought)) = (revision(commit), self.desk.take_artifact()) else {
-                    return Err(self.internal("the reader brought no whole artifact"));
+                    return Err(self.internal("the reader returned an incomplete artifact"));
                 };
                 notes.truncate(walk::MOST_NOTES);
                 if self.request.credentials.is_some() && self.request.url.starts_with("http://") {
@@ -281,7 +281,7 @@ impl<E: Engine> Attempt<'_, E> {
                 let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
                 Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes, room: brought.held })))
             }
-            Reply::Ask(_) => Err(self.internal("the reader asks for something else")),
+            Reply::Ask(_) => Err(self.internal("the reader asks for another source")),
         }
     }
 
@@ -339,7 +339,7 @@ async fn in_time(
         url,
         elapsed_ms = started.elapsed().as_millis(),
         ok = result.is_ok(),
-        "git source looked at"
+        "Git source checked"
     );
     result.map_err(|error| {
         // However the work broke off: if it was told to stop, that is the cause.

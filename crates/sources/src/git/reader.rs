@@ -39,7 +39,7 @@ pub(super) struct Order {
 /// What came of it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// This is to be asked, and then begun anew.
+    /// This is to be asked, and then begun again.
     Ask(Ask),
     /// The reference's commit: the known one, or all that was wanted.
     Found { commit: String },
@@ -54,7 +54,7 @@ pub(super) enum Reply {
 #[must_use]
 pub fn read(order: &[u8], folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<u8> {
     let reply = serde_json::from_slice(order)
-        .map_err(|error| Unread::Internal { detail: format!("the order is not readable: {error}") })
+        .map_err(|error| Unread::Internal { detail: format!("the order cannot be parsed: {error}") })
         .and_then(|order| read_answers(&order, folder, line, stop))
         .unwrap_or_else(Reply::Unread);
     // Texts, numbers and flags: they always become JSON.

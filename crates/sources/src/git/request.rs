@@ -117,7 +117,7 @@ impl GitReference {
             Self::Branch(_) | Self::Tag(_) | Self::Name(_) => {
                 let name = self.full_name().unwrap_or_default();
                 if name.len() > 1_024 || gix::validate::reference::name(name.as_bytes().as_bstr()).is_err() {
-                    return refuse("that is no valid name of a Git reference");
+                    return refuse("that is not a valid name of a Git reference");
                 }
                 Ok(())
             }
@@ -197,7 +197,7 @@ impl Room {
     }
 }
 
-/// One look at one repository.
+/// One fetch of one repository.
 #[derive(Debug, Clone)]
 pub struct GitRequest {
     /// `https://…` or `http://…`, without credentials in it; `file:///…` with [`Self::allow_file`].

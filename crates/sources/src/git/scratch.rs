@@ -14,7 +14,7 @@ const PREFIX: &str = "roadstead-git-";
 const LOCK: &str = "in-use";
 /// A folder without a lock this long after it was made was left between the making of the two.
 const WITHOUT_LOCK: Duration = Duration::from_secs(60);
-/// How often a folder is made anew that a sweep took away before it was locked. Each needs a sweep in that moment.
+/// How often a folder is made again that a sweep took away before it was locked. Each needs a sweep in that moment.
 const ATTEMPTS: usize = 16;
 
 /// A temporary folder in use, removed when this is dropped. What of it a killed process leaves, the next one sweeps.

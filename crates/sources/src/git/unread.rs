@@ -35,7 +35,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// Why there is no artifact. What it says came from a process that read a stranger's bytes: it is text, and no more.
+/// Why there is no artifact. What it says came from a process that read untrusted bytes: it is text, and no more.
 #[derive(Debug, Serialize, Deserialize, thiserror::Error)]
 pub(super) enum Unread {
     #[error("the reference is not there: {detail}")]

@@ -22,7 +22,7 @@ impl Location {
             return refuse("it is longer than 2048 bytes");
         }
         let Ok(url) = Url::parse(&request.url) else {
-            return refuse("it is no URL; want `https://host/path`");
+            return refuse("it is not a URL; want `https://host/path`");
         };
         let location = match url.scheme() {
             "https" | "http" => Self::Http(url.clone()),
@@ -34,7 +34,7 @@ impl Location {
                 Err(()) => return refuse("a `file://` URL is `file:///` and an absolute path"),
             },
             "ssh" => return refuse("`ssh://` is not supported yet; use `https://`"),
-            _ => return refuse("the scheme is none of `https` and `http`"),
+            _ => return refuse("the scheme must be `https` or `http`"),
         };
         if !url.username().is_empty() || url.password().is_some() {
             return refuse("it holds credentials; put them into the Secret that `spec.secretRef` names");
@@ -58,7 +58,7 @@ pub(super) fn shown(text: &str) -> String {
             url.set_fragment(None);
             url.to_string()
         }
-        // Nobody knows how this would be read: `user:password@host:path` is no URL, say.
+        // Nobody knows how this would be read: `user:password@host:path` is not a URL, say.
         _ => match text.rsplit_once('@') {
             Some((_, rest)) => format!("…@{rest}"),
             None => text.to_owned(),
@@ -83,7 +83,7 @@ mod tests {
         assert!(refusal("https://user:hunter2@git.example/x").contains("holds credentials"));
         assert!(refusal("file:///srv/git").contains("--dev"));
         assert!(refusal("ssh://git@git.example/x").contains("not supported yet"));
-        assert!(refusal("git@git.example:x").contains("no URL"));
+        assert!(refusal("git@git.example:x").contains("not a URL"));
         assert!(refusal("ext::sh -c true").contains("refused"));
         assert!(refusal("https://git.example/x?token=hunter2").contains('?'));
         for url in [

@@ -18,7 +18,7 @@ use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, shown};
 
 pub(super) const MOST_NOTES: usize = 100;
 
-/// What a user should know about a fetch although it is no error.
+/// What a user should know about a fetch although it is not an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Note {
     /// A submodule was left out.
@@ -113,7 +113,7 @@ pub(super) fn content(objects: &impl Find, blob: &Blob, stop: &AtomicBool) -> Re
     let mut buffer = Vec::new();
     objects.find_blob(&blob.id, &mut buffer).map_err(|error| corrupt(git_chain(&error)))?;
     if buffer.len() as u64 != blob.size {
-        return Err(corrupt(format!("object {} has another size than it says", blob.id)));
+        return Err(corrupt(format!("object {} does not have the size that it claims", blob.id)));
     }
     Ok(buffer)
 }
@@ -211,7 +211,7 @@ impl<O: Find + FindHeader> Walk<'_, O> {
             };
             // Git itself never writes such names; they are how a hostile tree reaches into a clone's settings.
             if name.eq_ignore_ascii_case(".git") || name.contains('/') {
-                let why = "no Git tree holds such a name";
+                let why = "a Git tree cannot hold such a name";
                 return Err(self.refused(TreeError::BadPath { path: name, why: why.into() }));
             }
             let path = if path.is_empty() { name } else { format!("{path}/{name}") };
@@ -292,7 +292,7 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         go_on(self.stop)?;
         let Header { kind, size } = header(self.objects, id, self.order)?;
         if kind != Kind::Blob {
-            return Err(corrupt(format!("object {id} is a {kind}, and no file")));
+            return Err(corrupt(format!("object {id} is a {kind}, not a file")));
         }
         self.builder.check_size(path, size).map_err(|error| self.refused(error))?;
         Ok(Blob { id, size })

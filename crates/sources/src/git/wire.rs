@@ -3,7 +3,7 @@
 //!
 //! Git's protocol over HTTP is questions and answers, of which none depends on anything but those before it. So whoever
 //! speaks it need not be there while a server takes its time: it is given all answers that there are, says what it wants
-//! to have asked next, and is done; with one answer more it begins anew.
+//! to have asked next, and is done; with one answer more it starts over.
 
 use serde::{Deserialize, Serialize};
 

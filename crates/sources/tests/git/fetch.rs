@@ -204,7 +204,7 @@ async fn only_so_many_artifacts_are_in_memory_at_once() {
     assert!(matches!(outcome, Outcome::Unchanged(_)), "{outcome:?}");
     drop(held);
     fetched(request.clone()).await;
-    // More than there can ever be is no matter of waiting.
+    // More than there can ever be is not a matter of waiting.
     let limits = GitLimits { artifact_bytes: 10, ..GitLimits::default() };
     let large = error(GitRequest { limits, ..request.clone() }).await;
     assert!(matches!(large, GitError::TooLarge { measure: Measure::ArtifactBytes, .. }), "{large:?}");

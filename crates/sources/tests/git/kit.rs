@@ -60,13 +60,13 @@ pub(crate) fn by(rules: &[impl AsRef<str>]) -> Guard {
 }
 
 /// A request to a server of which nothing is known yet.
-fn as_a_stranger(request: GitRequest) -> GitRequest {
+fn without_greeting(request: GitRequest) -> GitRequest {
     GitRequest { known_server: KnownServer::default(), ..request }
 }
 
 /// What a first fetch that must work and find something gives.
 pub(crate) async fn fetched(request: GitRequest) -> Fetched {
-    fetched_again(as_a_stranger(request)).await
+    fetched_again(without_greeting(request)).await
 }
 
 /// As [`fetched`], with what is known of the server.
@@ -79,7 +79,7 @@ pub(crate) async fn fetched_again(request: GitRequest) -> Fetched {
 
 /// The error of a first fetch that must fail.
 pub(crate) async fn error(request: GitRequest) -> GitError {
-    error_again(as_a_stranger(request)).await
+    error_again(without_greeting(request)).await
 }
 
 /// As [`error`], with what is known of the server.

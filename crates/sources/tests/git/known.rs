@@ -56,7 +56,7 @@ async fn a_server_that_answers_otherwise_is_greeted_anew() {
         fetched_again(request.clone()).await;
         assert_eq!(requests(&kit), ["ls-refs", "fetch"], "{fault:?}");
     }
-    // What stays wrong is told as ever; who has enough to do is not asked more; and afterwards it is a stranger.
+    // What stays wrong is told as ever; who has enough to do is not asked more; and afterwards it is greeted again.
     for (fault, asked) in [(Fault::Status(403), 2), (Fault::Status(429), 1), (Fault::Status(503), 1)] {
         kit.server.fault(fault.clone());
         error_again(request.clone()).await;
@@ -74,7 +74,7 @@ async fn a_server_that_answers_otherwise_is_greeted_anew() {
     kit.server.fault(Fault::None);
     fetched_again(request.clone()).await;
     requests(&kit);
-    // So it is where the pack is wrong, which is asked for anew once.
+    // So it is where the pack is wrong, which is asked for again once.
     kit.server.fault(Fault::CorruptPack);
     error_again(request.clone()).await;
     assert_eq!(requests(&kit), ["ls-refs", "fetch", GREETING, "ls-refs", "fetch"]);

@@ -96,7 +96,7 @@ async fn a_reader_has_nothing_asked_but_gits_own_questions() {
         "48,".repeat(20_000)
     );
     for reply in [
-        // What was asked already, for ever; a body that is no question; what is no name of an object; other versions.
+        // What was asked already, for ever; a body that is not a question; what is not a name of an object; other versions.
         r#"{"Ask":"Greeting"}"#.to_owned(),
         long,
         r#"{"Ask":{"UploadPack":{"what":{"Pack":"../admin"},"version":2,"body":[]}}}"#.to_owned(),

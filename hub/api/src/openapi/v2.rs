@@ -4,7 +4,7 @@
 use prost::Message;
 use serde_json::{Map, Value, json};
 
-/// The media types by which clients ask for the protobuf form: the older one is no valid type, and the one that is
+/// The media types by which clients ask for the protobuf form: the older one is not a valid type, and the one that is
 /// answered is.
 pub(crate) const ASKED: [&str; 2] = ["application/com.github.proto-openapi.spec.v2@v1.0+protobuf", PROTOBUF];
 /// The media type of the protobuf form.

@@ -13,8 +13,7 @@ use serde_json::{Map, Value, json};
 /// (name, type, what it does)
 type Parameter = (&'static str, &'static str, &'static str);
 
-const LIMIT: Parameter =
-    ("limit", "integer", "How many items at most: 100 where it is not given, never more than 500.");
+const LIMIT: Parameter = ("limit", "integer", "At most so many items: 100 by default, never more than 500.");
 const CONTINUE: Parameter = ("continue", "string", "The `continue` of the page before.");
 const CLUSTER: Parameter = ("cluster", "string", "Only of this Cluster.");
 const NAMESPACE: Parameter = ("namespace", "string", "Only of Kustomizations in this namespace.");
@@ -134,15 +133,15 @@ fn build() -> Value {
         "/fleet/v1/changes",
         "followChanges",
         "Changes of Kustomizations, sources and Clusters as they happen: server-sent events `change`, each with its \
-         resource version as id, by which a reader that comes back goes on. An event `gone` says that it has to begin anew.",
-        &[("resourceVersion", "string", "From behind this version on. Without it, from now on.")],
+         resource version as id, by which a reader that comes back goes on. An event `gone` says that it has to start over.",
+        &[("resourceVersion", "string", "Changes after this version. Without it, changes from now on.")],
         ("text/event-stream", schema("changes")),
     );
     let mut one = operation(
         "getReconciliations",
         "The last attempts of a Kustomization with their change sets, and what an agent is doing right now.",
         &[
-            ("limit", "integer", "How many attempts at most: 20 where it is not given, never more."),
+            ("limit", "integer", "At most so many attempts: 20 by default, never more."),
             ("changedOnly", "boolean", "Change sets without the objects that were unchanged."),
         ],
         (json_type, generated::<Reconciliations>(&mut generator)),

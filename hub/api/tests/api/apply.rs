@@ -209,7 +209,7 @@ async fn core_kinds_and_bad_requests() -> Result<()> {
         (named("a%00"), object.to_owned(), 422, "invalid character"),
         (named("a"), "{a: b".to_owned(), 400, "YAML"),
         (named("a"), String::new(), 400, "no body"),
-        (named("a"), "[]".to_owned(), 400, "no object"),
+        (named("a"), "[]".to_owned(), 400, "not an object"),
         (named("a"), object.replace("GitRepository", "Bucket"), 400, "invalid object type"),
         (named("a"), object.replace("spec:", "metadata: {managedFields: []}, spec:"), 400, "must be nil"),
         (named("a"), object.replace("spec:", "metadata: {name: other}, spec:"), 400, "does not match"),

@@ -143,7 +143,7 @@ async fn what_spans_clusters() -> Result<()> {
     assert_eq!(of("Kustomization").len(), 2, "{health:#}");
     assert_eq!(of("Cluster")[0]["ready"], "False");
 
-    // Names are matched as they are: `_` and `%` are no wildcards.
+    // Names are matched as they are: `_` and `%` are not wildcards.
     for (query, want) in [
         ("", vec!["web-settings", "web", "web_x"]),
         ("?kind=Deployment", vec!["web", "web_x"]),

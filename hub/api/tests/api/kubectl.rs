@@ -8,7 +8,7 @@ use roadstead_tests::eventually;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-/// As the seed specification writes it.
+/// In the form of Flux's v1alpha1.
 const PODINFO: &str = r#"
 apiVersion: source.toolkit.fluxcd.io/v1
 kind: GitRepository
@@ -78,7 +78,7 @@ async fn the_life_of_a_kustomization() -> Result<()> {
     assert_eq!(object["metadata"]["finalizers"], json!(["finalizers.fluxcd.io"]));
     assert_eq!(object["spec"]["interval"], "10m");
 
-    // The seed specification's very line.
+    // The very line of Flux's documentation of v1alpha1.
     kubectl
         .run(&["annotate", "--overwrite", "kustomization/podinfo", "fluxcd.io/reconcileAt=1600000000"])
         .await?;
@@ -88,7 +88,7 @@ async fn the_life_of_a_kustomization() -> Result<()> {
     let object = kubectl.get(&["kustomizations.v1alpha1.kustomize.toolkit.fluxcd.io", "podinfo"]).await?;
     assert_eq!(object["apiVersion"], "kustomize.toolkit.fluxcd.io/v1alpha1");
     assert_eq!(object["metadata"]["annotations"]["fluxcd.io/reconcileAt"], "1600000001");
-    assert_eq!(object["metadata"]["generation"], 2, "an annotation is no change of the spec");
+    assert_eq!(object["metadata"]["generation"], 2, "an annotation is not a change of the spec");
 
     let patch = r#"{"spec":{"suspend":true,"wait":true}}"#;
     kubectl.run(&["patch", "ks", "podinfo", "--type=merge", "-p", patch]).await?;
@@ -255,7 +255,7 @@ async fn secrets_namespaces_clusters_and_discovery() -> Result<()> {
     // The background task's step; the hub runs it.
     let uid = namespace["metadata"]["uid"].as_str().unwrap_or_default().parse()?;
     eventually("the namespace is gone", Duration::from_secs(20), || async {
-        replica.hub.look_at_namespace(uid).await?;
+        replica.hub.process_namespace(uid).await?;
         match kubectl.run(&["get", "ns", "gitops-system"]).await {
             Err(_) => Ok(()),
             Ok(table) => anyhow::bail!("still there: {table}"),

@@ -191,7 +191,7 @@ async fn watches_are_bounded_per_user_and_in_all() -> Result<()> {
     held.push(watch(other.expose()).await?);
     assert_eq!(watch(other.expose()).await?.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(held.iter().all(|watch| watch.status() == StatusCode::OK));
-    // Requests that are no watches go on.
+    // Requests that are not watches go on.
     assert_eq!(get(&replica, &http, SECRETS).await?.status(), StatusCode::OK);
     held.clear();
     eventually("places are free again", PATIENCE, || async {
@@ -383,7 +383,7 @@ async fn a_client_that_takes_nothing_of_an_answer_is_cut() -> Result<()> {
                 vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]).try_into().unwrap_or(usize::MAX)];
             stream.read_exact(&mut payload).await?;
             answered |= head[3] == 1;
-            // A ping that is no answer itself.
+            // A ping that is not an answer itself.
             if head[3] == 6 && head[4] == 0 {
                 stream.write_all(&frame(6, 1, 0, &payload)).await?;
             }

@@ -1,6 +1,7 @@
 //! The API as its users see it, a module for each part. One program: those of one module run while those of another wait.
 
 mod access;
+mod anonymous;
 mod apply;
 mod clients;
 mod fleet;
@@ -13,7 +14,6 @@ mod pages;
 mod records;
 mod sessions;
 mod set_aside;
-mod strangers;
 #[path = "../support/mod.rs"]
 mod support;
 mod watch;

@@ -5,10 +5,12 @@ use crate::support::{Replica, Site, client, make_older};
 use anyhow::{Context as _, Result, ensure};
 use reqwest::{Method, StatusCode};
 use roadstead_hub_core::{
-    Address, Aim, AuditFilter, DispatchPlan, DispatchStep, Hub, HubError, HubOptions, Identity, OrderKind,
-    SystemClock, WriteOptions,
+    Address, AttemptInputs, AuditFilter, Hub, HubError, HubOptions, Identity, OrderKind, SystemClock,
+    WriteOptions,
 };
-use roadstead_model::{ChangeSet, ClusterUid, Generation, KustomizationUid, ResourceUid, SessionId};
+use roadstead_model::{
+    ChangeSet, ClusterUid, DispatchSpec, Generation, KustomizationUid, ResourceUid, SessionId, Step,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -147,7 +149,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
     let (edge, other) = (cluster(&replica.hub, "edge").await?, cluster(&replica.hub, "other").await?);
     let store = site.store().await?;
     let now = replica.hub.now();
-    let aim = Aim {
+    let inputs = AttemptInputs {
         kustomization: KustomizationUid(ResourceUid::random().0),
         cluster: Some(edge),
         generation: Generation(1),
@@ -158,23 +160,23 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         deletes: false,
         started: now,
     };
-    let plan = DispatchPlan {
+    let spec = DispatchSpec {
         namespace: "default".to_owned(),
         name: "web".to_owned(),
         default_namespace: None,
-        service_account: Some(("default".to_owned(), "restricted".to_owned())),
-        timeout_millis: 60_000,
-        steps: vec![DispatchStep::Apply { force: false }],
+        service_account: Some(("default".to_owned(), "restricted".to_owned()).into()),
+        timeout: Duration::from_secs(60),
+        steps: vec![Step::Apply { force: false }],
     };
     let open = async || -> Result<()> {
         let mut tx = store.begin().await?;
-        tx.open_reconciliation(&aim, &plan, now + Duration::from_secs(60), &ChangeSet::default()).await?;
+        tx.open_reconciliation(&inputs, &spec, now + Duration::from_secs(60), &ChangeSet::default()).await?;
         tx.commit().await?;
         Ok(())
     };
     open().await?;
     let sent = store.take_to_send(edge, SessionId::random(), 10).await?;
-    ensure!(sent.len() == 1 && sent[0].plan == plan && sent[0].cluster == edge, "{sent:?}");
+    ensure!(sent.len() == 1 && sent[0].spec == spec && sent[0].cluster == edge, "{sent:?}");
     for sql in [
         "UPDATE reconciliation SET dispatch = jsonb_set(dispatch, '{serviceAccount}', 'null') WHERE finished_at IS NULL",
         "UPDATE reconciliation SET dispatch = jsonb_set(dispatch, '{steps}', '[\"delete\"]') WHERE finished_at IS NULL",
@@ -186,8 +188,8 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         ensure!(execute(&site, sql).await? == 1, "{sql}");
         let sent = store.take_to_send(edge, SessionId::random(), 10).await?;
         ensure!(sent.is_empty(), "{sql}: {sent:?}");
-        // It is over: what is wanted is dispatched anew.
-        let newest = store.newest_reconciliation(aim.kustomization).await?.context("an attempt")?;
+        // It is over: what is wanted is dispatched again.
+        let newest = store.newest_reconciliation(inputs.kustomization).await?.context("an attempt")?;
         ensure!(newest.finished.is_some(), "{sql}");
     }
     // The same dispatch for another cluster.
@@ -365,12 +367,12 @@ async fn an_audit_log_that_was_changed_shows_it() -> Result<()> {
     for (change, part, back) in [
         (
             "UPDATE audit SET username = 'bob' WHERE name = 'a'",
-            "not what a hub",
+            "not written by a hub",
             Some("UPDATE audit SET username = 'system:roadstead:hub' WHERE name = 'a'"),
         ),
         (
             "UPDATE audit SET at = at + interval '1 day' WHERE name = 'd'",
-            "not what a hub",
+            "not written by a hub",
             Some("UPDATE audit SET at = at - interval '1 day' WHERE name = 'd'"),
         ),
         (

@@ -1,11 +1,11 @@
-//! An object whose looks end the hub's process is left alone; others that were looked at at the same time are not.
+//! An object whose passes end the hub's process is left alone; others that were processed at the same time are not.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Replica, Site};
 use anyhow::{Context as _, Result, ensure};
-use roadstead_hub_core::{Claim, Hub, HubOptions, Look, SystemClock};
+use roadstead_hub_core::{Claim, Hub, HubOptions, Queue, SystemClock};
 use serde_json::Value;
 
 /// A process of the hub that will end without a word.
@@ -21,7 +21,7 @@ async fn bury(site: &Site, ended: Hub) -> Result<()> {
 }
 
 async fn claims(hub: &Hub) -> Result<Vec<Claim>> {
-    Ok(hub.claim_due(Look::Kustomization, 10, true).await?.claims)
+    Ok(hub.claim_due(Queue::Kustomization, 10, true).await?.claims)
 }
 
 async fn object(replica: &Replica, name: &str) -> Result<Value> {
@@ -62,7 +62,7 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
             let one = claims(&hub).await?;
             ensure!(one.iter().filter(|claim| claim.is_suspect()).count() == 1, "{one:?}");
             let suspect = *one.iter().find(|claim| claim.is_suspect()).context("a suspect")?;
-            ensure!(hub.leave_alone(Look::Kustomization, suspect).await?.is_none(), "too early");
+            ensure!(hub.leave_alone(Queue::Kustomization, suspect).await?.is_none(), "too early");
             if is_killer(&suspect) {
                 ensure!(suspect.lost() == lost, "{suspect:?}");
                 break;
@@ -78,7 +78,7 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
     let hub = process(&site).await?;
     let killer = loop {
         let one = *claims(&hub).await?.iter().find(|claim| claim.is_suspect()).context("a suspect")?;
-        let left = hub.leave_alone(Look::Kustomization, one).await?;
+        let left = hub.leave_alone(Queue::Kustomization, one).await?;
         if is_killer(&one) {
             let until = left.context("it is taken a fourth time")?;
             ensure!(until > hub.now() + Duration::from_secs(3500) && one.lost() == 3, "{until} {one:?}");
@@ -99,26 +99,26 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
         hub.release_claim(other, hub.now() + Duration::from_secs(3600)).await?;
     }
 
-    // A look that something else asks for changes nothing; a reason to try again does.
+    // A pass that something else asks for changes nothing; a reason to try again does.
     let mut tx = site.store().await?.begin().await?;
-    tx.look_at(Look::Kustomization, &[killer.uid]).await?;
+    tx.enqueue(Queue::Kustomization, &[killer.uid]).await?;
     tx.commit().await?;
     let again = *claims(&hub).await?.first().context("a look")?;
-    ensure!(hub.leave_alone(Look::Kustomization, again).await?.is_some(), "it is taken without a reason");
+    ensure!(hub.leave_alone(Queue::Kustomization, again).await?.is_some(), "it is taken without a reason");
     hub.release_untaken(again, hub.now() + Duration::from_secs(3600)).await?;
     ask(&replica, "killer", "now").await?;
     let asked = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
-    ensure!(hub.leave_alone(Look::Kustomization, asked).await?.is_none(), "it was asked for by annotation");
+    ensure!(hub.leave_alone(Queue::Kustomization, asked).await?.is_none(), "it was asked for by annotation");
 
-    // One more end is enough now; one look that goes well, and all is forgotten.
+    // One more end is enough now; one pass that goes well, and all is forgotten.
     bury(&site, hub).await?;
     let hub = process(&site).await?;
     let once_more = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
-    ensure!(hub.leave_alone(Look::Kustomization, once_more).await?.is_some());
+    ensure!(hub.leave_alone(Queue::Kustomization, once_more).await?.is_some());
     hub.release_untaken(once_more, hub.now()).await?;
     ask(&replica, "killer", "and again").await?;
     let last = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
-    ensure!(hub.leave_alone(Look::Kustomization, last).await?.is_none());
+    ensure!(hub.leave_alone(Queue::Kustomization, last).await?.is_none());
     hub.release_claim(last, hub.now()).await?;
     ensure!(claims(&hub).await?.iter().all(|claim| claim.lost() == 0));
     Ok(())

@@ -177,7 +177,7 @@ async fn an_object_that_leaves_the_selector_is_deleted_for_its_watchers() -> Res
         let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await??;
         seen.push(event.type_);
     }
-    // The second write changed nothing, so it is no event.
+    // The second write changed nothing, so it is not an event.
     assert_eq!(seen, [EventType::Added, EventType::Deleted, EventType::Added, EventType::Deleted]);
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(super) const ARTIFACT: &[u8] = b"artifact";
 const MAX_WORK: u64 = 200_000_000;
 /// Memory of one build in bytes, besides the source's tree and what is made of the objects afterwards.
 const MAX_BUILD_MEMORY: usize = 200 << 20;
-/// More than this is no build that an agent takes.
+/// More than this is not a build that an agent takes.
 pub(super) const MAX_BUILD_BYTES: usize = 64 << 20;
 /// Bytes of a packed build: agents are sent no more.
 const MAX_PACKED_BYTES: usize = 16 << 20;
@@ -88,7 +88,7 @@ impl Builder {
     /// Does the job.
     pub(crate) fn job(&mut self, context: &mut Context, input: &[u8]) -> Vec<u8> {
         let built = serde_json::from_slice(input)
-            .map_err(|error| format!("the build's order is not readable: {error}"))
+            .map_err(|error| format!("the build's order cannot be parsed: {error}"))
             .and_then(|order| self.build(context, &order));
         encode(built)
     }
@@ -223,7 +223,7 @@ fn encode(built: Result<Built, String>) -> Vec<u8> {
     out
 }
 
-/// Reads what a worker answered. It is held to be a stranger: what it says of the build is compared with the build.
+/// Reads what a worker answered. It is untrusted: what it says of the build is compared with the build.
 ///
 /// The outer error says that the answer is none; the inner one is for the Kustomization's condition.
 pub(super) fn decode(mut rest: Bytes) -> Result<Result<Built, String>, &'static str> {
@@ -245,7 +245,7 @@ pub(super) fn decode(mut rest: Bytes) -> Result<Result<Built, String>, &'static 
     };
     let packed = rest;
     if packed_digest(&packed) != Some(digest) {
-        return Err("its build does not have the digest that it tells");
+        return Err("its build does not have the digest that it claims");
     }
     Ok(Ok(Built { digest, objects, secret, labels, children, packed }))
 }

@@ -1,8 +1,8 @@
 //! Whose build is next: namespaces share the worker processes fairly.
 //!
-//! A look that has to build goes through two doors. The first lets so many looks in that the others, which find their build
+//! A pass that has to build goes through two doors. The first lets so many passes in that the others, which find their build
 //! stored or need none, always have room beside them; who is turned away there comes again when the work before it should be
-//! done. The second is for the workers themselves: of the looks inside, the one whose namespace has the fewest workers goes
+//! done. The second is for the workers themselves: of the passes inside, the one whose namespace has the fewest workers goes
 //! next.
 
 use std::sync::{Mutex, PoisonError};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use roadstead_places::{Limits, Place, Places};
 
-/// Looks at once that build or wait for it: fewer than a replica takes at Kustomizations, so that a namespace of which each
-/// build takes its whole time leaves looks to the others.
+/// Passes at once that build or wait for it: fewer than a replica makes over Kustomizations, so that a namespace of which each
+/// build takes its whole time leaves passes to the others.
 const INSIDE: usize = 12;
 /// Whoever is turned away comes again after this at the earliest, and at the latest.
 const SOONEST: Duration = Duration::from_millis(50);
@@ -22,7 +22,7 @@ const WEIGHT: u32 = 8;
 const FIRST_GUESS: Duration = Duration::from_millis(50);
 
 /// So many places, which namespaces share fairly. Nobody is asked to leave: the time of what workers do has its own bound, and
-/// what is cut would begin anew.
+/// what is cut would start over.
 pub(crate) fn fair_places(total: usize) -> Places {
     Places::new(Limits {
         total,

@@ -29,7 +29,7 @@ async fn settle(site: &Site, files: &[(String, String)]) -> Result<Ended> {
         let before = ended.clone();
         for one in site.all(K).await? {
             let key = format!("{}/{}", one.namespace, one.name);
-            let (reason, message) = site.look(&one.namespace, &one.name).await?;
+            let (reason, message) = site.process(&one.namespace, &one.name).await?;
             let newest = site.store.newest_reconciliation(one.uid.into()).await?;
             let open = newest.as_ref().is_some_and(|newest| newest.finished.is_none());
             if open {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
-use roadstead_hub_core::{Key, Look, Sealer, Store, Topic};
+use roadstead_hub_core::{Key, Queue, Sealer, Store, Topic};
 
 use crate::support::{Site, git_repository};
 
@@ -12,19 +12,19 @@ use crate::support::{Site, git_repository};
 async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
     let site = Site::new().await?;
     site.apply(git_repository("default", "one", "https://git.example.test/one")).await?;
-    let due = site.hub.claim_due(Look::Source, 10, false).await?;
+    let due = site.hub.claim_due(Queue::Source, 10, false).await?;
     ensure!(due.claims.len() == 1 && due.next.is_none(), "{due:?}");
-    let others = site.hub.claim_due(Look::Kustomization, 10, false).await?;
-    ensure!(others.claims.is_empty() && others.next.is_none(), "a source is no Kustomization: {others:?}");
+    let others = site.hub.claim_due(Queue::Kustomization, 10, false).await?;
+    ensure!(others.claims.is_empty() && others.next.is_none(), "a source is not a Kustomization: {others:?}");
 
-    let again = site.hub.claim_due(Look::Source, 10, false).await?;
+    let again = site.hub.claim_due(Queue::Source, 10, false).await?;
     ensure!(again.claims.is_empty() && again.next.is_none(), "what is claimed is nobody else's: {again:?}");
 
     let later = site.hub.now() + Duration::from_secs(3600);
     for claim in due.claims {
         site.hub.release_claim(claim, later).await?;
     }
-    let due = site.hub.claim_due(Look::Source, 10, false).await?;
+    let due = site.hub.claim_due(Queue::Source, 10, false).await?;
     ensure!(due.claims.is_empty(), "{due:?}");
     ensure!(due.next.map(Timestamp::as_microsecond) == Some(later.as_microsecond()), "{due:?}, not {later}");
 
@@ -32,10 +32,10 @@ async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
     site.apply(git_repository("default", "two", "https://git.example.test/two")).await?;
     site.apply(git_repository("default", "three", "https://git.example.test/three")).await?;
     for left in [1, 0] {
-        let due = site.hub.claim_due(Look::Source, 1, false).await?;
+        let due = site.hub.claim_due(Queue::Source, 1, false).await?;
         ensure!(due.claims.len() == 1, "{left} left: {due:?}");
     }
-    let due = site.hub.claim_due(Look::Source, 1, false).await?;
+    let due = site.hub.claim_due(Queue::Source, 1, false).await?;
     ensure!(due.claims.is_empty() && due.next.is_some(), "{due:?}");
     site.close().await;
     Ok(())
@@ -45,12 +45,12 @@ async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
 async fn a_signal_reaches_the_loop_that_it_concerns_in_other_replicas() -> Result<()> {
     let site = Site::new().await?;
     let other = Store::open(site.database.url(), Sealer::new(&Key::generate()?)?, 4).await?;
-    let mut woken = other.signals().subscribe(Topic::Due(Look::Source));
+    let mut woken = other.signals().subscribe(Topic::Due(Queue::Source));
     // The first one may be what every replica tells itself when it begins to listen; those after it come from here.
     for number in 0..3 {
         let sent = async {
             loop {
-                site.hub.signals().send(Topic::Due(Look::Source));
+                site.hub.signals().send(Topic::Due(Queue::Source));
                 if tokio::time::timeout(Duration::from_millis(500), woken.changed()).await.is_ok() {
                     return;
                 }

@@ -24,7 +24,7 @@ const GIT_NAMESPACE: &str = "fleet.roadstead.dev/git-namespace";
 async fn emptied(site: &Site) -> Result<()> {
     site.fetched("team-a", "fleet", &[file("root/none.yaml", &[config_map("web", "none")])]).await?;
     for _ in 0..3 {
-        site.look("team-a", "app").await?;
+        site.process("team-a", "app").await?;
         site.succeed("team-a", "app").await?;
     }
     Ok(())
@@ -62,7 +62,7 @@ async fn a_name_that_git_asked_for_first_is_a_persons_once_a_person_makes_it() -
     };
     // Git's is not written, for what is wrong with it.
     let site = team_a(json!({}), &[platform(json!({ "bogus": true }))]).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(!site.exists(GIT, "team-a", "platform").await?);
     let good = "https://git.example.com/platform.git";
     site.apply(git_repository("team-a", "platform", good)).await?;
@@ -79,10 +79,10 @@ async fn a_name_that_git_asked_for_first_is_a_persons_once_a_person_makes_it() -
 async fn what_a_person_makes_in_the_place_of_what_git_made_is_the_persons() -> Result<()> {
     let files = [file("root/web.yaml", &[child("web", json!({}))]), web()];
     let site = team_a(json!({}), &files).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let made = site.uid("team-a", "web").await?;
     site.delete(K, "team-a", "web").await?;
-    site.hub.look_at_kustomization(made).await?;
+    site.hub.process_kustomization(made).await?;
     ensure!(!site.exists(K, "team-a", "web").await?);
     let mine = json!({ "clusterRef": { "name": "prod" } });
     site.apply(kustomization("team-a", "web", "./mine", mine)).await?;
@@ -98,17 +98,17 @@ async fn what_a_person_makes_in_the_place_of_what_git_made_is_the_persons() -> R
     ensure!(site.exists(K, "team-a", "web").await?, "what a person made was pruned");
     // What Git made itself goes, and comes again.
     let site = team_a(json!({}), &files).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let made = site.uid("team-a", "web").await?;
     site.delete(K, "team-a", "web").await?;
-    site.hub.look_at_kustomization(made).await?;
+    site.hub.process_kustomization(made).await?;
     site.fetched(
         "team-a",
         "fleet",
         &[&files[..], &[file("root/more.yaml", &[config_map("a", "a")])]].concat(),
     )
     .await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(site.exists(K, "team-a", "web").await?, "it was not made again");
     emptied(&site).await?;
     let gone = site.stored(K, "team-a", "web").await.is_ok_and(|web| web.deletion_timestamp.is_none());
@@ -124,10 +124,10 @@ async fn a_root_that_holds_itself_keeps_the_namespace_of_its_account() -> Result
         file("root/app.yaml", &[own])
     };
     let site = team_a(json!({}), &[own("kube-system")]).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     site.succeed("team-a", "app").await?;
     site.ask("team-a", "app").await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let (_, account) = site.dispatched("team-a", "app").await?;
     ensure!(account == "team-a/restricted", "{account}");
     // What a person wrote there stays too.
@@ -139,7 +139,7 @@ async fn a_root_that_holds_itself_keeps_the_namespace_of_its_account() -> Result
             &[own("kube-system"), file("more", &[config_map("a", &round.to_string())])],
         )
         .await?;
-        site.look("team-a", "app").await?;
+        site.process("team-a", "app").await?;
     }
     let (_, account) = site.dispatched("team-a", "app").await?;
     ensure!(account == "flux-system/restricted", "{account}");
@@ -149,7 +149,7 @@ async fn a_root_that_holds_itself_keeps_the_namespace_of_its_account() -> Result
     site.annotate(K, "team-a", "app", ADOPTED_BY, "team-a/app").await?;
     for _ in 0..2 {
         site.ask("team-a", "app").await?;
-        site.look("team-a", "app").await?;
+        site.process("team-a", "app").await?;
     }
     ensure!(site.dispatched("team-a", "app").await?.1 == "kube-system/restricted");
     Ok(())
@@ -171,7 +171,7 @@ async fn a_source_that_git_took_over_sends_no_credential_to_a_server_of_gits_cho
     site.apply(with_token(git_repository("team-a", "adopted", good))).await?;
     ensure!(sends(&site, "adopted").await?);
     site.annotate(GIT, "team-a", "adopted", ADOPTED_BY, "team-a/app").await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(site.stored(GIT, "team-a", "adopted").await?.object["spec"]["url"] == evil);
     for name in ["adopted", "other"] {
         ensure!(!sends(&site, name).await?, "{name} is fetched with the credential");
@@ -200,7 +200,7 @@ async fn a_secret_that_git_was_let_change_is_not_gits_to_send() -> Result<()> {
     let site = team_a(json!({}), &files).await?;
     token(&site).await?;
     site.annotate(KindId::Secret, "team-a", "token", ADOPTED_BY, "team-a/app").await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     site.stored(GIT, "team-a", "evil").await?;
     ensure!(!sends(&site, "evil").await?, "it is fetched with the credential");
     Ok(())
@@ -217,8 +217,8 @@ async fn what_git_took_over_keeps_its_account_when_that_is_over() -> Result<()> 
         let mine = json!({ "clusterRef": { "name": "staging" } });
         site.apply(kustomization("team-a", "infra", "./infra", mine)).await?;
         site.annotate(K, "team-a", "infra", ADOPTED_BY, "team-a/app").await?;
-        site.look("team-a", "app").await?;
-        site.look("team-a", "infra").await?;
+        site.process("team-a", "app").await?;
+        site.process("team-a", "infra").await?;
         ensure!(site.dispatched("team-a", "infra").await?.1 == "team-a/restricted");
         if taken_back {
             let mut bare = site.stored(K, "team-a", "infra").await?.object;
@@ -226,17 +226,17 @@ async fn what_git_took_over_keeps_its_account_when_that_is_over() -> Result<()> 
             site.replace(bare).await?;
         } else {
             site.delete(K, "team-a", "app").await?;
-            site.hub.look_at_kustomization(site.uid("team-a", "app").await?).await?;
+            site.hub.process_kustomization(site.uid("team-a", "app").await?).await?;
             ensure!(!site.exists(K, "team-a", "app").await?);
         }
         site.ask("team-a", "infra").await?;
-        site.look("team-a", "infra").await?;
+        site.process("team-a", "infra").await?;
         let (_, account) = site.dispatched("team-a", "infra").await?;
         ensure!(account == "team-a/restricted", "taken back {taken_back}: as '{account}'");
         // Until a person says as whom.
         let named = json!({ "clusterRef": { "name": "staging" }, "serviceAccountName": "deployer", "path": "./evil" });
         site.apply(kustomization("team-a", "infra", "./evil", named)).await?;
-        site.look("team-a", "infra").await?;
+        site.process("team-a", "infra").await?;
         let (_, account) = site.dispatched("team-a", "infra").await?;
         ensure!(account.ends_with("/deployer"), "as '{account}'");
     }
@@ -258,9 +258,9 @@ async fn what_one_took_over_and_another_takes_over_has_the_others_rights() -> Re
         .await?;
     for (by, account) in [("app", "team-a/restricted"), ("other", "team-a/less")] {
         site.annotate(K, "team-a", "infra", ADOPTED_BY, &format!("team-a/{by}")).await?;
-        site.look("team-a", by).await?;
+        site.process("team-a", by).await?;
         site.ask("team-a", "infra").await?;
-        site.look("team-a", "infra").await?;
+        site.process("team-a", "infra").await?;
         let (_, was) = site.dispatched("team-a", "infra").await?;
         ensure!(was == account, "by {by}: as '{was}'");
     }
@@ -288,7 +288,7 @@ async fn a_kubeconfig_does_not_come_from_a_build_whatever_its_secrets_type() -> 
         Ok(site.stored(KindId::Cluster, "", name).await?.uid)
     };
     on_board("edge-2", "edge-2-kubeconfig").await?;
-    let (reason, message) = site.look("team-a", "app").await?;
+    let (reason, message) = site.process("team-a", "app").await?;
     ensure!(
         reason == "ReconciliationFailed" && message.contains("kubeconfig of a cluster does not go"),
         "{reason}: {message}"
@@ -297,7 +297,7 @@ async fn a_kubeconfig_does_not_come_from_a_build_whatever_its_secrets_type() -> 
     // Nor by a name that no kubeconfig has, but that a person's Cluster, or ManagementCluster, asks for.
     let edge = on_board("edge-3", "edge-3").await?;
     site.fetched("team-a", "fleet", &files("edge-3")).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(matches!(site.hub.plan_onboarding(edge).await?, OnboardingPlan::Nothing(_)), "it is reached");
     let (reason, message) = site.ready(KindId::Cluster, "", "edge-3").await?;
     ensure!(reason == "KubeConfigRefused" && message.contains("a Kustomization"), "{reason}: {message}");
@@ -342,11 +342,11 @@ async fn what_a_root_kept_up_to_date_before_there_were_rules_goes_on_as_it_is() 
         .await?;
     }
     site.ask("team-a", "app").await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     site.dispatched("team-a", "app").await?;
     // Of one that deploys from the root's own source, Git says what it deploys anyway.
     site.fetched("team-a", "fleet", &files(good, "./elsewhere", json!({}))).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(site.stored(K, "team-a", "infra").await?.object["spec"]["path"] == "./elsewhere");
     for (url, more, part) in [
         (good, json!({ "serviceAccountName": "other" }), "spec.serviceAccount"),
@@ -393,7 +393,7 @@ async fn what_names_no_namespace_stays_in_a_clusters_inventory_too() -> Result<(
         .bind(settled)
         .execute(&mut connection)
         .await?;
-        site.look("team-a", "app").await?;
+        site.process("team-a", "app").await?;
         site.dispatched("team-a", "app").await?;
         ensure!(
             !site.exists(K, "team-a", "web").await?,
@@ -422,7 +422,7 @@ async fn what_a_child_refers_to_comes_along_where_one_of_them_names_the_namespac
     )];
     let site = team_a(json!({}), &files).await?;
     site.annotate(K, "team-a", "app", GIT_NAMESPACE, "flux-system").await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(site.exists(KindId::Secret, "team-a", "used").await?, "it does not come along");
     ensure!(
         !site.exists(KindId::Secret, "team-a", "elsewhere").await?,
@@ -464,7 +464,7 @@ async fn annotations_that_say_whose_something_is_are_looked_at_when_they_come() 
     site.annotate(GIT, "team-a", "other", ADOPTED_BY, "team-a/app").await?;
     ensure!(is_due(&site, "app").await?, "the one that is named is not looked at");
     // And then it is tried again.
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(site.exists(K, "team-a", "web").await?, "it was not tried again");
     put_off(&site).await?;
     let mut bare = site.stored(GIT, "team-a", "other").await?.object;
@@ -487,7 +487,7 @@ async fn what_is_refused_is_not_tried_again_before_its_time() -> Result<()> {
     )
     .await?;
     is_denied(&site, "app", &["spec.delegation.serviceAccounts"]).await?;
-    let next = site.hub.look_at_kustomization(site.uid("team-a", "app").await?).await?;
+    let next = site.hub.process_kustomization(site.uid("team-a", "app").await?).await?;
     let wait = next.duration_since(site.hub.now());
     ensure!(wait.as_secs() > 10, "it is looked at again in {wait:?}");
     Ok(())
@@ -499,7 +499,7 @@ async fn a_health_check_without_a_namespace_is_of_the_one_that_git_names() -> Re
         json!({ "healthChecks": [{ "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" }] });
     let site = team_a(checks, &[file("root/map.yaml", &[config_map("web", "web")])]).await?;
     site.annotate(K, "team-a", "app", GIT_NAMESPACE, "flux-system").await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let uid = site.uid("team-a", "app").await?;
     let mut connection = site.database.connect().await?;
     let plan: sqlx::types::Json<Value> =

@@ -25,8 +25,8 @@ async fn a_child_cannot_choose_another_cluster() -> Result<()> {
     let delegation = json!({ "clusterRef": { "name": "staging" }, "serviceAccountName": "restricted",
         "delegation": { "clusters": ["prod"] } });
     site.apply(kustomization("team-a", "app", "./root", delegation)).await?;
-    site.look("team-a", "app").await?;
-    site.look("team-a", "web").await?;
+    site.process("team-a", "app").await?;
+    site.process("team-a", "web").await?;
     let (cluster, account) = site.dispatched("team-a", "web").await?;
     ensure!(cluster.0 == site.stored(KindId::Cluster, "", "prod").await?.uid.0);
     ensure!(account == "team-a/restricted", "{account}");
@@ -38,8 +38,8 @@ async fn a_child_cannot_choose_another_cluster_by_its_kubeconfig() -> Result<()>
     let by_secret = json!({ "kubeConfig": { "secretRef": { "name": "other-kubeconfig" } } });
     let site = team_a(json!({}), &[file("root/web.yaml", &[child("web", by_secret)]), web()]).await?;
     // Before that cluster is on board nothing can be said of it.
-    site.look("team-a", "app").await?;
-    let (reason, _) = site.look("team-a", "web").await?;
+    site.process("team-a", "app").await?;
+    let (reason, _) = site.process("team-a", "web").await?;
     ensure!(reason == "ClusterNotFound", "{reason}");
     let other = site
         .apply(json!({ "apiVersion": FLEET, "kind": "Cluster", "metadata": { "name": "other" },
@@ -70,15 +70,15 @@ async fn a_child_acts_as_its_parents_account_whatever_its_version() -> Result<()
         site.nothing_dispatched("team-a", "web").await?;
     }
     let site = team_a(json!({}), &[file("root/web.yaml", &[child("web", json!({}))]), web()]).await?;
-    site.look("team-a", "app").await?;
-    site.look("team-a", "web").await?;
+    site.process("team-a", "app").await?;
+    site.process("team-a", "web").await?;
     ensure!(site.dispatched("team-a", "web").await?.1 == "team-a/restricted");
     // With a delegation, the account is the one of the namespace that Git names.
     let named = json!({ "serviceAccountName": "deployer" });
     let root = json!({ "delegation": { "serviceAccounts": ["flux-system/*"] } });
     let site = team_a(root, &[file("root/web.yaml", &[child("web", named)]), web()]).await?;
-    site.look("team-a", "app").await?;
-    site.look("team-a", "web").await?;
+    site.process("team-a", "app").await?;
+    site.process("team-a", "web").await?;
     ensure!(site.dispatched("team-a", "web").await?.1 == "flux-system/deployer");
     Ok(())
 }
@@ -99,7 +99,7 @@ async fn a_child_that_names_its_parent_gives_it_no_rights() -> Result<()> {
     // What gives no rights is Git's to say, as `flux bootstrap` has it.
     let own = child("app", json!({ "path": "./root", "interval": "5m", "serviceAccountName": "restricted" }));
     let site = team_a(json!({}), &[file("root/app.yaml", &[own])]).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(site.stored(K, "team-a", "app").await?.object["spec"]["interval"] == "5m");
     // The child of a child has no say in what is above it.
     let files = [
@@ -107,7 +107,7 @@ async fn a_child_that_names_its_parent_gives_it_no_rights() -> Result<()> {
         file("web/app.yaml", &[child("app", json!({ "path": "./evil" }))]),
     ];
     let site = team_a(json!({}), &files).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     is_denied(&site, "web", &["Kustomization team-a/app was made by no Kustomization"]).await?;
     ensure!(site.stored(K, "team-a", "app").await?.object["spec"]["path"] == "./root");
     Ok(())
@@ -143,7 +143,7 @@ async fn what_a_person_made_is_not_taken_over_and_never_deleted() -> Result<()> 
     site.delete(KindId::GitRepository, "team-a", "other").await?;
     site.annotate(K, "team-a", "infra", "fleet.roadstead.dev/adopted-by", "team-a/app").await?;
     site.ask("team-a", "app").await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let infra = site.stored(K, "team-a", "infra").await?;
     ensure!(
         infra.object["spec"]["path"] == "./evil" && infra.object["spec"]["clusterRef"]["name"] == "staging",
@@ -152,7 +152,7 @@ async fn what_a_person_made_is_not_taken_over_and_never_deleted() -> Result<()> 
     site.succeed("team-a", "app").await?;
     site.fetched("team-a", "fleet", &[file("root/none.yaml", &[config_map("web", "none")])]).await?;
     for _ in 0..3 {
-        site.look("team-a", "app").await?;
+        site.process("team-a", "app").await?;
         site.succeed("team-a", "app").await?;
     }
     ensure!(site.exists(K, "team-a", "infra").await?, "what a person made was deleted");
@@ -171,7 +171,7 @@ async fn a_root_that_holds_its_source_neither_moves_nor_deletes_it() -> Result<(
     };
     let good = "https://git.example.com/renamed.git";
     let site = team_a(json!({}), &[at(good, json!({ "interval": "3m" }))]).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let source = site.stored(KindId::GitRepository, "team-a", "fleet").await?;
     ensure!(source.object["spec"]["interval"] == "3m" && source.object["spec"]["url"] == good, "{source}");
     for (url, more, field) in [
@@ -184,7 +184,7 @@ async fn a_root_that_holds_its_source_neither_moves_nor_deletes_it() -> Result<(
     }
     site.fetched("team-a", "fleet", &[file("root/none.yaml", &[config_map("web", "none")])]).await?;
     for _ in 0..3 {
-        site.look("team-a", "app").await?;
+        site.process("team-a", "app").await?;
         site.succeed("team-a", "app").await?;
     }
     ensure!(site.exists(KindId::GitRepository, "team-a", "fleet").await?, "its own source was deleted");
@@ -215,7 +215,7 @@ async fn a_child_source_sends_no_credential_to_a_server_that_nobody_used_it_for(
     let mut used = git_repository("team-a", "used", "https://git.example.com/private.git");
     used["spec"]["secretRef"] = json!({ "name": "token" });
     site.apply(used).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let plan = async |name: &str| -> Result<bool> {
         let uid = site.stored(KindId::GitRepository, "team-a", name).await?.uid;
         Ok(
@@ -281,7 +281,7 @@ async fn kinds_that_give_rights_on_the_hub_do_not_come_from_a_build() -> Result<
     for target in ["Hub", "Both", "hub"] {
         let annotations = json!({ "fleet.roadstead.dev/target": target });
         let site = team_a(json!({}), &[file("root/all.yaml", &objects(annotations))]).await?;
-        let (reason, message) = site.look("team-a", "app").await?;
+        let (reason, message) = site.process("team-a", "app").await?;
         ensure!(
             reason == "ReconciliationFailed" && message.contains("fleet.roadstead.dev/target"),
             "{reason}: {message}"
@@ -291,7 +291,7 @@ async fn kinds_that_give_rights_on_the_hub_do_not_come_from_a_build() -> Result<
         }
     }
     let site = team_a(json!({}), &[file("root/all.yaml", &objects(json!({})))]).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     site.dispatched("team-a", "app").await?;
     for (kind, namespace, name) in kinds {
         ensure!(!site.exists(kind, namespace, name).await?, "{kind} came from a build");
@@ -309,7 +309,7 @@ async fn a_chain_of_children_gets_no_further_than_its_root() -> Result<()> {
     files.push(web());
     let site = team_a(json!({}), &files).await?;
     for name in ["app", "a"] {
-        site.look("team-a", name).await?;
+        site.process("team-a", name).await?;
     }
     is_denied(&site, "b", &["spec.delegation.serviceAccounts of Kustomization team-a/app"]).await?;
     ensure!(!site.exists(K, "team-a", "c").await?);
@@ -320,9 +320,9 @@ async fn a_chain_of_children_gets_no_further_than_its_root() -> Result<()> {
         files.push(file(&format!("d{depth}/next.yaml"), &[next]));
     }
     let site = team_a(json!({}), &files).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     for depth in 0..15 {
-        site.look("team-a", &format!("k{depth}")).await?;
+        site.process("team-a", &format!("k{depth}")).await?;
     }
     is_denied(&site, "k15", &["nested more than 16 Kustomizations deep"]).await?;
     ensure!(!site.exists(K, "team-a", "k16").await?);
@@ -337,12 +337,12 @@ async fn a_child_is_held_to_its_parents_rights_at_each_reconciliation() -> Resul
     let free = kustomization("team-a", "app", "./root", json!({ "clusterRef": { "name": "staging" } }));
     let site = team_a(json!({}), &files).await?;
     site.delete(K, "team-a", "app").await?;
-    site.look("team-a", "app").await.ok();
+    site.process("team-a", "app").await.ok();
     site.apply(free).await?;
-    site.look("team-a", "app").await?;
-    site.look("team-a", "web").await?;
+    site.process("team-a", "app").await?;
+    site.process("team-a", "web").await?;
     ensure!(site.dispatched("team-a", "web").await?.1 == "flux-system/deployer");
-    // The parent is given one: at the next look the child has no more than that.
+    // The parent is given one: at the next pass the child has no more than that.
     site.apply(json!({ "apiVersion": FLUX, "kind": "Kustomization", "metadata": { "namespace": "team-a", "name": "app" },
         "spec": { "interval": "10m", "prune": true, "path": "./root", "serviceAccountName": "restricted",
             "clusterRef": { "name": "staging" }, "sourceRef": { "kind": "GitRepository", "name": "fleet" } } }))
@@ -378,7 +378,7 @@ async fn two_children_that_would_get_one_address_are_both_named() -> Result<()> 
     other["metadata"]["namespace"] = json!("apps");
     let files = [file("root/web.yaml", &[child("web", json!({})), other]), web()];
     let site = team_a(json!({}), &files).await?;
-    let (reason, message) = site.look("team-a", "app").await?;
+    let (reason, message) = site.process("team-a", "app").await?;
     ensure!(reason == "ReconciliationFailed", "{reason}");
     for part in ["apps/web", "flux-system/web", "spec.delegation.namespaces"] {
         ensure!(message.contains(part), "no `{part}` in: {message}");
@@ -387,13 +387,13 @@ async fn two_children_that_would_get_one_address_are_both_named() -> Result<()> 
     // With a place of its own for one of them both come, each with the source beside the root.
     let root = json!({ "delegation": { "namespaces": { "apps": "team-b" } } });
     let site = team_a(root, &files).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let mapped = site.stored(K, "team-b", "web").await?;
     ensure!(
         mapped.object["metadata"]["annotations"]["fleet.roadstead.dev/git-namespace"] == "apps",
         "{mapped}"
     );
-    site.look("team-a", "web").await?;
+    site.process("team-a", "web").await?;
     site.dispatched("team-a", "web").await?;
     Ok(())
 }
@@ -401,7 +401,7 @@ async fn two_children_that_would_get_one_address_are_both_named() -> Result<()> 
 #[tokio::test]
 async fn who_wrote_a_child_is_recorded() -> Result<()> {
     let site = team_a(json!({}), &[file("root/web.yaml", &[child("web", json!({}))]), web()]).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let mut connection = site.database.connect().await?;
     let actor: String =
         sqlx::query_scalar("SELECT username FROM audit WHERE kind = 'Kustomization' AND name = 'web'")
@@ -422,11 +422,11 @@ async fn who_wrote_a_child_is_recorded() -> Result<()> {
 async fn what_a_parent_leaves_behind_keeps_its_account_and_is_taken_up_by_its_like_alone() -> Result<()> {
     let files = [file("root/web.yaml", &[child("web", json!({}))]), web()];
     let site = team_a(json!({ "prune": false }), &files).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     site.delete(K, "team-a", "app").await?;
-    site.hub.look_at_kustomization(site.uid("team-a", "app").await?).await?;
+    site.hub.process_kustomization(site.uid("team-a", "app").await?).await?;
     ensure!(!site.exists(K, "team-a", "app").await?);
-    site.look("team-a", "web").await?;
+    site.process("team-a", "web").await?;
     ensure!(site.dispatched("team-a", "web").await?.1 == "team-a/restricted");
     let root = |name: &str| {
         kustomization(
@@ -439,7 +439,7 @@ async fn what_a_parent_leaves_behind_keeps_its_account_and_is_taken_up_by_its_li
     site.apply(root("thief")).await?;
     is_denied(&site, "thief", &["was made by Kustomization team-a/app, which is gone"]).await?;
     site.apply(root("app")).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     site.dispatched("team-a", "app").await?;
     Ok(())
 }
@@ -473,7 +473,7 @@ async fn a_namespace_deploys_only_to_clusters_that_let_it() -> Result<()> {
         .bind(token.0)
         .execute(&mut connection)
         .await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     site.dispatched("team-a", "app").await?;
     // The namespace of the Secret has all rights, and no other has any.
     site.delete(K, "team-a", "app").await?;
@@ -488,7 +488,7 @@ async fn a_namespace_deploys_only_to_clusters_that_let_it() -> Result<()> {
     is_denied(&site, "theirs", &["spec.access of Cluster secret"]).await?;
     theirs["metadata"] = json!({ "namespace": "team-b", "name": "theirs" });
     site.apply(theirs).await?;
-    site.look("team-b", "theirs").await?;
+    site.process("team-b", "theirs").await?;
     site.dispatched("team-b", "theirs").await?;
     Ok(())
 }
@@ -517,9 +517,9 @@ async fn a_service_account_of_another_namespace_is_granted_by_name_only() -> Res
     site.annotate(K, "team-a", "app", "fleet.roadstead.dev/git-namespace", "kube-system").await?;
     is_denied(&site, "app", &["kube-system/deployer"]).await?;
     site.annotate(K, "team-a", "app", "fleet.roadstead.dev/git-namespace", "team-a").await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(site.dispatched("team-a", "app").await?.1 == "team-a/deployer");
-    // The grant goes: at the next look it is over.
+    // The grant goes: at the next pass it is over.
     site.apply(json!({ "apiVersion": FLEET, "kind": "Cluster", "metadata": { "name": "edge" }, "spec": { "access": [] } })).await?;
     is_denied(&site, "app", &["namespace 'team-a' may not deploy to cluster 'edge'"]).await
 }
@@ -537,14 +537,14 @@ async fn references_across_namespaces_can_be_turned_off() -> Result<()> {
         let depends =
             json!({ "clusterRef": edge, "dependsOn": [{ "name": "other", "namespace": "team-b" }] });
         site.apply(kustomization("team-a", "app", "./web", depends)).await?;
-        let (reason, message) = site.look("team-a", "app").await?;
+        let (reason, message) = site.process("team-a", "app").await?;
         let wanted = if off { "AccessDenied" } else { "DependencyNotReady" };
         ensure!(reason == wanted, "{reason}: {message}");
         ensure!(message.contains("--no-cross-namespace-refs") == off, "{message}");
         let mut spec = kustomization("team-a", "thief", "./web", json!({ "clusterRef": edge }));
         spec["spec"]["sourceRef"]["namespace"] = json!("team-b");
         site.apply(spec).await?;
-        let (reason, message) = site.look("team-a", "thief").await?;
+        let (reason, message) = site.process("team-a", "thief").await?;
         ensure!(reason == "ArtifactFailed" && message.contains("another namespace"), "{reason}: {message}");
         site.nothing_dispatched("team-a", "thief").await?;
     }
@@ -564,10 +564,10 @@ async fn what_children_refer_to_comes_along_and_lies_sealed() -> Result<()> {
     };
     let files = [file("root/all.yaml", &[secret("used"), secret("unused"), source("other", "used")])];
     let site = team_a(json!({}), &files).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let found = site.stored(KindId::Secret, "team-a", "used").await?;
     ensure!(found.secret.is_some() && !site.exists(KindId::Secret, "team-a", "unused").await?);
-    // It is Git's own: where Git sends it is no leak.
+    // It is Git's own: where Git sends it is not a leak.
     let uid = site.stored(KindId::GitRepository, "team-a", "other").await?.uid;
     let (reason, message) = match site.hub.plan_fetch(uid).await? {
         FetchPlan::Fetch(_) => (String::new(), String::new()),
@@ -633,7 +633,7 @@ async fn a_kustomization_that_comes_while_its_source_is_recorded_does_not_wait_f
     }
     // Another user comes, looks at the source as it still is, and puts itself off.
     site.apply(kustomization("team-a", "second", "./web", on_edge)).await?;
-    site.look("team-a", "second").await?;
+    site.process("team-a", "second").await?;
     let second = site.uid("team-a", "second").await?;
     sqlx::query("UPDATE schedule SET due_at = now() + interval '30 s', claimed_by = NULL WHERE uid = $1")
         .bind(second.0)
@@ -670,12 +670,12 @@ async fn what_stands_in_a_clusters_inventory_stays_there_until_it_is_asked_for()
     .bind(app.0)
     .execute(&mut connection)
     .await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     site.dispatched("team-a", "app").await?;
     ensure!(!site.exists(K, "team-a", "web").await?, "it was handed over without being asked for");
     site.succeed("team-a", "app").await?;
     site.fetched("team-a", "fleet", &files(json!({ "fleet.roadstead.dev/target": "Hub" }))).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     ensure!(site.exists(K, "team-a", "web").await?);
     Ok(())
 }
@@ -688,7 +688,7 @@ async fn older_sources_and_alerts_of_a_build_lie_beside_their_root() -> Result<(
     let mut old = git_repository("flux-system", "old", "https://git.example.com/old.git");
     old["apiVersion"] = json!("source.toolkit.fluxcd.io/v1beta2");
     let site = team_a(json!({}), &[file("root/all.yaml", &[alert, old])]).await?;
-    site.look("team-a", "app").await?;
+    site.process("team-a", "app").await?;
     let alert = site.stored(KindId::Alert, "team-a", "chat").await?;
     ensure!(alert.object["spec"]["eventSources"][0]["namespace"] == "team-a", "{alert}");
     let old = site.stored(KindId::GitRepository, "team-a", "old").await?;

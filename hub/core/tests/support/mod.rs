@@ -1,4 +1,4 @@
-//! The hub's use cases over a fresh database, without listeners and without loops: a test does each look itself.
+//! The hub's use cases over a fresh database, without listeners and without loops: a test does each pass itself.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
@@ -150,8 +150,8 @@ impl Site {
     }
 
     /// Looks at a Kustomization, and gives the reason and message of its Ready condition.
-    pub(crate) async fn look(&self, namespace: &str, name: &str) -> Result<(String, String)> {
-        self.hub.look_at_kustomization(self.uid(namespace, name).await?).await?;
+    pub(crate) async fn process(&self, namespace: &str, name: &str) -> Result<(String, String)> {
+        self.hub.process_kustomization(self.uid(namespace, name).await?).await?;
         self.ready(KindId::Kustomization, namespace, name).await
     }
 
@@ -197,12 +197,12 @@ impl Site {
             timings: Vec::new(),
             health: std::collections::BTreeMap::new(),
         };
-        let cluster = newest.aim.cluster.context("a cluster")?;
+        let cluster = newest.inputs.cluster.context("a cluster")?;
         let mut tx = self.store.begin().await?;
         tx.finish_reconciliation(uid.into(), newest.attempt, cluster, &outcome, now).await?;
         let mut stored = tx.get_by_uid(uid).await?.context("the Kustomization")?;
         let mut status = stored.decode::<Kustomization>()?.status.unwrap_or_default();
-        status.last_applied_revision = newest.aim.revision.map(|revision| revision.to_string());
+        status.last_applied_revision = newest.inputs.revision.map(|revision| revision.to_string());
         set_condition(&mut status.conditions, ready(stored.generation, now));
         stored.set_status(&status)?;
         tx.put(stored).await?;
@@ -370,9 +370,9 @@ pub(crate) fn web() -> (String, String) {
     file("web/map.yaml", &[config_map("web", "web")])
 }
 
-/// Fails unless a look at this Kustomization of team a is refused, in these words.
+/// Fails unless a pass over this Kustomization of team a is refused, in these words.
 pub(crate) async fn is_denied(site: &Site, name: &str, parts: &[&str]) -> Result<()> {
-    let (reason, message) = site.look("team-a", name).await?;
+    let (reason, message) = site.process("team-a", name).await?;
     ensure!(reason == "AccessDenied", "{reason}: {message}");
     for part in parts {
         ensure!(message.contains(part), "no `{part}` in: {message}");

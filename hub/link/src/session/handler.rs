@@ -59,7 +59,7 @@ impl Handler {
                 what,
                 message,
                 left_out,
-                "between an agent and the hub something is refused"
+                "a message between an agent and the hub was refused"
             );
         }
     }
@@ -68,7 +68,7 @@ impl Handler {
         use agent_message::Body;
         match body {
             None => self.refuse(None, "body", "a message of a kind that this hub does not know".to_owned()),
-            Some(Body::Hello(_)) => Answer::Cut(Status::invalid_argument("a second Hello came")),
+            Some(Body::Hello(_)) => Answer::Cut(Status::invalid_argument("a second Hello arrived")),
             // They are answered before it comes to this.
             Some(Body::Heartbeat(_) | Body::BuildRequest(_)) => Answer::Silence,
             Some(Body::InventoryIntent(intent)) => {
@@ -158,8 +158,7 @@ impl Handler {
     /// A result that cannot be read will not be told in another way: it is not waited for.
     async fn unreadable_result(&self, key: Option<v1::DispatchKey>, error: &ConvertError) -> Answer {
         if let Some(Ok(key)) = key.clone().map(DispatchKey::try_from) {
-            let why =
-                format!("its result is not one that this hub can read ({error}); their versions may differ");
+            let why = format!("this hub cannot read its result ({error}); their versions may differ");
             if let Err(error) = self.hub.dispatch_lost(&self.session, &key, &why).await {
                 return Answer::Cut(status(&error));
             }

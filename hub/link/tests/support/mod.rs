@@ -15,9 +15,10 @@ use roadstead_hub_core::{
     Address, Clock, Enrolment, Hub, HubOptions, Identity, Key, Sealer, Store, SystemClock, WriteOptions,
 };
 use roadstead_hub_link::LinkOptions;
-use roadstead_hub_store::{Aim, AtRest, DispatchPlan, DispatchStep};
+use roadstead_hub_store::{AtRest, AttemptInputs};
 use roadstead_model::{
-    ChangeSet, ClusterUid, Digest, DispatchKey, Generation, KubeSystemUid, KustomizationUid,
+    ChangeSet, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, KubeSystemUid, KustomizationUid,
+    Step,
 };
 use roadstead_proto::v1::link_client::LinkClient;
 use roadstead_proto::v1::{AgentMessage, Heartbeat, Hello, HubMessage, agent_message, hub_message};
@@ -175,7 +176,7 @@ impl Site {
             maps.iter().map(|map| json!({ "g": "", "k": "ConfigMap", "ns": "", "n": map })).collect();
         self.store.remember_labels(digest, labels.to_string().as_bytes()).await?;
         let now = self.hub.now();
-        let aim = Aim {
+        let inputs = AttemptInputs {
             kustomization: uid,
             cluster: Some(cluster),
             generation: Generation(1),
@@ -186,17 +187,17 @@ impl Site {
             deletes: false,
             started: now,
         };
-        let plan = DispatchPlan {
+        let spec = DispatchSpec {
             namespace: "default".to_owned(),
             name: name.to_owned(),
             service_account: None,
-            timeout_millis: 600_000,
-            steps: vec![DispatchStep::Apply { force: false }],
+            timeout: Duration::from_secs(600),
+            steps: vec![Step::Apply { force: false }],
             default_namespace: None,
         };
         let deadline = now + Duration::from_secs(600);
         let mut tx = self.store.begin().await?;
-        let attempt = tx.open_reconciliation(&aim, &plan, deadline, &ChangeSet::new()).await?;
+        let attempt = tx.open_reconciliation(&inputs, &spec, deadline, &ChangeSet::new()).await?;
         tx.commit().await?;
         let epoch = self.store.epoch().await?;
         Ok(DispatchKey { epoch, kustomization: uid, generation: Generation(1), attempt, build: Some(digest) })

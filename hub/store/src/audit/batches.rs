@@ -157,7 +157,7 @@ impl Store {
             if !check.problems.is_empty() || batch.batch != last + 1 || !self.is_as_sealed(&batch, &chain) {
                 tracing::error!(
                     batch = batch.batch,
-                    "the audit log is not trimmed: somebody without the key has changed it; see `roadstead audit verify`"
+                    "the audit log is not trimmed: it was changed by someone without the key; see `roadstead audit verify`"
                 );
                 break;
             }
@@ -202,7 +202,9 @@ impl Store {
         if self.sealer.bears(&trimmed_row(batch, batch_mac.as_deref()), Some(&mac)) {
             return Ok(Trimmed { batch, mac: batch_mac });
         }
-        check.problem(format!("that batches up to {batch} were dropped for their age is not true"));
+        check.problem(format!(
+            "batches up to {batch} are recorded as dropped for their age, which is not true"
+        ));
         Ok(Trimmed::default())
     }
 
@@ -286,12 +288,12 @@ impl Store {
                 }
                 None => check.pending += 1,
                 Some(batch) if batch <= trimmed || batch > check.newest => {
-                    check.problem(format!("entry {} is of batch {batch}, which there is not", record.id));
+                    check.problem(format!("entry {} is of batch {batch}, which does not exist", record.id));
                 }
                 Some(_) => check.entries += 1,
             }
             if !record.signed {
-                check.problem(format!("entry {} is not what a hub with this key wrote", record.id));
+                check.problem(format!("entry {} was not written by a hub with this key", record.id));
             }
         }
         Ok(())

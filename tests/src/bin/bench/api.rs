@@ -74,7 +74,7 @@ impl Api {
         }
     }
 
-    /// Asks, reads the answer to its end, and fails where it is no success. Returns its length.
+    /// Asks, reads the answer to its end, and fails where it is not a success. Returns its length.
     pub(crate) async fn ask(
         &self,
         method: Method,

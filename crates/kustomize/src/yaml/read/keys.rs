@@ -59,7 +59,8 @@ impl Reader<'_, '_> {
                     ));
                 }
                 Plain::Timestamp(_) | Plain::NotFinite => {
-                    return self.error(format!("a mapping key must be a string, {text:?} is none; quote it"));
+                    return self
+                        .error(format!("a mapping key must be a string, {text:?} is not one; quote it"));
                 }
             }
         }

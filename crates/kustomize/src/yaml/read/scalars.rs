@@ -47,7 +47,7 @@ impl Reader<'_, '_> {
         match tag {
             None if written != ScalarStyle::Plain => as_text(),
             None => self.plain(text),
-            // kustomize sets annotations anew, from what is written.
+            // kustomize sets annotations again, from what is written.
             Some(tag) if !is_null(tag) && self.in_annotations() => as_text(),
             Some(tag) => match tag.strip_prefix(CORE) {
                 None | Some("str") => as_text(),
@@ -102,7 +102,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Is the value of an annotation of an object read? kustomize sets all of these anew, from their text.
+    /// Is the value of an annotation of an object read? kustomize sets all of these again, from their text.
     fn in_annotations(&self) -> bool {
         if self.dialect == Dialect::Kustomization {
             return false;
@@ -142,7 +142,7 @@ impl Reader<'_, '_> {
         let Ok(bytes) = BASE64.decode(packed) else {
             return self.error("!!binary value is not base64");
         };
-        // On the way through JSON, a byte that is no part of a character becomes the mark for that.
+        // On the way through JSON, a byte that is not part of a character becomes the mark for that.
         let mut out = String::with_capacity(bytes.len());
         for chunk in bytes.utf8_chunks() {
             out.push_str(chunk.valid());

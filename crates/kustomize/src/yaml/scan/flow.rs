@@ -215,7 +215,7 @@ impl<'t> Scanner<'t> {
         Ok((Token::Scalar(text, ScalarStyle::Plain), end))
     }
 
-    /// Goes on to the end of the line, to white space that is no space between words, or to what ends a plain scalar.
+    /// Goes on to the end of the line, to white space that is not a space between words, or to what ends a plain scalar.
     fn plain_part(&mut self) {
         const ENDS: Bytes<14, 0> = {
             let Bytes([a, b, c, d], []) = run::BREAKS;

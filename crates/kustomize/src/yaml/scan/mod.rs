@@ -185,7 +185,7 @@ impl<'t> Scanner<'t> {
             && self.is_blank_or_end(3)
     }
 
-    /// Goes on by one character that is no line break.
+    /// Goes on by one character that is not a line break.
     fn skip(&mut self) {
         self.pos += match self.at(0) {
             0..0x80 => 1,

@@ -6,7 +6,7 @@ use super::Random;
 
 const KEYS: [&str; 14] =
     ["a", "b", "c", "name", "k10", "k9", "x-y", "spec", "env", "data", "\"q r\"", "'1'", "\"on\"", "e.f/g"];
-/// Keys that are no text, or not on one line.
+/// Keys that are not a text, or not on one line.
 const ODD_KEYS: [&str; 10] = ["1", "true", "~", "1.5", "2020-01-02", "! 1", "!!str 1", "? a", "{x: y}", "<<"];
 const PLAIN: [&str; 46] = [
     "x",
@@ -94,7 +94,7 @@ pub(super) struct Writer<'r> {
     pub(super) random: &'r mut Random,
     pub(super) out: String,
     pub(super) anchors: usize,
-    /// May there be keys that are no texts, tags that do not fit, and elements that are nothing?
+    /// May there be keys that are not texts, tags that do not fit, and elements that are nothing?
     pub(super) odd: bool,
 }
 

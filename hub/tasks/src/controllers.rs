@@ -1,10 +1,10 @@
-//! The loop behind all scheduled looks: claim what is due, look side by side, give back.
+//! The loop behind all controllers: claim what is due in a queue, process it side by side, release it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_hub_core::{Claim, Hub, HubError, Look, Topic};
+use roadstead_hub_core::{Claim, Hub, HubError, Queue, Topic};
 use roadstead_model::{ResourceUid, chain};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -15,76 +15,80 @@ use tokio_util::sync::CancellationToken;
 const LONGEST_NAP: Duration = Duration::from_secs(5);
 /// A database that is away is not asked in a hot loop.
 const AFTER_ERROR: Duration = Duration::from_secs(1);
-/// A look that is under way when the database goes is given up after this.
+/// A pass that is under way when the database goes is given up after this.
 const TOO_LONG: Duration = Duration::from_secs(30);
-/// A look that would end the process does so while it reads what others wrote, which does not take longer than this. What
+/// A pass that would end the process does so while it reads what others wrote, which does not take longer than this. What
 /// goes on for longer waits for somebody, and does not keep the place for suspects from others.
 const DANGEROUS: Duration = Duration::from_secs(90);
-/// A look that failed for a reason of the hub's own is taken again after this.
+/// A pass that failed for a reason of the hub's own is taken again after this.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// One kind of look.
-pub(crate) trait Looker: Send + Sync + 'static {
-    /// Which.
-    const LOOK: Look;
+/// Processes the resources of one queue.
+pub(crate) trait Controller: Send + Sync + 'static {
+    /// The queue.
+    const QUEUE: Queue;
     /// How many at once; and one more, of those that may end the process.
     const CONCURRENCY: usize;
     /// How long one that may end the process has its place for itself.
     const DANGEROUS: Duration = DANGEROUS;
 
-    /// Looks, and tells when to look again.
-    fn look(&self, hub: &Hub, uid: ResourceUid) -> impl Future<Output = Result<Timestamp, HubError>> + Send;
+    /// Makes one pass over a resource, and tells when the next pass is due.
+    fn process(
+        &self,
+        hub: &Hub,
+        uid: ResourceUid,
+    ) -> impl Future<Output = Result<Timestamp, HubError>> + Send;
 }
 
-/// Looks at Kustomizations.
+/// Reconciles Kustomizations.
 pub(crate) struct Kustomizations;
 
-impl Looker for Kustomizations {
-    const LOOK: Look = Look::Kustomization;
+impl Controller for Kustomizations {
+    const QUEUE: Queue = Queue::Kustomization;
     // Of these, twelve at most build or wait for a build (`build::places`).
     const CONCURRENCY: usize = 16;
 
-    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        hub.look_at_kustomization(uid).await
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.process_kustomization(uid).await
     }
 }
 
 /// Empties namespaces that are being deleted.
 pub(crate) struct Namespaces;
 
-impl Looker for Namespaces {
-    const LOOK: Look = Look::Namespace;
+impl Controller for Namespaces {
+    const QUEUE: Queue = Queue::Namespace;
     const CONCURRENCY: usize = 2;
 
-    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        hub.look_at_namespace(uid).await
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.process_namespace(uid).await
     }
 }
 
 /// Makes Clusters of Secrets that are kubeconfigs.
 pub(crate) struct KubeConfigs;
 
-impl Looker for KubeConfigs {
-    const LOOK: Look = Look::KubeConfig;
+impl Controller for KubeConfigs {
+    const QUEUE: Queue = Queue::KubeConfig;
     const CONCURRENCY: usize = 2;
 
-    async fn look(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        hub.look_at_kubeconfig(uid).await
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.process_kubeconfig(uid).await
     }
 }
 
-/// Runs until `stop`; then waits for the looks that are under way.
-pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L) {
-    let looker = Arc::new(looker);
-    let mut signals = hub.signals().subscribe(Topic::Due(L::LOOK));
+/// Runs until `stop`; then waits for the passes that are under way.
+pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, controller: C) {
+    let controller = Arc::new(controller);
+    let mut signals = hub.signals().subscribe(Topic::Due(C::QUEUE));
     let mut under_way = JoinSet::new();
     while !stop.is_cancelled() {
         signals.mark_unchanged();
         while under_way.try_join_next().is_some() {}
-        let free = L::CONCURRENCY.saturating_sub(under_way.len());
+        let free = C::CONCURRENCY.saturating_sub(under_way.len());
         let mut alone = hub.place_for_suspects();
         let claimed =
-            hub.attempt("due looks could not be claimed", hub.claim_due(L::LOOK, free, alone.is_some()));
+            hub.attempt("could not claim what is due", hub.claim_due(C::QUEUE, free, alone.is_some()));
         let claimed = tokio::select! {
             claimed = claimed => claimed,
             () = stop.cancelled() => break,
@@ -93,9 +97,10 @@ pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L)
             Some(due) => {
                 let full = due.claims.len() >= free;
                 for claim in due.claims {
-                    let (hub, looker, stop) = (hub.clone(), Arc::clone(&looker), stop.clone());
+                    let (hub, controller, stop) = (hub.clone(), Arc::clone(&controller), stop.clone());
                     let place = if claim.is_suspect() { alone.take() } else { None };
-                    under_way.spawn(async move { look(&hub, looker.as_ref(), claim, &stop, place).await });
+                    under_way
+                        .spawn(async move { process(&hub, controller.as_ref(), claim, &stop, place).await });
                 }
                 drop(alone);
                 if full {
@@ -119,7 +124,7 @@ pub(crate) async fn run<L: Looker>(hub: Hub, stop: CancellationToken, looker: L)
     while under_way.join_next().await.is_some() {}
 }
 
-/// Until something may be due: after `nap`, or sooner where a look that ends meanwhile wants its next one sooner.
+/// Until something may be due: after `nap`, or sooner where a pass that ends meanwhile wants its next one sooner.
 async fn doze(hub: &Hub, nap: Duration, under_way: &mut JoinSet<Timestamp>) {
     let nap = tokio::time::sleep(nap);
     tokio::pin!(nap);
@@ -141,55 +146,55 @@ fn until(hub: &Hub, due: Timestamp) -> Duration {
     Duration::try_from(due.duration_since(hub.now())).unwrap_or_default().min(LONGEST_NAP)
 }
 
-/// Takes a look, and tells when the next one is due.
-async fn look<L: Looker>(
+/// Makes the pass of a claim, and tells when the next one is due.
+async fn process<C: Controller>(
     hub: &Hub,
-    looker: &L,
+    controller: &C,
     claim: Claim,
     stop: &CancellationToken,
     mut place: Option<OwnedSemaphorePermit>,
 ) -> Timestamp {
-    let looked = async {
-        match hub.leave_alone(L::LOOK, claim).await? {
-            None => Ok((true, looker.look(hub, claim.uid).await?)),
+    let processed = async {
+        match hub.leave_alone(C::QUEUE, claim).await? {
+            None => Ok((true, controller.process(hub, claim.uid).await?)),
             Some(next) => Ok((false, next)),
         }
     };
     // A connection to a server that is gone without a word would be waited for, for ever.
-    let looked = async {
+    let processed = async {
         tokio::select! {
-            looked = looked => looked,
+            processed = processed => processed,
             () = hub.database().lost_for(TOO_LONG) => Err(HubError::Unavailable("the database is away".to_owned())),
         }
     };
-    tokio::pin!(looked);
-    let looked = tokio::select! {
-        looked = &mut looked => looked,
-        () = tokio::time::sleep(L::DANGEROUS) => {
+    tokio::pin!(processed);
+    let processed = tokio::select! {
+        processed = &mut processed => processed,
+        () = tokio::time::sleep(C::DANGEROUS) => {
             drop(place.take());
-            looked.await
+            processed.await
         }
     };
-    let (taken, next) = looked.unwrap_or_else(|error: HubError| {
-        // What the database's outage has cut is no fault of the object's.
+    let (taken, next) = processed.unwrap_or_else(|error: HubError| {
+        // What the database's outage has cut is not a fault of the object's.
         if error.outage().is_none() && !matches!(error, HubError::Unavailable(_)) {
-            tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a look failed");
+            tracing::error!(queue = ?C::QUEUE, uid = %claim.uid, error = chain(&error), "processing an object failed");
         }
         (true, hub.now() + RETRY)
     });
     let release = || give_back(hub, claim, taken, next);
     // Before the claim: who is told of that finds the place free.
     drop(place);
-    // A claim that is kept by mistake keeps its object from being looked at until the lease is over, which is long.
+    // A claim that is kept by mistake keeps its object from being processed until the lease is over, which is long.
     loop {
         tokio::select! {
-            given = hub.attempt("a claim was not given back", release()) => if given.is_some() { return next },
+            given = hub.attempt("could not release a claim", release()) => if given.is_some() { return next },
             // Given back all the same where the database answers; else others take it over once this replica is dead.
             () = stop.cancelled() => {
                 if hub.database().outage().is_none()
                     && let Err(error) = release().await
                 {
-                    tracing::error!(look = ?L::LOOK, uid = %claim.uid, error = chain(&error), "a claim was not given back");
+                    tracing::error!(queue = ?C::QUEUE, uid = %claim.uid, error = chain(&error), "could not release a claim");
                 }
                 return next;
             }

@@ -45,9 +45,9 @@ async fn half_sent_enrolments_do_not_lock_an_administrator_out() -> Result<()> {
     Ok(())
 }
 
-/// The administrator's connections stay when strangers come in numbers.
+/// The administrator's connections stay when anonymous clients come in numbers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_go_before_those_with_a_token() -> Result<()> {
+async fn anonymous_clients_go_before_those_with_a_token() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica_with(ApiOptions { connections: 10, ..ApiOptions::default() }).await?;
     let mut watch = tls(&replica, rustls::ALL_VERSIONS).await?;
@@ -57,9 +57,9 @@ async fn strangers_go_before_those_with_a_token() -> Result<()> {
     let mut first = [0; 15];
     watch.read_exact(&mut first).await?;
     assert_eq!(&first, b"HTTP/1.1 200 OK");
-    let mut strangers = Vec::new();
+    let mut anonymous = Vec::new();
     for _ in 0..50 {
-        strangers.push(tokio::time::timeout(PATIENCE, tls(&replica, rustls::ALL_VERSIONS)).await??);
+        anonymous.push(tokio::time::timeout(PATIENCE, tls(&replica, rustls::ALL_VERSIONS)).await??);
     }
     // It has been idle for longer than any of them, and is served.
     let mut rest = vec![0; 64 * 1024];
