@@ -86,7 +86,7 @@ impl Cluster for Fake {
 
     async fn apply(&self, (): &(), _previous: &[ObjectRef], _run: &mut Run<'_>) -> Outcome {
         *self.applied.lock().expect("no panic") += 1;
-        let changes = vec![ObjectResult { object: config_map(), action: Action::Created }];
+        let changes = vec![ObjectResult { object: config_map(), action: Action::Adopted }];
         Outcome { changes, inventory: vec![config_map()], ..Outcome::default() }
     }
 
@@ -296,6 +296,24 @@ async fn a_dispatch_goes_through_and_what_is_not_known_is_refused_by_name() {
 
     agent.stop().await;
     session.ended().await;
+}
+
+#[tokio::test]
+async fn a_hub_is_told_what_was_done_in_the_words_that_it_knows() {
+    let pki = Pki::new();
+    for (known, told) in
+        [("recreated-and-adopted", v1::Action::Adopted), ("of-the-future", v1::Action::Configured)]
+    {
+        let mut hub = Hub::start(&pki).await;
+        let agent = Agent::start(pki.identity(ClusterUid::random(), hub.address));
+        let (mut session, _) = hub.greeted().await;
+        let capabilities = vec![known.to_owned()];
+        session.send(Say::Welcome(v1::Welcome { capabilities, ..welcome("edge-1") })).await;
+        to_the_intent(&mut session, 1).await;
+        let end = acknowledge(&mut session, 1).await;
+        assert_eq!(end.change_set.iter().map(v1::ObjectResult::action).collect::<Vec<_>>(), [told]);
+        agent.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -4,11 +4,13 @@
 //! `v1` is made by `cargo xtask generate` and checked in. Nobody but the two `link`s works with `v1` beyond the frame
 //! of a message: they turn its contents into the values of [`message`] and `roadstead-model` first.
 
+pub mod capabilities;
 pub mod codec;
 pub mod convert;
 pub mod limits;
 pub mod message;
 
+pub use capabilities::{Capabilities, Capability};
 pub use convert::ConvertError;
 pub use message::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress};
 

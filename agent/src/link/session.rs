@@ -11,7 +11,7 @@ use roadstead_proto::v1::{
     self, AgentMessage, BuildRequest, CertificateRequest, Heartbeat, HubMessage, Refused, Welcome,
     agent_message, hub_message,
 };
-use roadstead_proto::{ConvertError, Finished, InventoryAck, convert};
+use roadstead_proto::{Capabilities, ConvertError, Finished, InventoryAck, convert};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -53,6 +53,8 @@ pub(super) struct Session<'a, C, K> {
     keeper: Arc<K>,
     identity: Arc<Identity>,
     opened: Opened,
+    /// The hub's.
+    capabilities: Capabilities,
     heartbeat: Duration,
     heard: Instant,
     said: Instant,
@@ -83,6 +85,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             renew_at: now + identity.validity.renew_in(Timestamp::now()),
             identity,
             opened,
+            capabilities: Capabilities::of(&welcome.capabilities),
             heartbeat: Duration::from_millis(heartbeat),
             heard: now,
             said: now,
@@ -193,7 +196,8 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
     }
 
     /// Sends a message for which there is room, and gives its number.
-    fn send(&mut self, body: agent_message::Body) -> u64 {
+    fn send(&mut self, mut body: agent_message::Body) -> u64 {
+        self.capabilities.fit_to_hub(&mut body);
         let (seq, ack) = self.opened.counts.stamp();
         self.said = Instant::now();
         // Where the transport is gone already, reading tells why.

@@ -254,6 +254,7 @@ pub fn welcome(cluster: &str) -> Welcome {
         cluster_name: cluster.to_owned(),
         session_id: uuid::Uuid::new_v4().to_string(),
         heartbeat_millis: u32::try_from(HEARTBEAT.as_millis()).expect("small"),
+        capabilities: roadstead_proto::Capabilities::own().names(),
         ..Welcome::default()
     }
 }

@@ -12,6 +12,7 @@ use roadstead_hub_core::pki::AgentIdentity;
 use roadstead_hub_core::{Greeting, Hub, NOT_CURRENT, OrderKind, Session};
 use roadstead_listener::UnderWay;
 use roadstead_model::chain;
+use roadstead_proto::Capabilities;
 use roadstead_proto::limits::bounded;
 use roadstead_proto::v1::{
     self, AgentMessage, BuildChunk, Heartbeat, Hello, HubMessage, Welcome, agent_message, hub_message,
@@ -101,6 +102,7 @@ impl Opening {
             session_id: session.id.to_string(),
             heartbeat_millis: u32::try_from(self.options.heartbeat.as_millis()).unwrap_or(u32::MAX),
             unix_millis: self.hub.now().as_millisecond(),
+            capabilities: Capabilities::own().names(),
         });
         let now = Instant::now();
         let (builds, parts) = Builds::start(self.hub.clone(), session.clone(), self.options.transfer);

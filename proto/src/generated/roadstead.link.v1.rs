@@ -118,6 +118,9 @@ pub struct Welcome {
     /// The hub's clock, in milliseconds since 1970; 0 where it is not told.
     #[prost(int64, tag = "6")]
     pub unix_millis: i64,
+    /// What the hub can read that one of the first version cannot. Names that the agent does not know are ignored.
+    #[prost(string, repeated, tag = "7")]
+    pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Heartbeat {}
