@@ -136,10 +136,7 @@ async fn a_password_that_changed_is_said_and_works_again_when_it_is_put_back() -
     let server = Server::start(&folder.path().join("pg")).await?;
     let url = plain_role(&server).await?.replace("//hub@", "//hub:first@");
     server.execute("ALTER ROLE hub PASSWORD 'first'").await?;
-    let rules = folder.path().join("pg/data/pg_hba.conf");
-    let before = std::fs::read_to_string(&rules)?;
-    std::fs::write(&rules, format!("local all hub scram-sha-256\n{before}"))?;
-    server.execute("SELECT pg_reload_conf()").await?;
+    server.put_rule("local all hub scram-sha-256").await?;
     let site = Site::new(&url).await?;
 
     server.execute(&format!("ALTER ROLE hub PASSWORD 'second'; {CUT}")).await?;

@@ -103,14 +103,26 @@ impl Server {
         Ok(value)
     }
 
+    /// Puts a rule for who may connect before the others. Once this returns, it holds for every new connection.
+    pub(crate) async fn put_rule(&self, rule: &str) -> Result<()> {
+        // What a process of the server knows was read by the one that it was forked from.
+        const LOADED: &str = "SELECT pg_conf_load_time()::text";
+        let rules = self.state.join("data/pg_hba.conf");
+        let (before, loaded) = (std::fs::read_to_string(&rules)?, self.value(LOADED).await?);
+        std::fs::write(&rules, format!("{rule}\n{before}"))?;
+        self.execute("SELECT pg_reload_conf()").await?;
+        eventually("the server has read its rules", PATIENCE, || async {
+            ensure!(self.value(LOADED).await? != loaded, "those of {loaded} hold");
+            Ok(())
+        })
+        .await
+    }
+
     /// A server that follows this one.
     pub(crate) async fn standby(&self, state: &Path) -> Result<Self> {
         let programs =
             PathBuf::from(self.value("SELECT setting FROM pg_config WHERE name = 'BINDIR'").await?);
-        let rules = self.state.join("data/pg_hba.conf");
-        let before = std::fs::read_to_string(&rules)?;
-        std::fs::write(&rules, format!("local replication all trust\n{before}"))?;
-        self.execute("SELECT pg_reload_conf()").await?;
+        self.put_rule("local replication all trust").await?;
         roadstead_devpostgres::create_state_parent(state)?;
         let data = state.join("data");
         let mut copy = Command::new(programs.join("pg_basebackup"));
