@@ -20,8 +20,10 @@ pub(crate) enum TextStyle {
     /// It was set by a build. It has quotes if it needs some to be text.
     #[default]
     Made,
-    /// Without quotes, or with a tag.
+    /// Without quotes.
     Plain,
+    /// With a tag, which is written and takes the place of quotes.
+    Tagged,
     /// In quotes, or as a block whose lines stay.
     Quoted,
     /// As a block whose lines are folded. The lines come out otherwise once they are written and read again.
@@ -67,7 +69,7 @@ impl Text {
     pub(crate) fn kept_style(&self) -> TextStyle {
         match self.style {
             TextStyle::Made if yaml::is_quoted_when_set(self) => TextStyle::Quoted,
-            TextStyle::Made => TextStyle::Plain,
+            TextStyle::Made | TextStyle::Tagged => TextStyle::Plain,
             TextStyle::Retyped => TextStyle::Quoted,
             style => style,
         }

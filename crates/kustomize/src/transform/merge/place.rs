@@ -101,10 +101,14 @@ pub(super) fn in_brackets_of(target: Option<&Value>, mut patch: List, brackets: 
 
 /// A scalar of a patch takes the style of what it replaces. So a number in quotes is a text.
 pub(super) fn in_style(target: Option<&Value>, patch: Value) -> Value {
-    let style = match target {
-        None => return patch,
-        Some(Value::String(text)) => text.kept_style(),
-        Some(_) => TextStyle::Plain,
+    let style = match (target, &patch) {
+        (None, _) => return patch,
+        // What is text stays one with the tag of what it replaces; a boolean or number gets its own.
+        (Some(Value::String(text)), Value::String(_)) if text.style() == TextStyle::Tagged => {
+            TextStyle::Tagged
+        }
+        (Some(Value::String(text)), _) => text.kept_style(),
+        (Some(_), _) => TextStyle::Plain,
     };
     match (style, patch) {
         (TextStyle::Quoted, Value::String(text)) if text.is_time() => {
@@ -115,6 +119,7 @@ pub(super) fn in_style(target: Option<&Value>, patch: Value) -> Value {
             Value::String(text.with_style(style))
         }
         (_, Value::String(text)) if text.is_time() => Value::String(text.with_style(TextStyle::Time)),
+        (TextStyle::Tagged, Value::String(text)) => Value::String(text.with_style(style)),
         (_, Value::String(text)) => Value::String(text.with_style(TextStyle::Plain)),
         (TextStyle::Quoted, patch) => {
             patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, TextStyle::Retyped)))

@@ -38,8 +38,7 @@ impl Reader<'_, '_> {
         let style = match written {
             _ if self.dialect == Dialect::Kustomization => TextStyle::Made,
             ScalarStyle::Folded => TextStyle::Folded,
-            // A tag is written, and then quotes are not.
-            _ if tag.is_some() => TextStyle::Plain,
+            _ if tag.is_some() => TextStyle::Tagged,
             ScalarStyle::Plain => TextStyle::Plain,
             ScalarStyle::Single | ScalarStyle::Double | ScalarStyle::Literal => TextStyle::Quoted,
         };
