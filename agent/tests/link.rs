@@ -19,12 +19,12 @@ use roadstead_agent::upgrade::Report;
 use roadstead_agent_policy::{Account, Policy as Rules, Rights, Signature};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
-    Action, Attempt, ClusterUid, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch,
-    KubeSystemUid, KustomizationUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming, Step,
+    Action, Attempt, ClusterUid, Digest, Dispatch, DispatchKey, Generation, HubEpoch, KubeSystemUid,
+    KustomizationUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming, Step,
 };
 use roadstead_proto::limits::MAX_MESSAGE_BYTES;
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
-use support::{Between, HEARTBEAT, Hub, HubSession, PATIENCE, Pki, Policy, Wire, welcome};
+use support::{Between, HEARTBEAT, Hub, HubSession, PATIENCE, Pki, Policy, Wire, spec, welcome};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -205,19 +205,7 @@ fn key(attempt: i64) -> DispatchKey {
 }
 
 fn dispatch(attempt: i64) -> v1::Dispatch {
-    Dispatch {
-        key: key(attempt),
-        spec: DispatchSpec {
-            namespace: "team".to_owned(),
-            name: "web".to_owned(),
-            default_namespace: None,
-            service_account: None,
-            timeout: Duration::from_secs(30),
-            steps: vec![Step::Apply { force: false }],
-        },
-        inventory: vec![],
-    }
-    .into()
+    Dispatch { key: key(attempt), spec: spec(vec![Step::Apply { force: false }]), inventory: vec![] }.into()
 }
 
 fn chunk(json: &[u8]) -> v1::BuildChunk {

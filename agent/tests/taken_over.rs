@@ -9,7 +9,6 @@ mod support;
 use std::io::Write as _;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
@@ -18,13 +17,13 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::{Compression, write::GzEncoder};
 use roadstead_model::{
     Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid, ObjectRef,
-    ServiceAccount, Step,
+    Step,
 };
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
 use serde_json::{Map, Value, json};
 use support::apiserver::Apiserver;
 use support::enrolment::Enrolment;
-use support::{Hub, HubSession, Pki};
+use support::{Hub, HubSession, Pki, spec};
 use tokio::process::{Child, Command};
 
 const HOME: &str = "roadstead-system";
@@ -164,19 +163,13 @@ impl World {
             attempt: Attempt(self.attempt),
             build: Some(Digest::of(&json)),
         };
-        let account = account.map(|(namespace, name)| ServiceAccount {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        });
+        let account = account.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()).into());
         let dispatch = Dispatch {
             key: key.clone(),
             spec: DispatchSpec {
-                namespace: "team".to_owned(),
-                name: "web".to_owned(),
                 default_namespace: Some("apps".to_owned()),
                 service_account: account,
-                timeout: Duration::from_secs(30),
-                steps,
+                ..spec(steps)
             },
             inventory,
         };

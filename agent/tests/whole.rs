@@ -17,12 +17,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use roadstead_model::{
-    Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid, Step,
-};
+use roadstead_model::{Attempt, Digest, Dispatch, DispatchKey, Generation, HubEpoch, KustomizationUid, Step};
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
 use support::enrolment::Enrolment;
-use support::{Hub, HubSession, PATIENCE, Pki};
+use support::{Hub, HubSession, PATIENCE, Pki, spec};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -172,18 +170,11 @@ impl Work {
                 attempt: Attempt(1),
                 build: Some(Digest::of(&self.json)),
             },
-            spec: DispatchSpec {
-                namespace: "team".to_owned(),
-                name: "web".to_owned(),
-                default_namespace: None,
-                service_account: None,
-                timeout: Duration::from_secs(30),
-                steps: vec![
-                    Step::Apply { force: false },
-                    Step::Prune,
-                    Step::Wait { objects: vec![], all: true },
-                ],
-            },
+            spec: spec(vec![
+                Step::Apply { force: false },
+                Step::Prune,
+                Step::Wait { objects: vec![], all: true },
+            ]),
             inventory: vec![],
         }
         .into()

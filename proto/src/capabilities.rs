@@ -2,8 +2,8 @@
 //!
 //! The hub names its capabilities in its first message, and is sent nothing that needs one which it did not name: a field that it
 //! would drop without a word, or a value that it would refuse. (An agent names none yet: so far nothing that a hub sends needs
-//! one.) [`FIELDS`] says for each field of the protocol and each value of
-//! its enums whether it needs one; a test compares that list with `link.proto`, so that nothing is added without a decision.
+//! one.) A table in this file's tests says for each field of the protocol and each value of its enums whether it needs one; it
+//! is compared with `link.proto`, so that nothing is added without a decision.
 
 use std::collections::BTreeSet;
 
@@ -92,85 +92,85 @@ impl Capabilities {
     }
 }
 
-/// What a field, or a value of an enum, needs of the side that reads it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Since {
-    /// It was in the first version, or is of no consequence where it is dropped.
-    First,
-    /// It is sent only to a side that has this.
-    With(Capability),
-}
-
-/// A message or an enum of the protocol.
-#[derive(Debug, Clone, Copy)]
-pub struct Entry {
-    /// Its name in `link.proto`.
-    pub name: &'static str,
-    /// How many fields or values it has, so that one more is noticed.
-    pub fields: usize,
-    /// Those that were added after the first version, and what each needs.
-    pub added: &'static [(&'static str, Since)],
-}
-
-/// Each message and enum of `link.proto`.
-pub const FIELDS: &[Entry] = &[
-    Entry { name: "AgentMessage", fields: 12, added: &[] },
-    Entry { name: "HubMessage", fields: 12, added: &[] },
-    Entry { name: "Hello", fields: 7, added: &[] },
-    // The names of capabilities are read by those that know them.
-    Entry { name: "Welcome", fields: 7, added: &[("capabilities", Since::First)] },
-    Entry { name: "Heartbeat", fields: 0, added: &[] },
-    Entry { name: "DispatchKey", fields: 5, added: &[] },
-    Entry { name: "ObjectRef", fields: 5, added: &[] },
-    Entry { name: "Dispatch", fields: 8, added: &[] },
-    Entry { name: "ServiceAccount", fields: 2, added: &[] },
-    Entry { name: "Step", fields: 4, added: &[] },
-    Entry { name: "Apply", fields: 1, added: &[] },
-    Entry { name: "Prune", fields: 0, added: &[] },
-    Entry { name: "Wait", fields: 2, added: &[] },
-    Entry { name: "Delete", fields: 0, added: &[] },
-    Entry { name: "BuildRequest", fields: 1, added: &[] },
-    Entry { name: "BuildChunk", fields: 6, added: &[] },
-    Entry { name: "InventoryIntent", fields: 2, added: &[] },
-    Entry { name: "InventoryAck", fields: 2, added: &[] },
-    Entry { name: "OwnedByAnother", fields: 2, added: &[] },
-    Entry { name: "Stage", fields: 6, added: &[] },
-    Entry {
-        name: "Action",
-        fields: 8,
-        added: &[
-            ("ACTION_RECREATED", Since::With(Capability::RecreatedAndAdopted)),
-            ("ACTION_ADOPTED", Since::With(Capability::RecreatedAndAdopted)),
-        ],
-    },
-    Entry { name: "ObjectResult", fields: 2, added: &[] },
-    Entry { name: "Progress", fields: 4, added: &[] },
-    Entry { name: "ObjectHealth", fields: 3, added: &[] },
-    Entry { name: "StageTiming", fields: 2, added: &[] },
-    Entry { name: "Finished", fields: 5, added: &[] },
-    Entry { name: "Failure", fields: 4, added: &[] },
-    Entry { name: "Cancel", fields: 1, added: &[] },
-    Entry { name: "Refused", fields: 4, added: &[] },
-    Entry { name: "CertificateRequest", fields: 1, added: &[] },
-    Entry { name: "Certificate", fields: 2, added: &[] },
-    // An agent that does not know signatures has no policy that could ask for one.
-    Entry { name: "Upgrade", fields: 3, added: &[("signatures", Since::First)] },
-    Entry { name: "ImageSignature", fields: 2, added: &[] },
-    Entry {
-        name: "UpgradeState",
-        fields: 4,
-        added: &[("UPGRADE_STATE_REFUSED", Since::With(Capability::RefusedUpgrades))],
-    },
-    Entry { name: "UpgradeReport", fields: 3, added: &[] },
-    Entry { name: "Remove", fields: 0, added: &[] },
-    Entry { name: "RemovalReport", fields: 1, added: &[] },
-];
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+
+    /// What a field, or a value of an enum, needs of the side that reads it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    enum Since {
+        /// It was in the first version, or is of no consequence where it is dropped.
+        First,
+        /// It is sent only to a side that has this.
+        With(Capability),
+    }
+
+    /// A message or an enum of the protocol.
+    #[derive(Debug, Clone, Copy)]
+    struct Entry {
+        /// Its name in `link.proto`.
+        name: &'static str,
+        /// How many fields or values it has, so that one more is noticed.
+        fields: usize,
+        /// Those that were added after the first version, and what each needs.
+        added: &'static [(&'static str, Since)],
+    }
+
+    /// Each message and enum of `link.proto`.
+    const FIELDS: &[Entry] = &[
+        Entry { name: "AgentMessage", fields: 12, added: &[] },
+        Entry { name: "HubMessage", fields: 12, added: &[] },
+        Entry { name: "Hello", fields: 7, added: &[] },
+        // The names of capabilities are read by those that know them.
+        Entry { name: "Welcome", fields: 7, added: &[("capabilities", Since::First)] },
+        Entry { name: "Heartbeat", fields: 0, added: &[] },
+        Entry { name: "DispatchKey", fields: 5, added: &[] },
+        Entry { name: "ObjectRef", fields: 5, added: &[] },
+        Entry { name: "Dispatch", fields: 8, added: &[] },
+        Entry { name: "ServiceAccount", fields: 2, added: &[] },
+        Entry { name: "Step", fields: 4, added: &[] },
+        Entry { name: "Apply", fields: 1, added: &[] },
+        Entry { name: "Prune", fields: 0, added: &[] },
+        Entry { name: "Wait", fields: 2, added: &[] },
+        Entry { name: "Delete", fields: 0, added: &[] },
+        Entry { name: "BuildRequest", fields: 1, added: &[] },
+        Entry { name: "BuildChunk", fields: 6, added: &[] },
+        Entry { name: "InventoryIntent", fields: 2, added: &[] },
+        Entry { name: "InventoryAck", fields: 2, added: &[] },
+        Entry { name: "OwnedByAnother", fields: 2, added: &[] },
+        Entry { name: "Stage", fields: 6, added: &[] },
+        Entry {
+            name: "Action",
+            fields: 8,
+            added: &[
+                ("ACTION_RECREATED", Since::With(Capability::RecreatedAndAdopted)),
+                ("ACTION_ADOPTED", Since::With(Capability::RecreatedAndAdopted)),
+            ],
+        },
+        Entry { name: "ObjectResult", fields: 2, added: &[] },
+        Entry { name: "Progress", fields: 4, added: &[] },
+        Entry { name: "ObjectHealth", fields: 3, added: &[] },
+        Entry { name: "StageTiming", fields: 2, added: &[] },
+        Entry { name: "Finished", fields: 5, added: &[] },
+        Entry { name: "Failure", fields: 4, added: &[] },
+        Entry { name: "Cancel", fields: 1, added: &[] },
+        Entry { name: "Refused", fields: 4, added: &[] },
+        Entry { name: "CertificateRequest", fields: 1, added: &[] },
+        Entry { name: "Certificate", fields: 2, added: &[] },
+        // An agent that does not know signatures has no policy that could ask for one.
+        Entry { name: "Upgrade", fields: 3, added: &[("signatures", Since::First)] },
+        Entry { name: "ImageSignature", fields: 2, added: &[] },
+        Entry {
+            name: "UpgradeState",
+            fields: 4,
+            added: &[("UPGRADE_STATE_REFUSED", Since::With(Capability::RefusedUpgrades))],
+        },
+        Entry { name: "UpgradeReport", fields: 3, added: &[] },
+        Entry { name: "Remove", fields: 0, added: &[] },
+        Entry { name: "RemovalReport", fields: 1, added: &[] },
+    ];
 
     /// Each message and enum of the protocol with the names of its fields or values.
     fn protocol() -> BTreeMap<String, Vec<String>> {

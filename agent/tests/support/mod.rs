@@ -14,7 +14,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 use roadstead_agent::identity::{Identity, PrivateKey, check_certificate};
-use roadstead_model::{ClusterUid, Digest};
+use roadstead_model::{ClusterUid, Digest, DispatchSpec, Step};
 use roadstead_proto::v1::link_server::{Link, LinkServer};
 use roadstead_proto::v1::{AgentMessage, Hello, HubMessage, Welcome, agent_message, hub_message};
 use tokio::net::{TcpListener, TcpStream};
@@ -244,6 +244,18 @@ impl Hub {
     /// Whether a session was opened and not taken yet.
     pub fn has_session(&mut self) -> bool {
         !self.sessions.is_empty()
+    }
+}
+
+/// Of a Kustomization `team/web`, with the agent's own rights.
+pub fn spec(steps: Vec<Step>) -> DispatchSpec {
+    DispatchSpec {
+        namespace: "team".to_owned(),
+        name: "web".to_owned(),
+        default_namespace: None,
+        service_account: None,
+        timeout: Duration::from_secs(30),
+        steps,
     }
 }
 

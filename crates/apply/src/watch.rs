@@ -144,7 +144,7 @@ fn only_item(object: &ObjectRef, mut list: Value) -> Option<Value> {
     Some(item)
 }
 
-/// Watches until the object is what `goal` wants or failed (true), or the watch must start over from a look (false).
+/// Watches until the object is what `goal` wants or failed (true), or the object must be read again before the next watch (false).
 async fn watch_from(engine: &Engine, object: &ObjectRef, goal: Goal, start: Start, tell: &Tell) -> bool {
     let Start { mut value, resource, mut version } = start;
     loop {

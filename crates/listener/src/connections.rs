@@ -246,7 +246,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in, as an anonymous client's. Where anonymous clients have no place or no memory left, the oldest of the address
+    /// Takes a connection in, as an anonymous client's. Where those have no place or no memory left, the oldest of the address
     /// that has most of them is ended, once it has had its time; until it has gone, this waits.
     pub async fn admit(self: &Arc<Self>, peer: IpAddr) -> Registered {
         loop {

@@ -1,8 +1,8 @@
 //! What the hub's TLS listeners have in common: a bounded number of connections, of which those that have not said who
 //! they are go first; deadlines for handshakes, idleness and writes; TLS as we want it.
 //!
-//! A listener [admits](Connections::admit) each connection, which starts as an anonymous client's. Once its client has shown who it
-//! is, it is [known](Connection::known). Anonymous clients have places and memory of their own, so however many come, they take none
+//! A listener [admits](Connections::admit) each connection, which starts as an anonymous client's. Once its client has shown
+//! who it is, it is [known](Connection::known). Anonymous clients have places and memory of their own, so however many come, they take none
 //! from those who are known. Where anonymous clients are short of either, the address that has most of them makes room, and where
 //! those who are known are, whoever has been idle for longest does.
 

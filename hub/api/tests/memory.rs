@@ -1,4 +1,5 @@
-//! What anonymous clients and users can make the hub hold in memory, as the process sees it: the hub runs in this test's process, and
+//! What anonymous clients and users can make the hub hold in memory, as the process sees it: the hub runs in this test's
+//! process, and
 //! nothing else of size does.
 
 mod support;

@@ -203,7 +203,7 @@ impl Hub {
     ) -> Result<Result<Result<Built, String>, JobError>, HubError> {
         let artifact = order.artifact;
         let input = serde_json::to_vec(order)
-            .map_err(|error| HubError::Internal(format!("a build's order cannot be serialized: {error}")))?;
+            .map_err(|error| HubError::Internal(format!("a build job cannot be serialized: {error}")))?;
         let job = Job {
             kind: job::KIND,
             input,

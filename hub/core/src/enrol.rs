@@ -164,7 +164,8 @@ impl Hub {
         refusal
     }
 
-    /// Takes an agent on board. Whoever takes enrolments from anonymous clients holds a place of [`Hub::enter_unchecked`] meanwhile.
+    /// Takes an agent on board. Whoever takes enrolments from anonymous clients holds a place of [`Hub::enter_unchecked`]
+    /// meanwhile.
     ///
     /// # Errors
     /// Where the token is unknown, expired or used, where the cluster is registered under another name already, or

@@ -1,4 +1,5 @@
-//! The log lines of reconciliations, as Flux's kustomize-controller wrote them in v1alpha1, with exactly its keys: `kustomization`, `output`, `error`.
+//! The log lines of reconciliations, as Flux's kustomize-controller wrote them in v1alpha1, with exactly its keys:
+//! `kustomization`, `output`, `error`.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! The decision itself. The checks stand in the order in which a user should hear of what is wrong: who may deploy, dependencies
-//! that form a cycle, the cluster, the source; and, once an attempt is due, dependencies that are not Ready, and an agent that
-//! is away.
+//! The decision itself. The checks are in the order in which a user should hear of what is wrong: who may deploy,
+//! dependencies that form a cycle, the cluster, the source; and, once an attempt is due, dependencies that are not Ready,
+//! and an agent that is away.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     schedule::jittered,
 };
 
-/// How soon a condition that someone else must mend is processed again when nothing wakes us before.
+/// How soon a condition that someone else must mend is checked again when nothing wakes us before.
 const RECHECK: Duration = Duration::from_secs(30);
 /// An agent whose hub restarts is back within this; what is Ready does not blink because of it.
 const RECONNECT: Duration = Duration::from_secs(15);

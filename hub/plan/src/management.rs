@@ -55,7 +55,7 @@ pub struct Origin {
 /// The management cluster that a Cluster of this hub comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
-    /// This one.
+    /// The one that is planned for.
     This,
     /// Another one.
     Other,

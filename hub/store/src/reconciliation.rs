@@ -542,7 +542,7 @@ impl Store {
     }
 
     /// Takes the open reconciliations of `cluster` that were not yet sent in `session`, and marks them as sent in it. Those
-    /// that no hub with this key dispatched are closed instead, and looked at again.
+    /// that no hub with this key dispatched are closed instead, and reconciled again.
     ///
     /// # Errors
     /// Where the database refuses.

@@ -617,7 +617,7 @@ export interface operations {
     listDrift: {
         parameters: {
             query?: {
-                /** @description At most so many items: 100 by default, never more than 500. */
+                /** @description The maximum number of items: 100 by default, 500 at most. */
                 limit?: number;
                 /** @description Only what began before this time: `started` of the last item of a page. */
                 before?: string;
@@ -667,7 +667,7 @@ export interface operations {
     listEvents: {
         parameters: {
             query?: {
-                /** @description At most so many items: 100 by default, never more than 500. */
+                /** @description The maximum number of items: 100 by default, 500 at most. */
                 limit?: number;
                 /** @description Only what last happened before this time: `last` of the last item of a page. */
                 before?: string;
@@ -762,7 +762,7 @@ export interface operations {
     searchInventory: {
         parameters: {
             query?: {
-                /** @description At most so many items: 100 by default, never more than 500. */
+                /** @description The maximum number of items: 100 by default, 500 at most. */
                 limit?: number;
                 /** @description The `continue` of the page before. */
                 continue?: string;
@@ -822,7 +822,7 @@ export interface operations {
     listKustomizations: {
         parameters: {
             query?: {
-                /** @description At most so many items: 100 by default, never more than 500. */
+                /** @description The maximum number of items: 100 by default, 500 at most. */
                 limit?: number;
                 /** @description The `continue` of the page before. */
                 continue?: string;
@@ -882,7 +882,7 @@ export interface operations {
     getReconciliations: {
         parameters: {
             query?: {
-                /** @description At most so many attempts: 20 by default, never more. */
+                /** @description The maximum number of attempts: 20 by default and at most. */
                 limit?: number;
                 /** @description Change sets without the objects that were unchanged. */
                 changedOnly?: boolean;
@@ -931,7 +931,7 @@ export interface operations {
     listReconciliations: {
         parameters: {
             query?: {
-                /** @description At most so many items: 100 by default, never more than 500. */
+                /** @description The maximum number of items: 100 by default, 500 at most. */
                 limit?: number;
                 /** @description Only what began before this time: `started` of the last item of a page. */
                 before?: string;

@@ -230,7 +230,7 @@ impl<E: Engine> Attempt<'_, E> {
         let order = serde_json::to_vec(&self.order).map_err(|error| self.internal(&error.to_string()))?;
         let reply = self.engine.run(about, order, &mut self.desk).await;
         let reply = reply.map_err(|ended| self.ended(ended))?;
-        serde_json::from_slice(&reply).map_err(|_| self.internal("the reader's reply is none"))
+        serde_json::from_slice(&reply).map_err(|_| self.internal("the reader's reply cannot be parsed"))
     }
 
     /// A repository of this machine.
@@ -267,7 +267,9 @@ impl<E: Engine> Attempt<'_, E> {
                 Some(found) if self.order.find_only || self.request.known.as_ref() == Some(&found) => {
                     Ok(Outcome::Unchanged(found))
                 }
-                _ => Err(self.internal("the reader found another revision")),
+                _ => {
+                    Err(self.internal("the reader reports a revision as unchanged that is not the known one"))
+                }
             },
             Reply::Read { commit, files, unpacked_bytes, mut notes } => {
                 let (Some(revision), Some(brought)) = (revision(commit), self.desk.take_artifact()) else {
@@ -281,7 +283,7 @@ impl<E: Engine> Attempt<'_, E> {
                 let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
                 Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes, room: brought.held })))
             }
-            Reply::Ask(_) => Err(self.internal("the reader asks for another source")),
+            Reply::Ask(_) => Err(self.internal("the reader asks a question where its result was expected")),
         }
     }
 

@@ -54,7 +54,7 @@ pub(super) enum Reply {
 #[must_use]
 pub fn read(order: &[u8], folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<u8> {
     let reply = serde_json::from_slice(order)
-        .map_err(|error| Unread::Internal { detail: format!("the order cannot be parsed: {error}") })
+        .map_err(|error| Unread::Internal { detail: format!("the fetch job cannot be parsed: {error}") })
         .and_then(|order| read_answers(&order, folder, line, stop))
         .unwrap_or_else(Reply::Unread);
     // Texts, numbers and flags: they always become JSON.

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 /// (name, type, what it does)
 type Parameter = (&'static str, &'static str, &'static str);
 
-const LIMIT: Parameter = ("limit", "integer", "At most so many items: 100 by default, never more than 500.");
+const LIMIT: Parameter = ("limit", "integer", "The maximum number of items: 100 by default, 500 at most.");
 const CONTINUE: Parameter = ("continue", "string", "The `continue` of the page before.");
 const CLUSTER: Parameter = ("cluster", "string", "Only of this Cluster.");
 const NAMESPACE: Parameter = ("namespace", "string", "Only of Kustomizations in this namespace.");
@@ -141,7 +141,7 @@ fn build() -> Value {
         "getReconciliations",
         "The last attempts of a Kustomization with their change sets, and what an agent is doing right now.",
         &[
-            ("limit", "integer", "At most so many attempts: 20 by default, never more."),
+            ("limit", "integer", "The maximum number of attempts: 20 by default and at most."),
             ("changedOnly", "boolean", "Change sets without the objects that were unchanged."),
         ],
         (json_type, generated::<Reconciliations>(&mut generator)),

@@ -78,7 +78,7 @@ async fn the_life_of_a_kustomization() -> Result<()> {
     assert_eq!(object["metadata"]["finalizers"], json!(["finalizers.fluxcd.io"]));
     assert_eq!(object["spec"]["interval"], "10m");
 
-    // The very line of Flux's documentation of v1alpha1.
+    // As users of Flux's v1alpha1 type it.
     kubectl
         .run(&["annotate", "--overwrite", "kustomization/podinfo", "fluxcd.io/reconcileAt=1600000000"])
         .await?;

@@ -88,7 +88,7 @@ impl Builder {
     /// Does the job.
     pub(crate) fn job(&mut self, context: &mut Context, input: &[u8]) -> Vec<u8> {
         let built = serde_json::from_slice(input)
-            .map_err(|error| format!("the build's order cannot be parsed: {error}"))
+            .map_err(|error| format!("the build job cannot be parsed: {error}"))
             .and_then(|order| self.build(context, &order));
         encode(built)
     }

@@ -202,9 +202,7 @@ impl Store {
         if self.sealer.bears(&trimmed_row(batch, batch_mac.as_deref()), Some(&mac)) {
             return Ok(Trimmed { batch, mac: batch_mac });
         }
-        check.problem(format!(
-            "batches up to {batch} are recorded as dropped for their age, which is not true"
-        ));
+        check.problem(format!("batches up to {batch} are recorded as dropped for their age, and were not"));
         Ok(Trimmed::default())
     }
 
