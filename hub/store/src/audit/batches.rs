@@ -202,7 +202,9 @@ impl Store {
         if self.sealer.bears(&trimmed_row(batch, batch_mac.as_deref()), Some(&mac)) {
             return Ok(Trimmed { batch, mac: batch_mac });
         }
-        check.problem(format!("batches up to {batch} are recorded as dropped for their age, and were not"));
+        check.problem(format!(
+            "the record that batches up to {batch} were dropped for their age was not written by a hub with this key"
+        ));
         Ok(Trimmed::default())
     }
 
