@@ -106,14 +106,14 @@ impl Edge {
     }
 
     /// Waits until the Deployment says `image`: the agent has begun.
-    async fn begins(&self, image: &str) -> Result<()> {
+    async fn begins(&self, hub: &HubProcess, image: &str) -> Result<()> {
         eventually(&format!("{} begins with {image}", self.name), PATIENCE, || async {
             let seen = self.image().await?;
             ensure!(seen == image, "it says {seen}");
             Ok(())
         })
         .await
-        .with_context(|| self.kubelet.logs())
+        .with_context(|| format!("{}--- the hub:\n{}", self.kubelet.logs(), hub.logs()))
     }
 
     /// Waits until the condition `Upgraded` has this reason, and gives its message.
@@ -199,7 +199,7 @@ async fn an_agent_puts_the_hubs_version_in_its_place_and_is_never_away() -> Resu
     let (hub, _setup) = want(hub, setup, V2, ENOUGH).await?;
     has(hub.kubectl(), "edge-1", "Ready", "True", "AgentConnected").await?;
     let before = absences(&hub, "edge-1");
-    edge.begins(V2).await?;
+    edge.begins(&hub, V2).await?;
     edge.settles(hub.kubectl(), V2).await?;
     let message = edge.is(hub.kubectl(), "True", "UpToDate").await?;
     ensure!(message.contains(V2), "{message}");
@@ -236,7 +236,7 @@ async fn a_version_that_does_not_connect_is_taken_back_and_stops_the_roll_out() 
     // Tried again on request, and it is said what the kubelet says.
     first.kubelet.set(V2, Program::Missing);
     ask(hub.kubectl(), first.name).await?;
-    first.begins(V2).await?;
+    first.begins(&hub, V2).await?;
     eventually("the kubelet's words are passed on", LONG, || async {
         let (_, reason, message) = hub.kubectl().condition(&["cluster", first.name], "Upgraded").await?;
         ensure!(reason == "UpgradeFailed" && message.contains("ImagePullBackOff"), "{reason}: {message}");
@@ -264,7 +264,7 @@ async fn whoever_is_killed_in_the_middle_of_an_upgrade_the_end_is_the_same() -> 
     let edge = Edge::board(&hub, &setup, "edge-1", TestCluster::second()?, &json!({}), &images).await?;
 
     let (mut hub, setup) = want(hub, setup, V2, ENOUGH).await?;
-    edge.begins(V2).await?;
+    edge.begins(&hub, V2).await?;
     // The old one just after it has begun, the hub, and the new one as soon as it runs.
     edge.kubelet.kill9(V1)?;
     hub.kill9().await?;
@@ -274,7 +274,7 @@ async fn whoever_is_killed_in_the_middle_of_an_upgrade_the_end_is_the_same() -> 
 
     // The old one is killed while the new one, which never connects, holds the Lease: it comes back, connects, goes back.
     let (hub, _setup) = want(hub, setup, V3, SHORT).await?;
-    edge.begins(V3).await?;
+    edge.begins(&hub, V3).await?;
     eventually("the new one runs", PATIENCE, || async {
         ensure!(edge.kubelet.running().iter().any(|image| image == V3), "{:?}", edge.kubelet.running());
         Ok(())
