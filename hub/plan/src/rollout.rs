@@ -123,6 +123,12 @@ impl AgentState {
         self.order.as_ref().filter(current)
     }
 
+    /// Whether somebody asked for another try of what it was told before.
+    fn is_asked_again(&self) -> bool {
+        let told = self.order.as_ref().filter(|order| Some(&order.image) == self.wanted.as_ref());
+        told.is_some_and(|order| order.request != self.request)
+    }
+
     fn is_up_to_date(&self) -> bool {
         self.wanted.is_some() && self.running == self.wanted
     }
@@ -229,7 +235,10 @@ fn roll_out_one(
     let stopped = stopped(&failures, pace.tolerance.of(total));
     let stage = [1, total.div_ceil(10), total.div_ceil(2), total].into_iter().find(|stage| *stage > done);
     let mut room = stage.unwrap_or(total).saturating_sub(begun);
-    for (index, alone) in rollout {
+    // Those that somebody asks for are tried before others that were not told yet.
+    let (asked, others): (Vec<_>, Vec<_>) =
+        rollout.iter().partition(|(index, _)| agents[*index].is_asked_again());
+    for (index, alone) in asked.into_iter().chain(others) {
         if alone.is_some() {
             continue;
         }
@@ -370,6 +379,23 @@ mod tests {
 
         agents.iter_mut().for_each(|agent| agent.wanted = Some("agent:3".to_owned()));
         assert_eq!(tell(&mut agents, now()), 1, "another image starts over");
+    }
+
+    #[test]
+    fn the_one_that_is_asked_for_is_tried_again_though_others_were_drawn_before_it() {
+        let mut agents = fleet(3);
+        // Those that were drawn before it were away when it was told.
+        agents[0].connected = None;
+        agents[1].connected = None;
+        assert_eq!(tell(&mut agents, now()), 1);
+        fail(&mut agents, false);
+        agents[0].connected = Some(now());
+        agents[1].connected = Some(now());
+        assert_eq!(tell(&mut agents, now()), 0, "the failure stops the others");
+        agents[2].request = Some("again".to_owned());
+        let upgrades = roll_out(&agents, &PACE, now());
+        assert_eq!(upgrades[2], Upgrade::Tell);
+        assert!(matches!(&upgrades[..2], [Upgrade::Waits(_), Upgrade::Waits(_)]), "{upgrades:?}");
     }
 
     #[test]
