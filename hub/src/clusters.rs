@@ -7,7 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use roadstead_hub_core::{ImageSignature, Pace, Tolerance};
+use roadstead_hub_core::clusters::ImageSignature;
+use roadstead_hub_core::{Pace, Tolerance};
 use roadstead_kubeconfig::Allowed;
 use serde::Deserialize;
 

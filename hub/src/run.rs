@@ -142,7 +142,7 @@ async fn serve(
     args.clusters.warn_of_tags();
     let api_url = options.api_url.clone();
     let hub = Hub::open(store, Arc::new(SystemClock), options).await.context("open the hub")?;
-    hub.bootstrap().await.context("make the first objects")?;
+    hub.objects.bootstrap().await.context("make the first objects")?;
     let hosts = [host, api_address.ip().to_string(), link_address.ip().to_string()];
     let identity = hub.pki().serving_identity(&hosts, hub.now()).context("make a serving certificate")?;
 
@@ -169,8 +169,8 @@ async fn serve(
         tracing::info!(kubeconfig = %path.display(), "administrator's kubeconfig written");
         servers.spawn(renew(hub.clone(), path, api_url.clone(), stop.clone()));
     }
-    hub.warn_of_endless_tokens().await.context("look for tokens that never end")?;
-    tracing::info!(api = api_url, link = %link_address, replica = %hub.replica(), "the hub serves");
+    hub.identity.warn_of_endless_tokens().await.context("look for tokens that never end")?;
+    tracing::info!(api = api_url, link = %link_address, replica = %hub.sessions.replica(), "the hub serves");
 
     let outcome = tokio::select! {
         ended = ended => ended.map(|signal| tracing::info!(signal, "draining")),
@@ -235,12 +235,12 @@ async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
     let host = args.public_host.clone().unwrap_or_else(|| args.listen.ip().to_string());
     let server = format!("https://{}", address(&host, args.listen.port()));
     let hub = Hub::open(store, Arc::new(SystemClock), HubOptions::default()).await.context("open the hub")?;
-    let token = hub.create_admin_token().await.context("make an administrator's token")?;
+    let token = hub.identity.create_admin_token().await.context("make an administrator's token")?;
     let text = kubeconfig::text(&server, hub.pki().server_ca_pem(), &token)?;
     let mut out = std::io::stdout().lock();
     out.write_all(&text).and_then(|()| out.write_all(b"\n")).context("print the kubeconfig")?;
     drop(out);
-    hub.leave().await.context("say that this process is gone")?;
+    hub.sessions.leave().await.context("say that this process is gone")?;
     hub.close().await;
     Ok(())
 }
@@ -257,7 +257,7 @@ async fn drain(hub: &Hub, mut servers: JoinSet<Result<()>>, mut tasks: JoinSet<(
     if tokio::time::timeout(DRAIN, ended).await.is_err() {
         tracing::warn!("not everything ended in time; what is cut is taken up by the next start");
     }
-    if let Err(error) = hub.leave().await {
+    if let Err(error) = hub.sessions.leave().await {
         tracing::warn!(%error, "the end of this replica was not recorded; others notice its silence");
     }
     hub.close().await;
@@ -268,12 +268,12 @@ async fn drain(hub: &Hub, mut servers: JoinSet<Result<()>>, mut tasks: JoinSet<(
 /// one that never ends.
 async fn admin_token(hub: &Hub, path: &Path) -> Result<Zeroizing<String>> {
     if let Some(token) = kubeconfig::token(path)
-        && let Some(end) = hub.token_end(&token).await?
+        && let Some(end) = hub.identity.token_end(&token).await?
         && end.is_some_and(|end| end > hub.now() + RENEWED)
     {
         return Ok(Zeroizing::new(token));
     }
-    Ok(hub.create_admin_token().await?)
+    Ok(hub.identity.create_admin_token().await?)
 }
 
 /// Puts a new token into the administrator's kubeconfig before the one in it ends.

@@ -5,7 +5,9 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use roadstead_hub_core::{AuditFilter, FleetPage, HubError, Identity, TokenOrder, query_time};
+use roadstead_hub_core::identity::{Identity, TokenOrder, query_time};
+use roadstead_hub_core::views::FleetPage;
+use roadstead_hub_core::{AuditFilter, HubError};
 use serde_json::{Value, json};
 
 use crate::bodies::Held;
@@ -39,16 +41,18 @@ impl<'a> Administered<'a> {
             let query = Query::parse(&parts.uri)?;
             match (self, &parts.method) {
                 (Self::Tokens, &Method::GET) => {
-                    let items = api.hub.list_tokens(who, query.flag("serviceAccounts")).await?;
+                    let items = api.hub.identity.list_tokens(who, query.flag("serviceAccounts")).await?;
                     Ok(Json(FleetPage { items, next: None }).into_response())
                 }
                 (Self::Tokens, &Method::POST) => make(api, who, &parts.headers, body).await,
                 (Self::Token(id), &Method::DELETE) => {
-                    let username = api.hub.revoke_token(who, id).await?;
+                    let username = api.hub.identity.revoke_token(who, id).await?;
                     Ok(Json(json!({ "id": id, "username": username })).into_response())
                 }
                 (Self::Audit, &Method::GET) => audit(api, who, &query).await,
-                (Self::AuditCheck, &Method::GET) => Ok(Json(api.hub.check_audit(who).await?).into_response()),
+                (Self::AuditCheck, &Method::GET) => {
+                    Ok(Json(api.hub.audit.check_audit(who).await?).into_response())
+                }
                 _ => Ok(method_not_allowed().await),
             }
         };
@@ -73,7 +77,7 @@ async fn make(
         groups => serde_json::from_value(groups.clone()).map_err(|_| bad("groups"))?,
     };
     let lasts = request::seconds(&body["expirationSeconds"], "expirationSeconds")?;
-    let made = api.hub.order_token(who, TokenOrder { username, groups, lasts }).await?;
+    let made = api.hub.identity.order_token(who, TokenOrder { username, groups, lasts }).await?;
     let answer = json!({ "id": made.id, "token": made.token.expose(), "expires": made.expires.to_string() });
     Ok((StatusCode::CREATED, Json(answer)).into_response())
 }
@@ -95,7 +99,7 @@ async fn audit(api: &Api, who: &Identity, query: &Query) -> Result<Response, Hub
     };
     let limit = query.number("limit")?.filter(|limit| *limit > 0).unwrap_or(PAGE);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let (items, next) = api.hub.audit_log(who, &filter, limit).await?;
+    let (items, next) = api.hub.audit.audit_log(who, &filter, limit).await?;
     Ok(Json(FleetPage { items, next: next.map(|next| next.to_string()) }).into_response())
 }
 

@@ -39,7 +39,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures::FutureExt as _;
 use hyper::body::Body as _;
-use roadstead_hub_core::{AuditEntry, Hub, HubError, Identity};
+use roadstead_hub_core::identity::Identity;
+use roadstead_hub_core::{AuditEntry, Hub, HubError};
 use roadstead_listener::Connection;
 use tokio_util::sync::CancellationToken;
 
@@ -163,7 +164,7 @@ async fn closed(State(api): State<Api>, request: Request, next: Next) -> Respons
     let document = (request.method() == Method::GET)
         .then(|| token(request.headers()))
         .flatten()
-        .filter(|token| api.hub.was_given_out(token))
+        .filter(|token| api.hub.identity.was_given_out(token))
         .map(|_| (request.uri().path().trim_end_matches('/').to_owned(), request.headers().clone()));
     let lost = tokio::select! {
         biased;
@@ -184,7 +185,7 @@ fn documents(api: &Api, path: &str, headers: &HeaderMap) -> Option<Response> {
 
 async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     let identity = match token(request.headers()) {
-        Some(token) => api.hub.authenticate(token).await,
+        Some(token) => api.hub.identity.authenticate(token).await,
         None => Err(HubError::Unauthenticated("Unauthorized".to_owned())),
     };
     let connection = request.extensions().get::<Connection>().cloned();
@@ -201,7 +202,7 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
                 let mut entry = refused("system:anonymous", "login", "Path", &request);
                 // Anybody can make paths up: one line says how often.
                 entry.name = String::new();
-                api.hub.note_refusal(entry);
+                api.hub.audit.note_refusal(entry);
                 let scheme = HeaderValue::from_static("Bearer");
                 response.headers_mut().insert(header::WWW_AUTHENTICATE, scheme);
             }
@@ -221,7 +222,7 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
     let identity = match impersonated(identity, request.headers()) {
         Ok(identity) => identity,
         Err(error) => {
-            api.hub.note_refusal(refused(&asker, "impersonate", "Path", &request));
+            api.hub.audit.note_refusal(refused(&asker, "impersonate", "Path", &request));
             return status::response(&error, None);
         }
     };
@@ -233,7 +234,7 @@ async fn authenticate(api: &Api, mut request: Request, next: Next) -> Response {
         api.hub.database().request_refused(why);
     }
     if response.status() == StatusCode::FORBIDDEN {
-        api.hub.note_refusal(entry);
+        api.hub.audit.note_refusal(entry);
     }
     paid::pay(&api.bodies, response)
 }

@@ -6,7 +6,8 @@ use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
 use jiff::Timestamp;
-use roadstead_hub_core::{Address, HubError, ListEnd};
+use roadstead_hub_core::objects::ListEnd;
+use roadstead_hub_core::{Address, HubError};
 use serde_json::{Value, json};
 
 use crate::bodies::Answer;

@@ -12,7 +12,9 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse as _, Response};
 use roadstead_body::JSON;
 use roadstead_deploy::NAMESPACE;
-use roadstead_hub_core::{Address, Enrolment, HubError, Identity};
+use roadstead_hub_core::clusters::Enrolment;
+use roadstead_hub_core::identity::Identity;
+use roadstead_hub_core::{Address, HubError};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -114,8 +116,8 @@ async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, H
     let request: EnrolRequest = serde_json::from_slice(&sent.bytes)
         .map_err(|error| HubError::BadRequest(format!("the enrolment request: {error}")))?;
     // Before anything that costs: those who make tokens up wait for nothing, and nobody waits for them.
-    api.hub.check_join_token(&request.token)?;
-    let in_doubt = api.hub.enter_unchecked(&request.token).await?;
+    api.hub.enrolments.check_join_token(&request.token)?;
+    let in_doubt = api.hub.enrolments.enter_unchecked(&request.token).await?;
     let Ok(_place) = api.enrolments.work.try_acquire() else {
         return Err(HubError::TooMany("Too many requests, please try again later: agents enrol".to_owned()));
     };
@@ -124,7 +126,7 @@ async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, H
     let enrolled = tokio::select! {
         biased;
         why = api.hub.database().lost() => return Err(HubError::Unavailable(status::away(why))),
-        enrolled = api.hub.enrol(&enrolment) => enrolled?,
+        enrolled = api.hub.enrolments.enrol(&enrolment) => enrolled?,
     };
     drop(in_doubt);
     Ok(json!({
@@ -148,6 +150,6 @@ pub(crate) async fn join_token(
     let Held { value: sent, _memory } = request::sent(&api.bodies, headers, body, MAX_SMALL).await?;
     let body = sent.value;
     let ttl = request::seconds(&body["ttlSeconds"], "ttlSeconds")?;
-    let invitation = api.hub.create_join_token(who, &address.name, ttl).await?;
+    let invitation = api.hub.enrolments.create_join_token(who, &address.name, ttl).await?;
     Ok(Json(invitation.secret(NAMESPACE)).into_response())
 }

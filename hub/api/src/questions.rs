@@ -171,7 +171,7 @@ fn rules() -> Value {
 
 #[cfg(test)]
 mod tests {
-    use roadstead_hub_core::{Access, Identity};
+    use roadstead_hub_core::identity::{Access, Identity};
 
     use super::QUESTIONS;
 

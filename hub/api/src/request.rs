@@ -8,9 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use roadstead_api::{FieldError, KindId};
 use roadstead_body::{Body, BodyError, Patch, decode_apply, decode_within};
-use roadstead_hub_core::{
-    AtVersion, FieldValidation, HubError, ListOptions, NextPage, Selector, WriteOptions,
-};
+use roadstead_hub_core::objects::{AtVersion, FieldValidation, ListOptions, Selector, WriteOptions};
+use roadstead_hub_core::{HubError, NextPage};
 use serde_json::Value;
 
 use crate::bodies::{Bodies, Held, MAX_BODY, MAX_SMALL};

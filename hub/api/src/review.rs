@@ -6,7 +6,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use roadstead_api::FieldError;
-use roadstead_hub_core::{Access, Address, HubError, Identity, Rules};
+use roadstead_hub_core::identity::{Access, Identity, Rules};
+use roadstead_hub_core::{Address, HubError};
 use serde_json::{Value, json};
 
 use crate::bodies::{Held, MAX_SMALL};
@@ -51,7 +52,7 @@ pub(crate) async fn token_request(
         }
     }
     let lasts = request::seconds(&spec["expirationSeconds"], "spec.expirationSeconds")?;
-    let made = api.hub.create_account_token(who, address, lasts).await?;
+    let made = api.hub.objects.create_account_token(who, address, lasts).await?;
     let answer = json!({
         "kind": "TokenRequest", "apiVersion": AUTHENTICATION,
         "metadata": { "name": address.name, "namespace": address.namespace },

@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use roadstead_hub_core::Hub;
-use roadstead_hub_core::pki::ServingIdentity;
+use roadstead_hub_core::clusters::pki::ServingIdentity;
 use roadstead_listener::{Connection, Connections, Patient, TlsError, accept, server_config};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;

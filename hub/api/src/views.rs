@@ -14,9 +14,10 @@ use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use roadstead_hub_core::identity::Identity;
+use roadstead_hub_core::views::{FleetPage, FleetWatch, ReconciliationsOptions};
 use roadstead_hub_core::{
-    AttemptFilter, EventFilter, FleetPage, FleetWatch, HubError, Identity, InventoryFilter, InventoryKey,
-    KustomizationFilter, ReconciliationsOptions,
+    AttemptFilter, EventFilter, HubError, InventoryFilter, InventoryKey, KustomizationFilter,
 };
 use tokio_stream::{Stream, StreamExt as _};
 
@@ -105,7 +106,7 @@ impl<'a> View<'a> {
                 let names: Vec<String> =
                     names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
                 let names = Some(names.as_slice()).filter(|names| !names.is_empty());
-                page(hub.fleet_clusters(who, names).await?, None)
+                page(hub.views.fleet_clusters(who, names).await?, None)
             }
             Self::Kustomizations => kustomizations(api, who, query).await?,
             Self::Events => {
@@ -116,14 +117,14 @@ impl<'a> View<'a> {
                     type_: text(query, "type")?,
                     before: before(query)?,
                 };
-                page(hub.fleet_events(who, &filter, limit(query)?).await?, None)
+                page(hub.views.fleet_events(who, &filter, limit(query)?).await?, None)
             }
-            Self::Health => page(hub.fleet_health(who).await?, None),
+            Self::Health => page(hub.views.fleet_health(who).await?, None),
             Self::Inventory => inventory(api, who, query).await?,
             Self::Attempts | Self::Drift => attempts(api, who, query, matches!(self, Self::Drift)).await?,
             Self::Changes => {
                 let place = api.watches.take(&who.username)?;
-                let watch = hub.fleet_changes(who, resume_at(query, headers)?).await?;
+                let watch = hub.views.fleet_changes(who, resume_at(query, headers)?).await?;
                 let alive = KeepAlive::new().interval(ALIVE);
                 Sse::new(stream(watch, place, api)).keep_alive(alive).into_response()
             }
@@ -133,7 +134,7 @@ impl<'a> View<'a> {
                     limit: limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX)),
                     changed_only: query.flag("changedOnly"),
                 };
-                Json(hub.reconciliations(who, namespace, name, options).await?).into_response()
+                Json(hub.views.reconciliations(who, namespace, name, options).await?).into_response()
             }
         })
     }
@@ -170,7 +171,7 @@ async fn inventory(api: &Api, who: &Identity, query: &Query) -> Result<Response,
         owner: text(query, "kustomization")?,
     };
     let after: Option<InventoryKey> = read_key(query)?;
-    let (items, next) = api.hub.fleet_inventory(who, &filter, after.as_ref(), limit(query)?).await?;
+    let (items, next) = api.hub.views.fleet_inventory(who, &filter, after.as_ref(), limit(query)?).await?;
     Ok(page(items, next.map(|key| write_key(&key))))
 }
 
@@ -201,7 +202,8 @@ async fn kustomizations(api: &Api, who: &Identity, query: &Query) -> Result<Resp
         state: text(query, "state")?,
     };
     let after: Option<(String, String)> = read_key(query)?;
-    let (items, next) = api.hub.fleet_kustomizations(who, &filter, after.as_ref(), limit(query)?).await?;
+    let (items, next) =
+        api.hub.views.fleet_kustomizations(who, &filter, after.as_ref(), limit(query)?).await?;
     Ok(page(items, next.map(|key| write_key(&key))))
 }
 
@@ -243,7 +245,7 @@ async fn attempts(api: &Api, who: &Identity, query: &Query, drift: bool) -> Resu
         drift,
         before: before(query)?,
     };
-    let items = api.hub.fleet_attempts(who, &filter, limit(query)?).await?;
+    let items = api.hub.views.fleet_attempts(who, &filter, limit(query)?).await?;
     Ok(page(items, None))
 }
 

@@ -8,9 +8,9 @@ use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use axum::response::Response;
 use bytes::Bytes;
-use roadstead_hub_core::{
-    Address, AtVersion, HubError, Identity, ListOptions, ObjectEvent, ObjectWatch, WatchFrom,
-};
+use roadstead_hub_core::identity::Identity;
+use roadstead_hub_core::objects::{AtVersion, ListOptions, ObjectEvent, ObjectWatch, WatchFrom};
+use roadstead_hub_core::{Address, HubError};
 use roadstead_listener::Connection;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -86,7 +86,7 @@ pub(crate) async fn start(
     };
     let mut pieces = Pieces::new(api.bodies.answer());
     let each = |object| pieces.push(&writer.show("ADDED", object));
-    let (version, watch) = api.hub.watch_objects(who, address, options, settings.from, each).await?;
+    let (version, watch) = api.hub.objects.watch_objects(who, address, options, settings.from, each).await?;
     let pieces = pieces.finish()?;
     tokio::spawn(async move {
         writer.run(pieces, version, watch).await;

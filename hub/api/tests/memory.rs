@@ -109,7 +109,7 @@ async fn what_a_hub_holds_for_requests_is_bounded() -> Result<()> {
     ensure!(grew < 64.0, "enrolments in YAML took {grew:.0} MiB");
 
     // Bodies that become a hundred times as much: by one without rights, who may ask about himself, and by one with all.
-    let nobody = replica.hub.create_access_token("nobody", &[], None).await?;
+    let nobody = replica.hub.identity.create_access_token("nobody", &[], None).await?;
     let maps: Bytes = format!("[{}0]", "{\"\":0},".repeat(LARGE / 7 - 1)).into();
     let long = "k".repeat(LARGE - 4000);
     let twice: Bytes = format!("{{\"{long}\":{{{}\"b\":1}}}}", "\"a\":1,".repeat(150)).into();

@@ -1,87 +1,48 @@
 //! Use cases of the hub and who may do them: what the API, the link and the tasks call. None of those knows the store.
 
-mod access;
-mod account;
-mod apply;
-mod audit;
-mod auth;
-mod build;
-mod children;
+mod address;
 mod clock;
-mod conditions;
-mod credentials;
-mod delivery;
-mod enrol;
+pub mod clusters;
+mod context;
+pub mod delivery;
 mod error;
-mod events;
-mod fetch;
-mod fields;
-mod fleet;
-mod fleet_lists;
+pub mod identity;
+mod jobs;
 mod log;
-mod management;
-mod managers;
-mod objects;
-mod onboard;
+pub mod objects;
 mod outbound;
-pub mod pki;
-mod placing;
-mod progress;
 mod quarantine;
-mod reads;
-mod reconcile;
-mod resources;
-mod retire;
-mod rollout;
-mod selector;
-mod session;
-mod situation;
-mod source;
-mod source_notes;
-mod tokens;
-pub mod triggers;
+mod schedule;
+mod schemas;
+pub mod sources;
 mod upkeep;
-mod views;
+pub mod views;
 mod workers;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
-use roadstead_places::Places;
+use roadstead_outbound::{Guard, Purpose};
 
-use tokio::sync::Semaphore;
+use clusters::pki::Pki;
+use clusters::{Agents, Enrolments, ImageSignature, Management, Onboarding, Sessions};
+use context::Context;
+use delivery::{Builds, Delivery};
+use identity::tokens::Tokens;
+use identity::{AccessRules, AuditLog, Authenticator};
+use objects::Objects;
+use quarantine::Quarantine;
+use sources::Sources;
+use views::Views;
 
-use audit::Refusals;
-use build::{BuildPlaces, BuildsUnderWay, fair_places};
-use fetch::KnownServers;
-use pki::Pki;
-use progress::Followed;
-use tokens::Tokens;
-
-pub use account::{AccountToken, account_user};
-pub use audit::{AuditItem, AuditReport, REFUSALS_PERIOD, query_time};
-pub use auth::{Access, Identity, MASTERS, Rules};
+pub use address::{Address, NextPage};
 pub use clock::{Clock, SystemClock};
-pub use credentials::{MadeToken, TokenItem, TokenOrder};
-pub use delivery::BuildReader;
-pub use enrol::{Enrolled, Enrolment, Invitation};
 pub use error::HubError;
-pub use fleet::{
-    AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, InventoryItem, MAX_ITEMS, MAX_NAMES,
-    NamespacedName, ReadyState,
-};
-pub use fleet_lists::{EventItem, KustomizationItem, ObjectName};
-pub use management::{MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch, StepEvidence};
-pub use objects::{FieldValidation, Part};
-pub use onboard::{Failed, OnboardingJob, OnboardingPlan};
+pub use jobs::{WORKER_ARGUMENT, be_a_worker};
 pub use outbound::Outbound;
-pub use progress::Progress;
-pub use reads::{AtVersion, ListEnd, ListOptions, NextPage, ObjectEvent, ObjectList, ObjectWatch, WatchFrom};
-pub use resources::{Address, DeleteOptions, Deleted, NAMESPACES, WriteOptions, Written};
 pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace, Tolerance};
 pub use roadstead_hub_store::{
     AgentOrder, AttemptFilter, AttemptInputs, AuditEntry, AuditFilter, Claim, Committed, Due, EventFilter,
@@ -89,14 +50,9 @@ pub use roadstead_hub_store::{
     OrderState, Queue, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Transport,
     Tx,
 };
-pub use rollout::{ImageSignature, UpgradeReport};
-pub use selector::Selector;
-pub use session::{DispatchFailure, DispatchResult, Greeting, NOT_CURRENT, Session};
-pub use source::{FetchJob, FetchPlan};
-pub use tokens::LookUp;
+pub use schedule::Schedule;
 pub use upkeep::UPKEEP_PERIOD;
-pub use views::{ReconciliationView, Reconciliations, ReconciliationsOptions};
-pub use workers::{WORKER_ARGUMENT, Workers, be_a_worker, workers, workers_of};
+pub use workers::{Workers, workers, workers_of};
 
 /// How the operator set this hub up.
 #[derive(Debug, Clone)]
@@ -150,26 +106,38 @@ impl Default for HubOptions {
     }
 }
 
-/// The hub's use cases over one database. Cheap to clone.
+/// The hub's use cases over one database, in parts. Each part has what it needs of those above it, and knows none below: the
+/// order here is that of their folders. Cheap to clone.
 #[derive(Clone)]
 pub struct Hub {
-    store: Store,
-    clock: Arc<dyn Clock>,
-    replica: ReplicaId,
+    context: Context,
     pki: Arc<Pki>,
-    options: Arc<HubOptions>,
-    under_way: Arc<BuildsUnderWay>,
-    build_places: Arc<BuildPlaces>,
-    suspects: Arc<Semaphore>,
-    /// For the workers that read what servers sent.
-    read_places: Places,
-    known_servers: Arc<KnownServers>,
-    followed: Arc<Followed>,
-    tokens: Arc<Tokens>,
-    clock_is_off: Arc<AtomicBool>,
-    refusals: Arc<Refusals>,
-    /// The newest batch of the audit log that this process has seen.
-    newest_batch: Arc<AtomicI64>,
+    /// What was done and refused.
+    pub audit: Arc<AuditLog>,
+    /// Tokens, and whom they stand for.
+    pub identity: Arc<Authenticator>,
+    /// Objects, as the API reads and writes them.
+    pub objects: Arc<Objects>,
+    /// How agents join.
+    pub enrolments: Arc<Enrolments>,
+    /// The sessions of agents.
+    pub sessions: Arc<Sessions>,
+    /// What agents are told to do with themselves.
+    pub agents: Arc<Agents>,
+    /// How clusters come on board by their kubeconfigs.
+    pub onboarding: Arc<Onboarding>,
+    /// How the clusters of management clusters are followed.
+    pub management: Arc<Management>,
+    /// Sources, and what is fetched of them.
+    pub sources: Arc<Sources>,
+    /// Builds, made once and sent to agents.
+    pub builds: Arc<Builds>,
+    /// What brings a Kustomization's objects to its cluster.
+    pub delivery: Arc<Delivery>,
+    /// The fleet views.
+    pub views: Arc<Views>,
+    /// What is due.
+    pub schedule: Arc<Schedule>,
 }
 
 impl Hub {
@@ -181,47 +149,63 @@ impl Hub {
         let pki = Pki::load(&store, clock.now()).await?;
         let replica = ReplicaId::random();
         store.replica_seen(replica, store.now().await?).await?;
-        let workers = options.workers.as_ref();
-        let builders = workers.map_or(1, |workers| workers.builders.settings().workers);
-        let readers = workers.map_or(1, |workers| workers.readers.settings().workers);
         store.keep_watches_within(options.budget.pool(PoolName::WatchCaches).clone());
-        let followed = Followed::new(options.budget.pool(PoolName::Progress));
-        let known_servers = KnownServers::new(&options.budget);
-        Ok(Self {
-            store,
-            clock,
-            replica,
-            pki: Arc::new(pki),
-            options: Arc::new(options),
-            under_way: Arc::default(),
-            build_places: Arc::new(BuildPlaces::new(builders)),
-            suspects: Arc::new(Semaphore::new(1)),
-            read_places: fair_places(readers),
-            known_servers: Arc::new(known_servers),
-            followed: Arc::new(followed),
-            tokens: Arc::default(),
-            clock_is_off: Arc::default(),
-            refusals: Arc::default(),
-            newest_batch: Arc::default(),
-        })
+        Ok(Self::of_parts(Context { store, clock, replica, options: Arc::new(options) }, Arc::new(pki)))
+    }
+
+    /// Each part is made of the context and of parts that are there already, so none can know one below.
+    fn of_parts(context: Context, pki: Arc<Pki>) -> Self {
+        let tokens = Arc::<Tokens>::default();
+        let audit = Arc::new(AuditLog::new(&context));
+        let identity = Arc::new(Authenticator::new(&context, &tokens));
+        let access = Arc::new(AccessRules::new(&context));
+        let objects = Arc::new(Objects::new(&context, &audit));
+        let enrolments = Arc::new(Enrolments::new(&context, &pki, &tokens, &audit));
+        let sessions = Arc::new(Sessions::new(&context));
+        let agents = Arc::new(Agents::new(&context));
+        let onboarding = Arc::new(Onboarding::new(&context, &access, &objects, &enrolments, &agents));
+        let management = Arc::new(Management::new(&context, &objects, &onboarding));
+        let quarantine = Arc::new(Quarantine::new(&context));
+        let sources = Arc::new(Sources::new(&context, &access, &quarantine));
+        let builds = Arc::new(Builds::new(&context, &quarantine));
+        let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds));
+        let views = Arc::new(Views::new(&context, &sessions));
+        let schedule = Arc::new(Schedule::new(&context));
+        Self {
+            context,
+            pki,
+            audit,
+            identity,
+            objects,
+            enrolments,
+            sessions,
+            agents,
+            onboarding,
+            management,
+            sources,
+            builds,
+            delivery,
+            views,
+            schedule,
+        }
     }
 
     /// The signals by which tasks, watches and links learn that a pass is worth while.
     #[must_use]
     pub fn signals(&self) -> &Signals {
-        self.store.signals()
+        self.context.store.signals()
     }
 
     /// What time it is for this hub.
     #[must_use]
     pub fn now(&self) -> jiff::Timestamp {
-        self.clock.now()
+        self.context.clock.now()
     }
 
     /// Whether the database answers.
     #[must_use]
     pub fn database(&self) -> &Health {
-        self.store.health()
+        self.context.store.health()
     }
 
     /// Does something of a background task's own, which is done again later: nothing is begun while the database is away, and
@@ -252,7 +236,7 @@ impl Hub {
     /// The process's memory, shared out.
     #[must_use]
     pub fn budget(&self) -> &MemoryBudget {
-        &self.options.budget
+        &self.context.options.budget
     }
 
     /// The hub's certificate authorities.
@@ -261,9 +245,15 @@ impl Hub {
         &self.pki
     }
 
+    /// The way out to addresses that users chose.
+    #[must_use]
+    pub fn way_out(&self, purpose: Purpose) -> Guard {
+        self.context.options.outbound.guard(purpose)
+    }
+
     /// Closes the database's connections.
     pub async fn close(&self) {
-        self.store.close().await;
+        self.context.store.close().await;
     }
 }
 

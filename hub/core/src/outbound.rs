@@ -4,8 +4,6 @@ use std::sync::Arc;
 
 use roadstead_outbound::{Guard, Policy, Proxies, Purpose};
 
-use crate::Hub;
-
 /// What the operator lets users have the hub connect to.
 #[derive(Debug, Clone)]
 pub struct Outbound {
@@ -24,11 +22,10 @@ impl Default for Outbound {
     }
 }
 
-impl Hub {
+impl Outbound {
     /// The way out for a purpose.
     #[must_use]
-    pub fn way_out(&self, purpose: Purpose) -> Guard {
-        let outbound = &self.options.outbound;
-        Guard::new(Arc::clone(&outbound.policy), purpose).with_proxies(Arc::clone(&outbound.proxies))
+    pub fn guard(&self, purpose: Purpose) -> Guard {
+        Guard::new(Arc::clone(&self.policy), purpose).with_proxies(Arc::clone(&self.proxies))
     }
 }

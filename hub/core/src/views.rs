@@ -1,186 +1,31 @@
-//! Read models for people and their tools, beside the resource API.
+//! Read models for people and their tools, beside the resource API: the fleet, and what reconciliations did.
 
-use std::collections::BTreeMap;
+pub(crate) mod fleet;
+mod lists;
+mod reconciliations;
 
-use roadstead_api::{KindId, Time};
-use roadstead_hub_store::Reconciliation;
-use roadstead_model::{
-    Action, Attempt, ChangeSet, Generation, GoDuration, KustomizationUid, Reason, StageTiming,
+use std::sync::Arc;
+
+use roadstead_hub_store::Store;
+
+use crate::clusters::Sessions;
+use crate::context::Context;
+
+pub use fleet::{
+    AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, InventoryItem, MAX_ITEMS, MAX_NAMES,
+    NamespacedName, ReadyState,
 };
-use schemars::JsonSchema;
-use serde::Serialize;
+pub use lists::{EventItem, KustomizationItem, ObjectName};
+pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};
 
-use crate::{Hub, HubError, Identity, Progress};
-
-/// Attempts that a view shows.
-const SHOWN: i64 = 20;
-
-/// What of a Kustomization's attempts is asked for.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct ReconciliationsOptions {
-    /// How many attempts; none: as many as there are shown at most.
-    pub limit: Option<i64>,
-    /// Change sets without what was unchanged, of which there may be thousands.
-    pub changed_only: bool,
+/// The fleet views.
+pub struct Views {
+    store: Store,
+    sessions: Arc<Sessions>,
 }
 
-/// What became of a Kustomization's last attempts, and what is under way.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Reconciliations {
-    /// What an agent is doing right now, as far as this replica hears of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub under_way: Option<Progress>,
-    /// The newest first.
-    pub items: Vec<ReconciliationView>,
-}
-
-/// One attempt.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ReconciliationView {
-    /// Which.
-    #[schemars(with = "i64")]
-    pub attempt: Attempt,
-    /// The spec's generation.
-    #[schemars(with = "i64")]
-    pub generation: Generation,
-    /// The source's revision.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub revision: Option<String>,
-    /// The build's digest.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub build: Option<String>,
-    /// It deleted what was owned and applied nothing.
-    pub deletes: bool,
-    /// When it began.
-    #[schemars(with = "String")]
-    pub started: Time,
-    /// How long it took; none while it is open.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub took: Option<GoDuration>,
-    /// How it ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    pub reason: Option<Reason>,
-    /// The same for people.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    #[schemars(default)]
-    pub message: String,
-    /// How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped.
-    pub counts: BTreeMap<String, usize>,
-    /// What it did to which object.
-    #[schemars(with = "Vec<ObjectResultSchema>")]
-    pub change_set: ChangeSet,
-    /// The health of what was waited for as it was told last, by object (`Kind/namespace/name`): kstatus' word, a colon and
-    /// why. Of the newest attempt that waited only.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(default)]
-    pub health: BTreeMap<String, String>,
-    /// How long each stage took.
-    #[schemars(with = "Vec<StageTimingSchema>")]
-    pub timings: Vec<StageTiming>,
-}
-
-/// The form of an [`roadstead_model::ObjectResult`].
-#[derive(JsonSchema)]
-#[schemars(rename = "ObjectResult")]
-#[expect(dead_code, reason = "it stands for its JSON form in the document only")]
-pub(crate) struct ObjectResultSchema {
-    /// The object.
-    object: ObjectRefSchema,
-    /// `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted` or `skipped`.
-    action: String,
-}
-
-/// The form of an [`roadstead_model::ObjectRef`].
-#[derive(JsonSchema)]
-#[schemars(rename = "ObjectRef")]
-#[expect(dead_code, reason = "it stands for its JSON form in the document only")]
-struct ObjectRefSchema {
-    /// API group; empty for the core group.
-    group: String,
-    /// API version within the group.
-    version: String,
-    /// Kind of the object.
-    kind: String,
-    /// Namespace of the object; none where it is cluster-scoped.
-    #[schemars(default)]
-    namespace: String,
-    /// Name of the object.
-    name: String,
-}
-
-/// The form of a [`StageTiming`].
-#[derive(JsonSchema)]
-#[schemars(rename = "StageTiming")]
-#[expect(dead_code, reason = "it stands for its JSON form in the document only")]
-struct StageTimingSchema {
-    /// `finish`, `validate`, `apply`, `prune` or `wait`.
-    stage: String,
-    /// Microseconds on the clock.
-    micros: u64,
-}
-
-impl Hub {
-    /// The last attempts of a Kustomization with their change sets, and what is under way.
-    ///
-    /// # Errors
-    /// Where there is no such Kustomization, or `who` may not read it.
-    pub async fn reconciliations(
-        &self,
-        who: &Identity,
-        namespace: &str,
-        name: &str,
-        options: ReconciliationsOptions,
-    ) -> Result<Reconciliations, HubError> {
-        let kind = KindId::Kustomization.get();
-        who.authorize("get", kind, "", namespace, name)?;
-        let found = self.store.get(KindId::Kustomization, namespace, name).await?;
-        let stored =
-            found.ok_or_else(|| HubError::NotFound { what: format!("{} \"{name}\"", kind.qualified()) })?;
-        let uid = KustomizationUid::from(stored.uid);
-        let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, SHOWN));
-        let history = self.store.history(uid, shown).await?;
-        let mut told = false;
-        let items: Vec<ReconciliationView> = history
-            .into_iter()
-            .map(|mut history| {
-                let Reconciliation { attempt, inputs, finished, .. } = history.reconciliation;
-                let mut counts = BTreeMap::new();
-                for result in &history.change_set {
-                    *counts.entry(result.action.as_str().to_owned()).or_default() += 1;
-                }
-                if options.changed_only {
-                    history.change_set.retain(|result| result.action != Action::Unchanged);
-                }
-                if told {
-                    history.health.clear();
-                }
-                told |= !history.health.is_empty();
-                ReconciliationView {
-                    attempt,
-                    generation: inputs.generation,
-                    revision: inputs.revision.map(|revision| revision.to_string()),
-                    build: inputs.build.map(|digest| digest.to_string()),
-                    deletes: inputs.deletes,
-                    started: Time(inputs.started),
-                    took: finished.and_then(|(at, _)| {
-                        at.duration_since(inputs.started).try_into().ok().map(GoDuration)
-                    }),
-                    reason: finished.map(|(_, reason)| reason),
-                    message: history.message,
-                    counts,
-                    change_set: history.change_set,
-                    health: history.health,
-                    timings: history.timings,
-                }
-            })
-            .collect();
-        // What is told late of an attempt that has ended is not news.
-        let open = |attempt| items.iter().any(|item| item.attempt == attempt && item.reason.is_none());
-        let under_way = self.progress(uid).filter(|progress| open(progress.attempt));
-        Ok(Reconciliations { under_way, items })
+impl Views {
+    pub(crate) fn new(context: &Context, sessions: &Arc<Sessions>) -> Self {
+        Self { store: context.store.clone(), sessions: Arc::clone(sessions) }
     }
 }

@@ -1,20 +1,14 @@
 //! What the hub's worker processes do.
 
-use std::ffi::OsString;
-use std::process::ExitCode;
+use crate::jobs::WORKER_ARGUMENT;
+use roadstead_places::Limits;
+use roadstead_places::Places;
 use std::sync::Arc;
+use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_sources::git::Scratch;
-use roadstead_worker::{
-    JobError, Pool, Program, Protections, Registry, Reservation, Reserve, Settings, serve,
-};
-
-use crate::build::{BUILD_JOB, Builder};
-use crate::fetch::{FETCH_JOB, fetch_job};
-
-/// The hidden first argument by which the hub's program becomes a worker.
-pub const WORKER_ARGUMENT: &str = "worker-process";
+use roadstead_worker::{JobError, Pool, Program, Protections, Reservation, Reserve, Settings};
 
 /// Workers at once, of those that build and of those that read what servers sent. Of what workers may have, each builder
 /// has three tenths, and each reader one; the rest is for what this process holds of their input and output.
@@ -36,16 +30,6 @@ const FILES_OF_A_BUILDER: u64 = 16 << 20;
 /// Bytes of the disk for what servers send, until it is read. `deploy/hub` gives a hub 4 GiB for temporary files, of which the
 /// workers' own are the other half; a pod that passes that is evicted.
 const SPOOLED: u64 = 2 << 30;
-
-/// Is a worker, with the arguments behind [`WORKER_ARGUMENT`].
-#[must_use]
-pub fn be_a_worker(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let mut builder = Builder::default();
-    let registry = Registry::default()
-        .with(BUILD_JOB, move |context, input| builder.job(context, &input))
-        .with(FETCH_JOB, |context, input| fetch_job(context, &input));
-    serve(arguments, registry)
-}
 
 /// The worker processes of a hub. Together, with what this process holds for them, they stay within their share of the
 /// budget. Those that build and those that read what servers sent are apart, so that neither waits for the other.
@@ -81,7 +65,7 @@ pub fn workers(budget: &MemoryBudget) -> std::io::Result<Workers> {
     workers_of(Program::this("roadstead-hub", WORKER_ARGUMENT)?, budget)
 }
 
-/// As [`workers`], with a program that calls [`be_a_worker`].
+/// As [`workers`], with a program that calls [`crate::be_a_worker`].
 ///
 /// # Errors
 /// As [`workers`].
@@ -115,6 +99,17 @@ pub fn workers_of(program: Program, budget: &MemoryBudget) -> std::io::Result<Wo
         artifacts: roadstead_budget::Pool::new(share.name(), tenth * 2),
         disk: roadstead_budget::Pool::new("fetches' temporary files", SPOOLED),
         _scratch: Arc::new(scratch),
+    })
+}
+
+/// So many places, which namespaces share fairly. Nobody is asked to leave: the time of what workers do has its own bound, and
+/// what is cut would start over.
+pub(crate) fn fair_places(total: usize) -> Places {
+    Places::new(Limits {
+        total,
+        per_group: total,
+        patience: Duration::MAX,
+        patience_over_share: Duration::MAX,
     })
 }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use roadstead_api::KindId;
 use roadstead_budget::MemoryBudget;
-use roadstead_hub_core::{FetchJob, FetchPlan, HubOptions, Outbound};
+use roadstead_hub_core::sources::{FetchJob, FetchPlan};
+use roadstead_hub_core::{HubOptions, Outbound};
 use roadstead_model::ResourceUid;
 use roadstead_outbound::Policy;
 use roadstead_sources::git::Room;
@@ -78,7 +79,7 @@ impl Kit {
 
     async fn plan(&self, namespace: &str, name: &str) -> Result<Box<FetchJob>> {
         let uid = self.site.stored(KindId::GitRepository, namespace, name).await?.uid;
-        match self.site.hub.plan_fetch(uid).await? {
+        match self.site.hub.sources.plan_fetch(uid).await? {
             FetchPlan::Fetch(job) => Ok(job),
             FetchPlan::Nothing(_) => bail!("nothing to fetch"),
         }
@@ -87,15 +88,15 @@ impl Kit {
     /// Fetches and records it, and gives what there was.
     async fn fetch(&self, namespace: &str, name: &str) -> Result<Result<(), String>> {
         let job = self.plan(namespace, name).await?;
-        let outcome = self.site.hub.fetch(&job, &CancellationToken::new()).await?;
+        let outcome = self.site.hub.sources.fetch(&job, &CancellationToken::new()).await?;
         let told = outcome.as_ref().map(|_| ()).map_err(ToString::to_string);
-        self.site.hub.record_fetch(&job, outcome).await?;
+        self.site.hub.sources.record_fetch(&job, outcome).await?;
         Ok(told)
     }
 
     async fn fetched(&self, namespace: &str, name: &str) -> Result<Fetched> {
         let job = self.plan(namespace, name).await?;
-        match self.site.hub.fetch(&job, &CancellationToken::new()).await?? {
+        match self.site.hub.sources.fetch(&job, &CancellationToken::new()).await?? {
             Outcome::Fetched(fetched) => Ok(*fetched),
             Outcome::Unchanged(revision) => bail!("unchanged at {revision}"),
         }
@@ -103,7 +104,7 @@ impl Kit {
 
     async fn error(&self, namespace: &str, name: &str) -> Result<GitError> {
         let job = self.plan(namespace, name).await?;
-        match self.site.hub.fetch(&job, &CancellationToken::new()).await? {
+        match self.site.hub.sources.fetch(&job, &CancellationToken::new()).await? {
             Err(error) => Ok(error),
             Ok(outcome) => bail!("no error, but {outcome:?}"),
         }
@@ -283,7 +284,7 @@ async fn a_worker_that_is_killed_in_a_fetch_is_a_failure_that_passes() -> Result
         let others = pool.try_reserve(pool.size() - 1024)?;
         job.request.room = Some(Room { pool: pool.clone(), copies: 1000 });
         let hub = kit.site.hub.clone();
-        let fetch = tokio::spawn(async move { hub.fetch(&job, &CancellationToken::new()).await });
+        let fetch = tokio::spawn(async move { hub.sources.fetch(&job, &CancellationToken::new()).await });
         let mut killed = BTreeSet::new();
         for _ in 0..kills {
             let deadline = Instant::now() + Duration::from_secs(60);
@@ -324,7 +325,7 @@ async fn servers_that_hang_hold_no_worker() -> Result<()> {
         let name = format!("slow-{number}");
         kit.source("team-a", &name).await?;
         let (job, hub, stop) = (kit.plan("team-a", &name).await?, kit.site.hub.clone(), stop.clone());
-        hanging.spawn(async move { hub.fetch(&job, &stop).await });
+        hanging.spawn(async move { hub.sources.fetch(&job, &stop).await });
     }
     let until = Instant::now() + Duration::from_secs(60);
     let mut asked = 0;

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use roadstead_hub_core::{BuildReader, Hub, HubError, Session};
+use roadstead_hub_core::clusters::Session;
+use roadstead_hub_core::delivery::BuildReader;
+use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::Digest;
 use roadstead_proto::limits::{BUILD_CHUNK_BYTES, MAX_BUILD_COMPRESSED_BYTES, bounded};
 use roadstead_proto::v1::BuildChunk;
@@ -78,7 +80,7 @@ async fn send(
         ))),
     };
     let refusal = |error: String| refusal(&digest.to_string(), error);
-    let mut build = match hub.open_build(session, digest, MAX_BUILD_COMPRESSED_BYTES).await {
+    let mut build = match hub.builds.open_build(session, digest, MAX_BUILD_COMPRESSED_BYTES).await {
         Ok(Some(build)) => build,
         Ok(None) => return say(refusal(NOT_THERE.to_owned())).await,
         // It will not be smaller the next time: what is dispatched beside it goes on.

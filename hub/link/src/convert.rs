@@ -1,6 +1,7 @@
 //! Between the protocol's checked values and the hub's own.
 
-use roadstead_hub_core::{DispatchFailure, DispatchResult, UpgradeReport};
+use roadstead_hub_core::clusters::UpgradeReport;
+use roadstead_hub_core::delivery::{DispatchFailure, DispatchResult};
 use roadstead_proto::limits::bounded;
 use roadstead_proto::{Finished, v1};
 

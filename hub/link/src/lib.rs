@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, Pool, PoolName};
-use roadstead_hub_core::pki::ServingIdentity;
+use roadstead_hub_core::clusters::pki::ServingIdentity;
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::chain;
 use roadstead_proto::limits::MAX_MESSAGE_BYTES;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, PoolName};
-use roadstead_hub_core::pki::{AgentIdentity, read_agent_certificate};
+use roadstead_hub_core::clusters::pki::{AgentIdentity, read_agent_certificate};
 use roadstead_listener::{Bounds, Connection, Connections, Cost, Costs, Full, Patient, Registered, accept};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -131,7 +131,7 @@ async fn pass_on(
 /// TLS by which the hub and agents know each other.
 pub(crate) fn acceptor(
     hub: &roadstead_hub_core::Hub,
-    identity: &roadstead_hub_core::pki::ServingIdentity,
+    identity: &roadstead_hub_core::clusters::pki::ServingIdentity,
 ) -> Result<TlsAcceptor, roadstead_listener::TlsError> {
     let agents = Some(hub.pki().agent_ca_pem());
     let config = roadstead_listener::server_config(&identity.chain_pem, &identity.key_pem, agents, &[b"h2"])?;

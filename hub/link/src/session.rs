@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_budget::Reservation;
-use roadstead_hub_core::pki::AgentIdentity;
-use roadstead_hub_core::{Greeting, Hub, NOT_CURRENT, OrderKind, Session};
+use roadstead_hub_core::clusters::pki::AgentIdentity;
+use roadstead_hub_core::clusters::{Greeting, NOT_CURRENT, Session};
+use roadstead_hub_core::{Hub, OrderKind};
 use roadstead_listener::UnderWay;
 use roadstead_model::chain;
 use roadstead_proto::Capabilities;
@@ -90,7 +91,7 @@ impl Opening {
                 .flatten(),
         };
         let turn = self.turns.acquire().await;
-        let begun = self.hub.begin_session(&self.identity, &greeting).await;
+        let begun = self.hub.sessions.begin_session(&self.identity, &greeting).await;
         drop(turn);
         let session = begun.map_err(|error| status(&error))?;
         // It looks at once, for what was planned before it had a place.
@@ -130,7 +131,7 @@ impl Opening {
             Err(end) => end,
         };
         let Running { hub, session, .. } = running;
-        if let Err(error) = hub.end_session(session.cluster, session.id, &ended.why).await
+        if let Err(error) = hub.sessions.end_session(session.cluster, session.id, &ended.why).await
             && error.outage().is_none()
         {
             tracing::error!(
@@ -344,7 +345,7 @@ impl Running {
     }
 
     async fn check(&mut self) -> Result<(), Ended> {
-        match self.hub.is_current_session(&self.session).await {
+        match self.hub.sessions.is_current_session(&self.session).await {
             Ok(true) => {
                 self.send_order().await?;
                 self.send_dispatches().await
@@ -364,12 +365,13 @@ impl Running {
     }
 
     async fn send_order(&mut self) -> Result<(), Ended> {
-        let order = self.hub.take_order(&self.session).await.map_err(|error| Ended::with(status(&error)))?;
+        let order =
+            self.hub.agents.take_order(&self.session).await.map_err(|error| Ended::with(status(&error)))?;
         let Some(order) = order else { return Ok(()) };
-        let timeout_millis = u64::try_from(self.hub.pace().timeout.as_millis()).unwrap_or(u64::MAX);
+        let timeout_millis = u64::try_from(self.hub.agents.pace().timeout.as_millis()).unwrap_or(u64::MAX);
         self.say(match &order.kind {
             OrderKind::Run(image) => {
-                let signatures = self.hub.signatures_of(image).into_iter();
+                let signatures = self.hub.agents.signatures_of(image).into_iter();
                 let signatures = signatures
                     .map(|one| v1::ImageSignature { payload: one.payload, signature: one.signature })
                     .collect();
@@ -385,13 +387,13 @@ impl Running {
     async fn send_dispatches(&mut self) -> Result<(), Ended> {
         loop {
             // Where this fails, some may be marked as sent and were not: a new session is sent them all.
-            let taken = self.hub.take_dispatches(&self.session).await;
+            let taken = self.hub.delivery.take_dispatches(&self.session).await;
             let taken = taken.map_err(|error| Ended::with(status(&error)))?;
             if taken.is_empty() {
                 return Ok(());
             }
             for mut dispatch in taken {
-                let completed = self.hub.complete_dispatch(&self.session, &mut dispatch).await;
+                let completed = self.hub.delivery.complete_dispatch(&self.session, &mut dispatch).await;
                 completed.map_err(|error| Ended::with(status(&error)))?;
                 let dispatch = v1::Dispatch::from(dispatch);
                 self.say(hub_message::Body::Dispatch(dispatch)).await?;

@@ -63,9 +63,10 @@ impl Switchboard {
             return Ok(());
         }
         let known: Vec<SessionId> = self.lock().keys().copied().collect();
-        let mut wanted: HashSet<SessionId> = hub.sessions_with_dispatches().await?.into_iter().collect();
+        let mut wanted: HashSet<SessionId> =
+            hub.sessions.sessions_with_dispatches().await?.into_iter().collect();
         if on_timer {
-            let current: HashSet<SessionId> = hub.current_sessions().await?.into_iter().collect();
+            let current: HashSet<SessionId> = hub.sessions.current_sessions().await?.into_iter().collect();
             // Those that were known before the question, so that one which has just begun is not taken for an old one.
             wanted.extend(known.into_iter().filter(|session| !current.contains(session)));
         }

@@ -166,7 +166,8 @@ async fn an_agent_cannot_tell_progress_of_another_clusters_dispatch() -> Result<
     of_a.send(intent_of(&key, &one)).await?;
     of_a.handled().await?;
     assert!(
-        site.hub.progress(key.kustomization).is_none() && site.hub.progress(unknown.kustomization).is_none()
+        site.hub.sessions.progress(key.kustomization).is_none()
+            && site.hub.sessions.progress(unknown.kustomization).is_none()
     );
     assert!(site.store.inventory(a.cluster, key.kustomization).await?.is_empty());
     // What the right one told is not taken away by the wrong one either.
@@ -175,13 +176,13 @@ async fn an_agent_cannot_tell_progress_of_another_clusters_dispatch() -> Result<
     of_a.send(finished(&key)).await?;
     of_a.send(progress(&DispatchKey { attempt: Attempt(9), ..key.clone() }, &one, "forged")).await?;
     of_a.handled().await?;
-    let told = site.hub.progress(key.kustomization).context("progress")?;
+    let told = site.hub.sessions.progress(key.kustomization).context("progress")?;
     assert_eq!(told.health.values().collect::<Vec<_>>(), ["InProgress: true"]);
     of_b.send(finished(&key)).await?;
     of_b.handled().await?;
     let history = site.store.history(key.kustomization, 1).await?;
     assert_eq!(history[0].health.values().collect::<Vec<_>>(), ["InProgress: true"]);
-    assert!(site.hub.progress(key.kustomization).is_none());
+    assert!(site.hub.sessions.progress(key.kustomization).is_none());
     Ok(())
 }
 
@@ -203,7 +204,7 @@ async fn progress_of_a_session_is_bounded_and_goes_with_it() -> Result<()> {
         session.send(progress(&key, &objects, &text)).await?;
         session.handled().await?;
     }
-    let kept = site.hub.progress(key.kustomization).context("progress")?;
+    let kept = site.hub.sessions.progress(key.kustomization).context("progress")?;
     let bytes: usize = kept.health.iter().map(|(object, text)| object.len() + text.len()).sum();
     let most = usize::try_from(site.hub.budget().pool(PoolName::Progress).size())? / 4;
     assert!(bytes + 200 * kept.results.len() <= most, "{bytes} bytes and {} results", kept.results.len());
@@ -212,10 +213,12 @@ async fn progress_of_a_session_is_bounded_and_goes_with_it() -> Result<()> {
     let unknown = DispatchKey { kustomization: KustomizationUid(uuid::Uuid::new_v4()), ..key.clone() };
     session.send(progress(&unknown, &[config_map("default", "one")], "")).await?;
     session.handled().await?;
-    assert!(site.hub.progress(unknown.kustomization).is_none());
+    assert!(site.hub.sessions.progress(unknown.kustomization).is_none());
     drop(session);
-    until("the progress goes with its session", async || Ok(site.hub.progress(key.kustomization).is_none()))
-        .await
+    until("the progress goes with its session", async || {
+        Ok(site.hub.sessions.progress(key.kustomization).is_none())
+    })
+    .await
 }
 
 #[tokio::test]

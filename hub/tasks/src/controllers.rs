@@ -49,7 +49,7 @@ impl Controller for Kustomizations {
     const CONCURRENCY: usize = 16;
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        hub.process_kustomization(uid).await
+        hub.delivery.process_kustomization(uid).await
     }
 }
 
@@ -61,7 +61,7 @@ impl Controller for Namespaces {
     const CONCURRENCY: usize = 2;
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        hub.process_namespace(uid).await
+        hub.objects.process_namespace(uid).await
     }
 }
 
@@ -73,7 +73,7 @@ impl Controller for KubeConfigs {
     const CONCURRENCY: usize = 2;
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        hub.process_kubeconfig(uid).await
+        hub.onboarding.process_kubeconfig(uid).await
     }
 }
 
@@ -86,9 +86,9 @@ pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, contro
         signals.mark_unchanged();
         while under_way.try_join_next().is_some() {}
         let free = C::CONCURRENCY.saturating_sub(under_way.len());
-        let mut alone = hub.place_for_suspects();
-        let claimed =
-            hub.attempt("could not claim what is due", hub.claim_due(C::QUEUE, free, alone.is_some()));
+        let mut alone = hub.schedule.place_for_suspects();
+        let claimed = hub
+            .attempt("could not claim what is due", hub.schedule.claim_due(C::QUEUE, free, alone.is_some()));
         let claimed = tokio::select! {
             claimed = claimed => claimed,
             () = stop.cancelled() => break,
@@ -155,7 +155,7 @@ async fn process<C: Controller>(
     mut place: Option<OwnedSemaphorePermit>,
 ) -> Timestamp {
     let processed = async {
-        match hub.leave_alone(C::QUEUE, claim).await? {
+        match hub.schedule.leave_alone(C::QUEUE, claim).await? {
             None => Ok((true, controller.process(hub, claim.uid).await?)),
             Some(next) => Ok((false, next)),
         }
@@ -207,5 +207,9 @@ async fn process<C: Controller>(
 }
 
 async fn give_back(hub: &Hub, claim: Claim, taken: bool, next: Timestamp) -> Result<(), HubError> {
-    if taken { hub.release_claim(claim, next).await } else { hub.release_untaken(claim, next).await }
+    if taken {
+        hub.schedule.release_claim(claim, next).await
+    } else {
+        hub.schedule.release_untaken(claim, next).await
+    }
 }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_hub_core::{FetchJob, FetchPlan, Hub, HubError, Queue, Topic};
+use roadstead_hub_core::sources::{FetchJob, FetchPlan};
+use roadstead_hub_core::{Hub, HubError, Queue, Topic};
 use roadstead_model::{ResourceUid, chain};
 use roadstead_places::{Limits, Place, Places};
 use roadstead_sources::{GitError, Outcome};
@@ -57,7 +58,7 @@ impl Sources {
         let began = tokio::time::Instant::now();
         // Dropped, a fetch is cut.
         tokio::select! {
-            outcome = hub.fetch(job, &self.stop) => End::Done(outcome),
+            outcome = hub.sources.fetch(job, &self.stop) => End::Done(outcome),
             () = not_wanted(hub, job) => End::NotWanted,
             () = place.asked_to_leave() => End::GaveWay(began.elapsed()),
         }
@@ -69,7 +70,7 @@ async fn not_wanted(hub: &Hub, job: &FetchJob) {
     let mut changes = hub.signals().subscribe(Topic::Resources);
     loop {
         tokio::time::sleep(BETWEEN_CHECKS).await;
-        match hub.wants_fetch(job).await {
+        match hub.sources.wants_fetch(job).await {
             Ok(true) => {}
             Ok(false) => return,
             // The fetch goes on; what comes of it is not recorded for another spec.
@@ -89,7 +90,7 @@ impl Controller for Sources {
     const CONCURRENCY: usize = 2 * AT_ONCE;
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        let job = match hub.plan_fetch(uid).await? {
+        let job = match hub.sources.plan_fetch(uid).await? {
             FetchPlan::Nothing(next) => return Ok(next),
             FetchPlan::Fetch(job) => job,
         };
@@ -105,11 +106,11 @@ impl Controller for Sources {
             return Ok(hub.now());
         }
         match end {
-            End::Done(outcome) => hub.record_fetch(&job, outcome?).await,
+            End::Done(outcome) => hub.sources.record_fetch(&job, outcome?).await,
             End::NotWanted => Ok(hub.now()),
             End::GaveWay(held) => {
                 let url = job.request.shown_url();
-                hub.record_fetch(&job, Err(GitError::GaveWay { url, held })).await
+                hub.sources.record_fetch(&job, Err(GitError::GaveWay { url, held })).await
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use roadstead_hub_core::{Hub, REFUSALS_PERIOD, UPKEEP_PERIOD};
+use roadstead_hub_core::identity::REFUSALS_PERIOD;
+use roadstead_hub_core::{Hub, UPKEEP_PERIOD};
 use roadstead_model::chain;
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -17,8 +18,10 @@ const DEAD_AFTER: Duration = Duration::from_secs(8);
 pub(crate) async fn heartbeat(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(HEARTBEAT);
     while next(&mut timer, &stop).await {
-        let recorded =
-            hub.attempt("the hub's heartbeat could not be recorded", hub.bury_dead_replicas(DEAD_AFTER));
+        let recorded = hub.attempt(
+            "the hub's heartbeat could not be recorded",
+            hub.sessions.bury_dead_replicas(DEAD_AFTER),
+        );
         unless(&stop, recorded).await;
     }
 }
@@ -26,7 +29,7 @@ pub(crate) async fn heartbeat(hub: Hub, stop: CancellationToken) {
 /// Says once which sources will not be fetched for long.
 pub(crate) async fn tell_of_tolerated_sources(hub: Hub, stop: CancellationToken) {
     tokio::select! {
-        told = hub.tell_of_tolerated_sources() => {
+        told = hub.sources.tell_of_tolerated_sources() => {
             if let Err(error) = told {
                 tracing::error!(error = chain(&error), "could not check which sources are at addresses that are not allowed");
             }
@@ -39,7 +42,8 @@ pub(crate) async fn tell_of_tolerated_sources(hub: Hub, stop: CancellationToken)
 pub(crate) async fn roll_out(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(ROLL_OUT);
     while next(&mut timer, &stop).await {
-        unless(&stop, hub.attempt("could not check the roll-out of agents", hub.roll_out_agents())).await;
+        unless(&stop, hub.attempt("could not check the roll-out of agents", hub.agents.roll_out_agents()))
+            .await;
     }
 }
 
@@ -48,7 +52,7 @@ pub(crate) async fn refusals(hub: Hub, stop: CancellationToken) {
     let mut timer = timer(REFUSALS_PERIOD);
     loop {
         let goes_on = next(&mut timer, &stop).await;
-        if let Err(error) = hub.write_refusals().await {
+        if let Err(error) = hub.audit.write_refusals().await {
             tracing::error!(error = chain(&error), "what was refused is missing in the audit log");
         }
         if !goes_on {

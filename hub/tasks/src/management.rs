@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_hub_core::{
-    Failed, Hub, HubError, MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementStep,
-    ManagementWatch, Queue, StepEvidence,
+use roadstead_hub_core::clusters::{
+    Failed, MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch, StepEvidence,
 };
+use roadstead_hub_core::{Hub, HubError, ManagementStep, Queue};
 use roadstead_model::{Digest, ManagedCluster, Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError, Shown};
 use roadstead_outbound::Purpose;
@@ -48,7 +48,7 @@ impl Controller for ManagementClusters {
     const DANGEROUS: Duration = Duration::from_secs(5);
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        let job = match hub.plan_management(uid).await? {
+        let job = match hub.management.plan_management(uid).await? {
             ManagementWatch::Nothing(next) => {
                 self.known().remove(&uid);
                 return Ok(next);
@@ -58,7 +58,7 @@ impl Controller for ManagementClusters {
         let cluster = match Cluster::new(&job.access, &hub.way_out(Purpose::Clusters)) {
             Ok(cluster) => cluster,
             Err(error) => {
-                let later = hub.record_management(&job, Err(failed(&error))).await?;
+                let later = hub.management.record_management(&job, Err(failed(&error))).await?;
                 return Ok(later.unwrap_or_else(|| hub.now()));
             }
         };
@@ -68,7 +68,7 @@ impl Controller for ManagementClusters {
         };
         // What was done may be the first of several steps: one that makes room for another.
         let done = outcome.as_ref().is_ok_and(|outcome| outcome.plan.steps.len() > outcome.refused.len());
-        if let Some(later) = hub.record_management(&job, outcome).await? {
+        if let Some(later) = hub.management.record_management(&job, outcome).await? {
             return Ok(later);
         }
         if !done {
@@ -100,7 +100,7 @@ async fn evidence(hub: &Hub, cluster: &Cluster, step: &ManagementStep) -> Result
     if matches!(step, ManagementStep::Offer { .. }) {
         return Ok(StepEvidence { kubeconfig: Some(kubeconfig), reached: None });
     }
-    let known = hub.recorded_identity(name).await.map_err(Unknown::Cluster)?;
+    let known = hub.management.recorded_identity(name).await.map_err(Unknown::Cluster)?;
     if known.is_none() {
         return Ok(StepEvidence::default());
     }
@@ -112,7 +112,7 @@ async fn evidence(hub: &Hub, cluster: &Cluster, step: &ManagementStep) -> Result
             ),
         })
     };
-    let access = hub.access(&kubeconfig).map_err(refuse)?;
+    let access = hub.management.access(&kubeconfig).map_err(refuse)?;
     let target =
         Cluster::new(&access, &hub.way_out(Purpose::Clusters)).map_err(|error| refuse(chain(&error)))?;
     let identity = target.identify().await.map_err(|error| refuse(chain(&error)))?;
@@ -145,7 +145,7 @@ impl ManagementClusters {
             })
             .collect();
         let mut outcome = ManagementOutcome { clusters: clusters.len(), ..ManagementOutcome::default() };
-        outcome.plan = hub.follow_management(job, identity.kube_system, clusters).await?;
+        outcome.plan = hub.management.follow_management(job, identity.kube_system, clusters).await?;
         let mut left_alone = BTreeSet::new();
         for step in &outcome.plan.steps {
             let name = match step {
@@ -157,7 +157,7 @@ impl ManagementClusters {
                 continue;
             }
             let done = match evidence(hub, cluster, step).await {
-                Ok(evidence) => hub.carry_out(job, step, evidence).await,
+                Ok(evidence) => hub.management.carry_out(job, step, evidence).await,
                 Err(Unknown::ManagementCluster(error)) => return Err(unread(error)),
                 Err(Unknown::Cluster(why)) => Err(why),
             };

@@ -1,7 +1,8 @@
 //! Brings clusters on board by their kubeconfigs: reaches each, asks the hub's core whether it may, and installs the agent.
 
 use jiff::Timestamp;
-use roadstead_hub_core::{Failed, Hub, HubError, OnboardingJob, OnboardingPlan, Queue};
+use roadstead_hub_core::clusters::{Failed, OnboardingJob, OnboardingPlan};
+use roadstead_hub_core::{Hub, HubError, Queue};
 use roadstead_model::{Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError};
 use roadstead_outbound::Purpose;
@@ -17,11 +18,11 @@ impl Controller for Clusters {
     const CONCURRENCY: usize = 32;
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        match hub.plan_onboarding(uid).await? {
+        match hub.onboarding.plan_onboarding(uid).await? {
             OnboardingPlan::Nothing(next) => Ok(next),
             OnboardingPlan::Reach(job) => {
                 let outcome = reach(hub, &job).await;
-                hub.record_onboarding(&job, outcome).await
+                hub.onboarding.record_onboarding(&job, outcome).await
             }
         }
     }
@@ -32,7 +33,7 @@ async fn reach(hub: &Hub, job: &OnboardingJob) -> Result<bool, Failed> {
     let cluster =
         Cluster::new(&job.access, &hub.way_out(Purpose::Clusters)).map_err(|error| failed(&error))?;
     let identity = cluster.identify().await.map_err(|error| failed(&error))?;
-    let objects = hub.admit(job, identity.kube_system).await?;
+    let objects = hub.onboarding.admit(job, identity.kube_system).await?;
     for object in &objects {
         cluster.apply(object).await.map_err(|error| failed(&error))?;
     }

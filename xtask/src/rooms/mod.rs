@@ -110,6 +110,12 @@ const CONFINED: &[(&str, &str, &[&str])] = &[
     ("tests/src/", "tonic", &["tests/src/link.rs"]),
 ];
 
+/// The folders of `hub/core`: each may name those before it, and none after it.
+const LAYERS: &[&str] = &["identity", "objects", "clusters", "sources", "delivery", "views"];
+const LAYERED: &str = "hub/core/src/";
+/// What puts the layers together, and may name all of them. Other files beside the folders may name none.
+const ABOVE_LAYERS: &[&str] = &["lib.rs", "jobs.rs", "schedule.rs", "upkeep.rs"];
+
 /// Agents by hand, and the bench's simulated ones.
 const SIMULATED: &[&str] = &["tests/src/link.rs", "tests/src/bin/bench/fleet/*"];
 
@@ -137,6 +143,7 @@ fn check(facts: &Facts) -> Vec<String> {
         }
     }
     names(facts, &mut violations);
+    layers(facts, &mut violations);
     violations
 }
 
@@ -206,6 +213,33 @@ fn names(facts: &Facts, violations: &mut Vec<String>) {
                     let allowed = allowed.join(", ");
                     violations.push(format!("{at}: {} belongs to {allowed}", named.path));
                 }
+            }
+        }
+    }
+}
+
+/// What the folders of `hub/core` name of each other.
+fn layers(facts: &Facts, violations: &mut Vec<String>) {
+    let place = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+    for file in &facts.files {
+        let Some(inner) = file.path.strip_prefix(LAYERED) else { continue };
+        if ABOVE_LAYERS.contains(&inner) {
+            continue;
+        }
+        let folder = inner.split(['/', '.']).next().unwrap_or(inner);
+        let own = place(folder);
+        for named in &file.named {
+            let Some(path) = named.path.strip_prefix("crate::") else { continue };
+            let other = path.split("::").next().unwrap_or(path);
+            let at = format!("{}:{}", file.path, named.line);
+            if matches!(other, "Hub" | "*") {
+                violations.push(format!(
+                    "{at}: crate::{other} gives all of hub/core; name the part that is needed"
+                ));
+            }
+            let Some(theirs) = place(other) else { continue };
+            if own.is_none_or(|own| theirs > own) {
+                violations.push(format!("{at}: {folder} comes before {other}, and names {}", named.path));
             }
         }
     }
@@ -399,6 +433,23 @@ mod tests {
         for path in ["agent/src/link.rs", "agent/src/link/session.rs"] {
             allowed(&file(path, text));
         }
+    }
+
+    #[test]
+    fn the_folders_of_the_core_know_those_before_them_only() {
+        let text = "use crate::objects::status; use crate::HubError;";
+        for path in ["objects/reads.rs", "objects.rs", "delivery/build/job.rs", "views.rs", "schedule.rs"] {
+            allowed(&file(&format!("hub/core/src/{path}"), text));
+        }
+        for path in ["identity/auth.rs", "identity.rs", "quarantine.rs"] {
+            refused(&file(&format!("hub/core/src/{path}"), text), "comes before objects, and names");
+        }
+        refused(
+            &file("hub/core/src/clusters/a.rs", "fn f() { crate::delivery::g(); }"),
+            "clusters comes before",
+        );
+        refused(&file("hub/core/src/views/a.rs", "use crate::{Hub, HubError};"), "crate::Hub gives all");
+        allowed(&file("hub/core/src/upkeep.rs", "use crate::{Hub, HubError};"));
     }
 
     #[test]

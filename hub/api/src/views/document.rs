@@ -2,9 +2,10 @@
 
 use std::sync::OnceLock;
 
-use roadstead_hub_core::{
-    AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, HealthCount, InventoryItem,
-    KustomizationItem, Reconciliations,
+use roadstead_hub_core::HealthCount;
+use roadstead_hub_core::views::{
+    AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, InventoryItem, KustomizationItem,
+    Reconciliations,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

@@ -112,7 +112,7 @@ async fn questions_that_are_none_and_masks_that_do_not_fit() -> Result<()> {
     assert_eq!(code, StatusCode::METHOD_NOT_ALLOWED);
 
     // Nobody gets more by asking to be another, and nothing of such a wish is left aside.
-    let robot = replica.hub.create_access_token("robot", &["dev".to_owned()], None).await?;
+    let robot = replica.hub.identity.create_access_token("robot", &["dev".to_owned()], None).await?;
     let (code, refused) =
         ask(&replica, robot.expose(), Method::POST, &good, &[("Impersonate-User", "roadstead-admin")])
             .await?;

@@ -6,7 +6,7 @@ use crate::support::{Replica, Site, client, make_older, tls};
 use anyhow::{Context as _, Result, ensure};
 use reqwest::StatusCode;
 use roadstead_hub_api::ApiOptions;
-use roadstead_hub_core::Identity;
+use roadstead_hub_core::identity::Identity;
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -126,7 +126,7 @@ async fn made_up_join_tokens_in_the_old_form_hold_no_enrolment_up() -> Result<()
     let clusters = format!("{}/apis/fleet.roadstead.dev/v1alpha1/clusters", replica.url);
     let made = http.post(clusters).bearer_auth(&replica.token).json(&cluster).send().await?;
     assert_eq!(made.status(), StatusCode::CREATED);
-    let invitation = replica.hub.create_join_token(&Identity::hub(), "edge", None).await?;
+    let invitation = replica.hub.enrolments.create_join_token(&Identity::hub(), "edge", None).await?;
     let mut database = site.database.connect().await?;
     sqlx::raw_sql("BEGIN; LOCK TABLE join_token IN ACCESS EXCLUSIVE MODE").execute(&mut database).await?;
     let enrol = |token: String| {

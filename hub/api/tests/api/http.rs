@@ -56,7 +56,7 @@ async fn nothing_without_a_token_and_nothing_without_rights() -> Result<()> {
             assert_eq!(answer.json["reason"], "Unauthorized");
         }
     }
-    let bob = replica.hub.create_access_token("bob", &["dev".to_owned()], None).await?;
+    let bob = replica.hub.identity.create_access_token("bob", &["dev".to_owned()], None).await?;
     for (method, path) in
         [(Method::GET, SECRETS), (Method::POST, SECRETS), (Method::DELETE, "/api/v1/namespaces/x")]
     {
@@ -65,7 +65,8 @@ async fn nothing_without_a_token_and_nothing_without_rights() -> Result<()> {
         assert!(answer.body.contains("User \\\"bob\\\" cannot"), "{}", answer.body);
     }
     let past = replica.hub.now() - std::time::Duration::from_secs(1);
-    let stale = replica.hub.create_access_token("old", &["system:masters".to_owned()], Some(past)).await?;
+    let stale =
+        replica.hub.identity.create_access_token("old", &["system:masters".to_owned()], Some(past)).await?;
     let answer = ask(&replica, Method::GET, "/api", Some(stale.expose()), "").await?;
     assert_eq!(answer.code, StatusCode::UNAUTHORIZED);
     Ok(())

@@ -255,7 +255,7 @@ async fn secrets_namespaces_clusters_and_discovery() -> Result<()> {
     // The background task's step; the hub runs it.
     let uid = namespace["metadata"]["uid"].as_str().unwrap_or_default().parse()?;
     eventually("the namespace is gone", Duration::from_secs(20), || async {
-        replica.hub.process_namespace(uid).await?;
+        replica.hub.objects.process_namespace(uid).await?;
         match kubectl.run(&["get", "ns", "gitops-system"]).await {
             Err(_) => Ok(()),
             Ok(table) => anyhow::bail!("still there: {table}"),

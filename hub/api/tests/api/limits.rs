@@ -143,7 +143,8 @@ async fn a_flood_by_one_user_lets_others_through() -> Result<()> {
     let site = Site::new().await?;
     let options = ApiOptions { requests: 2, waiting_per_user: 20, ..ApiOptions::default() };
     let replica = Arc::new(site.replica_with(options).await?);
-    let modest = replica.hub.create_access_token("modest", &["system:masters".to_owned()], None).await?;
+    let modest =
+        replica.hub.identity.create_access_token("modest", &["system:masters".to_owned()], None).await?;
     let http = client(&replica)?;
     let flood = || {
         let (replica, http) = (Arc::clone(&replica), http.clone());
@@ -180,7 +181,8 @@ async fn watches_are_bounded_per_user_and_in_all() -> Result<()> {
     let site = Site::new().await?;
     let options = ApiOptions { watches: 3, watches_per_user: 2, ..ApiOptions::default() };
     let replica = site.replica_with(options).await?;
-    let other = replica.hub.create_access_token("other", &["system:masters".to_owned()], None).await?;
+    let other =
+        replica.hub.identity.create_access_token("other", &["system:masters".to_owned()], None).await?;
     let http = client(&replica)?;
     let url = format!("{}{SECRETS}?watch=1", replica.url);
     let watch = |token: &str| http.get(&url).bearer_auth(token).send();
@@ -308,7 +310,7 @@ async fn scripts_of_web_pages_read_nothing_unless_told() -> Result<()> {
 async fn one_users_connections_leave_room_for_others() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica_within(128 << 20, ApiOptions::default()).await?;
-    let greedy = replica.hub.create_access_token("greedy", &[], None).await?;
+    let greedy = replica.hub.identity.create_access_token("greedy", &[], None).await?;
     let head =
         format!("GET /version HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {}\r\n\r\n", greedy.expose());
     let mut held = Vec::new();
@@ -403,7 +405,8 @@ async fn slow_bodies_of_some_take_no_turns_of_others() -> Result<()> {
         ("a", "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
         ("b", "POST /api/v1/namespaces/default/secrets"),
     ] {
-        let token = replica.hub.create_access_token(user, &["system:masters".to_owned()], None).await?;
+        let token =
+            replica.hub.identity.create_access_token(user, &["system:masters".to_owned()], None).await?;
         for _ in 0..2 {
             let mut slow = tls(&replica, rustls::ALL_VERSIONS).await?;
             let token = token.expose();

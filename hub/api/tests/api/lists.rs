@@ -157,7 +157,7 @@ async fn pages_show_what_the_first_one_s_version_has() -> Result<()> {
     let wanted = [("DELETED", "a"), ("ADDED", "f"), ("DELETED", "d"), ("ADDED", "d")];
     assert_eq!(seen, wanted.map(|(type_, name)| (json!(type_), json!(name))));
 
-    replica.hub.compact_changes(Duration::ZERO, 0).await?;
+    replica.hub.objects.compact_changes(Duration::ZERO, 0).await?;
     let (code, expired) = asker.get(&format!("{SECRETS}?limit=3&continue={next}")).await?;
     assert_eq!((code, &expired["reason"]), (StatusCode::GONE, &json!("Expired")));
     let fresh = expired["metadata"]["continue"].as_str().context("a fresh token")?;

@@ -4,9 +4,10 @@
 use crate::support::{Replica, Site, client, make_older};
 use anyhow::{Context as _, Result, ensure};
 use reqwest::{Method, StatusCode};
+use roadstead_hub_core::identity::Identity;
+use roadstead_hub_core::objects::WriteOptions;
 use roadstead_hub_core::{
-    Address, AttemptInputs, AuditFilter, Hub, HubError, HubOptions, Identity, OrderKind, SystemClock,
-    WriteOptions,
+    Address, AttemptInputs, AuditFilter, Hub, HubError, HubOptions, OrderKind, SystemClock,
 };
 use roadstead_model::{
     ChangeSet, ClusterUid, DispatchSpec, Generation, KustomizationUid, ResourceUid, SessionId, Step,
@@ -39,14 +40,14 @@ async fn ask(
 }
 
 async fn is_taken(hub: &Hub, token: &str) -> Result<bool> {
-    Ok(hub.token_end(token).await?.is_some())
+    Ok(hub.identity.token_end(token).await?.is_some())
 }
 
 #[tokio::test]
 async fn a_token_that_somebody_wrote_into_the_database_is_worth_nothing() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;
-    let bob = replica.hub.create_access_token("bob", &["dev".to_owned()], None).await?;
+    let bob = replica.hub.identity.create_access_token("bob", &["dev".to_owned()], None).await?;
     ensure!(is_taken(&replica.hub, bob.expose()).await?);
     // His own token, raised.
     for sql in [
@@ -109,7 +110,7 @@ async fn cluster(hub: &Hub, name: &str) -> Result<ClusterUid> {
     let version = kind.get().storage_version();
     let address = Address { kind, version, namespace: String::new(), name: String::new() };
     let object = json!({ "metadata": { "name": name } });
-    let made = hub.create_object(&Identity::hub(), &address, object, WriteOptions::default()).await?;
+    let made = hub.objects.create_object(&Identity::hub(), &address, object, WriteOptions::default()).await?;
     let uid: ResourceUid = made.object["metadata"]["uid"].as_str().context("a uid")?.parse()?;
     Ok(uid.into())
 }
@@ -215,7 +216,7 @@ async fn what_an_older_version_stored_counts_and_is_signed_once() -> Result<()> 
     ensure!(is_taken(&upgraded.hub, &replica.token).await?, "a token from before the upgrade");
     ensure!(upgraded.hub.pki().agent_ca_pem() == ca);
     // Who may write the database cannot have it done again.
-    let bob = upgraded.hub.create_access_token("bob", &["dev".to_owned()], None).await?;
+    let bob = upgraded.hub.identity.create_access_token("bob", &["dev".to_owned()], None).await?;
     execute(&site, "UPDATE access_token SET mac = NULL, groups = '{system:masters}' WHERE username = 'bob'")
         .await?;
     let again = site.replica().await?;
@@ -264,7 +265,7 @@ async fn what_was_taken_out_of_a_secret_is_in_no_past_version() -> Result<()> {
 }
 
 async fn entries(replica: &Replica) -> Result<Vec<Value>> {
-    replica.hub.write_refusals().await?;
+    replica.hub.audit.write_refusals().await?;
     let (code, page) =
         ask(replica, Method::GET, "/fleet/v1/audit?limit=1000", &replica.token, Value::Null).await?;
     ensure!(code == StatusCode::OK, "{page}");
@@ -314,7 +315,7 @@ async fn the_audit_log_tells_of_tokens_reads_of_secrets_and_refusals() -> Result
         let (code, answer) = ask(&replica, method, &path, token, body).await?;
         ensure!(code.is_success(), "{path}: {answer}");
     }
-    let bob = hub.create_access_token("bob", &["dev".to_owned()], None).await?;
+    let bob = hub.identity.create_access_token("bob", &["dev".to_owned()], None).await?;
     let (code, _) = ask(&replica, Method::GET, &format!("{SECRETS}/s"), bob.expose(), Value::Null).await?;
     ensure!(code == StatusCode::FORBIDDEN);
     for _ in 0..3 {
@@ -356,10 +357,10 @@ async fn an_audit_log_that_was_changed_shows_it() -> Result<()> {
     let (hub, who) = (&replica.hub, Identity::hub());
     for name in ["a", "b", "c"] {
         cluster(hub, name).await?;
-        hub.tend_audit().await?;
+        hub.audit.tend_audit().await?;
     }
     cluster(hub, "d").await?;
-    let report = hub.check_audit(&who).await?;
+    let report = hub.audit.check_audit(&who).await?;
     ensure!(
         report.sound && report.batches == 3 && report.newest_batch == 3 && report.pending > 0,
         "{report:?}"
@@ -388,14 +389,14 @@ async fn an_audit_log_that_was_changed_shows_it() -> Result<()> {
         ("DELETE FROM audit WHERE name = 'b'", "batch 2 was sealed with", None),
     ] {
         ensure!(execute(&site, change).await? > 0, "{change}");
-        let report = hub.check_audit(&who).await?;
+        let report = hub.audit.check_audit(&who).await?;
         ensure!(
             !report.sound && report.problems.iter().any(|why| why.contains(part)),
             "{change}: {report:?}"
         );
         if let Some(back) = back {
             execute(&site, back).await?;
-            let report = hub.check_audit(&who).await?;
+            let report = hub.audit.check_audit(&who).await?;
             ensure!(report.sound, "{back}: {report:?}");
         }
     }
@@ -403,19 +404,19 @@ async fn an_audit_log_that_was_changed_shows_it() -> Result<()> {
     execute(&site, "UPDATE audit_batch SET sealed_at = '2000-01-01' WHERE batch = 3").await?;
     let year = Duration::from_secs(365 * 24 * 3600);
     ensure!(site.store().await?.trim_audit(hub.now() - year).await? == 0, "a batch was dropped unseen");
-    let report = hub.check_audit(&who).await?;
+    let report = hub.audit.check_audit(&who).await?;
     ensure!(report.problems.iter().any(|why| why.contains("batch 3 is not as it was sealed")), "{report:?}");
     // An entry that is said to be from before the log was sealed.
     execute(&site, "INSERT INTO audit (entry, at, username, verb, api_group, kind, namespace, name, outcome, detail, batch) \
         SELECT gen_random_uuid(), at, 'eve', verb, api_group, kind, namespace, name, outcome, detail, 0 FROM audit LIMIT 1")
         .await?;
-    let report = hub.check_audit(&who).await?;
+    let report = hub.audit.check_audit(&who).await?;
     ensure!(report.problems.iter().any(|why| why.contains("not from before")), "{report:?}");
     // The end, batches and all: who remembers the newest batch sees it.
     for sql in ["DELETE FROM audit WHERE batch >= 2", "DELETE FROM audit_batch WHERE batch >= 2"] {
         execute(&site, sql).await?;
     }
-    let report = hub.check_audit(&who).await?;
+    let report = hub.audit.check_audit(&who).await?;
     ensure!(report.problems.iter().any(|why| why.contains("were there and are gone")), "{report:?}");
     Ok(())
 }
@@ -427,22 +428,22 @@ async fn an_audit_log_is_trimmed_by_age_and_stays_sound() -> Result<()> {
     let hub = &replica.hub;
     for name in ["a", "b"] {
         cluster(hub, name).await?;
-        hub.tend_audit().await?;
+        hub.audit.tend_audit().await?;
     }
     let store = site.store().await?;
     ensure!(store.trim_audit(hub.now() + Duration::from_secs(1)).await? > 0);
     cluster(hub, "c").await?;
-    hub.tend_audit().await?;
-    let report = hub.check_audit(&Identity::hub()).await?;
+    hub.audit.tend_audit().await?;
+    let report = hub.audit.check_audit(&Identity::hub()).await?;
     ensure!(report.sound && report.batches == 1 && report.newest_batch == 3, "{report:?}");
     let left = store.audit_log(&AuditFilter::default(), 100).await?;
     ensure!(left.iter().all(|record| record.batch == Some(3) && record.signed), "{left:?}");
     // What follows is checked against the batch that was dropped last, as it was.
     execute(&site, "UPDATE audit_batch SET mac = 'other' WHERE batch = 2").await?;
-    ensure!(!hub.check_audit(&Identity::hub()).await?.sound);
+    ensure!(!hub.audit.check_audit(&Identity::hub()).await?.sound);
     // What was trimmed does not come back.
     execute(&site, "UPDATE audit SET batch = 2").await?;
-    ensure!(!hub.check_audit(&Identity::hub()).await?.sound);
+    ensure!(!hub.audit.check_audit(&Identity::hub()).await?.sound);
     Ok(())
 }
 
@@ -451,7 +452,8 @@ async fn tokens_end_are_listed_and_are_taken_back() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;
     let (hub, admin) = (&replica.hub, replica.token.as_str());
-    let end = hub.token_end(admin).await?.flatten().context("an administrator's token has an end")?;
+    let end =
+        hub.identity.token_end(admin).await?.flatten().context("an administrator's token has an end")?;
     ensure!(
         end > hub.now() + Duration::from_secs(89 * 86_400)
             && end < hub.now() + Duration::from_secs(91 * 86_400)
@@ -484,11 +486,11 @@ async fn tokens_end_are_listed_and_are_taken_back() -> Result<()> {
     ensure!(!is_taken(hub, ci).await?);
     // Dead ones are dropped, join tokens among them.
     cluster(hub, "edge").await?;
-    hub.create_join_token(&Identity::hub(), "edge", None).await?;
+    hub.enrolments.create_join_token(&Identity::hub(), "edge", None).await?;
     execute(&site, "UPDATE join_token SET expires_at = now() - interval '25 hours'").await?;
     ensure!(site.store().await?.drop_expired_tokens(hub.now()).await? == 1);
-    let bob = hub.create_access_token("bob", &[], None).await?;
-    let refused = hub.list_tokens(&hub.authenticate(bob.expose()).await?, false).await;
+    let bob = hub.identity.create_access_token("bob", &[], None).await?;
+    let refused = hub.identity.list_tokens(&hub.identity.authenticate(bob.expose()).await?, false).await;
     ensure!(matches!(refused, Err(HubError::Forbidden(_))));
     Ok(())
 }

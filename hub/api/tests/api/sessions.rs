@@ -6,8 +6,9 @@ use std::time::Duration;
 use crate::support::Site;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
-use roadstead_hub_core::pki::AgentIdentity;
-use roadstead_hub_core::{Greeting, Hub, HubOptions, SystemClock};
+use roadstead_hub_core::clusters::Greeting;
+use roadstead_hub_core::clusters::pki::AgentIdentity;
+use roadstead_hub_core::{Hub, HubOptions, SystemClock};
 use roadstead_model::{ClusterUid, KubeSystemUid};
 use tokio::task::JoinSet;
 
@@ -52,7 +53,7 @@ async fn more_agents_come_at_once_than_there_are_connections() -> Result<()> {
     let mut sessions = JoinSet::new();
     for (identity, greeting) in agents {
         let hub = hub.clone();
-        sessions.spawn(async move { hub.begin_session(&identity, &greeting).await });
+        sessions.spawn(async move { hub.sessions.begin_session(&identity, &greeting).await });
     }
     let begun = async {
         while let Some(session) = sessions.join_next().await {

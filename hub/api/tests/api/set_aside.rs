@@ -16,12 +16,12 @@ async fn process(site: &Site) -> Result<Hub> {
 /// What another one notices of its end.
 async fn bury(site: &Site, ended: Hub) -> Result<()> {
     drop(ended);
-    process(site).await?.bury_dead_replicas(Duration::ZERO).await?;
+    process(site).await?.sessions.bury_dead_replicas(Duration::ZERO).await?;
     Ok(())
 }
 
 async fn claims(hub: &Hub) -> Result<Vec<Claim>> {
-    Ok(hub.claim_due(Queue::Kustomization, 10, true).await?.claims)
+    Ok(hub.schedule.claim_due(Queue::Kustomization, 10, true).await?.claims)
 }
 
 async fn object(replica: &Replica, name: &str) -> Result<Value> {
@@ -62,13 +62,13 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
             let one = claims(&hub).await?;
             ensure!(one.iter().filter(|claim| claim.is_suspect()).count() == 1, "{one:?}");
             let suspect = *one.iter().find(|claim| claim.is_suspect()).context("a suspect")?;
-            ensure!(hub.leave_alone(Queue::Kustomization, suspect).await?.is_none(), "too early");
+            ensure!(hub.schedule.leave_alone(Queue::Kustomization, suspect).await?.is_none(), "too early");
             if is_killer(&suspect) {
                 ensure!(suspect.lost() == lost, "{suspect:?}");
                 break;
             }
             // The other one goes well, whatever it was beside.
-            hub.release_claim(suspect, hub.now() + Duration::from_secs(3600)).await?;
+            hub.schedule.release_claim(suspect, hub.now() + Duration::from_secs(3600)).await?;
             ask(&replica, "honest", &format!("round-{lost}")).await?;
         }
         bury(&site, hub).await?;
@@ -78,15 +78,15 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
     let hub = process(&site).await?;
     let killer = loop {
         let one = *claims(&hub).await?.iter().find(|claim| claim.is_suspect()).context("a suspect")?;
-        let left = hub.leave_alone(Queue::Kustomization, one).await?;
+        let left = hub.schedule.leave_alone(Queue::Kustomization, one).await?;
         if is_killer(&one) {
             let until = left.context("it is taken a fourth time")?;
             ensure!(until > hub.now() + Duration::from_secs(3500) && one.lost() == 3, "{until} {one:?}");
-            hub.release_untaken(one, until).await?;
+            hub.schedule.release_untaken(one, until).await?;
             break one;
         }
         ensure!(left.is_none(), "the honest one is left alone");
-        hub.release_claim(one, hub.now() + Duration::from_secs(3600)).await?;
+        hub.schedule.release_claim(one, hub.now() + Duration::from_secs(3600)).await?;
     };
     let told = object(&replica, "killer").await?;
     let ready = &told["status"]["conditions"][0];
@@ -96,7 +96,7 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
     // The honest one may not have had its turn since it was asked for.
     for other in claims(&hub).await? {
         ensure!(!is_killer(&other), "the killer is due: {other:?}");
-        hub.release_claim(other, hub.now() + Duration::from_secs(3600)).await?;
+        hub.schedule.release_claim(other, hub.now() + Duration::from_secs(3600)).await?;
     }
 
     // A pass that something else asks for changes nothing; a reason to try again does.
@@ -104,22 +104,28 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
     tx.enqueue(Queue::Kustomization, &[killer.uid]).await?;
     tx.commit().await?;
     let again = *claims(&hub).await?.first().context("a look")?;
-    ensure!(hub.leave_alone(Queue::Kustomization, again).await?.is_some(), "it is taken without a reason");
-    hub.release_untaken(again, hub.now() + Duration::from_secs(3600)).await?;
+    ensure!(
+        hub.schedule.leave_alone(Queue::Kustomization, again).await?.is_some(),
+        "it is taken without a reason"
+    );
+    hub.schedule.release_untaken(again, hub.now() + Duration::from_secs(3600)).await?;
     ask(&replica, "killer", "now").await?;
     let asked = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
-    ensure!(hub.leave_alone(Queue::Kustomization, asked).await?.is_none(), "it was asked for by annotation");
+    ensure!(
+        hub.schedule.leave_alone(Queue::Kustomization, asked).await?.is_none(),
+        "it was asked for by annotation"
+    );
 
     // One more end is enough now; one pass that goes well, and all is forgotten.
     bury(&site, hub).await?;
     let hub = process(&site).await?;
     let once_more = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
-    ensure!(hub.leave_alone(Queue::Kustomization, once_more).await?.is_some());
-    hub.release_untaken(once_more, hub.now()).await?;
+    ensure!(hub.schedule.leave_alone(Queue::Kustomization, once_more).await?.is_some());
+    hub.schedule.release_untaken(once_more, hub.now()).await?;
     ask(&replica, "killer", "and again").await?;
     let last = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
-    ensure!(hub.leave_alone(Queue::Kustomization, last).await?.is_none());
-    hub.release_claim(last, hub.now()).await?;
+    ensure!(hub.schedule.leave_alone(Queue::Kustomization, last).await?.is_none());
+    hub.schedule.release_claim(last, hub.now()).await?;
     ensure!(claims(&hub).await?.iter().all(|claim| claim.lost() == 0));
     Ok(())
 }
@@ -137,7 +143,7 @@ async fn a_replica_that_leaves_counts_against_nobody() -> Result<()> {
         .await?;
     let hub = process(&site).await?;
     ensure!(claims(&hub).await?.len() == 1);
-    hub.leave().await?;
+    hub.sessions.leave().await?;
     let hub = process(&site).await?;
     let claimed = claims(&hub).await?;
     ensure!(claimed.len() == 1 && !claimed[0].is_suspect(), "{claimed:?}");

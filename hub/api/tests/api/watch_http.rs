@@ -404,7 +404,7 @@ async fn a_new_replica_knows_the_epoch() -> Result<()> {
     let sealer = Sealer::new(&site.key())?;
     let another = Store::open(site.database.url(), sealer, 4).await?;
     let hub = Hub::open(another, std::sync::Arc::new(SystemClock), HubOptions::default()).await?;
-    hub.bootstrap().await?;
+    hub.objects.bootstrap().await?;
     assert!(store.last_version().await? > 2 << 40);
     Ok(())
 }

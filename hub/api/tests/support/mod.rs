@@ -78,9 +78,9 @@ async fn replica(database: &str, key: Key, api: ApiOptions, options: HubOptions)
     let url = format!("https://{address}");
     let options = HubOptions { api_url: url.clone(), ..options };
     let hub = Hub::open(store, Arc::new(SystemClock), options).await?;
-    hub.bootstrap().await?;
+    hub.objects.bootstrap().await?;
     let identity = hub.pki().serving_identity(&["127.0.0.1".to_owned()], hub.now())?;
-    let token = hub.create_admin_token().await?.to_string();
+    let token = hub.identity.create_admin_token().await?.to_string();
     let stop = CancellationToken::new();
     let (served, stopped) = (hub.clone(), stop.clone());
     tokio::spawn(async move { roadstead_hub_api::serve(served, listener, &identity, api, stopped).await });

@@ -12,19 +12,19 @@ use crate::support::{Site, git_repository};
 async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
     let site = Site::new().await?;
     site.apply(git_repository("default", "one", "https://git.example.test/one")).await?;
-    let due = site.hub.claim_due(Queue::Source, 10, false).await?;
+    let due = site.hub.schedule.claim_due(Queue::Source, 10, false).await?;
     ensure!(due.claims.len() == 1 && due.next.is_none(), "{due:?}");
-    let others = site.hub.claim_due(Queue::Kustomization, 10, false).await?;
+    let others = site.hub.schedule.claim_due(Queue::Kustomization, 10, false).await?;
     ensure!(others.claims.is_empty() && others.next.is_none(), "a source is not a Kustomization: {others:?}");
 
-    let again = site.hub.claim_due(Queue::Source, 10, false).await?;
+    let again = site.hub.schedule.claim_due(Queue::Source, 10, false).await?;
     ensure!(again.claims.is_empty() && again.next.is_none(), "what is claimed is nobody else's: {again:?}");
 
     let later = site.hub.now() + Duration::from_secs(3600);
     for claim in due.claims {
-        site.hub.release_claim(claim, later).await?;
+        site.hub.schedule.release_claim(claim, later).await?;
     }
-    let due = site.hub.claim_due(Queue::Source, 10, false).await?;
+    let due = site.hub.schedule.claim_due(Queue::Source, 10, false).await?;
     ensure!(due.claims.is_empty(), "{due:?}");
     ensure!(due.next.map(Timestamp::as_microsecond) == Some(later.as_microsecond()), "{due:?}, not {later}");
 
@@ -32,10 +32,10 @@ async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
     site.apply(git_repository("default", "two", "https://git.example.test/two")).await?;
     site.apply(git_repository("default", "three", "https://git.example.test/three")).await?;
     for left in [1, 0] {
-        let due = site.hub.claim_due(Queue::Source, 1, false).await?;
+        let due = site.hub.schedule.claim_due(Queue::Source, 1, false).await?;
         ensure!(due.claims.len() == 1, "{left} left: {due:?}");
     }
-    let due = site.hub.claim_due(Queue::Source, 1, false).await?;
+    let due = site.hub.schedule.claim_due(Queue::Source, 1, false).await?;
     ensure!(due.claims.is_empty() && due.next.is_some(), "{due:?}");
     site.close().await;
     Ok(())

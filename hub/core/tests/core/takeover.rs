@@ -9,9 +9,9 @@ use anyhow::{Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use roadstead_api::KindId;
-use roadstead_hub_core::{
-    FetchPlan, Hub, HubError, ManagementJob, ManagementStep, ManagementWatch, OnboardingPlan, StepEvidence,
-};
+use roadstead_hub_core::clusters::{ManagementJob, ManagementWatch, OnboardingPlan, StepEvidence};
+use roadstead_hub_core::sources::FetchPlan;
+use roadstead_hub_core::{Hub, HubError, ManagementStep};
 use roadstead_model::{Digest, ManagedCluster, ResourceUid};
 use serde_json::{Value, json};
 
@@ -47,7 +47,9 @@ fn with_token(mut source: Value) -> Value {
 /// Whether a source is fetched with a credential.
 async fn sends(site: &Site, name: &str) -> Result<bool> {
     let uid = site.stored(GIT, "team-a", name).await?.uid;
-    Ok(matches!(site.hub.plan_fetch(uid).await?, FetchPlan::Fetch(job) if job.request.credentials.is_some()))
+    Ok(
+        matches!(site.hub.sources.plan_fetch(uid).await?, FetchPlan::Fetch(job) if job.request.credentials.is_some()),
+    )
 }
 
 #[tokio::test]
@@ -82,7 +84,7 @@ async fn what_a_person_makes_in_the_place_of_what_git_made_is_the_persons() -> R
     site.process("team-a", "app").await?;
     let made = site.uid("team-a", "web").await?;
     site.delete(K, "team-a", "web").await?;
-    site.hub.process_kustomization(made).await?;
+    site.hub.delivery.process_kustomization(made).await?;
     ensure!(!site.exists(K, "team-a", "web").await?);
     let mine = json!({ "clusterRef": { "name": "prod" } });
     site.apply(kustomization("team-a", "web", "./mine", mine)).await?;
@@ -101,7 +103,7 @@ async fn what_a_person_makes_in_the_place_of_what_git_made_is_the_persons() -> R
     site.process("team-a", "app").await?;
     let made = site.uid("team-a", "web").await?;
     site.delete(K, "team-a", "web").await?;
-    site.hub.process_kustomization(made).await?;
+    site.hub.delivery.process_kustomization(made).await?;
     site.fetched(
         "team-a",
         "fleet",
@@ -226,7 +228,7 @@ async fn what_git_took_over_keeps_its_account_when_that_is_over() -> Result<()> 
             site.replace(bare).await?;
         } else {
             site.delete(K, "team-a", "app").await?;
-            site.hub.process_kustomization(site.uid("team-a", "app").await?).await?;
+            site.hub.delivery.process_kustomization(site.uid("team-a", "app").await?).await?;
             ensure!(!site.exists(K, "team-a", "app").await?);
         }
         site.ask("team-a", "infra").await?;
@@ -298,11 +300,17 @@ async fn a_kubeconfig_does_not_come_from_a_build_whatever_its_secrets_type() -> 
     let edge = on_board("edge-3", "edge-3").await?;
     site.fetched("team-a", "fleet", &files("edge-3")).await?;
     site.process("team-a", "app").await?;
-    ensure!(matches!(site.hub.plan_onboarding(edge).await?, OnboardingPlan::Nothing(_)), "it is reached");
+    ensure!(
+        matches!(site.hub.onboarding.plan_onboarding(edge).await?, OnboardingPlan::Nothing(_)),
+        "it is reached"
+    );
     let (reason, message) = site.ready(KindId::Cluster, "", "edge-3").await?;
     ensure!(reason == "KubeConfigRefused" && message.contains("a Kustomization"), "{reason}: {message}");
     let management = management(&site, "capi", "edge-3").await?;
-    ensure!(matches!(site.hub.plan_management(management).await?, ManagementWatch::Nothing(_)), "it is read");
+    ensure!(
+        matches!(site.hub.management.plan_management(management).await?, ManagementWatch::Nothing(_)),
+        "it is read"
+    );
     Ok(())
 }
 
@@ -487,7 +495,7 @@ async fn what_is_refused_is_not_tried_again_before_its_time() -> Result<()> {
     )
     .await?;
     is_denied(&site, "app", &["spec.delegation.serviceAccounts"]).await?;
-    let next = site.hub.process_kustomization(site.uid("team-a", "app").await?).await?;
+    let next = site.hub.delivery.process_kustomization(site.uid("team-a", "app").await?).await?;
     let wait = next.duration_since(site.hub.now());
     ensure!(wait.as_secs() > 10, "it is looked at again in {wait:?}");
     Ok(())
@@ -525,7 +533,7 @@ async fn management(site: &Site, name: &str, secret: &str) -> Result<ResourceUid
 }
 
 async fn job(hub: &Hub, uid: ResourceUid) -> Result<Box<ManagementJob>> {
-    match hub.plan_management(uid).await? {
+    match hub.management.plan_management(uid).await? {
         ManagementWatch::Read(job) => Ok(job),
         ManagementWatch::Nothing(_) => bail!("it is not read"),
     }
@@ -555,7 +563,7 @@ async fn a_cluster_that_came_by_another_management_cluster_meanwhile_is_not_take
     };
     let apply = async |by: &str, name: &str| {
         let step = ManagementStep::Apply(shown(name));
-        site.hub.carry_out(&jobs[by], &step, StepEvidence::default()).await
+        site.hub.management.carry_out(&jobs[by], &step, StepEvidence::default()).await
     };
     let whose = async |name: &str| -> Result<Value> {
         let stored = site.stored(KindId::Cluster, "", name).await?;
@@ -574,7 +582,7 @@ async fn a_cluster_that_came_by_another_management_cluster_meanwhile_is_not_take
     ensure!(matches!(refused, Err(HubError::Conflict { .. })), "{refused:?}");
     // So does a move that a person no longer allows.
     let step = ManagementStep::Move(shown("prod"));
-    let refused = site.hub.carry_out(&jobs["second"], &step, StepEvidence::default()).await;
+    let refused = site.hub.management.carry_out(&jobs["second"], &step, StepEvidence::default()).await;
     ensure!(matches!(refused, Err(HubError::Conflict { .. })), "{refused:?}");
     ensure!(whose("prod").await? == "first");
     // Also of one whose management cluster is gone.

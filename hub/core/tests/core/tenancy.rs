@@ -5,7 +5,8 @@ use crate::support::{
 };
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::KindId;
-use roadstead_hub_core::{FetchPlan, HubOptions};
+use roadstead_hub_core::HubOptions;
+use roadstead_hub_core::sources::FetchPlan;
 use serde_json::{Value, json};
 
 const K: KindId = KindId::Kustomization;
@@ -219,7 +220,7 @@ async fn a_child_source_sends_no_credential_to_a_server_that_nobody_used_it_for(
     let plan = async |name: &str| -> Result<bool> {
         let uid = site.stored(KindId::GitRepository, "team-a", name).await?.uid;
         Ok(
-            matches!(site.hub.plan_fetch(uid).await?, FetchPlan::Fetch(job) if job.request.credentials.is_some()),
+            matches!(site.hub.sources.plan_fetch(uid).await?, FetchPlan::Fetch(job) if job.request.credentials.is_some()),
         )
     };
     for name in ["evil", "plain"] {
@@ -424,7 +425,7 @@ async fn what_a_parent_leaves_behind_keeps_its_account_and_is_taken_up_by_its_li
     let site = team_a(json!({ "prune": false }), &files).await?;
     site.process("team-a", "app").await?;
     site.delete(K, "team-a", "app").await?;
-    site.hub.process_kustomization(site.uid("team-a", "app").await?).await?;
+    site.hub.delivery.process_kustomization(site.uid("team-a", "app").await?).await?;
     ensure!(!site.exists(K, "team-a", "app").await?);
     site.process("team-a", "web").await?;
     ensure!(site.dispatched("team-a", "web").await?.1 == "team-a/restricted");
@@ -569,7 +570,7 @@ async fn what_children_refer_to_comes_along_and_lies_sealed() -> Result<()> {
     ensure!(found.secret.is_some() && !site.exists(KindId::Secret, "team-a", "unused").await?);
     // It is Git's own: where Git sends it is not a leak.
     let uid = site.stored(KindId::GitRepository, "team-a", "other").await?.uid;
-    let (reason, message) = match site.hub.plan_fetch(uid).await? {
+    let (reason, message) = match site.hub.sources.plan_fetch(uid).await? {
         FetchPlan::Fetch(_) => (String::new(), String::new()),
         FetchPlan::Nothing(_) => site.ready(KindId::GitRepository, "team-a", "other").await?,
     };
@@ -605,7 +606,9 @@ async fn a_kustomization_that_comes_while_its_source_is_recorded_does_not_wait_f
     let on_edge = json!({ "clusterRef": { "name": "edge" } });
     site.apply(kustomization("team-a", "first", "./web", on_edge.clone())).await?;
     let uid = site.stored(KindId::GitRepository, "team-a", "fleet").await?.uid;
-    let FetchPlan::Fetch(job) = site.hub.plan_fetch(uid).await? else { anyhow::bail!("nothing to fetch") };
+    let FetchPlan::Fetch(job) = site.hub.sources.plan_fetch(uid).await? else {
+        anyhow::bail!("nothing to fetch")
+    };
 
     // The source's unit of work has looked its users up, and waits for the first one's row.
     let first = site.uid("team-a", "first").await?;
@@ -615,7 +618,7 @@ async fn a_kustomization_that_comes_while_its_source_is_recorded_does_not_wait_f
     let hub = site.hub.clone();
     let record = tokio::spawn(async move {
         let failed = roadstead_sources::GitError::Cancelled { url: "x".to_owned() };
-        hub.record_fetch(&job, Err(failed)).await
+        hub.sources.record_fetch(&job, Err(failed)).await
     });
     let mut watching = site.database.connect().await?;
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);

@@ -9,9 +9,10 @@ use roadstead_api::{
     set_condition,
 };
 use roadstead_body::Patch;
+use roadstead_hub_core::identity::Identity;
+use roadstead_hub_core::objects::{DeleteOptions, WriteOptions};
 use roadstead_hub_core::{
-    Address, DeleteOptions, Hub, HubOptions, Identity, Key, Sealer, Store, SystemClock, WORKER_ARGUMENT,
-    Workers, WriteOptions, workers_of,
+    Address, Hub, HubOptions, Key, Sealer, Store, SystemClock, WORKER_ARGUMENT, Workers, workers_of,
 };
 use roadstead_hub_store::{AgentSession, AtRest, Outcome, Stored};
 use roadstead_model::{ClusterUid, Digest, KubeSystemUid, Reason, ReplicaId, ResourceUid, SessionId};
@@ -49,7 +50,7 @@ impl Site {
         let options = HubOptions { workers: Some(workers.clone()), ..options };
         let store = Store::open(database.url(), Sealer::new(&Key::generate()?)?, 8).await?;
         let hub = Hub::open(store.clone(), Arc::new(SystemClock), options).await?;
-        hub.bootstrap().await?;
+        hub.objects.bootstrap().await?;
         Ok(Self { hub, store, database, workers })
     }
 
@@ -66,7 +67,7 @@ impl Site {
     pub(crate) async fn apply_as(&self, who: &Identity, object: Value) -> Result<Value> {
         let address = address(&object)?;
         let options = WriteOptions { manager: "kubectl".to_owned(), ..WriteOptions::default() };
-        Ok(self.hub.apply_object(who, &address, object, true, options).await?.object)
+        Ok(self.hub.objects.apply_object(who, &address, object, true, options).await?.object)
     }
 
     pub(crate) async fn namespace(&self, name: &str) -> Result<()> {
@@ -151,7 +152,7 @@ impl Site {
 
     /// Looks at a Kustomization, and gives the reason and message of its Ready condition.
     pub(crate) async fn process(&self, namespace: &str, name: &str) -> Result<(String, String)> {
-        self.hub.process_kustomization(self.uid(namespace, name).await?).await?;
+        self.hub.delivery.process_kustomization(self.uid(namespace, name).await?).await?;
         self.ready(KindId::Kustomization, namespace, name).await
     }
 
@@ -229,7 +230,7 @@ impl Site {
         let address = Address { kind, version, namespace: namespace.to_owned(), name: name.to_owned() };
         let options = WriteOptions { manager: "kubectl-annotate".to_owned(), ..WriteOptions::default() };
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
-        self.hub.patch_object(&Identity::hub(), &address, &patch, options).await?;
+        self.hub.objects.patch_object(&Identity::hub(), &address, &patch, options).await?;
         Ok(())
     }
 
@@ -237,7 +238,7 @@ impl Site {
     pub(crate) async fn replace(&self, object: Value) -> Result<()> {
         let address = address(&object)?;
         let options = WriteOptions { manager: "kubectl-edit".to_owned(), ..WriteOptions::default() };
-        self.hub.update_object(&Identity::hub(), &address, object, options).await?;
+        self.hub.objects.update_object(&Identity::hub(), &address, object, options).await?;
         Ok(())
     }
 
@@ -252,7 +253,7 @@ impl Site {
     pub(crate) async fn delete(&self, kind: KindId, namespace: &str, name: &str) -> Result<()> {
         let version = kind.get().storage_version();
         let address = Address { kind, version, namespace: namespace.to_owned(), name: name.to_owned() };
-        self.hub.delete_object(&Identity::hub(), &address, &DeleteOptions::default()).await?;
+        self.hub.objects.delete_object(&Identity::hub(), &address, &DeleteOptions::default()).await?;
         Ok(())
     }
 

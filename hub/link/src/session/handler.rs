@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use roadstead_hub_core::pki::AgentIdentity;
-use roadstead_hub_core::{Hub, HubError, OrderKind, Session};
+use roadstead_hub_core::clusters::Session;
+use roadstead_hub_core::clusters::pki::AgentIdentity;
+use roadstead_hub_core::{Hub, HubError, OrderKind};
 use roadstead_model::DispatchKey;
 use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
@@ -92,7 +93,7 @@ impl Handler {
             Some(Body::Refused(refused)) => self.refused(refused).await,
             Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),
             Some(Body::UpgradeReport(report)) => match convert::upgrade_report(&report) {
-                Some(report) => silence(self.hub.upgrade_reported(&self.session, &report).await),
+                Some(report) => silence(self.hub.agents.upgrade_reported(&self.session, &report).await),
                 None => self.refuse(
                     None,
                     "upgrade_report.state",
@@ -101,14 +102,14 @@ impl Handler {
             },
             Some(Body::RemovalReport(report)) => {
                 let failed = (!report.error.is_empty()).then(|| bounded(&report.error));
-                silence(self.hub.removal_reported(&self.session, failed.as_deref()).await)
+                silence(self.hub.agents.removal_reported(&self.session, failed.as_deref()).await)
             }
         }
     }
 
     async fn intent(&self, intent: InventoryIntent) -> Answer {
         let InventoryIntent { key, objects } = intent;
-        match self.hub.announce(&self.session, &key, &objects).await {
+        match self.hub.delivery.announce(&self.session, &key, &objects).await {
             Ok(contested) => {
                 let owned_by_another =
                     contested.into_iter().map(|(object, owner)| OwnedByAnother { object, owner }).collect();
@@ -135,7 +136,7 @@ impl Handler {
                 "progress"
             );
         }
-        self.hub.note_progress(
+        self.hub.sessions.note_progress(
             &self.session,
             &progress.key,
             progress.stage,
@@ -149,7 +150,7 @@ impl Handler {
     }
 
     async fn finished(&self, finished: Finished) -> Answer {
-        match self.hub.dispatch_finished(&self.session, &convert::finished(finished)).await {
+        match self.hub.delivery.dispatch_finished(&self.session, &convert::finished(finished)).await {
             Ok(()) => Answer::Silence,
             Err(error) => Answer::Cut(status(&error)),
         }
@@ -159,7 +160,7 @@ impl Handler {
     async fn unreadable_result(&self, key: Option<v1::DispatchKey>, error: &ConvertError) -> Answer {
         if let Some(Ok(key)) = key.clone().map(DispatchKey::try_from) {
             let why = format!("this hub cannot read its result ({error}); their versions may differ");
-            if let Err(error) = self.hub.dispatch_lost(&self.session, &key, &why).await {
+            if let Err(error) = self.hub.delivery.dispatch_lost(&self.session, &key, &why).await {
                 return Answer::Cut(status(&error));
             }
         }
@@ -170,13 +171,13 @@ impl Handler {
         let (what, message) = (bounded(&refused.what), bounded(&refused.message));
         self.warn(&format!("message {} of the hub, by the agent: {what}", refused.seq), &message);
         if let Some((_, order)) = self.order.as_ref().filter(|(seq, _)| *seq == refused.seq) {
-            return silence(self.hub.order_refused(&self.session, order, &message).await);
+            return silence(self.hub.agents.order_refused(&self.session, order, &message).await);
         }
         // A stale dispatch has been superseded; anything else would be waited for in vain.
         let key = refused.key.and_then(|key| DispatchKey::try_from(key).ok()).filter(|_| what != STALE);
         let Some(key) = key else { return Answer::Silence };
         let why = format!("it was refused: {message}");
-        match self.hub.dispatch_lost(&self.session, &key, &why).await {
+        match self.hub.delivery.dispatch_lost(&self.session, &key, &why).await {
             Ok(()) => Answer::Silence,
             Err(error) => Answer::Cut(status(&error)),
         }
@@ -193,7 +194,7 @@ impl Handler {
         if csr_pem.len() > MAX_PEM_BYTES {
             return refused("the certificate request is too long");
         }
-        match self.hub.renew(&self.identity, csr_pem) {
+        match self.hub.enrolments.renew(&self.identity, csr_pem) {
             Ok(new) => {
                 let certificate = Certificate { certificate_pem: new.pem, error: String::new() };
                 Answer::Renewed(certificate, new.expires)

@@ -11,9 +11,10 @@ use prost::Message as _;
 use prost::bytes::Bytes;
 use rcgen::{CertificateParams, KeyPair};
 use roadstead_api::KindId;
-use roadstead_hub_core::{
-    Address, Clock, Enrolment, Hub, HubOptions, Identity, Key, Sealer, Store, SystemClock, WriteOptions,
-};
+use roadstead_hub_core::clusters::Enrolment;
+use roadstead_hub_core::identity::Identity;
+use roadstead_hub_core::objects::WriteOptions;
+use roadstead_hub_core::{Address, Clock, Hub, HubOptions, Key, Sealer, Store, SystemClock};
 use roadstead_hub_link::LinkOptions;
 use roadstead_hub_store::{AtRest, AttemptInputs};
 use roadstead_model::{
@@ -87,7 +88,7 @@ impl Site {
         let database = TestDatabase::new().await?;
         let store = Store::open(database.url(), Sealer::new(&Key::generate()?)?, 10).await?;
         let hub = Hub::open(store.clone(), Arc::new(SystemClock), HubOptions::default()).await?;
-        hub.bootstrap().await?;
+        hub.objects.bootstrap().await?;
         let identity = hub.pki().serving_identity(&["127.0.0.1".to_owned()], hub.now())?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -96,7 +97,7 @@ impl Site {
         tokio::spawn(
             async move { roadstead_hub_link::serve(served, listener, &identity, link, stopped).await },
         );
-        let who = hub.authenticate(&hub.create_admin_token().await?).await?;
+        let who = hub.identity.authenticate(&hub.identity.create_admin_token().await?).await?;
         Ok(Self { hub, store, link: address, who, _database: database, _stop: stop.drop_guard() })
     }
 
@@ -110,14 +111,14 @@ impl Site {
             name: text("/metadata/name"),
         };
         let options = WriteOptions { manager: "test".to_owned(), ..WriteOptions::default() };
-        Ok(self.hub.create_object(&self.who, &address, object, options).await?.object)
+        Ok(self.hub.objects.create_object(&self.who, &address, object, options).await?.object)
     }
 
     pub(crate) async fn cluster(&self, name: &str) -> Result<Value> {
         let version = KindId::Cluster.get().storage_version();
         let address =
             Address { kind: KindId::Cluster, version, namespace: String::new(), name: name.to_owned() };
-        Ok(self.hub.get_object(&self.who, &address).await?)
+        Ok(self.hub.objects.get_object(&self.who, &address).await?)
     }
 
     /// A Cluster whose agent has joined.
@@ -219,12 +220,12 @@ impl Site {
 }
 
 async fn enrol(hub: &Hub, name: &str, kube_system: KubeSystemUid) -> Result<Agent> {
-    let invitation = hub.create_join_token(&Identity::hub(), name, None).await?;
+    let invitation = hub.enrolments.create_join_token(&Identity::hub(), name, None).await?;
     let key = KeyPair::generate()?;
     let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
     let uid = kube_system.to_string();
     let request = Enrolment { token: &invitation.token, csr_pem: &csr, kube_system_uid: &uid };
-    let enrolled = hub.enrol(&request).await?;
+    let enrolled = hub.enrolments.enrol(&request).await?;
     Ok(Agent {
         cluster: enrolled.cluster,
         name: name.to_owned(),

@@ -1,0 +1,20 @@
+//! Clusters: how they come on board and go, their agents' sessions, and what agents are told to do with themselves.
+
+pub(crate) mod enrol;
+pub(crate) mod management;
+pub(crate) mod onboard;
+pub mod pki;
+pub(crate) mod progress;
+mod retire;
+pub(crate) mod rollout;
+pub(crate) mod session;
+mod skew;
+
+pub use enrol::{Enrolled, Enrolment, Enrolments, Invitation};
+pub use management::{
+    MANAGEMENT_READ, Management, ManagementJob, ManagementOutcome, ManagementWatch, StepEvidence,
+};
+pub use onboard::{Failed, Onboarding, OnboardingJob, OnboardingPlan};
+pub use progress::Progress;
+pub use rollout::{Agents, ImageSignature, UpgradeReport};
+pub use session::{Greeting, NOT_CURRENT, Session, Sessions};

@@ -1,0 +1,269 @@
+//! What the link calls: an agent's session begins and ends, is sent dispatches, and tells what came of them.
+
+use crate::clock::Clock;
+use crate::clusters::progress::{Followed, Sent};
+use roadstead_budget::PoolName;
+use roadstead_hub_store::Store;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_api::{Cluster, ConditionStatus, KindId};
+use roadstead_hub_store::{AgentSession, Queue};
+use roadstead_model::{ClusterUid, HubEpoch, Reason, ReplicaId, SessionId};
+
+use crate::HubError;
+use crate::clusters::pki::AgentIdentity;
+use crate::clusters::rollout::{self, UpgradeReport};
+use crate::context::Context;
+use crate::objects::conditions::{self, READY};
+use crate::objects::{events, managers, triggers};
+
+/// Why a session has no say any more.
+pub const NOT_CURRENT: &str =
+    "a newer session of this cluster has begun, another agent has joined as it, or its Cluster was deleted";
+
+/// What an agent says when it connects.
+#[derive(Debug, Clone)]
+pub struct Greeting {
+    /// Its version.
+    pub agent_version: String,
+    /// The uid of its cluster's `kube-system` namespace.
+    pub kube_system_uid: String,
+    /// Its cluster's version.
+    pub kubernetes_version: String,
+    /// The image that it runs, where it knows.
+    pub image: Option<String>,
+    /// The upgrade that it is at, or that failed.
+    pub upgrade: Option<UpgradeReport>,
+    /// What its clock says.
+    pub clock: Option<Timestamp>,
+}
+
+/// A session that has begun.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// The cluster.
+    pub cluster: ClusterUid,
+    /// Its name.
+    pub name: String,
+    /// The session.
+    pub id: SessionId,
+    /// The hub's epoch.
+    pub epoch: HubEpoch,
+    /// What it was sent.
+    pub(crate) sent: Sent,
+}
+
+/// The sessions of agents, and the replicas that hold them.
+pub struct Sessions {
+    store: Store,
+    pub(super) clock: Arc<dyn Clock>,
+    replica: ReplicaId,
+    pub(super) followed: Arc<Followed>,
+    /// Whether this replica's clock and the database's differ.
+    pub(super) clock_is_off: AtomicBool,
+}
+
+impl Sessions {
+    pub(crate) fn new(context: &Context) -> Self {
+        let followed = Arc::new(Followed::new(context.options.budget.pool(PoolName::Progress)));
+        Self {
+            store: context.store.clone(),
+            clock: Arc::clone(&context.clock),
+            replica: context.replica,
+            followed,
+            clock_is_off: AtomicBool::default(),
+        }
+    }
+}
+
+impl Sessions {
+    /// Begins a session: from now on it is the cluster's only one.
+    ///
+    /// # Errors
+    /// Where the Cluster is gone, the key is not the one that was enrolled last, or it is another cluster.
+    pub async fn begin_session(
+        &self,
+        identity: &AgentIdentity,
+        greeting: &Greeting,
+    ) -> Result<Session, HubError> {
+        let now = self.clock.now();
+        let refuse = |why: String| HubError::Unauthenticated(why);
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = tx.get_by_uid(identity.cluster.into()).await? else {
+            return Err(refuse("the certificate is of a Cluster that is gone from the hub".to_owned()));
+        };
+        if stored.kind != KindId::Cluster {
+            return Err(refuse("the certificate's subject is not a Cluster".to_owned()));
+        }
+        let name = stored.name.clone();
+        if identity.expires <= now {
+            let expired = identity.expires;
+            return Err(refuse(format!(
+                "the agent's certificate expired at {expired} (it is {now} for the hub)"
+            )));
+        }
+        // Asked while the Cluster's row is held, as an enrolment holds it: the newest key is the only one.
+        if tx.agent_key(identity.cluster).await?.as_ref() != Some(&identity.public_key) {
+            return Err(refuse(format!("another agent has joined as Cluster '{name}' since this one did")));
+        }
+        let known = tx.cluster_identity(identity.cluster).await?;
+        if known.map(|known| known.to_string()) != Some(greeting.kube_system_uid.clone()) {
+            return Err(refuse(format!(
+                "the certificate is of Cluster '{name}', and the agent runs in another cluster \
+                 (the uid of namespace kube-system differs)"
+            )));
+        }
+        let session = AgentSession {
+            session: SessionId::random(),
+            replica: self.replica,
+            agent_version: greeting.agent_version.clone(),
+            image: greeting.image.clone(),
+            kubernetes_version: greeting.kubernetes_version.clone(),
+            connected: now,
+            disconnected: None,
+        };
+        tx.begin_session(identity.cluster, &session).await?;
+        if let Some(report) = &greeting.upgrade {
+            rollout::note_report(&mut tx, identity.cluster, report).await?;
+        }
+        let cluster: Cluster = stored.decode()?;
+        let before = cluster.status.unwrap_or_default();
+        let mut status = before.clone();
+        status.agent_version = Some(greeting.agent_version.clone());
+        status.agent_image.clone_from(&greeting.image);
+        super::skew::note_skew(&mut status, greeting.clock, &name, stored.generation, now);
+        status.kubernetes_version = Some(greeting.kubernetes_version.clone());
+        status.observed_generation = Some(stored.generation);
+        conditions::set(
+            &mut status.conditions,
+            READY,
+            ConditionStatus::True,
+            Reason::AgentConnected,
+            &format!("agent {} is connected", greeting.agent_version),
+            stored.generation,
+            now,
+        );
+        managers::set_status(&mut stored, &status, now)?;
+        tx.put(stored.clone()).await?;
+        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
+        triggers::wake_cluster(&mut tx, stored.uid, &name).await?;
+        tx.enqueue(Queue::Cluster, &[stored.uid]).await?;
+        tx.commit().await?;
+        tracing::info!(cluster = name, session = %session.session, agent = session.agent_version, "agent connected");
+        let epoch = self.store.epoch().await?;
+        let sent = Sent::new(session.session, &self.followed);
+        Ok(Session { cluster: identity.cluster, name, id: session.session, epoch, sent })
+    }
+
+    /// Ends a session; `why` is for people.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn end_session(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+        why: &str,
+    ) -> Result<(), HubError> {
+        let now = self.clock.now();
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = tx.get_by_uid(cluster.into()).await? else { return Ok(()) };
+        // A newer session has taken its place: the cluster is connected.
+        if !tx.end_session(cluster, session, now).await? {
+            return Ok(());
+        }
+        let decoded: Cluster = stored.decode()?;
+        let before = decoded.status.unwrap_or_default();
+        let mut status = before.clone();
+        conditions::set(
+            &mut status.conditions,
+            READY,
+            ConditionStatus::False,
+            Reason::AgentDisconnected,
+            &format!("the agent's link is cut: {why}"),
+            stored.generation,
+            now,
+        );
+        managers::set_status(&mut stored, &status, now)?;
+        let name = stored.name.clone();
+        tx.put(stored.clone()).await?;
+        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
+        tx.commit().await?;
+        tracing::warn!(cluster = name, %session, why, "agent disconnected");
+        Ok(())
+    }
+
+    /// Whether this is still the cluster's session. It is not once a newer one began or the Cluster is gone.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn is_current_session(&self, session: &Session) -> Result<bool, HubError> {
+        Ok(self.store.is_newest_session(session.cluster, session.id).await?)
+    }
+
+    /// This replica's sessions that have not been sent all that is open for their clusters.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn sessions_with_dispatches(&self) -> Result<Vec<SessionId>, HubError> {
+        Ok(self.store.sessions_with_dispatches(self.replica).await?)
+    }
+
+    /// This replica's sessions that are their clusters' newest.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn current_sessions(&self) -> Result<Vec<SessionId>, HubError> {
+        Ok(self.store.newest_sessions(self.replica).await?)
+    }
+
+    /// Fails where this is not the cluster's session any more: then what it says does not count.
+    pub(crate) async fn must_be_current(&self, session: &Session) -> Result<(), HubError> {
+        if self.is_current_session(session).await? {
+            return Ok(());
+        }
+        Err(HubError::Conflict { what: format!("cluster '{}'", session.name), why: NOT_CURRENT.to_owned() })
+    }
+
+    /// Ends the sessions, and frees the claims, of replicas that were not heard of for `dead_after`.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn bury_dead_replicas(&self, dead_after: Duration) -> Result<(), HubError> {
+        // By the database's clock, which all replicas share: one whose own is off must not take the others for dead.
+        let now = self.store.now().await?;
+        self.warn_of_the_clock(now);
+        let alive_since = now - dead_after;
+        self.store.replica_seen(self.replica, now).await?;
+        if self.store.health().was_away_within(dead_after) {
+            // The others could not say that they live either.
+            return Ok(());
+        }
+        for (cluster, session) in self.store.sessions_of_dead_replicas(alive_since).await? {
+            self.end_session(cluster, session, "the hub replica that held it has ended").await?;
+        }
+        self.store.release_claims_of_dead_replicas(alive_since).await?;
+        self.store.forget_dead_replicas(alive_since - dead_after).await?;
+        Ok(())
+    }
+
+    /// Gives back what this replica holds, at a clean end.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn leave(&self) -> Result<(), HubError> {
+        self.store.replica_gone(self.replica).await?;
+        let now = self.store.now().await?;
+        self.store.release_claims_of_dead_replicas(now - Duration::from_secs(60)).await?;
+        Ok(())
+    }
+
+    /// This process.
+    #[must_use]
+    pub fn replica(&self) -> ReplicaId {
+        self.replica
+    }
+}

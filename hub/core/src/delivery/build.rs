@@ -1,0 +1,297 @@
+//! From an artifact to a build: identical inputs are built once, however many ask. The building itself, and all reading of
+//! the artifact's bytes, is a worker process's.
+
+mod inputs;
+mod job;
+mod places;
+
+use crate::HubOptions;
+use crate::clock::Clock;
+use crate::quarantine::Quarantine;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use roadstead_api::KustomizationSpec;
+use roadstead_budget::Reservation;
+use roadstead_hub_store::{AtRest, CachedBuild, Store};
+use roadstead_model::Digest;
+use roadstead_worker::{Exchange, Job, JobError, JobLimits};
+
+use crate::HubError;
+use crate::context::Context;
+use crate::quarantine::not_built;
+use crate::workers::Workers;
+pub(crate) use job::Builder;
+use job::{Built, Order};
+pub(crate) use places::BuildPlaces;
+
+/// The kind of the job that builds.
+pub(crate) const BUILD_JOB: &str = job::KIND;
+
+/// CPU time of one build, unpacking included. The largest of kustomize's public cases take a second.
+const CPU: Duration = Duration::from_secs(60);
+/// So long may a build take, on a machine that has other work.
+const WALL: Duration = Duration::from_secs(600);
+
+/// Builds that this replica is at, by their inputs: whoever asks for the same waits for the first, and finds it stored.
+#[derive(Default)]
+pub(crate) struct BuildsUnderWay(Mutex<HashMap<Digest, Weak<Turn>>>);
+
+type Turn = tokio::sync::Mutex<()>;
+
+impl BuildsUnderWay {
+    fn of(&self, inputs: Digest) -> Arc<Turn> {
+        // The map is whole at any time: a panic elsewhere does not spoil it.
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|_, turn| turn.strong_count() > 0);
+        if let Some(turn) = held.get(&inputs).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::default();
+        held.insert(inputs, Arc::downgrade(&turn));
+        turn
+    }
+}
+
+/// What became of a build.
+pub(crate) enum BuildOutcome {
+    /// It is stored.
+    Built(CachedBuild),
+    /// What is wrong with the source or the Kustomization, for its condition.
+    Failed(String),
+    /// Others are before it: it is to be asked for again after this.
+    Busy(Duration),
+}
+
+/// What a build takes of this process's memory, for each byte of its result: as it came, and as it is stored.
+const COPIES: u64 = 2;
+
+/// Gives a worker the artifact's bytes, and holds room for its result.
+struct Artifact<'a> {
+    store: &'a Store,
+    /// Where room for both is reserved, for one after the other.
+    room: &'a roadstead_budget::Pool,
+    /// Held until the result is stored.
+    result: Option<Reservation>,
+    digest: Digest,
+    /// Why it could not, where that is the hub's own fault.
+    failure: Option<HubError>,
+}
+
+impl Exchange for Artifact<'_> {
+    async fn answer(&mut self, question: Vec<u8>) -> Result<Bytes, String> {
+        if question != job::ARTIFACT {
+            return Err("there is nothing else to ask for".to_owned());
+        }
+        self.read().await.unwrap_or_else(|failure| {
+            self.failure = Some(failure);
+            Err("the artifact could not be read".to_owned())
+        })
+    }
+
+    async fn room(&mut self, bytes: u64) -> Result<(), u64> {
+        // That of an earlier try.
+        self.result = None;
+        let room = self.room.reserve(bytes.saturating_mul(COPIES)).await;
+        self.result = Some(room.map_err(|_| self.room.size() / COPIES)?);
+        Ok(())
+    }
+}
+
+impl Artifact<'_> {
+    async fn read(&self) -> Result<Result<Bytes, String>, HubError> {
+        let digest = self.digest;
+        let gone = || Err(format!("artifact {digest} is no longer stored; the source is fetched again"));
+        let Some(size) = self.store.blob_size(digest).await? else { return Ok(gone()) };
+        let room = match self.room.reserve(size).await {
+            Ok(room) => room,
+            Err(error) => return Ok(Err(format!("artifact {digest} is too large for this hub: {error}"))),
+        };
+        let Some(bytes) = self.store.blob(digest).await? else { return Ok(gone()) };
+        Ok(Ok(Bytes::from_owner(Reserved { bytes, _room: room })))
+    }
+}
+
+/// Bytes, and the room that is reserved for them while somebody holds them.
+struct Reserved {
+    bytes: Vec<u8>,
+    _room: Reservation,
+}
+
+impl AsRef<[u8]> for Reserved {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Builds: made once, stored, and sent to agents.
+pub struct Builds {
+    pub(super) store: Store,
+    clock: Arc<dyn Clock>,
+    pub(super) options: Arc<HubOptions>,
+    quarantine: Arc<Quarantine>,
+    under_way: BuildsUnderWay,
+    places: BuildPlaces,
+}
+
+impl Builds {
+    pub(crate) fn new(context: &Context, quarantine: &Arc<Quarantine>) -> Self {
+        let builders =
+            context.options.workers.as_ref().map_or(1, |workers| workers.builders.settings().workers);
+        let (under_way, places) = (BuildsUnderWay::default(), BuildPlaces::new(builders));
+        Self {
+            store: context.store.clone(),
+            clock: Arc::clone(&context.clock),
+            options: Arc::clone(&context.options),
+            quarantine: Arc::clone(quarantine),
+            under_way,
+            places,
+        }
+    }
+}
+
+impl Builds {
+    /// The build of `artifact` for the `spec` of a Kustomization in `namespace`. Where somebody `asked`, it is tried although it
+    /// is set aside.
+    pub(crate) async fn build(
+        &self,
+        namespace: &str,
+        spec: &KustomizationSpec,
+        artifact: Digest,
+        stays: BTreeSet<String>,
+        asked: bool,
+    ) -> Result<BuildOutcome, HubError> {
+        let order = Order { artifact, spec: spec.clone(), stays };
+        let inputs = order.inputs().digest();
+        if let Some(build) = self.store.cached_build(inputs, self.clock.now()).await? {
+            return Ok(BuildOutcome::Built(build));
+        }
+        let _inside = match self.places.enter(namespace) {
+            Ok(place) => place,
+            Err(later) => return Ok(BuildOutcome::Busy(later)),
+        };
+        let turn = self.under_way.of(inputs);
+        let _turn = match turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) => {
+                let turn = turn.lock().await;
+                // Another was at it, and it is stored, unless that failed.
+                if let Some(build) = self.store.cached_build(inputs, self.clock.now()).await? {
+                    return Ok(BuildOutcome::Built(build));
+                }
+                turn
+            }
+        };
+        if !asked && let Some(why) = self.quarantine.why_set_aside(inputs).await? {
+            return Ok(BuildOutcome::Failed(why));
+        }
+        let workers = self.workers()?;
+        let mut exchange = Artifact {
+            store: &self.store,
+            room: &workers.artifacts,
+            result: None,
+            digest: artifact,
+            failure: None,
+        };
+        let outcome = {
+            let _at_work = self.places.worker(namespace).await;
+            self.build_in_a_worker(workers, &order, &mut exchange).await?
+        };
+        let built = match outcome {
+            Ok(Ok(built)) => built,
+            Ok(Err(why)) => return Ok(BuildOutcome::Failed(why)),
+            Err(ended) if ended.is_of_the_job() => {
+                return Ok(BuildOutcome::Failed(self.quarantine.put_aside(inputs, not_built(&ended)).await?));
+            }
+            Err(ended) => return Ok(BuildOutcome::Failed(not_built(&ended))),
+        };
+        self.keep_build(inputs, built, asked).await.map(BuildOutcome::Built)
+    }
+
+    async fn keep_build(&self, inputs: Digest, built: Built, asked: bool) -> Result<CachedBuild, HubError> {
+        let build = CachedBuild { digest: built.digest, children: built.children.map(Vec::from) };
+        let at_rest = if built.secret { AtRest::Sealed } else { AtRest::Plain };
+        let now = self.clock.now();
+        self.store.put_blob(build.digest, &built.packed, at_rest, now).await?;
+        self.store.remember_labels(build.digest, &built.labels).await?;
+        self.store.remember_build(inputs, &build, built.objects, now).await?;
+        if asked {
+            self.store.take_back(inputs).await?;
+        }
+        Ok(build)
+    }
+
+    /// Has a worker build. The errors, from the outside in: the hub's own, what ended the worker, what is wrong with the
+    /// source or the Kustomization.
+    async fn build_in_a_worker(
+        &self,
+        workers: &Workers,
+        order: &Order,
+        exchange: &mut Artifact<'_>,
+    ) -> Result<Result<Result<Built, String>, JobError>, HubError> {
+        let artifact = order.artifact;
+        let input = serde_json::to_vec(order)
+            .map_err(|error| HubError::Internal(format!("a build job cannot be serialized: {error}")))?;
+        let job = Job {
+            kind: job::KIND,
+            input,
+            affinity: Some(*artifact.as_bytes()),
+            limits: JobLimits {
+                cpu: CPU,
+                wall: WALL,
+                output: job::MAX_BUILD_BYTES as u64,
+                ..JobLimits::default()
+            },
+        };
+        let mut outcome = workers.builders.run(job.clone(), exchange).await;
+        if matches!(outcome, Err(JobError::Killed(_))) {
+            // Not of its doing, as far as one can tell.
+            outcome = workers.builders.run(job, exchange).await;
+        }
+        if let Some(failure) = exchange.failure.take() {
+            return Err(failure);
+        }
+        let answer = match outcome {
+            Ok(answer) => answer,
+            Err(ended) => {
+                if let JobError::Start(why) = &ended {
+                    tracing::error!(%artifact, why, "no worker process could be started for a build");
+                }
+                return Ok(Err(ended));
+            }
+        };
+        match job::decode(answer.into()) {
+            Ok(built) => Ok(Ok(built)),
+            Err(what) => Ok(Err(JobError::Protocol(format!("it answered with something else: {what}")))),
+        }
+    }
+
+    fn workers(&self) -> Result<&Workers, HubError> {
+        let none = || HubError::Internal("this process was set up without worker processes".to_owned());
+        self.options.workers.as_ref().ok_or_else(none)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_inputs_share_a_turn_while_one_is_at_it() {
+        let under_way = BuildsUnderWay::default();
+        let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
+        let first = under_way.of(one);
+        assert!(Arc::ptr_eq(&first, &under_way.of(one)));
+        assert!(!Arc::ptr_eq(&first, &under_way.of(other)));
+        let held = first.try_lock().expect("nobody has it");
+        assert!(under_way.of(one).try_lock().is_err());
+        drop(held);
+        drop(first);
+        assert!(under_way.of(one).try_lock().is_ok());
+        // What nobody is at is forgotten.
+        under_way.of(other);
+        assert_eq!(under_way.0.lock().expect("no panic").len(), 1);
+    }
+}

@@ -1,0 +1,460 @@
+//! Objects of a build that go to the hub and not to the cluster: Kustomizations, sources, alerts. Flux' repositories apply
+//! Kustomizations through a Kustomization; here such a child is written with the rights of its parent, which come from the
+//! Kustomization that a person made, and is owned, waited for and pruned by its parent.
+
+use crate::address::Address;
+use crate::address::named;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_api::kustomization::HealthCheck;
+use roadstead_api::{ConditionStatus, KindId, Kustomization, KustomizationSpec};
+use roadstead_hub_plan::{AttemptState, Attempted, Rights};
+use roadstead_hub_store::{Child, Parent, Stored};
+use roadstead_model::{Action, ChangeSet, KustomizationUid, ObjectRef, ObjectResult, Reason, Revision};
+use serde_json::Value;
+
+use crate::HubError;
+use crate::delivery::Delivery;
+use crate::delivery::placing::{Claim, Fixed, Placed, Placing, Seen, changed_field, claim, settle};
+use crate::delivery::reconcile::{SeenKustomization, set_ready};
+use crate::identity::Identity;
+use crate::identity::access::{ADOPTED_BY, MAX_DEPTH, asked, too_deep};
+use crate::objects::apply::Wanted;
+use crate::objects::conditions::{self, READY};
+use crate::objects::{DeleteOptions, FieldValidation, WriteOptions, events};
+
+/// As Flux' own controller is called among the managers of fields.
+const MANAGER: &str = "kustomize-controller";
+/// Children of one Kustomization.
+const MAX_CHILDREN: usize = 5_000;
+/// Children that a message names.
+const NAMED: usize = 5;
+
+/// What came of applying what of a build goes to the hub.
+#[derive(Default)]
+pub(crate) struct AppliedChildren {
+    /// What was done to each, in the order in which it was.
+    pub(crate) changes: ChangeSet,
+    /// Why it was not done to all of them; for the parent's condition.
+    pub(crate) failure: Option<(Reason, String)>,
+}
+
+impl AppliedChildren {
+    fn none(reason: Reason, why: &[String]) -> Self {
+        Self { changes: ChangeSet::new(), failure: Some((reason, some_of(why))) }
+    }
+}
+
+/// An object of a build, and how it may be written.
+struct Admitted {
+    placed: Placed,
+    claim: Claim,
+    seen: Seen,
+    /// The cluster that its `spec.kubeConfig` chooses.
+    cluster: Option<String>,
+}
+
+impl Delivery {
+    /// Applies what of a build goes to the hub, with the rights that the Kustomization has and passes on.
+    pub(crate) async fn apply_children(
+        &self,
+        seen: &SeenKustomization,
+        revision: &Revision,
+        children: Vec<Value>,
+    ) -> Result<AppliedChildren, HubError> {
+        if children.is_empty() && seen.children.is_empty() {
+            return Ok(AppliedChildren::default());
+        }
+        if children.len() > MAX_CHILDREN {
+            let count = children.len();
+            let why = format!("{count} objects of the build go to the hub, more than {MAX_CHILDREN}");
+            return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &[why]));
+        }
+        let rights = match &seen.standing.rights {
+            Ok(rights) => rights,
+            Err(why) => return Ok(AppliedChildren::none(Reason::AccessDenied, std::slice::from_ref(why))),
+        };
+        let family: BTreeSet<String> =
+            self.store.git_namespaces(&rights.root.0, &rights.root.1).await?.into_iter().collect();
+        let home = &seen.standing.home;
+        let placing = Placing { parent: &seen.stored, home, cluster: seen.cluster(), rights, family };
+        let placed = match placing.place(settle(children, home)) {
+            Ok(placed) => placed,
+            Err(why) => return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &why)),
+        };
+        let nests = placed.iter().any(|one| one.child.kind == KindId::Kustomization);
+        if nests && seen.standing.depth >= MAX_DEPTH {
+            return Ok(AppliedChildren::none(Reason::AccessDenied, &[too_deep()]));
+        }
+        let admitted = match self.claim_children(seen, placed).await? {
+            Ok(admitted) => admitted,
+            Err(failed) => return Ok(failed),
+        };
+        let who = Identity::kustomization(&seen.stored.namespace, &seen.stored.name, &revision.to_string());
+        let (mut changes, mut refused, mut denied) = (ChangeSet::new(), Vec::new(), false);
+        for one in admitted {
+            let object =
+                reference(one.placed.child.kind, &one.placed.child.namespace, &one.placed.child.name);
+            let shown = one.placed.named();
+            match self.apply_child(&who, seen.situation.uid, rights, one).await {
+                Ok(action) => changes.push(ObjectResult { object, action }),
+                Err(error) if error.is_of_request() => {
+                    denied |= matches!(error, HubError::Forbidden(_));
+                    refused.push(format!("{shown}: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let reason = if denied { Reason::AccessDenied } else { Reason::ReconciliationFailed };
+        let failure = (!refused.is_empty()).then(|| (reason, some_of(&refused)));
+        Ok(AppliedChildren { changes, failure })
+    }
+
+    /// Records what the Kustomization is about to own; nothing where any of it is not its to write.
+    async fn claim_children(
+        &self,
+        seen: &SeenKustomization,
+        placed: Vec<Placed>,
+    ) -> Result<Result<Vec<Admitted>, AppliedChildren>, HubError> {
+        let parent = &seen.stored;
+        let failed = |reason: Reason, why: &[String]| Ok(Err(AppliedChildren::none(reason, why)));
+        let mut tx = self.store.begin().await?;
+        if seen.unchanged(&mut tx).await?.is_none() {
+            return failed(Reason::ReconciliationFailed, &["its spec has changed meanwhile".to_owned()]);
+        }
+        let children: Vec<Child> = placed.iter().map(|one| one.child.clone()).collect();
+        let present = tx.present_children(&children).await?;
+        let reference = &seen.kustomization.spec.source_ref;
+        let source = (reference.namespace.as_deref().unwrap_or(&parent.namespace), reference.name.as_str());
+        let (mut admitted, mut owned, mut refused, mut foreign) = (Vec::new(), Vec::new(), Vec::new(), false);
+        for (mut placed, present) in placed.into_iter().zip(present) {
+            match claim(parent, source, &placed, &present) {
+                Ok(claim) => {
+                    if claim.recorded {
+                        let Claim { kept, adopted, .. } = claim;
+                        owned.push(Child { kept, adopted, object: present.uid, ..placed.child.clone() });
+                    }
+                    if claim.fixed != Fixed::Nothing {
+                        placed.keep_git_namespace(present.git_namespace.as_deref());
+                    }
+                    admitted.push(Admitted { placed, claim, seen: present.uid, cluster: None });
+                }
+                Err(why) => {
+                    foreign |= present.made_by.is_none_or(|by| by.kept || by.uid.is_none());
+                    refused.push(why);
+                }
+            }
+        }
+        if !refused.is_empty() {
+            let reason = if foreign { Reason::AccessDenied } else { Reason::ReconciliationFailed };
+            return failed(reason, &refused);
+        }
+        owned.sort_unstable();
+        let name = format!("{}/{}", parent.namespace, parent.name);
+        let account = seen.standing.account_text();
+        let writer = Parent { uid: seen.situation.uid, name: &name, account: &account };
+        let contested = tx.own_children(&writer, &owned).await?;
+        if let Some((object, owner)) = contested.first() {
+            let why = format!(
+                "{object} is in the build, and is owned by Kustomization {owner}: remove it from one of them"
+            );
+            return failed(Reason::ReconciliationFailed, &[why]);
+        }
+        tx.commit().await?;
+        for one in &mut admitted {
+            let secret = one.placed.config.pointer("/spec/kubeConfig/secretRef/name").and_then(Value::as_str);
+            if one.placed.child.kind == KindId::Kustomization && secret.is_some() {
+                one.cluster = self.access.cluster_of_secret(&one.placed.child.namespace, secret).await?;
+            }
+        }
+        Ok(Ok(admitted))
+    }
+
+    async fn apply_child(
+        &self,
+        who: &Identity,
+        parent: KustomizationUid,
+        rights: &Rights,
+        one: Admitted,
+    ) -> Result<Action, HubError> {
+        let Admitted { placed: Placed { child, address, config }, claim, seen, cluster } = one;
+        let options = WriteOptions {
+            manager: MANAGER.to_owned(),
+            field_validation: FieldValidation::Strict,
+            ..WriteOptions::default()
+        };
+        let guard = |before: Option<&Stored>, after: &Stored| {
+            if before.map(|before| before.uid) != seen {
+                let what = named(child.kind.get(), &child.name);
+                let why = "somebody else made it, or deleted it, meanwhile; it is tried again".to_owned();
+                return Err(HubError::Conflict { what, why });
+            }
+            match before {
+                Some(before) if claim.fixed != Fixed::Nothing => stays_fixed(claim.fixed, before, after),
+                _ if claim.recorded && child.kind == KindId::Kustomization => {
+                    let asked = asked(after, &child.git_namespace, cluster)?;
+                    rights.of_child(asked).map(|_| ()).map_err(HubError::Forbidden)
+                }
+                _ => Ok(()),
+            }
+        };
+        let wanted = Wanted { config, force: true, maker: claim.recorded.then_some(parent) };
+        let written = self.objects.apply_guarded(who, &address, wanted, options, guard).await?;
+        if written.action != Action::Unchanged {
+            self.note_child(who, &child, written.action).await?;
+        }
+        Ok(written.action)
+    }
+
+    /// Says at the child who wrote it.
+    async fn note_child(&self, who: &Identity, child: &Child, action: Action) -> Result<(), HubError> {
+        let Some(stored) = self.store.get(child.kind, &child.namespace, &child.name).await? else {
+            return Ok(());
+        };
+        let mut tx = self.store.begin().await?;
+        let message = format!("{} by {}", action.as_str(), who.recorded());
+        events::note(&mut tx, &stored, "Normal", "Applied", &message, self.clock.now()).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Deletes the children that are not wanted any more, once what replaces them is applied; all of them with a parent that
+    /// prunes.
+    pub(crate) async fn prune_children(&self, seen: &SeenKustomization) -> Result<(), HubError> {
+        let situation = &seen.situation;
+        let applied = matches!(
+            situation.last,
+            Some(Attempted { deletes: false, state: AttemptState::Finished { succeeded: true, .. }, .. })
+        );
+        let goes = |child: &&Child| situation.deleting || (applied && !child.wanted);
+        if situation.suspended || (situation.deleting && !situation.prune) {
+            return Ok(());
+        }
+        let gone: Vec<&Child> = seen.children.iter().filter(goes).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let revision = situation.last.as_ref().and_then(|last| last.revision.as_ref());
+        let revision = revision.map(ToString::to_string).unwrap_or_default();
+        let who = Identity::kustomization(&seen.stored.namespace, &seen.stored.name, &revision);
+        let mut changes = ChangeSet::with_capacity(gone.len());
+        for child in &gone {
+            // What a person made stays.
+            let prunes = situation.prune && !child.kept;
+            let action = if prunes { self.delete_child(&who, child).await? } else { Action::Skipped };
+            let object = reference(child.kind, &child.namespace, &child.name);
+            changes.push(ObjectResult { object, action });
+        }
+        let mut tx = self.store.begin().await?;
+        for child in gone {
+            tx.forget_child(situation.uid, child).await?;
+        }
+        tx.add_changes(situation.uid, &changes).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    async fn delete_child(&self, who: &Identity, child: &Child) -> Result<Action, HubError> {
+        let Some(present) = self.store.get(child.kind, &child.namespace, &child.name).await? else {
+            return Ok(Action::Deleted);
+        };
+        // Another one that has its name since is a person's. And what is annotated so stays, as on a cluster.
+        if child.object != Some(present.uid)
+            || present.object["metadata"]["annotations"]["kustomize.toolkit.fluxcd.io/prune"] == "disabled"
+        {
+            return Ok(Action::Skipped);
+        }
+        let options = DeleteOptions { uid: Some(present.uid.to_string()), ..DeleteOptions::default() };
+        match self.objects.delete_object(who, &address(child), &options).await {
+            Ok(_) | Err(HubError::NotFound { .. }) => Ok(Action::Deleted),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The children that a Kustomization waits for and that are not Ready, with the reason.
+    pub(crate) async fn late_children(
+        &self,
+        parent: &Stored,
+        spec: &KustomizationSpec,
+    ) -> Result<Vec<String>, HubError> {
+        let mut awaited: Vec<Child> = Vec::new();
+        if spec.wait {
+            awaited = self.store.children(KustomizationUid::from(parent.uid)).await?;
+            awaited.retain(|child| child.wanted);
+        } else {
+            for check in &spec.health_checks {
+                let (group, _) =
+                    ObjectRef::split_api_version(check.api_version.as_deref().unwrap_or_default());
+                if let Some(kind) = KindId::parse(group, &check.kind).filter(|kind| kind.is_child()) {
+                    awaited.push(self.checked_child(parent, spec, kind, check).await?);
+                }
+            }
+        }
+        let mut late = Vec::new();
+        for child in awaited {
+            let present = self.store.get(child.kind, &child.namespace, &child.name).await?;
+            if let Some(why) = not_ready(present.as_ref()) {
+                late.push(format!("{} {}/{}: {why}", child.kind, child.namespace, child.name));
+            }
+        }
+        Ok(late)
+    }
+
+    /// The object on the hub that a health check is of: by the namespace that Git names, where the check names one.
+    async fn checked_child(
+        &self,
+        parent: &Stored,
+        spec: &KustomizationSpec,
+        kind: KindId,
+        check: &HealthCheck,
+    ) -> Result<Child, HubError> {
+        let mut namespace = parent.namespace.clone();
+        let standing = self.access.standing(parent, spec, None).await?;
+        if let Ok(rights) = &standing.rights {
+            rights.place(check.namespace.as_ref().unwrap_or(&standing.home)).clone_into(&mut namespace);
+        }
+        let name = check.name.clone();
+        Ok(Child {
+            kind,
+            namespace,
+            name,
+            wanted: true,
+            git_namespace: String::new(),
+            kept: false,
+            adopted: false,
+            object: None,
+        })
+    }
+
+    /// Says what came of waiting for children. Returns when the next pass is due.
+    pub(crate) async fn await_children(
+        &self,
+        seen: &SeenKustomization,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Timestamp, HubError> {
+        let Some(Attempted { deletes: false, state, revision, .. }) = &seen.situation.last else {
+            return Ok(until);
+        };
+        let AttemptState::Finished { at, succeeded: true } = state else { return Ok(until) };
+        let conditions = seen.status().conditions;
+        if seen.situation.held
+            || seen.situation.deleting
+            || conditions::is_true(&conditions, READY, seen.stored.generation)
+        {
+            return Ok(until);
+        }
+        let spec = &seen.kustomization.spec;
+        let late = self.late_children(&seen.stored, spec).await?;
+        let deadline = *at + spec.timeout().0;
+        let revision = revision.as_ref().map(ToString::to_string);
+        self.update_status(seen, now, |status, generation| {
+            if late.is_empty() {
+                let message = format!("Applied revision: {}", revision.clone().unwrap_or_default());
+                status.last_applied_revision = revision.or(status.last_applied_revision.take());
+                let reason = Reason::ReconciliationSucceeded;
+                set_ready(status, ConditionStatus::True, reason, &message, generation, now);
+            } else if now < deadline {
+                let message = waits_for(&late);
+                set_ready(status, ConditionStatus::Unknown, Reason::Progressing, &message, generation, now);
+            } else {
+                let message = timed_out(spec.timeout().0, &late);
+                set_ready(
+                    status,
+                    ConditionStatus::False,
+                    Reason::HealthCheckFailed,
+                    &message,
+                    generation,
+                    now,
+                );
+            }
+        })
+        .await?;
+        let next = if now < deadline { deadline } else { now + seen.situation.retry_interval };
+        Ok(if late.is_empty() { until } else { until.min(next) })
+    }
+}
+
+/// What of a Kustomization is on the hub when its dispatch has ended well.
+#[derive(Default)]
+pub(crate) struct Awaited {
+    /// What it owns there.
+    pub(crate) children: Vec<ObjectRef>,
+    /// What it waits for, with the reason.
+    pub(crate) late: Vec<String>,
+}
+
+impl Delivery {
+    pub(crate) async fn awaited(&self, uid: KustomizationUid) -> Result<Awaited, HubError> {
+        let children = self.store.children(uid).await?.into_iter().filter(|child| child.wanted);
+        let children = children.map(|child| reference(child.kind, &child.namespace, &child.name)).collect();
+        let Some(stored) = self.store.get_by_uid(uid.into()).await? else { return Ok(Awaited::default()) };
+        let spec = stored.decode::<Kustomization>()?.spec;
+        Ok(Awaited { children, late: self.late_children(&stored, &spec).await? })
+    }
+}
+
+/// What a condition says while children are waited for.
+pub(crate) fn waits_for(late: &[String]) -> String {
+    format!("applied; waiting on the hub for {}", some_of(late))
+}
+
+fn timed_out(timeout: Duration, late: &[String]) -> String {
+    format!("not Ready on the hub within {} s: {}", timeout.as_secs(), some_of(late))
+}
+
+fn some_of(late: &[String]) -> String {
+    let more = late.len().saturating_sub(NAMED);
+    let named = late.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    if more > 0 { format!("{named} and {more} more") } else { named }
+}
+
+/// Why an object on the hub is not Ready.
+fn not_ready(present: Option<&Stored>) -> Option<String> {
+    let Some(stored) = present else { return Some("there is none".to_owned()) };
+    if stored.deletion_timestamp.is_some() {
+        return Some("it is being deleted".to_owned());
+    }
+    let conditions = stored.object["status"]["conditions"].as_array();
+    let Some(ready) = conditions.into_iter().flatten().find(|one| one["type"] == READY) else {
+        // Of the other kinds nobody says yet how they are.
+        let told = matches!(stored.kind, KindId::Kustomization | KindId::GitRepository);
+        return told.then(|| "it has not been reconciled yet".to_owned());
+    };
+    let is_current = ready["observedGeneration"].as_i64().is_none_or(|seen| seen == stored.generation);
+    match ready["status"].as_str() {
+        Some("True") if is_current => None,
+        Some("True") => Some("its newest spec has not been reconciled yet".to_owned()),
+        _ => Some(ready["message"].as_str().unwrap_or("no reason is given").to_owned()),
+    }
+}
+
+/// An object on the hub, as inventories and change sets name it.
+fn reference(kind: KindId, namespace: &str, name: &str) -> ObjectRef {
+    let version = kind.get().storage_version();
+    ObjectRef {
+        group: version.group.to_owned(),
+        version: version.name.to_owned(),
+        kind: kind.get().kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn address(child: &Child) -> Address {
+    let version = child.kind.get().storage_version();
+    Address { kind: child.kind, version, namespace: child.namespace.clone(), name: child.name.clone() }
+}
+
+/// What Git does not change of an object that a person made.
+fn stays_fixed(fixed: Fixed, before: &Stored, after: &Stored) -> Result<(), HubError> {
+    match changed_field(fixed, before, after) {
+        None => Ok(()),
+        Some(field) => Err(HubError::Forbidden(format!(
+            "a person made it, and the build would change its {field}: write it as the build has it, or annotate it: \
+             {ADOPTED_BY}=NAMESPACE/NAME of the Kustomization that may"
+        ))),
+    }
+}

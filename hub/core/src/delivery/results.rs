@@ -1,0 +1,288 @@
+//! What agents are sent and what came of it: dispatches, what they are about to own, and their results.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
+use roadstead_api::{ConditionStatus, Kustomization};
+use roadstead_hub_store::{Outcome, Queue};
+use roadstead_model::{
+    ChangeSet, Dispatch, DispatchKey, ObjectRef, ObjectResult, Reason, Stage, StageTiming,
+};
+
+use crate::clusters::Session;
+use crate::delivery::Delivery;
+use crate::delivery::children::{self, Awaited};
+use crate::delivery::reconcile::{set_ready, write_status};
+use crate::objects::conditions;
+use crate::{HubError, log};
+
+/// At most so many dispatches are handed out at once; the rest follows when these are under way.
+const BATCH: i64 = 64;
+/// Two announcements of one new object at the same instant: the loser's second try finds the winner.
+const ANNOUNCE_TRIES: usize = 3;
+
+/// What came of a dispatch.
+#[derive(Debug, Clone)]
+pub struct DispatchResult {
+    /// The dispatch.
+    pub key: DispatchKey,
+    /// Where and why it failed, if it did.
+    pub failure: Option<DispatchFailure>,
+    /// What it did.
+    pub change_set: ChangeSet,
+    /// What is owned now.
+    pub inventory: Vec<ObjectRef>,
+    /// How long its stages took.
+    pub timings: Vec<StageTiming>,
+}
+
+/// Why a dispatch failed.
+#[derive(Debug, Clone)]
+pub struct DispatchFailure {
+    /// Where it stopped.
+    pub stage: Stage,
+    /// The object and the cause.
+    pub message: String,
+    /// The agent stopped before it was done; the same dispatch is to be sent again.
+    pub cancelled: bool,
+}
+
+impl Delivery {
+    /// Some of the dispatches that this session has not been sent yet, without their inventories; none where it has been
+    /// sent all. From now on they count as sent.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn take_dispatches(&self, session: &Session) -> Result<Vec<Dispatch>, HubError> {
+        let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
+        let taken = batch.into_iter().map(|to_send| {
+            session.sent.add(&to_send.key);
+            Dispatch { key: to_send.key, spec: to_send.spec, inventory: Vec::new() }
+        });
+        Ok(taken.collect())
+    }
+
+    /// Adds to a dispatch what its Kustomization owns. Just before it is sent, so that the inventories of many are never in
+    /// memory at once.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn complete_dispatch(
+        &self,
+        session: &Session,
+        dispatch: &mut Dispatch,
+    ) -> Result<(), HubError> {
+        dispatch.inventory = self.store.inventory(session.cluster, dispatch.key.kustomization).await?;
+        Ok(())
+    }
+
+    /// Records what a dispatch is about to own, before anything is written. Returns the objects that others own, with
+    /// their owners; then nothing was recorded and nothing may be written.
+    ///
+    /// # Errors
+    /// `Gone` where the dispatch is not one that is open for the session's cluster; `BadRequest` where objects are not of its
+    /// build; `Conflict` where this is not the cluster's session any more; else where the database fails.
+    pub async fn announce(
+        &self,
+        session: &Session,
+        key: &DispatchKey,
+        objects: &[ObjectRef],
+    ) -> Result<Vec<(ObjectRef, String)>, HubError> {
+        for _ in 1..ANNOUNCE_TRIES {
+            match self.try_announce(session, key, objects).await {
+                Err(HubError::Store(error)) if error.is_unique_violation() => {}
+                result => return result,
+            }
+        }
+        self.try_announce(session, key, objects).await
+    }
+
+    async fn try_announce(
+        &self,
+        session: &Session,
+        key: &DispatchKey,
+        objects: &[ObjectRef],
+    ) -> Result<Vec<(ObjectRef, String)>, HubError> {
+        let mut tx = self.store.begin().await?;
+        let Some(spec) = tx.hold_open_attempt(key, session.cluster, session.id).await? else {
+            drop(tx);
+            self.sessions.must_be_current(session).await?;
+            return Err(HubError::Gone("the dispatch was superseded".to_owned()));
+        };
+        let (cluster, owner) = (session.cluster, key.kustomization);
+        let outside = tx.outside_build(cluster, owner, key.build, spec.default_namespace(), objects).await?;
+        if !outside.is_empty() {
+            let named: Vec<String> = outside.iter().map(ToString::to_string).collect();
+            return Err(HubError::BadRequest(format!(
+                "these objects are not in the dispatch's build: {}",
+                named.join(", ")
+            )));
+        }
+        let contested = tx.announce(session.cluster, key.kustomization, objects).await?;
+        if contested.is_empty() {
+            tx.commit().await?;
+            return Ok(Vec::new());
+        }
+        drop(tx);
+        let mut named = Vec::with_capacity(contested.len());
+        for contested in contested {
+            let owner = self.store.get_by_uid(contested.owner.into()).await?;
+            let owner = owner.map_or_else(
+                || contested.owner.to_string(),
+                |owner| format!("{}/{}", owner.namespace, owner.name),
+            );
+            named.push((contested.object, owner));
+        }
+        Ok(named)
+    }
+
+    /// Records what came of a dispatch: inventory, status, history; and has the planner look at what follows.
+    ///
+    /// # Errors
+    /// Where the database fails; then it has not been recorded, and is to be told again.
+    pub async fn dispatch_finished(
+        &self,
+        session: &Session,
+        result: &DispatchResult,
+    ) -> Result<(), HubError> {
+        let key = &result.key;
+        self.sessions.must_be_current(session).await?;
+        if let Some(DispatchFailure { cancelled: true, .. }) = result.failure {
+            // The agent went down, or a newer dispatch came: what is open is sent again in the next session.
+            return Ok(());
+        }
+        let now = self.clock.now();
+        let Some(begun) = self.store.open_attempt(key, session.cluster).await? else {
+            return Ok(());
+        };
+        let health = session.sent.close(key);
+        let inputs = begun.inputs;
+        let Awaited { children, mut late } = self.awaited(key.kustomization).await?;
+        if result.failure.is_some() || inputs.deletes {
+            late.clear();
+        }
+        let mut tx = self.store.begin().await?;
+        // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
+        let Some(mut stored) = tx.get_by_uid(key.kustomization.into()).await? else { return Ok(()) };
+        let outcome = Outcome { health, ..outcome(result, inputs.revision.as_ref(), inputs.deletes) };
+        let closed =
+            tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
+        let Some(change_set) = closed else { return Ok(()) };
+        tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
+        let wrote = |result: &ObjectResult| result.action.wrote();
+        if let Some(build) = inputs.build.filter(|_| result.change_set.iter().any(wrote)) {
+            tx.label_inventory(session.cluster, key.kustomization, build).await?;
+        }
+        let kustomization: Kustomization = stored.decode()?;
+        let succeeded = result.failure.is_none();
+        write_status(&mut tx, &mut stored, kustomization.spec.suspend, now, |status, _| {
+            status.last_handled_reconcile_at =
+                inputs.request.clone().or(status.last_handled_reconcile_at.take());
+            status.inventory = Some(inventory(result.inventory.iter().chain(&children)));
+            let revision = inputs.revision.as_ref().map(ToString::to_string);
+            if succeeded && !inputs.deletes && late.is_empty() {
+                status.last_applied_revision.clone_from(&revision);
+            }
+            // A newer attempt that failed in the hub has the last word, though this one ends after it.
+            let other = |newer: &String| revision.as_ref().is_some_and(|revision| revision != newer);
+            if status.observed_generation.is_some_and(|newer| newer > inputs.generation.0)
+                || status.last_attempted_revision.as_ref().is_some_and(other)
+            {
+                return;
+            }
+            status.last_attempted_revision = revision.or(status.last_attempted_revision.take());
+            let waits = children::waits_for(&late);
+            let (ready, reason, message) = match (succeeded, inputs.deletes) {
+                // What follows is another attempt, or the end of the object.
+                (true, true) => (ConditionStatus::Unknown, Reason::Progressing, &outcome.message),
+                (true, false) if !late.is_empty() => (ConditionStatus::Unknown, Reason::Progressing, &waits),
+                (ready, _) => (ConditionStatus::from(ready), outcome.reason, &outcome.message),
+            };
+            set_ready(status, ready, reason, message, inputs.generation.0, now);
+        })
+        .await?;
+        tx.enqueue(Queue::Kustomization, &[stored.uid]).await?;
+        tx.commit().await?;
+        let took = since(inputs.started, now);
+        match (succeeded, inputs.deletes) {
+            (true, false) => log::kustomization_applied(&stored, took, &change_set),
+            (true, true) => log::kustomization_pruned(&stored, took, &change_set),
+            (false, _) => log::kustomization_failed(&stored, &outcome.message),
+        }
+        Ok(())
+    }
+
+    /// Records that nothing more will come of a dispatch: the agent does not know what is asked of it, or the hub cannot
+    /// read what it tells. What was announced stays owned.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn dispatch_lost(
+        &self,
+        session: &Session,
+        key: &DispatchKey,
+        why: &str,
+    ) -> Result<(), HubError> {
+        if self.store.open_attempt(key, session.cluster).await?.is_none() {
+            return Ok(());
+        }
+        let inventory = self.store.inventory(session.cluster, key.kustomization).await?;
+        let message = format!("the dispatch to the agent of cluster {} failed: {why}", session.name);
+        let failure = DispatchFailure { stage: Stage::Apply, message, cancelled: false };
+        let result = DispatchResult {
+            key: key.clone(),
+            failure: Some(failure),
+            change_set: ChangeSet::new(),
+            inventory,
+            timings: Vec::new(),
+        };
+        self.dispatch_finished(session, &result).await
+    }
+}
+
+fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>, deletes: bool) -> Outcome {
+    let (reason, message) = match &result.failure {
+        Some(failure) if deletes => (Reason::PruneFailed, failure.message.clone()),
+        Some(failure) => (failure.stage.failure(), failure.message.clone()),
+        None if deletes => {
+            (Reason::ReconciliationSucceeded, "deleted what it owned on its cluster".to_owned())
+        }
+        None => {
+            let revision = revision.map_or_else(String::new, ToString::to_string);
+            (Reason::ReconciliationSucceeded, format!("Applied revision: {revision}"))
+        }
+    };
+    Outcome {
+        reason,
+        message: conditions::shortened(&message),
+        change_set: result.change_set.clone(),
+        timings: result.timings.clone(),
+        health: BTreeMap::new(),
+    }
+}
+
+/// As v1 lists it: `<namespace>_<name>_<group>_<kind>`, a `:` in a name written `__`.
+fn inventory<'a>(objects: impl Iterator<Item = &'a ObjectRef>) -> ResourceInventory {
+    let mut objects: Vec<&ObjectRef> = objects.collect();
+    objects.sort_unstable();
+    let entries = objects
+        .into_iter()
+        .map(|object| InventoryEntry {
+            id: format!(
+                "{}_{}_{}_{}",
+                object.namespace,
+                object.name.replace(':', "__"),
+                object.group,
+                object.kind
+            ),
+            v: object.version.clone(),
+        })
+        .collect();
+    ResourceInventory { entries }
+}
+
+fn since(from: Timestamp, to: Timestamp) -> Duration {
+    Duration::try_from(to.duration_since(from)).unwrap_or_default()
+}

@@ -1,0 +1,14 @@
+//! Who somebody is and what is allowed by that: tokens and the users behind them, the audit log of what was done and refused,
+//! and by which rights a Kustomization acts.
+
+pub(crate) mod access;
+pub(crate) mod audit;
+pub(crate) mod auth;
+mod credentials;
+pub(crate) mod tokens;
+
+pub use access::AccessRules;
+pub use audit::{AuditItem, AuditLog, AuditReport, REFUSALS_PERIOD, query_time};
+pub use auth::{Access, Authenticator, Identity, MASTERS, Rules, account_user};
+pub use credentials::{MadeToken, TokenItem, TokenOrder};
+pub use tokens::LookUp;

@@ -1,0 +1,379 @@
+//! As whom a Kustomization acts: where its rights come from, which cluster and account it may have by them, and which
+//! credentials its sources may send where. The rules themselves are pure, in `hub/plan`; here is what they are asked about.
+
+use std::collections::BTreeSet;
+
+use roadstead_api::{Cluster, KindId, Kustomization, KustomizationSpec};
+use roadstead_hub_plan::{
+    Account, Asked, ClusterAccess, Delegation, Gate, Grant, Referred, Rights, may_deploy, may_refer,
+};
+use roadstead_hub_store::{Descent, Store, StoreError, Stored};
+use roadstead_model::Reason;
+use serde_json::Value;
+
+use crate::HubError;
+use crate::context::Context;
+
+/// How deep Kustomizations may be nested.
+pub(crate) const MAX_DEPTH: usize = 16;
+
+/// Names the Kustomization that may take over an object which no Kustomization made. Set by people.
+pub(crate) const ADOPTED_BY: &str = "fleet.roadstead.dev/adopted-by";
+/// The namespace that Git names, of an object that lies in another one on the hub. Of a Kustomization that a person made: the
+/// namespace of the cluster in which it looks its service account up.
+pub(crate) const GIT_NAMESPACE: &str = "fleet.roadstead.dev/git-namespace";
+/// Of a Secret: the hosts to which sources that Git made may send it.
+pub(crate) const ALLOWED_HOSTS: &str = "fleet.roadstead.dev/allowed-hosts";
+
+/// Whence a Kustomization has its rights.
+#[derive(Debug, Clone)]
+pub(crate) struct Standing {
+    /// The namespace of the cluster that it bears: its account is looked up there.
+    pub(crate) home: String,
+    /// The namespace of the cluster for objects that name none; none is the cluster's `default`.
+    pub(crate) default_namespace: Option<String>,
+    /// Another Kustomization made it.
+    pub(crate) is_child: bool,
+    /// How many Kustomizations are above it.
+    pub(crate) depth: usize,
+    /// What it may, or what it asks for beyond that.
+    pub(crate) rights: Result<Rights, String>,
+    asked: Option<Account>,
+}
+
+impl Standing {
+    /// As whom it acts; none is the agent itself.
+    pub(crate) fn account(&self) -> Option<&Account> {
+        match &self.rights {
+            Ok(rights) => rights.account.as_ref(),
+            // It applies nothing, and deletes what it owns as whoever it named.
+            Err(_) => self.asked.as_ref(),
+        }
+    }
+
+    /// `namespace/name` of the account; empty for none.
+    pub(crate) fn account_text(&self) -> String {
+        self.account().map(ToString::to_string).unwrap_or_default()
+    }
+}
+
+/// By which rights a Kustomization acts, and a source sends credentials.
+pub struct AccessRules {
+    store: Store,
+    /// Whether references across namespaces are off altogether, dependencies included.
+    no_cross_namespace_refs: bool,
+}
+
+impl AccessRules {
+    pub(crate) fn new(context: &Context) -> Self {
+        Self {
+            store: context.store.clone(),
+            no_cross_namespace_refs: context.options.no_cross_namespace_refs,
+        }
+    }
+}
+
+impl AccessRules {
+    /// Whence a Kustomization has its rights; `cluster` is the one that its spec chooses.
+    pub(crate) async fn standing(
+        &self,
+        stored: &Stored,
+        spec: &KustomizationSpec,
+        cluster: Option<&str>,
+    ) -> Result<Standing, HubError> {
+        let descent =
+            self.store.descent(KindId::Kustomization, &stored.namespace, &stored.name, MAX_DEPTH + 1).await?;
+        let home = home(stored, descent.as_ref());
+        let named = spec.impersonated(&home).map(account);
+        let asked = Asked {
+            name: (stored.namespace.clone(), stored.name.clone()),
+            cluster: cluster.map(str::to_owned),
+            account: named
+                .clone()
+                .or_else(|| descent.as_ref().and_then(|descent| parse_account(&descent.account))),
+            delegation: spec.delegation.as_ref().map(delegation),
+        };
+        let depth = descent.as_ref().map_or(0, |descent| descent.ancestors.len());
+        let remembered = asked.account.clone();
+        let rights = match &descent {
+            // What a Kustomization that is gone left behind goes on as it was.
+            None => Ok(Rights::of_root(asked)),
+            Some(descent) if descent.is_alone() => Ok(Rights::of_root(asked)),
+            Some(_) if depth > MAX_DEPTH => Err(too_deep()),
+            Some(descent) => match self.rights_above(descent).await? {
+                Ok(above) => above.of_child(Asked { account: named, ..asked }),
+                Err(why) => Err(why),
+            },
+        };
+        let bears_one = home != stored.namespace
+            || descent.as_ref().is_some_and(|descent| !descent.git_namespace.is_empty());
+        Ok(Standing {
+            default_namespace: bears_one.then(|| home.clone()),
+            home,
+            is_child: descent.is_some(),
+            depth,
+            rights,
+            asked: remembered,
+        })
+    }
+
+    /// The rights of the parent.
+    async fn rights_above(&self, descent: &Descent) -> Result<Result<Rights, String>, HubError> {
+        let mut rights: Option<Rights> = None;
+        for ancestor in descent.ancestors.iter().rev() {
+            let home =
+                if ancestor.git_namespace.is_empty() { &ancestor.namespace } else { &ancestor.git_namespace };
+            let spec: Partial = serde_json::from_value(ancestor.spec.clone()).map_err(|error| {
+                HubError::Internal(format!("Kustomization {}/{}: {error}", ancestor.namespace, ancestor.name))
+            })?;
+            let secret = ancestor.spec.pointer("/kubeConfig/secretRef/name").and_then(Value::as_str);
+            let cluster = match ancestor.spec.pointer("/clusterRef/name").and_then(Value::as_str) {
+                Some(name) => Some(name.to_owned()),
+                None => self.cluster_of_secret(&ancestor.namespace, secret).await?,
+            };
+            let mut asked = Asked {
+                name: (ancestor.namespace.clone(), ancestor.name.clone()),
+                cluster,
+                account: spec.account(home),
+                delegation: spec.delegation.as_ref().map(delegation),
+            };
+            rights = Some(match rights {
+                Some(above) => match above.of_child(asked) {
+                    Ok(rights) => rights,
+                    Err(why) => {
+                        let (namespace, name) = (&ancestor.namespace, &ancestor.name);
+                        return Ok(Err(format!(
+                            "Kustomization {namespace}/{name}, which made it, is refused itself: {why}"
+                        )));
+                    }
+                },
+                None => {
+                    asked.account = asked.account.or_else(|| parse_account(&ancestor.account));
+                    Rights::of_root(asked)
+                }
+            });
+        }
+        Ok(rights.ok_or_else(|| "the Kustomization that made it is gone".to_owned()))
+    }
+
+    /// The name of the cluster that came on board by this Secret.
+    pub(crate) async fn cluster_of_secret(
+        &self,
+        namespace: &str,
+        secret: Option<&str>,
+    ) -> Result<Option<String>, HubError> {
+        let Some(secret) = secret else { return Ok(None) };
+        let clusters = self.store.clusters_of_secret(namespace, secret).await?;
+        let Some(uid) = clusters.first() else { return Ok(None) };
+        Ok(self.store.get_by_uid(*uid).await?.map(|cluster| cluster.name))
+    }
+
+    /// Who may use a Cluster.
+    pub(crate) async fn cluster_access(&self, cluster: &Stored) -> Result<ClusterAccess, StoreError> {
+        let spec = cluster.decode::<Cluster>()?.spec;
+        if let Some(grants) = spec.access {
+            let grants = grants.into_iter().map(|grant| Grant {
+                namespace: grant.namespace,
+                service_accounts: grant.service_accounts,
+                agent_rights: grant.agent_rights,
+            });
+            return Ok(ClusterAccess::Granted(grants.collect()));
+        }
+        let mut namespaces: BTreeSet<String> =
+            self.store.access_before(cluster.uid).await?.into_iter().collect();
+        namespaces.extend(spec.kube_config.map(|config| config.secret_ref.namespace));
+        Ok(ClusterAccess::Onboarded(namespaces))
+    }
+
+    /// What of its target a Kustomization may not have.
+    pub(crate) async fn access_gates(
+        &self,
+        standing: &Standing,
+        cluster: Option<&Stored>,
+    ) -> Result<Vec<Gate>, StoreError> {
+        let denied = |message: String| Gate { reason: Reason::AccessDenied, message };
+        let rights = match &standing.rights {
+            Ok(rights) => rights,
+            Err(why) => return Ok(vec![denied(why.clone())]),
+        };
+        let Some(cluster) = cluster else { return Ok(Vec::new()) };
+        let access = self.cluster_access(cluster).await?;
+        let may = may_deploy(&rights.root.0, &cluster.name, &access, rights.account.as_ref());
+        Ok(may.err().map(denied).into_iter().collect())
+    }
+
+    /// Whether a Kustomization may refer to this; what lies in its family's namespaces is not another namespace's.
+    pub(crate) async fn may_refer_to(
+        &self,
+        from: &Stored,
+        standing: &Standing,
+        kind: KindId,
+        to: (&str, &str),
+    ) -> Result<Result<(), &'static str>, HubError> {
+        let what = if kind == KindId::Kustomization { Referred::Dependency } else { Referred::Source };
+        let verdict = may_refer(&from.namespace, to.0, what, !self.no_cross_namespace_refs);
+        let (Err(_), Ok(rights)) = (verdict, &standing.rights) else { return Ok(verdict) };
+        if !standing.is_child && !rights.reaches(to.0) {
+            return Ok(verdict);
+        }
+        // A child may use what lies beside its root, as its siblings there do.
+        if standing.is_child && to.0 == rights.root.0 {
+            return Ok(Ok(()));
+        }
+        let descent = self.store.descent(kind, to.0, to.1, MAX_DEPTH + 1).await?;
+        let root = descent.as_ref().and_then(|descent| descent.ancestors.last());
+        let is_family =
+            root.is_some_and(|root| (&root.namespace, &root.name) == (&rights.root.0, &rights.root.1));
+        Ok(if is_family { Ok(()) } else { verdict })
+    }
+
+    /// Whether a Kustomization made an object, or took it over from a person.
+    pub(crate) async fn is_written_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
+        Ok(self.store.descent(stored.kind, &stored.namespace, &stored.name, 1).await?.is_some())
+    }
+
+    /// Whether a Kustomization made an object, so that no person put anything into it.
+    async fn is_made_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
+        let descent = self.store.descent(stored.kind, &stored.namespace, &stored.name, 1).await?;
+        Ok(descent.is_some_and(|descent| !descent.adopted))
+    }
+
+    /// Whether a source may send a Secret's credentials to its URL. One that Git made sends only what Git itself holds, what a
+    /// person used for that server, or what the Secret's annotation names it for.
+    pub(crate) async fn may_send(
+        &self,
+        source: &Stored,
+        secret: &Stored,
+        url: &str,
+    ) -> Result<Result<(), String>, HubError> {
+        if !self.is_written_by_git(source).await? || self.is_made_by_git(secret).await? {
+            return Ok(Ok(()));
+        }
+        let origin = origin(url);
+        let listed = secret.object["metadata"]["annotations"][ALLOWED_HOSTS].as_str().unwrap_or_default();
+        let allows = |entry: &str| {
+            entry == "*"
+                || entry == origin
+                || (!origin.starts_with("http://") && origin.ends_with(&format!("://{entry}")))
+        };
+        if listed.split([',', ' ']).filter(|entry| !entry.is_empty()).any(allows) {
+            return Ok(Ok(()));
+        }
+        let used = self.store.urls_of_secret(&source.namespace, &secret.name).await?;
+        if used.iter().any(|url| self::origin(url) == origin) {
+            return Ok(Ok(()));
+        }
+        let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
+        Ok(Err(format!(
+            "a Kustomization wrote this source, and nobody used Secret '{}/{}' for {origin} before: to have it sent there, annotate \
+             the Secret: {ALLOWED_HOSTS}={host}",
+            source.namespace, secret.name
+        )))
+    }
+}
+
+/// The parts of a spec that say as whom it acts.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Partial {
+    service_account: Option<roadstead_api::kustomization::ServiceAccount>,
+    service_account_name: Option<String>,
+    delegation: Option<roadstead_api::Delegation>,
+}
+
+impl Partial {
+    fn account(&self, home: &str) -> Option<Account> {
+        let own = home.to_owned();
+        match (&self.service_account, &self.service_account_name) {
+            (Some(named), _) => {
+                Some(Account { namespace: named.namespace.clone().unwrap_or(own), name: named.name.clone() })
+            }
+            (None, Some(name)) => Some(Account { namespace: own, name: name.clone() }),
+            (None, None) => None,
+        }
+    }
+}
+
+pub(crate) fn too_deep() -> String {
+    format!("it is nested more than {MAX_DEPTH} Kustomizations deep")
+}
+
+/// The namespace of the cluster that a Kustomization bears.
+fn home(stored: &Stored, descent: Option<&Descent>) -> String {
+    let annotated = stored.object["metadata"]["annotations"][GIT_NAMESPACE].as_str();
+    let git = match descent {
+        // Of what a person has taken back the annotation is the person's again.
+        Some(descent) if !(descent.adopted && descent.is_alone()) => Some(descent.git_namespace.as_str()),
+        _ => annotated,
+    };
+    git.filter(|name| roadstead_api::rules::is_dns_label(name)).unwrap_or(&stored.namespace).to_owned()
+}
+
+/// What a Kustomization of a build asks for, as it would be stored.
+pub(crate) fn asked(stored: &Stored, home: &str, cluster: Option<String>) -> Result<Asked, StoreError> {
+    let spec = stored.decode::<Kustomization>()?.spec;
+    Ok(Asked {
+        name: (stored.namespace.clone(), stored.name.clone()),
+        account: spec.impersonated(home).map(account),
+        cluster: spec.cluster_ref.map(|cluster| cluster.name).or(cluster),
+        delegation: spec.delegation.as_ref().map(delegation),
+    })
+}
+
+fn account((namespace, name): (&str, &str)) -> Account {
+    Account { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+fn parse_account(text: &str) -> Option<Account> {
+    text.split_once('/').map(account)
+}
+
+fn delegation(delegation: &roadstead_api::Delegation) -> Delegation {
+    Delegation {
+        clusters: delegation.clusters.clone(),
+        service_accounts: delegation.service_accounts.clone(),
+        namespaces: delegation.namespaces.clone(),
+        secrets: delegation.secrets.clone(),
+    }
+}
+
+/// Scheme, host and port of a URL, in small letters and without a scheme's own port. Of a URL with user information, which is no
+/// valid one here, all of it stays, so that it is like no other.
+pub(crate) fn origin(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let authority = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default().to_ascii_lowercase();
+    let scheme = scheme.to_ascii_lowercase();
+    let authority = match scheme.as_str() {
+        // The name before it is Git's, and part of no host.
+        "ssh" => authority.rsplit_once('@').map_or(authority.as_str(), |(_, host)| host).to_owned(),
+        _ => authority,
+    };
+    let port = match scheme.as_str() {
+        "https" => ":443",
+        "http" => ":80",
+        _ => ":22",
+    };
+    format!("{scheme}://{}", authority.strip_suffix(port).unwrap_or(&authority).trim_end_matches('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::origin;
+
+    #[test]
+    fn servers_are_told_apart_by_scheme_host_and_port() {
+        for (one, other, same) in [
+            ("https://Git.example.com/a", "https://git.example.com:443/b?c", true),
+            ("https://git.example.com/a", "https://git.example.com./b", true),
+            ("https://git.example.com/a", "http://git.example.com/a", false),
+            ("https://git.example.com/a", "https://git.example.com:8443/a", false),
+            ("https://git.example.com/a", "https://git.example.com.evil.test/a", false),
+            ("https://git.example.com/a", "https://evil.test/git.example.com", false),
+            ("https://git.example.com/a", "https://git.example.com@evil.test/a", false),
+            ("https://git.example.com/a", "https://evil.test\\@git.example.com/a", false),
+            ("ssh://git@git.example.com/a", "ssh://other@git.example.com:22/b", true),
+        ] {
+            assert_eq!(origin(one) == origin(other), same, "{one} {other}");
+        }
+    }
+}

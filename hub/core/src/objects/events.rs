@@ -1,0 +1,147 @@
+//! Events: what happened to an object, where `kubectl describe` and `flux events` show it.
+//!
+//! An event is written in the unit of work that changes the object's Ready condition, so that one cannot be without the
+//! other. The same news of the same object is one Event with a count.
+
+use jiff::Timestamp;
+use roadstead_api::{
+    Condition, ConditionStatus, Event as EventObject, EventSource, KindId, ObjectMeta, ObjectReference, Time,
+};
+use roadstead_hub_store::{StoreError, Stored, Tx};
+use roadstead_model::{Digest, Reason};
+
+use crate::HubError;
+use crate::objects::Objects;
+use crate::objects::conditions::ready;
+use crate::objects::managers;
+
+/// Who reports.
+const COMPONENT: &str = "roadstead-hub";
+/// Events of objects in no namespace are here, as in Kubernetes.
+const DEFAULT_NAMESPACE: &str = "default";
+/// So much of an object's name stands in its events' names.
+const NAME: usize = 200;
+/// Events that are dropped in one unit of work.
+const BATCH: i64 = 500;
+
+/// Notes what the Ready condition says now, where that is news. Progress is none: it would be half of all events.
+pub(crate) async fn on_ready(
+    tx: &mut Tx,
+    about: &Stored,
+    before: &[Condition],
+    after: &[Condition],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let Some(is) = ready(after) else { return Ok(()) };
+    let same = ready(before)
+        .is_some_and(|was| (&was.status, &was.reason, &was.message) == (&is.status, &is.reason, &is.message));
+    if same || is.reason == Reason::Progressing.as_str() {
+        return Ok(());
+    }
+    let type_ = if is.status == ConditionStatus::False { "Warning" } else { "Normal" };
+    note(tx, about, type_, &is.reason, &is.message, now).await
+}
+
+/// Notes an event about an object, or that it happened again.
+pub(crate) async fn note(
+    tx: &mut Tx,
+    about: &Stored,
+    type_: &str,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace.as_str() };
+    // Nothing new may come into a namespace that is being emptied.
+    let home = tx.get_shared(KindId::Namespace, "", namespace).await?;
+    if home.is_none_or(|home| home.deletion_timestamp.is_some()) {
+        return Ok(());
+    }
+    let name = name(about, type_, reason, message);
+    if let Some(before) = tx.get(KindId::Event, namespace, &name).await? {
+        let mut again = before.clone();
+        let count = before.object["count"].as_i64().unwrap_or(1).saturating_add(1);
+        again.object["count"] = count.into();
+        again.object["lastTimestamp"] = Time(now).to_string().into();
+        managers::note_hub(Some(&before), &mut again, now);
+        return tx.put(again).await;
+    }
+    let kind = about.kind.get();
+    let event = EventObject {
+        api_version: "v1".to_owned(),
+        kind: "Event".to_owned(),
+        metadata: ObjectMeta::default(),
+        involved_object: ObjectReference {
+            api_version: kind.versions[0].api_version(),
+            kind: kind.kind.to_owned(),
+            namespace: about.namespace.clone(),
+            name: about.name.clone(),
+            uid: about.uid.to_string(),
+            ..ObjectReference::default()
+        },
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        source: Some(EventSource { component: COMPONENT.to_owned(), host: String::new() }),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        count: Some(1),
+        type_: type_.to_owned(),
+        reporting_component: COMPONENT.to_owned(),
+        ..EventObject::default()
+    };
+    let object = serde_json::to_value(&event)
+        .map_err(|error| StoreError::Corrupt { what: "write an event", why: error.to_string() })?;
+    let mut first = Stored::new(KindId::Event, namespace, &name, now, object);
+    managers::note_hub(None, &mut first, now);
+    tx.put(first).await
+}
+
+/// The same news of the same object has the same name.
+fn name(about: &Stored, type_: &str, reason: &str, message: &str) -> String {
+    let digest = Digest::of(format!("{}\0{type_}\0{reason}\0{message}", about.uid).as_bytes()).hex();
+    let cut = about.name.get(..NAME).unwrap_or(&about.name).trim_end_matches(['-', '.']);
+    format!("{cut}.{}", &digest[..16])
+}
+
+impl Objects {
+    /// Drops events that last happened before then.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn drop_old_events(&self, before: Timestamp) -> Result<(), HubError> {
+        loop {
+            let old = self.store.old_events(before, BATCH).await?;
+            let all = i64::try_from(old.len()).unwrap_or(i64::MAX) < BATCH;
+            let mut tx = self.store.begin().await?;
+            for uid in old {
+                tx.remove(uid).await?;
+            }
+            tx.commit().await?;
+            if all {
+                return Ok(());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use roadstead_api::{KindId, rules::is_dns_subdomain};
+    use roadstead_hub_store::Stored;
+    use serde_json::json;
+
+    use super::name;
+
+    #[test]
+    fn names_are_names() {
+        for long in ["a".to_owned(), "a".repeat(253), format!("{}-.b", "a".repeat(198))] {
+            let about =
+                Stored::new(KindId::Kustomization, "default", &long, Timestamp::UNIX_EPOCH, json!({}));
+            let one = name(&about, "Normal", "Succeeded", "x");
+            assert!(is_dns_subdomain(&one), "{one}");
+            assert_eq!(one, name(&about, "Normal", "Succeeded", "x"));
+            assert_ne!(one, name(&about, "Normal", "Succeeded", "y"));
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Secrets with a kubeconfig, as Cluster API writes them.
+
+use roadstead_api::{KindId, SecretReference};
+use roadstead_hub_store::Stored;
+
+/// The `type` of the Secrets that Cluster API writes.
+pub(crate) const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
+/// How their names end: the Cluster's name stands before it.
+pub(crate) const SUFFIX: &str = "-kubeconfig";
+/// The key of the kubeconfig.
+pub(crate) const KEY: &str = "value";
+
+/// Whether the object is a kubeconfig as Cluster API writes it.
+pub(crate) fn is_kubeconfig(stored: &Stored) -> bool {
+    stored.kind == KindId::Secret
+        && stored.object["type"] == KUBECONFIG_TYPE
+        && cluster_name(stored).is_some()
+}
+
+/// The name of the Cluster that a Secret of this name is for.
+pub(crate) fn cluster_name(secret: &Stored) -> Option<&str> {
+    secret.name.strip_suffix(SUFFIX).filter(|name| !name.is_empty())
+}
+
+/// A reference to the Secret.
+pub(crate) fn reference(secret: &Stored) -> SecretReference {
+    SecretReference { namespace: secret.namespace.clone(), name: secret.name.clone() }
+}

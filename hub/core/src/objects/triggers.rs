@@ -1,0 +1,258 @@
+//! What a change of one object makes worth a pass elsewhere. Called within the change's own unit of work, so that the
+//! look can neither be forgotten nor come too early.
+
+use jiff::Timestamp;
+use roadstead_api::{
+    AgentRemoval, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId,
+    KustomizationStatus, ObjectMeta, reconcile_requested,
+};
+use roadstead_hub_store::{Queue, Store, StoreError, Stored, Tx};
+use roadstead_model::{ClusterUid, Reason, ResourceUid};
+
+use crate::identity::access::{ADOPTED_BY, GIT_NAMESPACE};
+use crate::objects::{conditions, kubeconfigs, managers};
+
+/// The finalizer by which a Kustomization, or a Cluster with `deletionPolicy: Prune`, waits until what is owned has been
+/// pruned; and a Cluster with `agent.removal: Remove` until its agent has begun to remove itself.
+pub const FINALIZER: &str = "finalizers.fluxcd.io";
+
+/// What stays as it is while a Kustomization is suspended.
+pub(crate) const UNTOUCHED: &str = "what is on the cluster";
+
+/// Completes a new object before it is written.
+///
+/// # Errors
+/// Where the object's status cannot be written, which no valid object's can.
+pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> {
+    match stored.kind {
+        KindId::Kustomization => {
+            let sent = stored.clone();
+            stored.add_finalizer(FINALIZER);
+            managers::note_hub(Some(&sent), stored, now);
+            if is_suspended(stored) {
+                let mut status = KustomizationStatus::default();
+                conditions::set_suspended(&mut status.conditions, UNTOUCHED, stored.generation, now);
+                managers::set_status(stored, &status, now)?;
+            }
+        }
+        KindId::Cluster => {
+            let mut status = ClusterStatus::default();
+            let message = match stored.decode::<Cluster>()?.spec.kube_config {
+                Some(config) => format!(
+                    "the agent is to be installed by the kubeconfig in Secret {}/{}",
+                    config.secret_ref.namespace, config.secret_ref.name
+                ),
+                None => format!(
+                    "no agent has joined yet; install one by the output of: roadstead cluster join {}",
+                    stored.name
+                ),
+            };
+            conditions::set(
+                &mut status.conditions,
+                conditions::READY,
+                ConditionStatus::False,
+                Reason::AwaitingAgent,
+                &message,
+                stored.generation,
+                now,
+            );
+            managers::set_status(stored, &status, now)?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Puts on what an object that is to be deleted waits for.
+///
+/// # Errors
+/// Where it was stored by something that this version does not know.
+pub fn on_delete(stored: &mut Stored) -> Result<(), StoreError> {
+    if stored.kind == KindId::Cluster && stored.deletion_timestamp.is_none() {
+        let spec = stored.decode::<Cluster>()?.spec;
+        let removal = spec.agent.and_then(|agent| agent.removal);
+        if spec.deletion_policy == Some(ClusterDeletionPolicy::Prune) || removal == Some(AgentRemoval::Remove)
+        {
+            stored.add_finalizer(FINALIZER);
+        }
+    }
+    Ok(())
+}
+
+/// Lets an object go that waited with [`FINALIZER`]: it is no more, unless it waits for others too.
+///
+/// # Errors
+/// Where the database refuses.
+pub(crate) async fn let_go(tx: &mut Tx, before: &Stored, now: Timestamp) -> Result<(), StoreError> {
+    let mut stored = before.clone();
+    stored.remove_finalizer(FINALIZER);
+    if stored.finalizers().next().is_none() {
+        on_change(tx, Some(before), None).await?;
+        return tx.remove(before.uid).await;
+    }
+    managers::note_hub(Some(before), &mut stored, now);
+    tx.put(stored).await
+}
+
+/// Schedules what the change from `before` to `after` (either may be absent) makes worth a pass.
+///
+/// # Errors
+/// Where the database refuses.
+pub async fn on_change(
+    tx: &mut Tx,
+    before: Option<&Stored>,
+    after: Option<&Stored>,
+) -> Result<(), StoreError> {
+    let Some(object) = after.or(before) else { return Ok(()) };
+    if after.is_none() && object.kind.get().child != ChildRule::Never {
+        tx.forget_maker(object.kind, &object.namespace, &object.name, object.uid).await?;
+    }
+    let asks = asks_for_more(before, after);
+    if object.kind.get().child != ChildRule::Never {
+        look_at_adopters(tx, before, after).await?;
+    }
+    match object.kind {
+        KindId::Kustomization => {
+            // A new one that is suspended says so already, and there is nothing else to do for it.
+            let idle = |after: &Stored| before.is_none() && is_suspended(after);
+            let changed = before.is_some_and(|before| after.is_some_and(|after| !same_rights(before, after)));
+            if (asks || changed) && after.is_some_and(|after| !idle(after)) {
+                tx.enqueue(Queue::Kustomization, &[object.uid]).await?;
+            }
+            // What it made acts by its rights.
+            if changed {
+                let made = tx.descendants(object.uid).await?;
+                tx.enqueue(Queue::Kustomization, &made).await?;
+            }
+            // What depends on it may go on, or no longer.
+            if before.is_none() || after.is_none() {
+                let dependents = tx.dependents(&object.namespace, &object.name).await?;
+                tx.enqueue(Queue::Kustomization, &dependents).await?;
+            }
+        }
+        KindId::GitRepository => {
+            if after.is_some() && asks {
+                tx.enqueue(Queue::Source, &[object.uid]).await?;
+            }
+            if before.is_none() || after.is_none() {
+                let users =
+                    tx.kustomizations_of_source("GitRepository", &object.namespace, &object.name).await?;
+                tx.enqueue(Queue::Kustomization, &users).await?;
+            }
+        }
+        KindId::Secret => {
+            if after.is_some_and(kubeconfigs::is_kubeconfig) {
+                tx.enqueue(Queue::KubeConfig, &[object.uid]).await?;
+            }
+            let clusters = tx.clusters_of_secret(&object.namespace, &object.name).await?;
+            tx.enqueue(Queue::Cluster, &clusters).await?;
+            let managing = tx.management_clusters_of_secret(&object.namespace, &object.name).await?;
+            tx.enqueue(Queue::ManagementCluster, &managing).await?;
+            let users = tx.sources_of_secret(&object.namespace, &object.name).await?;
+            tx.enqueue(Queue::Source, &users).await?;
+        }
+        KindId::Namespace
+            if asks && after.is_some_and(|namespace| namespace.deletion_timestamp.is_some()) =>
+        {
+            tx.enqueue(Queue::Namespace, &[object.uid]).await?;
+        }
+        KindId::Cluster => {
+            if asks && after.is_some() {
+                tx.enqueue(Queue::Cluster, &[object.uid]).await?;
+            }
+            on_cluster_change(tx, before, after, object).await?;
+        }
+        KindId::ManagementCluster if asks && after.is_some() => {
+            tx.enqueue(Queue::ManagementCluster, &[object.uid]).await?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+async fn on_cluster_change(
+    tx: &mut Tx,
+    before: Option<&Stored>,
+    after: Option<&Stored>,
+    object: &Stored,
+) -> Result<(), StoreError> {
+    if let (Some(before), Some(after)) = (before, after)
+        && before.deletion_timestamp == after.deletion_timestamp
+        && before.object.pointer("/spec/access") == after.object.pointer("/spec/access")
+    {
+        return Ok(());
+    }
+    wake_cluster(tx, object.uid, &object.name).await?;
+    if after.is_none() {
+        // `deletionPolicy: Abandon`: what was applied there stays, and nothing here refers to it any more.
+        tx.abandon_cluster(ClusterUid::from(object.uid)).await?;
+    }
+    Ok(())
+}
+
+/// Schedules a pass over all that is, or waits to be, on a cluster.
+pub(crate) async fn wake_cluster(tx: &mut Tx, uid: ResourceUid, name: &str) -> Result<(), StoreError> {
+    let users = tx.kustomizations_of_cluster(uid, name).await?;
+    tx.enqueue(Queue::Kustomization, &users).await
+}
+
+/// What a person hands over, or takes back, is worth a pass over whom they name.
+async fn look_at_adopters(
+    tx: &mut Tx,
+    before: Option<&Stored>,
+    after: Option<&Stored>,
+) -> Result<(), StoreError> {
+    let named = [before, after].map(|stored| stored.and_then(|stored| annotation(stored, ADOPTED_BY)));
+    if named[0] != named[1] {
+        let names: Vec<&str> = named.into_iter().flatten().collect();
+        let adopters = tx.kustomizations_named(&names).await?;
+        tx.enqueue(Queue::Kustomization, &adopters).await?;
+    }
+    Ok(())
+}
+
+fn annotation<'a>(stored: &'a Stored, key: &str) -> Option<&'a str> {
+    stored.object["metadata"]["annotations"][key].as_str()
+}
+
+fn is_suspended(stored: &Stored) -> bool {
+    stored.object.pointer("/spec/suspend") == Some(&true.into())
+}
+
+/// Whether a Kustomization has the same rights, to pass on, after a change.
+fn same_rights(before: &Stored, after: &Stored) -> bool {
+    const FIELDS: [&str; 5] = [
+        "/spec/clusterRef",
+        "/spec/kubeConfig",
+        "/spec/serviceAccount",
+        "/spec/serviceAccountName",
+        "/spec/delegation",
+    ];
+    FIELDS.iter().all(|field| before.object.pointer(field) == after.object.pointer(field))
+        && [ADOPTED_BY, GIT_NAMESPACE].iter().all(|key| annotation(before, key) == annotation(after, key))
+}
+
+/// Whether the change is one of what is wanted: of the spec, of a request to reconcile, or a deletion.
+fn asks_for_more(before: Option<&Stored>, after: Option<&Stored>) -> bool {
+    let (Some(before), Some(after)) = (before, after) else { return true };
+    before.generation != after.generation
+        || before.deletion_timestamp != after.deletion_timestamp
+        || request(before) != request(after)
+}
+
+/// The value of the annotation that asks for a reconciliation.
+pub(crate) fn request(stored: &Stored) -> Option<String> {
+    let metadata: ObjectMeta =
+        stored.object.get("metadata").and_then(|meta| serde_json::from_value(meta.clone()).ok())?;
+    reconcile_requested(&metadata)
+}
+
+/// The name of the cluster with this uid, where the hub knows it.
+///
+/// # Errors
+/// Where the database refuses.
+pub(crate) async fn cluster(store: &Store, uid: ClusterUid) -> Result<Option<(Stored, Cluster)>, StoreError> {
+    let Some(stored) = store.get_by_uid(uid.into()).await? else { return Ok(None) };
+    let cluster = stored.decode()?;
+    Ok(Some((stored, cluster)))
+}

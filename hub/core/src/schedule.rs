@@ -1,0 +1,165 @@
+//! The schedule as the tasks see it: passes are claimed, made and released; one that ends the process that makes it is set aside.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_api::{ConditionStatus, GitRepository, GitRepositoryStatus, KindId, Kustomization};
+use roadstead_hub_store::{Claim, Due, Queue, SetAside, Store, Stored};
+use roadstead_model::{Digest, Reason, ReplicaId, ResourceUid};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::HubError;
+use crate::clock::Clock;
+use crate::context::Context;
+use crate::delivery::reconcile::{set_ready, write_status};
+use crate::objects::conditions::{self, READY};
+use crate::objects::{events, managers, triggers};
+use crate::quarantine::{PERIOD, told};
+
+/// A pass takes milliseconds, a fetch up to its timeout. A replica that dies is noticed long before.
+const LEASE: Duration = Duration::from_secs(15 * 60);
+/// So many passes in a row of which nothing came but the end of the process: others that were under way at the same time
+/// are not to blame for it, so that one or two prove nothing.
+const MOST_LOST: i32 = 3;
+
+/// What is due.
+pub struct Schedule {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    replica: ReplicaId,
+    suspects: Arc<Semaphore>,
+}
+
+impl Schedule {
+    pub(crate) fn new(context: &Context) -> Self {
+        Self {
+            store: context.store.clone(),
+            clock: Arc::clone(&context.clock),
+            replica: context.replica,
+            suspects: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// Claims passes that are due; of those that may have ended a replica ([`Claim::is_suspect`]) one at most, and none
+    /// without a [`Self::place_for_suspects`].
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn claim_due(&self, queue: Queue, limit: usize, suspect: bool) -> Result<Due, HubError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let suspect = suspect && limit > 0;
+        Ok(self.store.claim_due(queue, self.replica, self.clock.now(), LEASE, limit, suspect).await?)
+    }
+
+    /// The one place in this process for a pass that may end it. Were there two of them at once, none would be known to be
+    /// the one.
+    #[must_use]
+    pub fn place_for_suspects(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.suspects).try_acquire_owned().ok()
+    }
+
+    /// Gives a claim back; the next pass is at `next` at the latest.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn release_claim(&self, claim: Claim, next: Timestamp) -> Result<(), HubError> {
+        Ok(self.store.release(self.replica, claim, next).await?)
+    }
+
+    /// Whether this pass is not to be taken because those before it never came back; then, when the next pass is due.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn leave_alone(&self, queue: Queue, claim: Claim) -> Result<Option<Timestamp>, HubError> {
+        if !claim.is_suspect() {
+            return Ok(None);
+        }
+        let Some(stored) = self.store.get_by_uid(claim.uid).await? else { return Ok(None) };
+        let inputs = self.inputs_of(queue, &stored).await?;
+        let now = self.clock.now();
+        if let Some(aside) = self.store.is_set_aside(inputs, now).await? {
+            return Ok(Some(aside.until));
+        }
+        if claim.lost() < MOST_LOST {
+            return Ok(None);
+        }
+        let why = format!(
+            "the hub's process ended {MOST_LOST} times in a row while it worked on this object; see the logs of its last ends"
+        );
+        let aside = SetAside { why, since: now, until: now + PERIOD };
+        self.store.set_aside(inputs, &aside).await?;
+        self.tell_set_aside(claim.uid, &told(&aside)).await?;
+        tracing::error!(
+            ?queue,
+            object = format!("{}/{}", stored.namespace, stored.name),
+            until = %aside.until,
+            "an object is set aside: the hub's process ended while it worked on it"
+        );
+        Ok(Some(aside.until))
+    }
+
+    /// Gives a claim back without a pass: what counts against its object stays, so that one more lost pass is enough.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn release_untaken(&self, claim: Claim, next: Timestamp) -> Result<(), HubError> {
+        Ok(self.store.release_untaken(self.replica, claim, next, MOST_LOST - 1).await?)
+    }
+
+    /// What changes when there is a reason to try again: the spec, the annotation that asks, what the source holds.
+    async fn inputs_of(&self, queue: Queue, stored: &Stored) -> Result<Digest, HubError> {
+        let artifact = match stored.kind {
+            KindId::Kustomization => self.artifact_of(stored).await?,
+            _ => None,
+        };
+        let request = triggers::request(stored);
+        let text = format!(
+            "look\n{queue:?}\n{}\n{}\n{request:?}\n{artifact:?}\n{}",
+            stored.uid,
+            stored.generation,
+            stored.deletion_timestamp.is_some()
+        );
+        Ok(Digest::of(text.as_bytes()))
+    }
+
+    async fn artifact_of(&self, stored: &Stored) -> Result<Option<String>, HubError> {
+        let reference = stored.decode::<Kustomization>()?.spec.source_ref;
+        let namespace = reference.namespace.as_deref().unwrap_or(&stored.namespace);
+        let Some(source) = self.store.get(KindId::GitRepository, namespace, &reference.name).await? else {
+            return Ok(None);
+        };
+        let status = source.decode::<GitRepository>()?.status;
+        Ok(status.and_then(|status| status.artifact).map(|artifact| artifact.digest))
+    }
+
+    async fn tell_set_aside(&self, uid: ResourceUid, message: &str) -> Result<(), HubError> {
+        let now = self.clock.now();
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = tx.get_by_uid(uid).await? else { return Ok(()) };
+        match stored.kind {
+            KindId::Kustomization => {
+                let suspended = stored.decode::<Kustomization>()?.spec.suspend;
+                write_status(&mut tx, &mut stored, suspended, now, |status, generation| {
+                    let reason = Reason::BuildFailed;
+                    set_ready(status, ConditionStatus::False, reason, message, generation, now);
+                })
+                .await?;
+            }
+            KindId::GitRepository => {
+                let mut status: GitRepositoryStatus =
+                    stored.decode::<GitRepository>()?.status.unwrap_or_default();
+                let before = status.conditions.clone();
+                let (ready, reason) = (ConditionStatus::False, Reason::GitOperationFailed);
+                let generation = stored.generation;
+                conditions::set(&mut status.conditions, READY, ready, reason, message, generation, now);
+                managers::set_status(&mut stored, &status, now)?;
+                tx.put(stored.clone()).await?;
+                events::on_ready(&mut tx, &stored, &before, &status.conditions, now).await?;
+            }
+            _ => events::note(&mut tx, &stored, "Warning", "SetAside", message, now).await?,
+        }
+        tx.commit().await?;
+        Ok(())
+    }
+}

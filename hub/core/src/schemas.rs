@@ -1,0 +1,43 @@
+//! The JSON forms of values of `roadstead-model`, for the document of the views.
+
+use schemars::JsonSchema;
+
+/// The form of an [`roadstead_model::ObjectResult`].
+#[derive(JsonSchema)]
+#[schemars(rename = "ObjectResult")]
+#[expect(dead_code, reason = "it stands for its JSON form in the document only")]
+pub(crate) struct ObjectResultSchema {
+    /// The object.
+    object: ObjectRefSchema,
+    /// `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted` or `skipped`.
+    action: String,
+}
+
+/// The form of an [`roadstead_model::ObjectRef`].
+#[derive(JsonSchema)]
+#[schemars(rename = "ObjectRef")]
+#[expect(dead_code, reason = "it stands for its JSON form in the document only")]
+pub(crate) struct ObjectRefSchema {
+    /// API group; empty for the core group.
+    group: String,
+    /// API version within the group.
+    version: String,
+    /// Kind of the object.
+    kind: String,
+    /// Namespace of the object; none where it is cluster-scoped.
+    #[schemars(default)]
+    namespace: String,
+    /// Name of the object.
+    name: String,
+}
+
+/// The form of a [`roadstead_model::StageTiming`].
+#[derive(JsonSchema)]
+#[schemars(rename = "StageTiming")]
+#[expect(dead_code, reason = "it stands for its JSON form in the document only")]
+pub(crate) struct StageTimingSchema {
+    /// `finish`, `validate`, `apply`, `prune` or `wait`.
+    stage: String,
+    /// Microseconds on the clock.
+    micros: u64,
+}

@@ -1,0 +1,197 @@
+//! Fetching a source. This process has the network and the credentials, and keeps what servers send without looking at it;
+//! reading it is a worker process's, which has neither and is begun only when an answer is there. So a server that takes
+//! its time holds no worker.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use roadstead_budget::MemoryBudget;
+use roadstead_model::{Digest, ResourceUid};
+use roadstead_sources::git::{Desk, Ended, Engine, KnownServer, Line, MOST_QUESTION, Room, fetch_with, read};
+use roadstead_sources::{GitError, GitLimits, Outcome};
+use roadstead_worker::{Context, Exchange, Job, JobError, JobLimits};
+use tokio_util::sync::CancellationToken;
+
+use crate::HubError;
+use crate::quarantine::not_read;
+use crate::sources::Sources;
+use crate::sources::pass::FetchJob;
+use crate::workers::Workers;
+
+/// The kind of the job that reads what a server sent.
+pub(crate) const FETCH_JOB: &str = "fetch";
+
+/// CPU time of one reading: of 512 MiB of pack, and of packing what is in it.
+const CPU: Duration = Duration::from_secs(60);
+/// The fetch's own time is shorter.
+const WALL: Duration = Duration::from_secs(660);
+/// Bytes of a reader's reply: a request to a server, or a hundred notes.
+const REPLY: u64 = 1 << 20;
+/// What indexing a pack takes of memory for each object, and then some.
+const PER_OBJECT: u64 = 256;
+/// An artifact is in memory as such and sealed.
+const COPIES: u64 = 2;
+
+/// Servers' advertisements may take this part of the process's memory.
+const PART: u64 = 256;
+
+/// The servers of sources, as this process last found them.
+#[derive(Debug)]
+pub(crate) struct KnownServers {
+    most: usize,
+    of: Mutex<HashMap<ResourceUid, (i64, KnownServer)>>,
+}
+
+impl KnownServers {
+    pub(crate) fn new(budget: &MemoryBudget) -> Self {
+        let most = budget.total() / PART / KnownServer::MOST as u64;
+        Self { most: usize::try_from(most).unwrap_or(usize::MAX).max(1), of: Mutex::default() }
+    }
+
+    /// The server of a source with this spec.
+    pub(crate) fn of(&self, uid: ResourceUid, generation: i64) -> KnownServer {
+        let mut all = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= self.most && !all.contains_key(&uid) {
+            // It costs one more request for each.
+            all.clear();
+        }
+        let (seen, server) = all.entry(uid).or_insert_with(|| (generation, KnownServer::default()));
+        if *seen != generation {
+            // Perhaps it names another server.
+            (*seen, *server) = (generation, KnownServer::default());
+        }
+        server.clone()
+    }
+}
+
+/// Does the job.
+pub(crate) fn fetch_job(context: &mut Context, order: &[u8]) -> Vec<u8> {
+    let way = context.line();
+    let line = Line::new(move |question| {
+        let mut answer = Vec::new();
+        way.ask(question)?.read_to_end(&mut answer)?;
+        Ok(answer)
+    });
+    // It is not told to stop: it is killed.
+    read(order, context.scratch(), &line, &AtomicBool::new(false))
+}
+
+impl Sources {
+    /// Fetches: the artifact of what the source's reference points to now.
+    ///
+    /// # Errors
+    /// Where the database fails. What is wrong with the source is for [`Self::record_fetch`].
+    pub async fn fetch(
+        &self,
+        job: &FetchJob,
+        cancel: &CancellationToken,
+    ) -> Result<Result<Outcome, GitError>, HubError> {
+        let none = || HubError::Internal("this process was set up without worker processes".to_owned());
+        let workers = self.options.workers.as_ref().ok_or_else(none)?;
+        let readers = Readers { sources: self, job, workers, failure: Mutex::default() };
+        let outcome = fetch_with(job.request.clone(), &readers, cancel).await;
+        match readers.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            Some(failure) => Err(failure),
+            None => Ok(outcome),
+        }
+    }
+}
+
+/// What a source may have, so that the workers of this hub can read it.
+pub(crate) fn limits(workers: &Workers, mut limits: GitLimits) -> GitLimits {
+    let memory = workers.readers.settings().memory;
+    // An object may be made of another one.
+    limits.object_bytes = limits.object_bytes.min(memory / 2);
+    limits.objects = limits.objects.min(u32::try_from(memory / PER_OBJECT).unwrap_or(u32::MAX));
+    limits.artifact_bytes = limits.artifact_bytes.min(workers.artifacts.size() / COPIES);
+    limits
+}
+
+/// Where room for a source's artifact is reserved.
+pub(crate) fn room(workers: &Workers) -> Room {
+    Room { pool: workers.artifacts.clone(), copies: COPIES }
+}
+
+/// Has worker processes read what the servers of one source sent.
+struct Readers<'a> {
+    sources: &'a Sources,
+    job: &'a FetchJob,
+    workers: &'a Workers,
+    /// What is the hub's own fault.
+    failure: Mutex<Option<HubError>>,
+}
+
+impl Readers<'_> {
+    /// What it is that is read. Nobody knows what a server sends, but it is the same as long as the commit is; and what it
+    /// sends before it has named one, as long as the source is.
+    fn inputs(&self, about: &str) -> Digest {
+        let (uid, generation) = self.job.identity();
+        Digest::of(format!("fetch\n{uid}\n{generation}\n{about}").as_bytes())
+    }
+
+    fn failed(&self, failure: HubError) -> Ended {
+        let why = failure.to_string();
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        Ended { why, transient: true }
+    }
+}
+
+impl Engine for Readers<'_> {
+    async fn admit(&self, about: &str) -> Result<(), Ended> {
+        if self.job.is_asked_for() {
+            return Ok(());
+        }
+        match self.sources.quarantine.why_set_aside(self.inputs(about)).await {
+            Ok(None) => Ok(()),
+            Ok(Some(why)) => Err(Ended { why, transient: false }),
+            Err(failure) => Err(self.failed(failure)),
+        }
+    }
+
+    async fn run(&self, about: &str, order: Vec<u8>, desk: &mut Desk) -> Result<Vec<u8>, Ended> {
+        let namespace = self.job.namespace();
+        let _place = self.sources.read_places.take(namespace, namespace).await;
+        let limits = JobLimits { cpu: CPU, wall: WALL, output: REPLY, question: MOST_QUESTION };
+        let job = Job { kind: FETCH_JOB, input: order, affinity: None, limits };
+        let mut outcome = self.run_once(job.clone(), desk).await;
+        if matches!(outcome, Err(JobError::Killed(_))) {
+            // Not of its doing, as far as one can tell.
+            outcome = self.run_once(job, desk).await;
+        }
+        let ended = match outcome {
+            Ok(reply) => {
+                if self.job.is_asked_for() {
+                    let forgotten = self.sources.store.take_back(self.inputs(about)).await;
+                    forgotten.map_err(|failure| self.failed(failure.into()))?;
+                }
+                return Ok(reply);
+            }
+            Err(ended) => ended,
+        };
+        if !ended.is_of_the_job() {
+            return Err(Ended { why: not_read(&ended), transient: true });
+        }
+        let told = self.sources.quarantine.put_aside(self.inputs(about), not_read(&ended)).await;
+        let why = told.map_err(|failure| self.failed(failure))?;
+        Err(Ended { why, transient: false })
+    }
+}
+
+impl Readers<'_> {
+    async fn run_once(&self, job: Job, desk: &mut Desk) -> Result<Vec<u8>, JobError> {
+        desk.begin();
+        self.workers.readers.run(job, &mut Answers(desk)).await
+    }
+}
+
+struct Answers<'a>(&'a mut Desk);
+
+impl Exchange for Answers<'_> {
+    async fn answer(&mut self, question: Vec<u8>) -> Result<Bytes, String> {
+        self.0.answer(&question).await
+    }
+}

@@ -1,0 +1,474 @@
+//! Fleet views: read models that span clusters. Whoever may list Kustomizations of all namespaces may read them.
+
+use crate::schemas::ObjectResultSchema;
+use std::collections::BTreeMap;
+
+use roadstead_api::{Cluster, KindId, Time};
+use roadstead_hub_store::{
+    AttemptFilter, ConnectionTimes, Event, Filter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
+    Part, Store, Stored, Watcher,
+};
+use roadstead_model::{Action, ChangeSet, ClusterUid, GoDuration, ObjectResult};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::HubError;
+use crate::identity::Identity;
+use crate::objects::conditions::READY;
+use crate::objects::reads::watch_error;
+use crate::views::Views;
+
+/// What one page of a view holds at most.
+pub const MAX_ITEMS: i64 = 500;
+/// Clusters that one request may name.
+pub const MAX_NAMES: usize = 100;
+
+/// An object that a Kustomization owns on a cluster.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InventoryItem {
+    /// The Cluster's name; empty where the Cluster is gone.
+    pub cluster: String,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// The version that it was applied in.
+    pub version: String,
+    /// Its kind.
+    pub kind: String,
+    /// Its namespace; empty where it is cluster-scoped.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The Kustomization that owns it.
+    pub kustomization: NamespacedName,
+    /// Announced, and not yet seen applied.
+    pub intended: bool,
+    /// Its labels, as they were applied last.
+    pub labels: BTreeMap<String, String>,
+    /// Its health as it was told last, as `Current` or `InProgress: Available: 1/2`; none where it was applied and its
+    /// health was not waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<String>,
+}
+
+/// A namespace and a name.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct NamespacedName {
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// A cluster with what is on it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterItem {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whether its agent is connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadyState>,
+    /// Version of its API server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes_version: Option<String>,
+    /// Version of its agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_version: Option<String>,
+    /// How many Kustomizations there are for it, by the status of their Ready conditions (suspended ones under `Suspended`).
+    pub kustomizations: BTreeMap<String, i64>,
+    /// Why Kustomizations for it are not Ready, the most frequent reason first.
+    pub failing: Vec<FailureCount>,
+    /// How many objects are owned there.
+    pub objects: i64,
+    /// Whether its agent is connected; none where none ever was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<ConnectionState>,
+}
+
+/// How many Kustomizations are not Ready for the same reason.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct FailureCount {
+    /// The reason.
+    pub reason: String,
+    /// How many.
+    pub count: i64,
+    /// Since when the first of them is so.
+    pub since: String,
+}
+
+/// Whether an agent is connected.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ConnectionState {
+    /// Whether it is.
+    pub connected: bool,
+    /// Since when it is, or is not.
+    #[schemars(with = "String")]
+    pub since: Time,
+}
+
+/// What a Ready condition says.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ReadyState {
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Why, for programs.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+    /// Since when.
+    pub since: String,
+}
+
+/// An attempt at reconciling a Kustomization.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptItem {
+    /// The Kustomization.
+    pub kustomization: NamespacedName,
+    /// The Cluster; empty where there was none.
+    pub cluster: String,
+    /// Counts the Kustomization's attempts.
+    pub attempt: i64,
+    /// The source's revision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+    /// When it began.
+    #[schemars(with = "String")]
+    pub started: Time,
+    /// How long it took, as `1.5s`; none while it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub took: Option<GoDuration>,
+    /// How it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The same for people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    #[schemars(default)]
+    pub message: String,
+    /// How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped.
+    pub counts: BTreeMap<String, usize>,
+    /// The objects that were changed; at most 100.
+    #[schemars(with = "Vec<ObjectResultSchema>")]
+    pub changed: ChangeSet,
+}
+
+/// A change of an object of the hub, as the stream of changes tells it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetChange {
+    /// `ADDED`, `MODIFIED` or `DELETED`.
+    #[serde(rename = "type")]
+    pub type_: &'static str,
+    /// Kind of the object.
+    pub kind: String,
+    /// Namespace of the object; empty for Clusters.
+    pub namespace: String,
+    /// Name of the object.
+    pub name: String,
+    /// Its version: the stream can be taken up behind it.
+    pub resource_version: String,
+    /// The Cluster that it is, or is for; empty for sources.
+    pub cluster: String,
+    /// Whether it is suspended.
+    pub suspended: bool,
+    /// What its Ready condition says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready: Option<ReadyState>,
+}
+
+/// A page of a view.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[schemars(rename = "{T}Page")]
+pub struct FleetPage<T> {
+    /// What was found.
+    pub items: Vec<T>,
+    /// To be given back as `continue` for the next page; none where this is the last.
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// Objects that an attempt names.
+const MAX_CHANGED: usize = 100;
+
+fn ready_state(object: &Value) -> Option<ReadyState> {
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    conditions.iter().find(|condition| condition["type"] == READY).map(ready_of)
+}
+
+/// What a Ready condition says.
+pub(crate) fn ready_of(condition: &Value) -> ReadyState {
+    let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    ReadyState {
+        status: text("status"),
+        reason: text("reason"),
+        message: text("message"),
+        since: text("lastTransitionTime"),
+    }
+}
+
+impl Views {
+    pub(crate) fn authorize_fleet(&self, who: &Identity) -> Result<(), HubError> {
+        who.authorize("list", KindId::Kustomization.get(), "", "", "")
+    }
+
+    /// A page of owned objects; the next begins behind the key.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`]. Where the database fails.
+    pub async fn fleet_inventory(
+        &self,
+        who: &Identity,
+        filter: &InventoryFilter,
+        after: Option<&InventoryKey>,
+        limit: i64,
+    ) -> Result<(Vec<InventoryItem>, Option<InventoryKey>), HubError> {
+        self.authorize_fleet(who)?;
+        let limit = limit.clamp(1, MAX_ITEMS);
+        let mut found = self.store.search_inventory(filter, after, limit + 1).await?;
+        let full = i64::try_from(found.len()).unwrap_or(i64::MAX) > limit;
+        if full {
+            found.pop();
+        }
+        let next = found.last().filter(|_| full).map(|last| last.key.clone());
+        let items = found.into_iter().map(|owned| InventoryItem {
+            cluster: owned.cluster,
+            group: owned.object.group,
+            version: owned.object.version,
+            kind: owned.object.kind,
+            namespace: owned.object.namespace,
+            name: owned.object.name,
+            kustomization: NamespacedName { namespace: owned.owner.0, name: owned.owner.1 },
+            intended: owned.intended,
+            labels: owned.labels,
+            health: owned.health,
+        });
+        Ok((items.collect(), next))
+    }
+
+    /// How many objects of the hub are in which state.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`]. Where the database fails.
+    pub async fn fleet_health(&self, who: &Identity) -> Result<Vec<HealthCount>, HubError> {
+        self.authorize_fleet(who)?;
+        Ok(self.store.health_counts().await?)
+    }
+
+    /// All clusters with what is on them, by name; or those of these names.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`]. Too many names. Where the database fails.
+    pub async fn fleet_clusters(
+        &self,
+        who: &Identity,
+        names: Option<&[String]>,
+    ) -> Result<Vec<ClusterItem>, HubError> {
+        self.authorize_fleet(who)?;
+        let mut found = Vec::new();
+        if let Some(names) = names {
+            if names.len() > MAX_NAMES {
+                return Err(HubError::BadRequest(format!("names: at most {MAX_NAMES} at once")));
+            }
+            for name in names {
+                found.extend(self.store.get(KindId::Cluster, "", name).await?);
+            }
+        } else {
+            let all = Filter::default();
+            self.store
+                .list_each(KindId::Cluster, &all, Part::default(), i64::MAX, |stored| found.push(stored))
+                .await?;
+        }
+        let uids: Option<Vec<_>> = names.map(|_| found.iter().map(|stored| stored.uid.0).collect());
+        let objects: BTreeMap<ClusterUid, i64> =
+            self.store.object_counts(uids.as_deref()).await?.into_iter().collect();
+        let connections: BTreeMap<ClusterUid, ConnectionTimes> =
+            self.store.connections(uids.as_deref()).await?.into_iter().collect();
+        let counts = match names {
+            Some(names) => self.store.health_counts_of(names).await?,
+            None => self.store.health_counts().await?,
+        };
+        let mut loads = loads(counts);
+        let mut items = Vec::with_capacity(found.len());
+        for stored in found {
+            let cluster: Cluster = stored.decode()?;
+            let status = cluster.status.unwrap_or_default();
+            let load = loads.remove(&stored.name).unwrap_or_default();
+            items.push(ClusterItem {
+                labels: stored.labels(),
+                ready: ready_state(&stored.object),
+                kubernetes_version: status.kubernetes_version,
+                agent_version: status.agent_version,
+                kustomizations: load.states,
+                failing: load.failing,
+                objects: objects.get(&stored.uid.into()).copied().unwrap_or_default(),
+                connection: connections.get(&stored.uid.into()).map(|times| ConnectionState {
+                    connected: times.disconnected.is_none(),
+                    since: Time(times.disconnected.unwrap_or(times.connected)),
+                }),
+                name: stored.name,
+            });
+        }
+        Ok(items)
+    }
+
+    /// A page of attempts, the newest first.
+    ///
+    /// # Errors
+    /// [`HubError::Forbidden`]. Where the database fails.
+    pub async fn fleet_attempts(
+        &self,
+        who: &Identity,
+        filter: &AttemptFilter,
+        limit: i64,
+    ) -> Result<Vec<AttemptItem>, HubError> {
+        self.authorize_fleet(who)?;
+        let found = self.store.attempts(filter, limit.clamp(1, MAX_ITEMS)).await?;
+        Ok(found.into_iter().map(attempt_item).collect())
+    }
+
+    /// The changes of what the fleet views show: from a version on, or (none) from now on.
+    ///
+    /// # Errors
+    /// [`HubError::Gone`] where that version is no longer kept.
+    pub async fn fleet_changes(&self, who: &Identity, from: Option<i64>) -> Result<FleetWatch, HubError> {
+        who.authorize("watch", KindId::Kustomization.get(), "", "", "")?;
+        let from = match from {
+            Some(version) => version,
+            None => self.store.last_version().await?,
+        };
+        let watcher = self.store.watch_all(from).await.map_err(watch_error)?;
+        Ok(FleetWatch { watcher, store: self.store.clone(), read: None })
+    }
+}
+
+/// What is on a cluster.
+#[derive(Default)]
+struct Load {
+    states: BTreeMap<String, i64>,
+    failing: Vec<FailureCount>,
+}
+
+fn loads(counts: Vec<HealthCount>) -> BTreeMap<String, Load> {
+    let mut loads: BTreeMap<String, Load> = BTreeMap::new();
+    for count in counts.into_iter().filter(|count| count.kind == KindId::Kustomization.get().kind) {
+        let load = loads.entry(count.cluster).or_default();
+        if count.ready == "False" && !count.suspended {
+            let since = count.since.unwrap_or_default();
+            match load.failing.iter_mut().find(|known| known.reason == count.reason) {
+                Some(known) => {
+                    known.count += count.count;
+                    known.since = since.min(std::mem::take(&mut known.since));
+                }
+                None => load.failing.push(FailureCount { reason: count.reason, count: count.count, since }),
+            }
+        }
+        let state = if count.suspended { "Suspended".to_owned() } else { unknown(count.ready) };
+        *load.states.entry(state).or_default() += count.count;
+    }
+    for load in loads.values_mut() {
+        load.failing.sort_by_key(|failure| std::cmp::Reverse(failure.count));
+    }
+    loads
+}
+
+fn unknown(ready: String) -> String {
+    if ready.is_empty() { "Unknown".to_owned() } else { ready }
+}
+
+fn attempt_item(attempt: FleetAttempt) -> AttemptItem {
+    let mut counts = BTreeMap::new();
+    for result in &attempt.change_set {
+        *counts.entry(result.action.as_str().to_owned()).or_default() += 1;
+    }
+    let changed = |result: &ObjectResult| !matches!(result.action, Action::Unchanged | Action::Skipped);
+    AttemptItem {
+        changed: attempt.change_set.into_iter().filter(changed).take(MAX_CHANGED).collect(),
+        kustomization: NamespacedName { namespace: attempt.namespace, name: attempt.name },
+        cluster: attempt.cluster,
+        attempt: attempt.attempt,
+        revision: attempt.revision,
+        started: Time(attempt.started),
+        took: attempt
+            .finished
+            .and_then(|at| at.duration_since(attempt.started).try_into().ok().map(GoDuration)),
+        reason: attempt.reason,
+        message: attempt.message,
+        counts,
+    }
+}
+
+/// The kinds whose changes the stream tells.
+const FOLLOWED: [KindId; 7] = [
+    KindId::Kustomization,
+    KindId::GitRepository,
+    KindId::Bucket,
+    KindId::OciRepository,
+    KindId::HelmRepository,
+    KindId::HelmChart,
+    KindId::Cluster,
+];
+
+/// The changes of what the fleet views show.
+pub struct FleetWatch {
+    watcher: Watcher,
+    store: Store,
+    /// Read and not yet handed out.
+    read: Option<Event>,
+}
+
+impl FleetWatch {
+    /// The next change. May be dropped and called again without missing any.
+    ///
+    /// # Errors
+    /// [`HubError::Gone`] where what was not read yet is no longer kept.
+    pub async fn next(&mut self) -> Result<FleetChange, HubError> {
+        loop {
+            let event = match &self.read {
+                Some(event) => event.clone(),
+                None => self.watcher.next().await.map_err(watch_error)?,
+            };
+            if !FOLLOWED.contains(&event.object().kind) {
+                continue;
+            }
+            self.read = Some(event.clone());
+            let cluster = self.cluster_of(event.object()).await?;
+            self.read = None;
+            return Ok(change(&event, cluster));
+        }
+    }
+
+    /// The Cluster that an object is, or is for.
+    async fn cluster_of(&self, stored: &Stored) -> Result<String, HubError> {
+        if stored.kind == KindId::Cluster {
+            return Ok(stored.name.clone());
+        }
+        let spec = &stored.object["spec"];
+        let Some(secret) = spec.pointer("/kubeConfig/secretRef/name").and_then(Value::as_str) else {
+            return Ok(spec["clusterRef"]["name"].as_str().unwrap_or_default().to_owned());
+        };
+        let Some(uid) = self.store.clusters_of_secret(&stored.namespace, secret).await?.first().copied()
+        else {
+            return Ok(String::new());
+        };
+        Ok(self.store.get_by_uid(uid).await?.map(|cluster| cluster.name).unwrap_or_default())
+    }
+}
+
+fn change(event: &Event, cluster: String) -> FleetChange {
+    let stored: &Stored = event.object();
+    FleetChange {
+        type_: event.type_().as_str(),
+        kind: stored.kind.to_string(),
+        namespace: stored.namespace.clone(),
+        name: stored.name.clone(),
+        resource_version: stored.resource_version.to_string(),
+        cluster,
+        suspended: stored.object["spec"]["suspend"] == true,
+        ready: ready_state(&stored.object),
+    }
+}
