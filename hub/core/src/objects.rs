@@ -12,6 +12,7 @@ pub(crate) mod managers;
 pub(crate) mod reads;
 pub(crate) mod resources;
 mod selector;
+pub(crate) mod status;
 pub mod triggers;
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{ConditionStatus, GitRepository, GitRepositoryStatus, KindId, Kustomization};
+use roadstead_api::{ConditionStatus, GitRepository, KindId, Kustomization};
 use roadstead_hub_store::{Claim, Due, Queue, SetAside, Store, Stored};
 use roadstead_model::{Digest, Reason, ReplicaId, ResourceUid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -14,7 +14,8 @@ use crate::clock::Clock;
 use crate::context::Context;
 use crate::delivery::reconcile::{set_ready, write_status};
 use crate::objects::conditions::{self, READY};
-use crate::objects::{events, managers, triggers};
+use crate::objects::status;
+use crate::objects::{events, triggers};
 use crate::quarantine::{PERIOD, told};
 
 /// A pass takes milliseconds, a fetch up to its timeout. A replica that dies is noticed long before.
@@ -147,15 +148,11 @@ impl Schedule {
                 .await?;
             }
             KindId::GitRepository => {
-                let mut status: GitRepositoryStatus =
-                    stored.decode::<GitRepository>()?.status.unwrap_or_default();
-                let before = status.conditions.clone();
                 let (ready, reason) = (ConditionStatus::False, Reason::GitOperationFailed);
-                let generation = stored.generation;
-                conditions::set(&mut status.conditions, READY, ready, reason, message, generation, now);
-                managers::set_status(&mut stored, &status, now)?;
-                tx.put(stored.clone()).await?;
-                events::on_ready(&mut tx, &stored, &before, &status.conditions, now).await?;
+                status::write::<GitRepository>(&mut tx, &mut stored, now, |status, generation| {
+                    conditions::set(&mut status.conditions, READY, ready, reason, message, generation, now);
+                })
+                .await?;
             }
             _ => events::note(&mut tx, &stored, "Warning", "SetAside", message, now).await?,
         }

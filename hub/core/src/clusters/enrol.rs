@@ -5,12 +5,13 @@ use crate::clock::Clock;
 use crate::clusters::pki::Pki;
 use crate::identity::AuditLog;
 use crate::identity::tokens::Tokens;
+use crate::objects::status;
 use roadstead_hub_store::Store;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use roadstead_api::{ClusterStatus, ConditionStatus, KindId};
+use roadstead_api::{Cluster, ConditionStatus, KindId};
 use roadstead_deploy::Join;
 use roadstead_hub_store::{AuditEntry, Checked, Stored, TokenKind};
 use roadstead_model::{ClusterUid, KubeSystemUid, Reason};
@@ -24,7 +25,7 @@ use crate::context::Context;
 use crate::identity::tokens::LookUp;
 use crate::identity::{Identity, audit};
 use crate::objects::conditions::{self, READY};
-use crate::objects::{events, managers};
+use crate::objects::events;
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -249,24 +250,17 @@ impl Enrolments {
         tx.use_join_token(token.id, &certificate.public_key, now).await?;
         let replaced = tx.agent_key(token.cluster).await?.is_some_and(|key| key != certificate.public_key);
         tx.set_agent_key(token.cluster, &certificate.public_key, now).await?;
-        let cluster: roadstead_api::Cluster = stored.decode()?;
-        let before = cluster.status.unwrap_or_default();
-        let mut status = ClusterStatus { kube_system_uid: Some(kube_system.to_string()), ..before.clone() };
         // Whoever holds the key from before has no part in this cluster any more, also if it is connected.
-        if replaced && tx.cut_session(token.cluster, now).await? {
-            conditions::set(
-                &mut status.conditions,
-                READY,
-                ConditionStatus::False,
-                Reason::AgentDisconnected,
-                "another agent has joined as this cluster; the one before it is cut off",
-                stored.generation,
-                now,
-            );
-        }
-        managers::set_status(&mut stored, &status, now)?;
-        tx.put(stored.clone()).await?;
-        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
+        let is_cut = replaced && tx.cut_session(token.cluster, now).await?;
+        status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| {
+            status.kube_system_uid = Some(kube_system.to_string());
+            if is_cut {
+                let message = "another agent has joined as this cluster; the one before it is cut off";
+                let (is, reason) = (ConditionStatus::False, Reason::AgentDisconnected);
+                conditions::set(&mut status.conditions, READY, is, reason, message, generation, now);
+            }
+        })
+        .await?;
         tx.note(&AuditEntry {
             username: format!("system:roadstead:agent:{name}"),
             verb: "enrol".to_owned(),

@@ -12,6 +12,7 @@ use crate::objects::Objects;
 use crate::objects::kubeconfigs::KEY;
 use crate::objects::kubeconfigs::KUBECONFIG_TYPE;
 use crate::objects::kubeconfigs::SUFFIX;
+use crate::objects::status;
 use roadstead_hub_store::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ use crate::clusters::onboard::{REST, RETRY};
 use crate::context::Context;
 use crate::identity::Identity;
 use crate::objects::conditions::{self, READY};
-use crate::objects::{DeleteOptions, WriteOptions, events, managers};
+use crate::objects::{DeleteOptions, WriteOptions};
 
 /// Who writes the fields that a management cluster decides: what it shows no longer goes with them.
 const MANAGER: &str = "roadstead-cluster-api";
@@ -408,17 +409,14 @@ impl Management {
         let now = self.clock.now();
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(uid).await? else { return Ok(()) };
-        let before = stored.decode::<ManagementCluster>()?.status.unwrap_or_default();
-        let mut status = before.clone();
-        change(&mut status);
-        status.observed_generation = Some(stored.generation);
-        conditions::set(&mut status.conditions, READY, is, reason, message, stored.generation, now);
-        if status == before {
+        let written = status::write::<ManagementCluster>(&mut tx, &mut stored, now, |status, generation| {
+            change(status);
+            status.observed_generation = Some(generation);
+            conditions::set(&mut status.conditions, READY, is, reason, message, generation, now);
+        });
+        if written.await?.is_none() {
             return Ok(());
         }
-        managers::set_status(&mut stored, &status, now)?;
-        tx.put(stored.clone()).await?;
-        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
         tx.commit().await?;
         Ok(())
     }

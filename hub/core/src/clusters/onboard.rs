@@ -16,6 +16,7 @@ use crate::objects::kubeconfigs::KEY;
 use crate::objects::kubeconfigs::cluster_name;
 use crate::objects::kubeconfigs::is_kubeconfig;
 use crate::objects::kubeconfigs::reference;
+use crate::objects::status;
 use roadstead_hub_store::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -239,13 +240,13 @@ impl Onboarding {
     async fn note_generation(&self, uid: ResourceUid, generation: i64) -> Result<(), HubError> {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(uid).await? else { return Ok(()) };
-        let mut status = stored.decode::<Cluster>()?.status.unwrap_or_default();
-        status.observed_generation = Some(generation);
-        for condition in &mut status.conditions {
-            condition.observed_generation = Some(generation);
-        }
-        managers::set_status(&mut stored, &status, self.clock.now())?;
-        tx.put(stored).await?;
+        status::write::<Cluster>(&mut tx, &mut stored, self.clock.now(), |status, _| {
+            status.observed_generation = Some(generation);
+            for condition in &mut status.conditions {
+                condition.observed_generation = Some(generation);
+            }
+        })
+        .await?;
         tx.commit().await?;
         Ok(())
     }
@@ -442,15 +443,13 @@ impl Onboarding {
         let now = self.clock.now();
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(uid).await? else { return Ok(()) };
-        let cluster: Cluster = stored.decode()?;
-        let before = cluster.status.unwrap_or_default();
-        let mut status = before.clone();
-        let is = change(&stored, &mut status);
-        status.observed_generation = Some(stored.generation);
-        conditions::set(&mut status.conditions, INSTALLED, is, reason, message, stored.generation, now);
-        managers::set_status(&mut stored, &status, now)?;
-        tx.put(stored.clone()).await?;
-        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
+        let seen = stored.clone();
+        status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| {
+            let is = change(&seen, status);
+            status.observed_generation = Some(generation);
+            conditions::set(&mut status.conditions, INSTALLED, is, reason, message, generation, now);
+        })
+        .await?;
         tx.commit().await?;
         Ok(())
     }

@@ -12,7 +12,8 @@ use roadstead_model::{ClusterUid, Reason};
 use crate::HubError;
 use crate::clusters::Agents;
 use crate::clusters::session::Session;
-use crate::objects::{conditions, events, managers, triggers};
+use crate::objects::status;
+use crate::objects::{conditions, events, triggers};
 
 /// The type of the condition that says what a deletion waits for.
 const RETIRED: &str = "Retired";
@@ -74,19 +75,11 @@ impl Agents {
         } else {
             (Reason::Progressing, waits_for(&waits))
         };
-        let mut status = cluster.status.clone().unwrap_or_default();
-        let generation = present.generation;
-        conditions::set(
-            &mut status.conditions,
-            RETIRED,
-            ConditionStatus::False,
-            reason,
-            &message,
-            generation,
-            now,
-        );
-        managers::set_status(&mut present, &status, now)?;
-        tx.put(present).await?;
+        status::write::<Cluster>(&mut tx, &mut present, now, |status, generation| {
+            let is = ConditionStatus::False;
+            conditions::set(&mut status.conditions, RETIRED, is, reason, &message, generation, now);
+        })
+        .await?;
         tx.commit().await?;
         Ok(now + RECHECK)
     }

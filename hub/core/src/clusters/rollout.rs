@@ -3,6 +3,7 @@
 
 use crate::HubOptions;
 use crate::clock::Clock;
+use crate::objects::status;
 use roadstead_api::{AgentUpgrade, Cluster, ClusterAgent, ConditionStatus, ObjectMeta, reconcile_requested};
 use roadstead_hub_plan::{AgentState, Pace, Seeds, Upgrade, UpgradeOrder, roll_out};
 use roadstead_hub_store::Store;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use crate::HubError;
 use crate::clusters::session::Session;
 use crate::context::Context;
-use crate::objects::{conditions, events, managers};
+use crate::objects::{conditions, events};
 
 /// The type of the condition that says how an agent stands to the image that is wanted of it.
 pub(crate) const UPGRADED: &str = "Upgraded";
@@ -145,16 +146,13 @@ impl Agents {
         let now = self.clock.now();
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(cluster.into()).await? else { return Ok(()) };
-        let mut status = stored.decode::<Cluster>()?.status.unwrap_or_default();
-        match said {
+        status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| match said {
             None => status.conditions.retain(|condition| condition.type_ != UPGRADED),
             Some(Said { status: is, reason, message }) => {
-                let generation = stored.generation;
                 conditions::set(&mut status.conditions, UPGRADED, *is, *reason, message, generation, now);
             }
-        }
-        managers::set_status(&mut stored, &status, now)?;
-        tx.put(stored.clone()).await?;
+        })
+        .await?;
         if let Some(Said { reason, message, .. }) = said
             && matches!(reason, Reason::UpgradeFailed | Reason::UpgradeRefused | Reason::Upgrading)
         {

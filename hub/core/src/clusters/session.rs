@@ -2,6 +2,7 @@
 
 use crate::clock::Clock;
 use crate::clusters::progress::{Followed, Sent};
+use crate::objects::status;
 use roadstead_budget::PoolName;
 use roadstead_hub_store::Store;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::clusters::pki::AgentIdentity;
 use crate::clusters::rollout::{self, UpgradeReport};
 use crate::context::Context;
 use crate::objects::conditions::{self, READY};
-use crate::objects::{events, managers, triggers};
+use crate::objects::triggers;
 
 /// Why a session has no say any more.
 pub const NOT_CURRENT: &str =
@@ -129,26 +130,17 @@ impl Sessions {
         if let Some(report) = &greeting.upgrade {
             rollout::note_report(&mut tx, identity.cluster, report).await?;
         }
-        let cluster: Cluster = stored.decode()?;
-        let before = cluster.status.unwrap_or_default();
-        let mut status = before.clone();
-        status.agent_version = Some(greeting.agent_version.clone());
-        status.agent_image.clone_from(&greeting.image);
-        super::skew::note_skew(&mut status, greeting.clock, &name, stored.generation, now);
-        status.kubernetes_version = Some(greeting.kubernetes_version.clone());
-        status.observed_generation = Some(stored.generation);
-        conditions::set(
-            &mut status.conditions,
-            READY,
-            ConditionStatus::True,
-            Reason::AgentConnected,
-            &format!("agent {} is connected", greeting.agent_version),
-            stored.generation,
-            now,
-        );
-        managers::set_status(&mut stored, &status, now)?;
-        tx.put(stored.clone()).await?;
-        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
+        status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| {
+            status.agent_version = Some(greeting.agent_version.clone());
+            status.agent_image.clone_from(&greeting.image);
+            super::skew::note_skew(status, greeting.clock, &name, generation, now);
+            status.kubernetes_version = Some(greeting.kubernetes_version.clone());
+            status.observed_generation = Some(generation);
+            let message = format!("agent {} is connected", greeting.agent_version);
+            let (is, reason) = (ConditionStatus::True, Reason::AgentConnected);
+            conditions::set(&mut status.conditions, READY, is, reason, &message, generation, now);
+        })
+        .await?;
         triggers::wake_cluster(&mut tx, stored.uid, &name).await?;
         tx.enqueue(Queue::Cluster, &[stored.uid]).await?;
         tx.commit().await?;
@@ -175,22 +167,13 @@ impl Sessions {
         if !tx.end_session(cluster, session, now).await? {
             return Ok(());
         }
-        let decoded: Cluster = stored.decode()?;
-        let before = decoded.status.unwrap_or_default();
-        let mut status = before.clone();
-        conditions::set(
-            &mut status.conditions,
-            READY,
-            ConditionStatus::False,
-            Reason::AgentDisconnected,
-            &format!("the agent's link is cut: {why}"),
-            stored.generation,
-            now,
-        );
-        managers::set_status(&mut stored, &status, now)?;
-        let name = stored.name.clone();
-        tx.put(stored.clone()).await?;
-        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, now).await?;
+        status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| {
+            let message = format!("the agent's link is cut: {why}");
+            let (is, reason) = (ConditionStatus::False, Reason::AgentDisconnected);
+            conditions::set(&mut status.conditions, READY, is, reason, &message, generation, now);
+        })
+        .await?;
+        let name = stored.name;
         tx.commit().await?;
         tracing::warn!(cluster = name, %session, why, "agent disconnected");
         Ok(())

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
 use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
-use roadstead_hub_store::{AttemptInputs, Child, Outcome, Queue, Stored, Topic, Tx};
+use roadstead_hub_store::{AttemptInputs, Child, Outcome, Stored, Topic, Tx};
 use roadstead_model::{
     ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, KustomizationUid, ObjectRef, Reason,
     ResourceUid, Revision, ServiceAccount, Step,
@@ -21,7 +21,8 @@ use crate::delivery::children::AppliedChildren;
 use crate::delivery::placing;
 use crate::identity::access::Standing;
 use crate::objects::conditions::{self, READY, SUSPENDED};
-use crate::objects::{events, managers, triggers};
+use crate::objects::status;
+use crate::objects::{events, triggers};
 use crate::{HubError, log};
 
 /// How long past its own timeout an agent's result is waited for.
@@ -406,8 +407,7 @@ impl SeenKustomization {
     }
 }
 
-/// Changes a Kustomization's status in `tx`. What depends on it is processed again where its readiness changed.
-/// False where nothing changed; then nothing is written.
+/// Changes a Kustomization's status in `tx`. False where nothing changed; then nothing is written.
 pub(crate) async fn write_status(
     tx: &mut Tx,
     stored: &mut Stored,
@@ -415,42 +415,13 @@ pub(crate) async fn write_status(
     now: Timestamp,
     change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
 ) -> Result<bool, HubError> {
-    let kustomization: Kustomization = stored.decode()?;
-    let before = kustomization.status.unwrap_or_default();
-    let mut status = before.clone();
-    if !suspended {
-        status.conditions.retain(|condition| condition.type_ != SUSPENDED);
-    }
-    change(&mut status, stored.generation);
-    if status == before {
-        return Ok(false);
-    }
-    let ready = |status: &KustomizationStatus| {
-        (
-            conditions::is_true(&status.conditions, READY, stored.generation),
-            status.last_applied_revision.clone(),
-        )
-    };
-    if ready(&status) != ready(&before) {
-        let dependents = tx.dependents(&stored.namespace, &stored.name).await?;
-        tx.enqueue(Queue::Kustomization, &dependents).await?;
-    }
-    // A parent that waits says why its child is not Ready, too.
-    if verdict(&status) != verdict(&before)
-        && let Some(parent) = tx.parent_of(stored.kind, &stored.namespace, &stored.name).await?
-    {
-        tx.enqueue(Queue::Kustomization, &[parent]).await?;
-    }
-    managers::set_status(stored, &status, now)?;
-    tx.put(stored.clone()).await?;
-    events::on_ready(tx, stored, &before.conditions, &status.conditions, now).await?;
-    Ok(true)
-}
-
-/// What Ready says, without when it came to that.
-fn verdict(status: &KustomizationStatus) -> Option<(ConditionStatus, &str, Option<i64>)> {
-    let ready = conditions::ready(&status.conditions)?;
-    Some((ready.status, &ready.message, ready.observed_generation))
+    let written = status::write::<Kustomization>(tx, stored, now, |status, generation| {
+        if !suspended {
+            status.conditions.retain(|condition| condition.type_ != SUSPENDED);
+        }
+        change(status, generation);
+    });
+    Ok(written.await?.is_some())
 }
 
 /// Sets Ready, and with it the generation that was processed.

@@ -19,7 +19,8 @@ use url::Url;
 
 use crate::HubError;
 use crate::objects::conditions::{self, READY, SUSPENDED};
-use crate::objects::{events, managers, triggers};
+use crate::objects::status;
+use crate::objects::triggers;
 use crate::sources::Sources;
 use crate::sources::notes;
 
@@ -357,31 +358,10 @@ impl Sources {
         if stored.generation != seen.generation || stored.deletion_timestamp.is_some() {
             return Ok(false);
         }
-        let source: GitRepository = stored.decode()?;
-        let before = source.status.unwrap_or_default();
-        let mut status = before.clone();
-        change(&mut status, stored.generation);
-        if status == before {
-            return Ok(false);
-        }
-        let artifact = |status: &GitRepositoryStatus| {
-            status.artifact.as_ref().map(|artifact| (artifact.digest.clone(), artifact.revision.clone()))
-        };
-        // Without an artifact, users show the source's own message.
-        let concerns_users = artifact(&status) != artifact(&before) || status.artifact.is_none();
-        let mut users = Vec::new();
-        if concerns_users {
-            users = tx.kustomizations_of_source("GitRepository", &stored.namespace, &stored.name).await?;
-            tx.enqueue(Queue::Kustomization, &users).await?;
-        }
-        if let Some(parent) = tx.parent_of(stored.kind, &stored.namespace, &stored.name).await? {
-            tx.enqueue(Queue::Kustomization, &[parent]).await?;
-        }
-        managers::set_status(&mut stored, &status, self.clock.now())?;
-        tx.put(stored.clone()).await?;
-        events::on_ready(&mut tx, &stored, &before.conditions, &status.conditions, self.clock.now()).await?;
+        let written = status::write::<GitRepository>(&mut tx, &mut stored, self.clock.now(), change).await?;
+        let Some(written) = written else { return Ok(false) };
         tx.commit().await?;
-        if concerns_users {
+        if let Some(users) = written.users {
             self.wake_new_users(&stored, &users).await?;
         }
         Ok(true)

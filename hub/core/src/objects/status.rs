@@ -1,0 +1,163 @@
+//! The one way in which the hub writes a status: the write has its manager, news of readiness become an Event in the same unit
+//! of work, and whoever has to do with what changed is processed again.
+
+use jiff::Timestamp;
+use roadstead_api::{
+    Cluster, ClusterStatus, Condition, ConditionStatus, GitRepository, GitRepositoryStatus, Kustomization,
+    KustomizationStatus, ManagementCluster, ManagementClusterStatus, Typed,
+};
+use roadstead_hub_store::{Queue, StoreError, Stored, Tx};
+use roadstead_model::ResourceUid;
+use serde::Serialize;
+
+use crate::objects::conditions::{self, READY};
+use crate::objects::{events, managers};
+
+/// A kind whose status the hub writes.
+pub(crate) trait HasStatus: Typed {
+    /// What its status says.
+    type Status: Clone + Default + PartialEq + Serialize + Send;
+
+    /// The status of an object.
+    fn into_status(self) -> Option<Self::Status>;
+
+    /// Its conditions.
+    fn conditions(status: &Self::Status) -> &[Condition];
+
+    /// Whom a change of it concerns, of an object with this generation.
+    fn concerned(before: &Self::Status, after: &Self::Status, generation: i64) -> Concerned;
+}
+
+/// Who is to be processed again after a change of a status.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Concerned {
+    /// The Kustomizations that depend on it.
+    dependents: bool,
+    /// The Kustomizations that have it as their source.
+    users: bool,
+    /// The Kustomization that made it.
+    parent: bool,
+}
+
+/// A status that was written.
+#[derive(Debug, Default)]
+pub(crate) struct WrittenStatus {
+    /// Of a source of which users are processed again: those that were known when it was written.
+    pub(crate) users: Option<Vec<ResourceUid>>,
+}
+
+/// Changes an object's status in `tx`; `change` is given the object's generation. None where nothing changed; then nothing is
+/// written.
+pub(crate) async fn write<K: HasStatus>(
+    tx: &mut Tx,
+    stored: &mut Stored,
+    now: Timestamp,
+    change: impl FnOnce(&mut K::Status, i64) + Send,
+) -> Result<Option<WrittenStatus>, StoreError> {
+    let before = stored.decode::<K>()?.into_status().unwrap_or_default();
+    let mut status = before.clone();
+    change(&mut status, stored.generation);
+    if status == before {
+        return Ok(None);
+    }
+    managers::set_status(stored, &status, now)?;
+    tx.put(stored.clone()).await?;
+    events::on_ready(tx, stored, K::conditions(&before), K::conditions(&status), now).await?;
+    let Concerned { dependents, users, parent } = K::concerned(&before, &status, stored.generation);
+    let (namespace, name) = (&stored.namespace, &stored.name);
+    let mut written = WrittenStatus::default();
+    if dependents {
+        let dependents = tx.dependents(namespace, name).await?;
+        tx.enqueue(Queue::Kustomization, &dependents).await?;
+    }
+    if users {
+        let users = tx.kustomizations_of_source(stored.kind.get().kind, namespace, name).await?;
+        tx.enqueue(Queue::Kustomization, &users).await?;
+        written.users = Some(users);
+    }
+    if parent && let Some(parent) = tx.parent_of(stored.kind, namespace, name).await? {
+        tx.enqueue(Queue::Kustomization, &[parent]).await?;
+    }
+    Ok(Some(written))
+}
+
+impl HasStatus for Kustomization {
+    type Status = KustomizationStatus;
+
+    fn into_status(self) -> Option<Self::Status> {
+        self.status
+    }
+
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn concerned(before: &Self::Status, after: &Self::Status, generation: i64) -> Concerned {
+        let ready = |status: &Self::Status| {
+            (conditions::is_true(&status.conditions, READY, generation), status.last_applied_revision.clone())
+        };
+        // A parent that waits says why its child is not Ready, too.
+        let parent = verdict(&before.conditions) != verdict(&after.conditions);
+        Concerned { dependents: ready(before) != ready(after), parent, users: false }
+    }
+}
+
+impl HasStatus for GitRepository {
+    type Status = GitRepositoryStatus;
+
+    fn into_status(self) -> Option<Self::Status> {
+        self.status
+    }
+
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn concerned(before: &Self::Status, after: &Self::Status, _: i64) -> Concerned {
+        let artifact = |status: &Self::Status| {
+            status.artifact.as_ref().map(|artifact| (artifact.digest.clone(), artifact.revision.clone()))
+        };
+        // Without an artifact, users show the source's own message.
+        let users = artifact(after) != artifact(before) || after.artifact.is_none();
+        Concerned { users, parent: true, dependents: false }
+    }
+}
+
+impl HasStatus for Cluster {
+    type Status = ClusterStatus;
+
+    fn into_status(self) -> Option<Self::Status> {
+        self.status
+    }
+
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+
+    /// Whoever changes what others go by (an agent's session) says so.
+    fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Concerned {
+        Concerned::default()
+    }
+}
+
+impl HasStatus for ManagementCluster {
+    type Status = ManagementClusterStatus;
+
+    fn into_status(self) -> Option<Self::Status> {
+        self.status
+    }
+
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Concerned {
+        Concerned::default()
+    }
+}
+
+/// What Ready says, without when it came to that.
+fn verdict(conditions: &[Condition]) -> Option<(ConditionStatus, &str, Option<i64>)> {
+    let ready = conditions::ready(conditions)?;
+    Some((ready.status, &ready.message, ready.observed_generation))
+}
