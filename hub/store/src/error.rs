@@ -34,6 +34,13 @@ pub enum StoreError {
     /// A migration failed.
     #[error("bring the database's schema up to date")]
     Migrate(#[source] sqlx::migrate::MigrateError),
+    /// The schema is to be changed in a way that replicas of older versions cannot live with.
+    #[error(
+        "bring the database's schema up to date: {0} of its replicas are of an older version, which cannot work with the new \
+         schema. End all of them, then start this version (in Kubernetes: scale the hub's Deployment to 0, change the image, \
+         scale it up again)"
+    )]
+    OlderReplicas(i64),
     /// A statement failed.
     #[error("{what}")]
     Query {
@@ -73,6 +80,7 @@ impl StoreError {
             Self::Query { source, .. } => crate::health::reason(source),
             Self::Url(_)
             | Self::Migrate(_)
+            | Self::OlderReplicas(_)
             | Self::Insecure { .. }
             | Self::Unverified { .. }
             | Self::Corrupt { .. }

@@ -33,11 +33,13 @@ mod time;
 mod token;
 mod token_check;
 mod transport;
+mod upgrade;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::Connection as _;
+use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres, Transaction};
 use uuid::Uuid;
@@ -150,6 +152,8 @@ impl Store {
         };
         // One of the first is the listener's for good.
         let (units, pool) = (pool(max_connections / 2), pool(max_connections - max_connections / 2));
+        let explained = |error| transport.explained(&options, MigrateError::Execute(error));
+        upgrade::wait_for_older_replicas(&pool, explained).await?;
         MIGRATOR.run(&pool).await.map_err(|error| transport.explained(&options, error))?;
         adopt::sign_what_is_older(&pool, &sealer).await?;
         let signals = Signals::start(pool.clone(), health.clone());

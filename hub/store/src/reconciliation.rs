@@ -579,12 +579,14 @@ impl Store {
         sqlx::query(
             "WITH closed AS (UPDATE reconciliation SET finished_at = now(), reason = $3, message = $4
                  WHERE kustomization = $1 AND attempt = $2 AND finished_at IS NULL RETURNING kustomization)
-             UPDATE schedule SET due_at = '-infinity', wanted = wanted + 1 FROM closed WHERE uid = closed.kustomization",
+             UPDATE schedule SET due_at = '-infinity', wanted = wanted + 1 FROM closed 
+             WHERE uid = closed.kustomization AND kind = $5",
         )
         .bind(sent.kustomization)
         .bind(sent.attempt)
         .bind(Reason::ReconciliationFailed.as_str())
         .bind("the dispatch in the database was not written by a hub with this key: it was not sent")
+        .bind(Queue::Kustomization.as_str())
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("close a dispatch that is not the hub's"))?;

@@ -116,7 +116,7 @@ impl Tx {
              SELECT asked.uid, asked.kind, '-infinity'
              FROM unnest($1::uuid[], $2::text[]) AS asked (uid, kind)
              JOIN resource ON resource.uid = asked.uid
-             ON CONFLICT (uid) DO UPDATE SET due_at = '-infinity', wanted = schedule.wanted + 1",
+             ON CONFLICT (uid, kind) DO UPDATE SET due_at = '-infinity', wanted = schedule.wanted + 1",
         )
         .bind(uids)
         .bind(kinds)
@@ -156,7 +156,7 @@ impl Store {
                                 AND lost > 0
                               ORDER BY due_at LIMIT $6 FOR UPDATE SKIP LOCKED),
                   claimed AS (UPDATE schedule SET claimed_by = $2, claimed_until = $4
-                              WHERE uid IN (SELECT uid FROM usual UNION ALL SELECT uid FROM suspect)
+                              WHERE kind = $1 AND uid IN (SELECT uid FROM usual UNION ALL SELECT uid FROM suspect)
                               RETURNING uid, wanted, lost)
              SELECT uid, wanted, lost, NULL::timestamptz FROM claimed
              UNION ALL
@@ -212,13 +212,14 @@ impl Store {
         let again: Option<bool> = sqlx::query_scalar(
             "UPDATE schedule SET claimed_by = NULL, claimed_until = NULL, lost = $5,
                     due_at = CASE WHEN wanted = $3 THEN $4::timestamptz ELSE '-infinity' END
-             WHERE uid = $1 AND claimed_by = $2 RETURNING wanted <> $3",
+             WHERE uid = $1 AND kind = $6 AND claimed_by = $2 RETURNING wanted <> $3",
         )
         .bind(claim.uid.0)
         .bind(replica.0)
         .bind(claim.wanted)
         .bind(to_sql(next))
         .bind(lost)
+        .bind(claim.queue.as_str())
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query("release a claim"))?;

@@ -42,6 +42,39 @@ async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
 }
 
 #[tokio::test]
+async fn an_object_is_due_in_two_queues_and_each_has_its_own_pass() -> Result<()> {
+    let site = Site::new().await?;
+    site.apply(git_repository("default", "one", "https://git.example.test/one")).await?;
+    let schedule = &site.hub.schedule;
+    let [source] = schedule.claim_due(Queue::Source, 10, false).await?.claims[..] else {
+        anyhow::bail!("it is not due")
+    };
+    // Another controller is to process it meanwhile.
+    let mut tx = site.store.begin().await?;
+    tx.enqueue(Queue::Namespace, &[source.uid]).await?;
+    tx.commit().await?;
+    let [other] = schedule.claim_due(Queue::Namespace, 10, false).await?.claims[..] else {
+        anyhow::bail!("it is not due there")
+    };
+    ensure!(other.uid == source.uid);
+    // Each is given back for itself, with a time of its own.
+    let later = site.hub.now() + Duration::from_secs(3600);
+    schedule.release_claim(other, site.hub.now()).await?;
+    ensure!(
+        schedule.claim_due(Queue::Source, 10, false).await?.claims.is_empty(),
+        "the first is still claimed"
+    );
+    schedule.release_claim(source, later).await?;
+    ensure!(schedule.claim_due(Queue::Source, 10, false).await?.claims.is_empty(), "the first is due later");
+    ensure!(
+        schedule.claim_due(Queue::Namespace, 10, false).await?.claims.len() == 1,
+        "the other is due at once"
+    );
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_signal_reaches_the_loop_that_it_concerns_in_other_replicas() -> Result<()> {
     let site = Site::new().await?;
     let other = Store::open(site.database.url(), Sealer::new(&Key::generate()?)?, 4).await?;

@@ -1,0 +1,103 @@
+//! A database of an older version is brought up to date, once nothing of that version runs on it.
+
+use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use roadstead_hub_store::{Key, Queue, Sealer, Store, StoreError};
+use roadstead_model::ReplicaId;
+use roadstead_tests::{TestDatabase, eventually};
+use sqlx::migrate::Migrator;
+
+/// The last migration of the oldest version that people may come from.
+const OLDEST: i64 = 11;
+
+/// A database as that version left it, with one object that is due.
+async fn older() -> Result<TestDatabase> {
+    let database = TestDatabase::new().await?;
+    let mut connection = database.connect().await?;
+    let all = sqlx::migrate!("../../migrations");
+    let then = all.migrations.iter().filter(|one| one.version <= OLDEST).cloned().collect();
+    Migrator { migrations: Cow::Owned(then), ..Migrator::DEFAULT }.run(&mut connection).await?;
+    sqlx::raw_sql(
+        "INSERT INTO resource (uid, kind, api_group, namespace, name, generation, resource_version, created_at, object)
+         VALUES ('11111111-1111-1111-1111-111111111111', 'Kustomization', 'kustomize.toolkit.fluxcd.io', 'default', 'app',
+                 1, 1, now(), '{\"metadata\":{\"name\":\"app\",\"namespace\":\"default\"}}');
+         INSERT INTO schedule (uid, kind, due_at)
+         VALUES ('11111111-1111-1111-1111-111111111111', 'kustomization', '-infinity')",
+    )
+    .execute(&mut connection)
+    .await
+    .context("write as the older version did")?;
+    Ok(database)
+}
+
+async fn open(database: &TestDatabase) -> Result<Store, StoreError> {
+    let sealer = Sealer::new(&Key::generate()?)?;
+    Store::open(database.url(), sealer, 4).await
+}
+
+#[tokio::test]
+async fn an_older_database_is_brought_up_to_date_and_what_was_due_is_due() -> Result<()> {
+    let database = older().await?;
+    let store = open(&database).await?;
+    let now = store.now().await?;
+    let due = store
+        .claim_due(Queue::Kustomization, ReplicaId::random(), now, Duration::from_secs(60), 10, false)
+        .await?;
+    ensure!(due.claims.len() == 1, "{due:?}");
+    store.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_database_on_which_an_older_replica_lives_is_left_as_it_is() -> Result<()> {
+    let database = older().await?;
+    let mut connection = database.connect().await?;
+    // It says that it lives, as hubs do.
+    let alive = tokio::spawn({
+        let mut connection = database.connect().await?;
+        async move {
+            loop {
+                let said = sqlx::query(
+                    "INSERT INTO hub_replica (id, started, last_seen)
+                     VALUES ('22222222-2222-2222-2222-222222222222', now(), now())
+                     ON CONFLICT (id) DO UPDATE SET last_seen = clock_timestamp()",
+                );
+                said.execute(&mut connection).await.expect("the database is there");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    });
+    eventually("the older replica is known", Duration::from_secs(30), || async {
+        let mut connection = database.connect().await?;
+        let known: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM hub_replica").fetch_one(&mut connection).await?;
+        ensure!(known == 1, "{known}");
+        Ok(())
+    })
+    .await?;
+    let refusal = open(&database).await.err().context("it was opened")?;
+    let message = refusal.to_string();
+    ensure!(
+        matches!(refusal, StoreError::OlderReplicas(1)) && message.contains("End all of them"),
+        "{message}"
+    );
+    let version: i64 =
+        sqlx::query_scalar("SELECT max(version) FROM _sqlx_migrations").fetch_one(&mut connection).await?;
+    ensure!(version == OLDEST, "migrations up to {version} were made");
+
+    // It is killed: once it is taken for dead, the next one goes on.
+    alive.abort();
+    let began = Instant::now();
+    let store = open(&database).await?;
+    ensure!(began.elapsed() > Duration::from_secs(5), "it was not waited for: {:?}", began.elapsed());
+    store.close().await;
+    // Replicas of this version start beside each other.
+    let store = open(&database).await?;
+    store.replica_seen(ReplicaId::random(), store.now().await?).await?;
+    let other = open(&database).await?;
+    other.close().await;
+    store.close().await;
+    Ok(())
+}
