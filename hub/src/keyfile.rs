@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use roadstead_hub_core::Key;
+use roadstead_hub_store::Key;
 
 use crate::private_file;
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
-use roadstead_hub_core::{Outbound, Store};
+use roadstead_hub_core::Outbound;
+use roadstead_hub_store::Store;
 use roadstead_outbound::{Host, Policy, Proxies, Purpose, Rule, Target};
 
 /// Addresses come from whoever may write sources and Secrets: besides the public internet nothing is allowed unless it is

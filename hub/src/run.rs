@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use roadstead_budget::MemoryBudget;
-use roadstead_hub_core::{Hub, HubOptions, Key, Sealer, Store, SystemClock, Transport, Workers, workers};
+use roadstead_hub_core::{Hub, HubOptions, SystemClock, Workers, workers};
+use roadstead_hub_store::{Key, Sealer, Store, Transport};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;

@@ -2,27 +2,35 @@
 //!
 //! Values only: nothing here knows a network, a clock, a database or an environment.
 
+pub mod audit;
 pub mod chain;
 pub mod change;
 pub mod digest;
 pub mod dispatch;
 pub mod duration;
+pub mod fleet;
 pub mod id;
 pub mod managed;
 pub mod object;
+pub mod order;
 pub mod reason;
 pub mod revision;
+pub mod schedule;
 
+pub use audit::{AuditEntry, AuditFilter, AuditOutcome};
 pub use chain::chain;
 pub use change::{Action, ChangeSet, ObjectResult, Stage, StageTiming};
 pub use digest::{Digest, DigestError, Hasher};
 pub use dispatch::{DEFAULT_NAMESPACE, Dispatch, DispatchSpec, ServiceAccount, Step};
 pub use duration::{DurationError, GoDuration};
+pub use fleet::{AttemptFilter, EventFilter, InventoryFilter, InventoryKey, KustomizationFilter};
 pub use id::{
     Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, KustomizationUid, ReplicaId,
     ResourceUid, SessionId,
 };
 pub use managed::ManagedCluster;
 pub use object::{GroupKind, ObjectRef};
+pub use order::{AgentOrder, OrderKind, OrderState};
 pub use reason::Reason;
 pub use revision::{Revision, RevisionError};
+pub use schedule::{Claim, Due, Queue, Topic};

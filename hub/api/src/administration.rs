@@ -5,9 +5,10 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
+use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::{Identity, TokenOrder, query_time};
 use roadstead_hub_core::views::FleetPage;
-use roadstead_hub_core::{AuditFilter, HubError};
+use roadstead_model::AuditFilter;
 use serde_json::{Value, json};
 
 use crate::bodies::Held;

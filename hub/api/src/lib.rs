@@ -40,8 +40,9 @@ use axum::routing::{get, post};
 use futures::FutureExt as _;
 use hyper::body::Body as _;
 use roadstead_hub_core::identity::Identity;
-use roadstead_hub_core::{AuditEntry, Hub, HubError};
+use roadstead_hub_core::{Hub, HubError};
 use roadstead_listener::Connection;
+use roadstead_model::AuditEntry;
 use tokio_util::sync::CancellationToken;
 
 use administration::Administered;

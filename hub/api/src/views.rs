@@ -14,11 +14,10 @@ use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::views::{FleetPage, FleetWatch, ReconciliationsOptions};
-use roadstead_hub_core::{
-    AttemptFilter, EventFilter, HubError, InventoryFilter, InventoryKey, KustomizationFilter,
-};
+use roadstead_model::{AttemptFilter, EventFilter, InventoryFilter, InventoryKey, KustomizationFilter};
 use tokio_stream::{Stream, StreamExt as _};
 
 use crate::fair::WatchPlace;
@@ -288,7 +287,7 @@ fn stream(
 
 #[cfg(test)]
 mod tests {
-    use roadstead_hub_core::InventoryKey;
+    use roadstead_model::InventoryKey;
 
     use super::{View, parse_key};
 

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, PoolName};
+use roadstead_hub_store::{Health, Signals, Store};
 use roadstead_kubeconfig::Allowed;
 use roadstead_model::ReplicaId;
 use roadstead_outbound::{Guard, Purpose};
@@ -44,12 +45,6 @@ pub use error::HubError;
 pub use jobs::{WORKER_ARGUMENT, be_a_worker};
 pub use outbound::Outbound;
 pub use roadstead_hub_plan::{ManagementPlan, ManagementStep, Pace, Tolerance};
-pub use roadstead_hub_store::{
-    AgentOrder, AttemptFilter, AttemptInputs, AuditEntry, AuditFilter, Claim, Committed, Due, EventFilter,
-    EventType, Health, HealthCount, InventoryFilter, InventoryKey, Key, KustomizationFilter, OrderKind,
-    OrderState, Queue, Sealer, SecretData, Signals, Store, StoreError, Stored, TokenText, Topic, Transport,
-    Tx,
-};
 pub use schedule::Schedule;
 pub use upkeep::UPKEEP_PERIOD;
 pub use workers::{Workers, workers, workers_of};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, GitRepository, KindId, Kustomization};
-use roadstead_hub_store::{Claim, Due, Queue, SetAside, Store, Stored};
+use roadstead_hub_store::{SetAside, Store, Stored};
+use roadstead_model::{Claim, Due, Queue};
 use roadstead_model::{Digest, Reason, ReplicaId, ResourceUid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -82,7 +83,7 @@ impl Schedule {
         if let Some(aside) = self.store.is_set_aside(inputs, now).await? {
             return Ok(Some(aside.until));
         }
-        if claim.lost() < MOST_LOST {
+        if claim.lost < MOST_LOST {
             return Ok(None);
         }
         let why = format!(

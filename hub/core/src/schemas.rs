@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 
-/// The form of an [`roadstead_model::ObjectResult`].
+/// What was done to one object.
 #[derive(JsonSchema)]
 #[schemars(rename = "ObjectResult")]
 #[expect(dead_code, reason = "it stands for its JSON form in the document only")]
@@ -13,7 +13,7 @@ pub(crate) struct ObjectResultSchema {
     action: String,
 }
 
-/// The form of an [`roadstead_model::ObjectRef`].
+/// An object of a cluster.
 #[derive(JsonSchema)]
 #[schemars(rename = "ObjectRef")]
 #[expect(dead_code, reason = "it stands for its JSON form in the document only")]
@@ -31,7 +31,7 @@ pub(crate) struct ObjectRefSchema {
     name: String,
 }
 
-/// The form of a [`roadstead_model::StageTiming`].
+/// How long one stage took.
 #[derive(JsonSchema)]
 #[schemars(rename = "StageTiming")]
 #[expect(dead_code, reason = "it stands for its JSON form in the document only")]

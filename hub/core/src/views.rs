@@ -12,8 +12,8 @@ use crate::clusters::Sessions;
 use crate::context::Context;
 
 pub use fleet::{
-    AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, InventoryItem, MAX_ITEMS, MAX_NAMES,
-    NamespacedName, ReadyState,
+    AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, HealthCount, InventoryItem, MAX_ITEMS,
+    MAX_NAMES, NamespacedName, ReadyState,
 };
 pub use lists::{EventItem, KustomizationItem, ObjectName};
 pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};

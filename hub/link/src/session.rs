@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_budget::Reservation;
+use roadstead_hub_core::Hub;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::clusters::{Greeting, NOT_CURRENT, Session};
-use roadstead_hub_core::{Hub, OrderKind};
 use roadstead_listener::UnderWay;
+use roadstead_model::OrderKind;
 use roadstead_model::chain;
 use roadstead_proto::Capabilities;
 use roadstead_proto::limits::bounded;

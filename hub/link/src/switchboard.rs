@@ -5,8 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use roadstead_hub_core::{Hub, HubError, Topic};
+use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::SessionId;
+use roadstead_model::Topic;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 

@@ -1,6 +1,9 @@
 //! What agents are told to do with themselves: to run another image, or to remove themselves.
 
 use jiff::Timestamp;
+use roadstead_model::AgentOrder;
+use roadstead_model::OrderKind;
+use roadstead_model::OrderState;
 use roadstead_model::{ClusterUid, SessionId};
 use serde_json::Value;
 use sqlx::FromRow;
@@ -9,47 +12,11 @@ use uuid::Uuid;
 
 use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
-use crate::{Store, StoreError, Topic, Tx};
+use crate::{Store, StoreError, Tx};
+use roadstead_model::Topic;
 
 /// One replica at a time decides whose turn it is.
 const ROLLOUT_LOCK: i64 = 0x726f_6164_7374_6561;
-
-/// What an agent is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OrderKind {
-    /// To put this image in its place.
-    Run(String),
-    /// To remove itself.
-    Remove,
-}
-
-/// Where an order stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OrderState {
-    /// The agent is to be told, or was and has not answered.
-    Told,
-    /// The agent is at it.
-    UnderWay,
-    /// It failed; why.
-    Failed(String),
-    /// The cluster's own policy does not allow it; why.
-    Refused(String),
-}
-
-/// An order.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AgentOrder {
-    /// What it is to do.
-    pub kind: OrderKind,
-    /// The value of the annotation that asked for it, if one did.
-    pub request: Option<String>,
-    /// When it was given.
-    pub given: Timestamp,
-    /// Whether an agent was sent it.
-    pub sent: bool,
-    /// Where it stands.
-    pub state: OrderState,
-}
 
 /// A Cluster as the roll-out of agents sees it.
 #[derive(Debug, Clone)]

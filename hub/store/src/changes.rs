@@ -11,7 +11,8 @@ use uuid::Uuid;
 use crate::feed::EventType;
 use crate::stored::Stored;
 use crate::time::to_sql;
-use crate::{Sealer, StoreError, Topic, Tx};
+use crate::{Sealer, StoreError, Tx};
+use roadstead_model::Topic;
 
 /// How an object changed within a [`Tx`].
 pub(crate) struct Change {

@@ -6,7 +6,8 @@ use uuid::Uuid;
 
 use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
-use crate::{Store, StoreError, Topic, Tx};
+use crate::{Store, StoreError, Tx};
+use roadstead_model::Topic;
 
 /// A join token as it is stored: without the token.
 #[derive(Debug, Clone)]

@@ -20,7 +20,8 @@ use tokio::sync::{OnceCell, broadcast};
 
 use crate::changes::event_row;
 use crate::stored::texts;
-use crate::{Health, Sealer, Signals, Store, StoreError, Stored, Topic};
+use crate::{Health, Sealer, Signals, Store, StoreError, Stored};
+use roadstead_model::Topic;
 
 /// How many changes are kept in memory for watchers that are behind; one that is further behind reads the log itself.
 const BEHIND: usize = 1024;

@@ -1,11 +1,14 @@
 //! What spans clusters: the SQL behind the fleet views.
 
+use roadstead_model::AttemptFilter;
+use roadstead_model::EventFilter;
+use roadstead_model::InventoryFilter;
+use roadstead_model::InventoryKey;
+use roadstead_model::KustomizationFilter;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{ChangeSet, ClusterUid, ObjectRef};
-use schemars::JsonSchema;
-use serde::Serialize;
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -15,31 +18,6 @@ use uuid::Uuid;
 
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError};
-
-/// Which owned objects are looked for; what is empty does not narrow.
-#[derive(Debug, Clone, Default)]
-pub struct InventoryFilter {
-    /// The Cluster's name.
-    pub cluster: String,
-    /// The object's kind.
-    pub kind: String,
-    /// The object's namespace.
-    pub namespace: String,
-    /// A part of the object's name.
-    pub name: String,
-    /// The Kustomization's namespace.
-    pub owner_namespace: String,
-    /// The Kustomization's name.
-    pub owner: String,
-    /// Labels that it has, with these values.
-    pub labels: BTreeMap<String, String>,
-    /// Labels that it has, whatever their values.
-    pub label_keys: Vec<String>,
-}
-
-/// Where in the order of owned objects something stands.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct InventoryKey(Uuid, String, String, String, String);
 
 /// An object that a Kustomization owns on a cluster.
 #[derive(Debug, Clone)]
@@ -61,8 +39,7 @@ pub struct OwnedObject {
 }
 
 /// How many objects of the hub are in the same state.
-#[derive(Debug, Clone, Serialize, JsonSchema, sqlx::FromRow)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, sqlx::FromRow)]
 pub struct HealthCount {
     /// The kind.
     pub kind: String,
@@ -79,7 +56,6 @@ pub struct HealthCount {
     /// How many.
     pub count: i64,
     /// Since when the first of them is so.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }
 
@@ -108,21 +84,6 @@ pub struct FleetAttempt {
     pub change_set: ChangeSet,
 }
 
-/// Which attempts are looked for; what is empty does not narrow.
-#[derive(Debug, Clone)]
-pub struct AttemptFilter {
-    /// The Kustomization's namespace.
-    pub namespace: String,
-    /// The Cluster's name.
-    pub cluster: String,
-    /// Only those that failed.
-    pub failed: bool,
-    /// Only those that changed an object though neither the build nor the cluster had: drift.
-    pub drift: bool,
-    /// Only those that began before then.
-    pub before: Option<Timestamp>,
-}
-
 /// When a cluster's agent came last, and when it went, if it is gone.
 #[derive(Debug, Clone, Copy)]
 pub struct ConnectionTimes {
@@ -130,25 +91,6 @@ pub struct ConnectionTimes {
     pub connected: Timestamp,
     /// When that ended.
     pub disconnected: Option<Timestamp>,
-}
-
-/// Which Kustomizations are looked for; what is empty does not narrow.
-#[derive(Debug, Clone, Default)]
-pub struct KustomizationFilter {
-    /// The Cluster's name.
-    pub cluster: String,
-    /// The namespace.
-    pub namespace: String,
-    /// A part of the name.
-    pub name: String,
-    /// The source's kind.
-    pub source_kind: String,
-    /// The source's name.
-    pub source_name: String,
-    /// The source's namespace.
-    pub source_namespace: String,
-    /// `True`, `False` or `Unknown`: the Ready condition's status; `Suspended`: whatever it is.
-    pub state: String,
 }
 
 /// A Kustomization, as far as lists show it.
@@ -176,21 +118,6 @@ pub struct KustomizationRow {
     pub suspended: bool,
     /// Its Ready condition.
     pub ready: Option<Value>,
-}
-
-/// Which Events are looked for; what is empty does not narrow.
-#[derive(Debug, Clone, Default)]
-pub struct EventFilter {
-    /// Kind of the object that they are about.
-    pub kind: String,
-    /// Its namespace.
-    pub namespace: String,
-    /// A part of its name.
-    pub name: String,
-    /// `Normal` or `Warning`.
-    pub type_: String,
-    /// Only those that last happened before then.
-    pub before: Option<Timestamp>,
 }
 
 impl Store {

@@ -35,6 +35,8 @@ mod token_check;
 mod transport;
 mod upgrade;
 
+use roadstead_model::Queue;
+use roadstead_model::Topic;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,8 +46,8 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
-pub use agent::{AgentOrder, FleetAgent, OrderKind, OrderState};
-pub use audit::{AuditCheck, AuditEntry, AuditFilter, AuditOutcome, AuditRecord};
+pub use agent::FleetAgent;
+pub use audit::{AuditCheck, AuditRecord};
 pub use authority::KeyPair;
 pub use blob::{AtRest, BlobHead, CachedBuild};
 pub use changes::Committed;
@@ -55,20 +57,16 @@ pub use dependencies::{DependencyRow, Reach, ReachedDependency};
 pub use descent::{Ancestor, Descent};
 pub use error::StoreError;
 pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
-pub use fleet::{
-    AttemptFilter, ConnectionTimes, EventFilter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
-    KustomizationFilter, KustomizationRow, OwnedObject,
-};
+pub use fleet::{ConnectionTimes, FleetAttempt, HealthCount, KustomizationRow, OwnedObject};
 pub use grace::Grace;
 pub use health::Health;
 pub use inventory::Contested;
 pub use reconciliation::{AttemptInputs, History, Outcome, Reconciliation, ToSend};
 pub use resource::{Filter, Listed, Part};
-pub use schedule::{Claim, Due, Queue};
 pub use seal::{Key, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};
 pub use set_aside::SetAside;
-pub use signal::{Signals, Topic};
+pub use signal::Signals;
 pub use stored::Stored;
 pub use token::{TokenHash, TokenInfo, TokenText, TokenUser};
 pub use token_check::{Checked, TokenCheck, TokenKind};

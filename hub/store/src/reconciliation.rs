@@ -15,7 +15,8 @@ use uuid::Uuid;
 use crate::blob::{BlobHead, digest};
 use crate::mac::Row as SignedRow;
 use crate::time::{from_sql, to_sql};
-use crate::{Queue, Store, StoreError, Topic, Tx};
+use crate::{Store, StoreError, Tx};
+use roadstead_model::{Queue, Topic};
 
 /// What an attempt reconciles: known when it begins, and never changed.
 #[derive(Debug, Clone)]

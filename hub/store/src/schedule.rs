@@ -1,5 +1,8 @@
 //! What is due to be processed, and which replica processes it.
 
+use roadstead_model::Claim;
+use roadstead_model::Due;
+use roadstead_model::Queue;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -7,81 +10,8 @@ use roadstead_model::{ReplicaId, ResourceUid};
 use uuid::Uuid;
 
 use crate::time::{from_sql, to_sql};
-use crate::{Store, StoreError, Topic, Tx};
-
-/// The queues of the hub's controllers: each holds one kind of resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Queue {
-    /// Fetches sources.
-    Source,
-    /// Plans Kustomizations.
-    Kustomization,
-    /// Empties namespaces that are being deleted.
-    Namespace,
-    /// Brings clusters on board by their kubeconfigs.
-    Cluster,
-    /// Makes Clusters of Secrets that are kubeconfigs.
-    KubeConfig,
-    /// Follows management clusters of Cluster API.
-    ManagementCluster,
-}
-
-impl Queue {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Source,
-        Self::Kustomization,
-        Self::Namespace,
-        Self::Cluster,
-        Self::KubeConfig,
-        Self::ManagementCluster,
-    ];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Source => "source",
-            Self::Kustomization => "kustomization",
-            Self::Namespace => "namespace",
-            Self::Cluster => "cluster",
-            Self::KubeConfig => "kubeconfig",
-            Self::ManagementCluster => "managementcluster",
-        }
-    }
-}
-
-/// A pass that this replica is to take, and no other until it is released or its time is up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
-    /// The resource.
-    pub uid: ResourceUid,
-    queue: Queue,
-    /// How many passes had been asked for when this one began.
-    wanted: i64,
-    lost: i32,
-}
-
-impl Claim {
-    /// How often in a row the replica was gone that had claimed this pass.
-    #[must_use]
-    pub fn lost(self) -> i32 {
-        self.lost
-    }
-
-    /// Whether it may be this pass that ends replicas: it is to be taken alone.
-    #[must_use]
-    pub fn is_suspect(self) -> bool {
-        self.lost > 0
-    }
-}
-
-/// What a loop finds in the schedule.
-#[derive(Debug, Default)]
-pub struct Due {
-    /// To be processed now.
-    pub claims: Vec<Claim>,
-    /// When the next pass after these is due, of those that nobody has claimed; those that are taken alone aside, which
-    /// follow each other.
-    pub next: Option<Timestamp>,
-}
+use crate::{Store, StoreError, Tx};
+use roadstead_model::Topic;
 
 impl Tx {
     /// Makes these resources due at once.

@@ -4,6 +4,7 @@
 //! A NOTIFY inside every transaction would make all commits queue for one lock; so signals are sent after the commit,
 //! by one sender per replica that folds together what comes while it is busy.
 
+use roadstead_model::Topic;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,21 +13,11 @@ use sqlx::postgres::PgListener;
 use tokio::sync::{Notify, mpsc, watch};
 use uuid::Uuid;
 
-use crate::{Health, Queue, StoreError};
+use crate::{Health, StoreError};
+use roadstead_model::Queue;
 
 const CHANNEL: &str = "roadstead";
 const RECONNECT: Duration = Duration::from_secs(1);
-
-/// What may be worth a pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Topic {
-    /// The change log grew: watches.
-    Resources,
-    /// Something is due: the loop of that pass.
-    Due(Queue),
-    /// A reconciliation waits to be sent, or to be cancelled: the link.
-    Dispatch,
-}
 
 /// Where the loops' topics begin: behind those that are not a loop's.
 const FIRST_LOOP: usize = 2;

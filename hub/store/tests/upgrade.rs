@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use roadstead_hub_store::{Key, Queue, Sealer, Store, StoreError};
+use roadstead_hub_store::{Key, Sealer, Store, StoreError};
+use roadstead_model::Queue;
 use roadstead_model::ReplicaId;
 use roadstead_tests::{TestDatabase, eventually};
 use sqlx::migrate::Migrator;

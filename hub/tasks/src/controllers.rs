@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_hub_core::{Claim, Hub, HubError, Queue, Topic};
+use roadstead_hub_core::{Hub, HubError};
+use roadstead_model::{Claim, Queue, Topic};
 use roadstead_model::{ResourceUid, chain};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;

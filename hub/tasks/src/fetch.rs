@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_hub_core::sources::{FetchJob, FetchPlan};
-use roadstead_hub_core::{Hub, HubError, Queue, Topic};
+use roadstead_hub_core::{Hub, HubError};
+use roadstead_model::{Queue, Topic};
 use roadstead_model::{ResourceUid, chain};
 use roadstead_places::{Limits, Place, Places};
 use roadstead_sources::{GitError, Outcome};

@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use roadstead_hub_core::clusters::{
     Failed, MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch, StepEvidence,
 };
-use roadstead_hub_core::{Hub, HubError, ManagementStep, Queue};
+use roadstead_hub_core::{Hub, HubError, ManagementStep};
+use roadstead_model::Queue;
 use roadstead_model::{Digest, ManagedCluster, Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError, Shown};
 use roadstead_outbound::Purpose;

@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 use roadstead_hub_core::clusters::{Failed, OnboardingJob, OnboardingPlan};
-use roadstead_hub_core::{Hub, HubError, Queue};
+use roadstead_hub_core::{Hub, HubError};
+use roadstead_model::Queue;
 use roadstead_model::{Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError};
 use roadstead_outbound::Purpose;

@@ -406,7 +406,7 @@ export interface components {
             /** @description Its namespace; empty where it has none. */
             namespace: string;
         };
-        /** @description The form of an [`roadstead_model::ObjectRef`]. */
+        /** @description An object of a cluster. */
         ObjectRef: {
             /** @description API group; empty for the core group. */
             group: string;
@@ -422,7 +422,7 @@ export interface components {
             /** @description API version within the group. */
             version: string;
         };
-        /** @description The form of an [`roadstead_model::ObjectResult`]. */
+        /** @description What was done to one object. */
         ObjectResult: {
             /** @description `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted` or `skipped`. */
             action: string;
@@ -507,7 +507,7 @@ export interface components {
             /** @description What an agent is doing right now, as far as this replica hears of it. */
             underWay?: components["schemas"]["Progress"] | (null);
         };
-        /** @description The form of a [`StageTiming`]. */
+        /** @description How long one stage took. */
         StageTiming: {
             /**
              * Format: uint64

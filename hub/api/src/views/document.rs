@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use roadstead_hub_core::HealthCount;
+use roadstead_hub_core::views::HealthCount;
 use roadstead_hub_core::views::{
     AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, InventoryItem, KustomizationItem,
     Reconciliations,

@@ -6,9 +6,9 @@ use anyhow::{Context as _, Result, ensure};
 use reqwest::{Method, StatusCode};
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::objects::WriteOptions;
-use roadstead_hub_core::{
-    Address, AttemptInputs, AuditFilter, Hub, HubError, HubOptions, OrderKind, SystemClock,
-};
+use roadstead_hub_core::{Address, Hub, HubError, HubOptions, SystemClock};
+use roadstead_hub_store::AttemptInputs;
+use roadstead_model::{AuditFilter, OrderKind};
 use roadstead_model::{
     ChangeSet, ClusterUid, DispatchSpec, Generation, KustomizationUid, ResourceUid, SessionId, Step,
 };

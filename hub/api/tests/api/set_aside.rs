@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::support::{Replica, Site};
 use anyhow::{Context as _, Result, ensure};
-use roadstead_hub_core::{Claim, Hub, HubOptions, Queue, SystemClock};
+use roadstead_hub_core::{Hub, HubOptions, SystemClock};
+use roadstead_model::{Claim, Queue};
 use serde_json::Value;
 
 /// A process of the hub that will end without a word.
@@ -64,7 +65,7 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
             let suspect = *one.iter().find(|claim| claim.is_suspect()).context("a suspect")?;
             ensure!(hub.schedule.leave_alone(Queue::Kustomization, suspect).await?.is_none(), "too early");
             if is_killer(&suspect) {
-                ensure!(suspect.lost() == lost, "{suspect:?}");
+                ensure!(suspect.lost == lost, "{suspect:?}");
                 break;
             }
             // The other one goes well, whatever it was beside.
@@ -81,7 +82,7 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
         let left = hub.schedule.leave_alone(Queue::Kustomization, one).await?;
         if is_killer(&one) {
             let until = left.context("it is taken a fourth time")?;
-            ensure!(until > hub.now() + Duration::from_secs(3500) && one.lost() == 3, "{until} {one:?}");
+            ensure!(until > hub.now() + Duration::from_secs(3500) && one.lost == 3, "{until} {one:?}");
             hub.schedule.release_untaken(one, until).await?;
             break one;
         }
@@ -126,7 +127,7 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
     let last = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
     ensure!(hub.schedule.leave_alone(Queue::Kustomization, last).await?.is_none());
     hub.schedule.release_claim(last, hub.now()).await?;
-    ensure!(claims(&hub).await?.iter().all(|claim| claim.lost() == 0));
+    ensure!(claims(&hub).await?.iter().all(|claim| claim.lost == 0));
     Ok(())
 }
 

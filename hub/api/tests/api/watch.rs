@@ -12,7 +12,8 @@ use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::objects::{
     AtVersion, DeleteOptions, ListOptions, ObjectWatch, WatchFrom, WriteOptions,
 };
-use roadstead_hub_core::{Address, EventType, Hub, HubError};
+use roadstead_hub_core::{Address, Hub, HubError};
+use roadstead_hub_store::EventType;
 use serde_json::{Value, json};
 
 const WRITERS: usize = 8;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{AgentRemoval, Cluster, ClusterDeletionPolicy, ConditionStatus, Kustomization};
-use roadstead_hub_store::{OrderKind, OrderState, Stored, Tx};
+use roadstead_hub_store::{Stored, Tx};
 use roadstead_model::{ClusterUid, Reason};
+use roadstead_model::{OrderKind, OrderState};
 
 use crate::HubError;
 use crate::clusters::Agents;
@@ -155,7 +156,7 @@ impl Agents {
 }
 
 async fn look_again(tx: &mut Tx, cluster: ClusterUid) -> Result<(), HubError> {
-    Ok(tx.enqueue(roadstead_hub_store::Queue::Cluster, &[cluster.into()]).await?)
+    Ok(tx.enqueue(roadstead_model::Queue::Cluster, &[cluster.into()]).await?)
 }
 
 fn waits_for(kustomizations: &[String]) -> String {

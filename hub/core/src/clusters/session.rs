@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{Cluster, ConditionStatus, KindId};
-use roadstead_hub_store::{AgentSession, Queue};
+use roadstead_hub_store::AgentSession;
+use roadstead_model::Queue;
 use roadstead_model::{ClusterUid, HubEpoch, Reason, ReplicaId, SessionId};
 
 use crate::HubError;

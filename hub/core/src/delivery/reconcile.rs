@@ -9,7 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
 use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
-use roadstead_hub_store::{AttemptInputs, Child, Outcome, Stored, Topic, Tx};
+use roadstead_hub_store::{AttemptInputs, Child, Outcome, Stored, Tx};
+use roadstead_model::Topic;
 use roadstead_model::{
     ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, KustomizationUid, ObjectRef, Reason,
     ResourceUid, Revision, ServiceAccount, Step,

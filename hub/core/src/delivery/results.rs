@@ -6,7 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{ConditionStatus, Kustomization};
-use roadstead_hub_store::{Outcome, Queue};
+use roadstead_hub_store::Outcome;
+use roadstead_model::Queue;
 use roadstead_model::{
     ChangeSet, Dispatch, DispatchKey, ObjectRef, ObjectResult, Reason, Stage, StageTiming,
 };

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::KindId;
-use roadstead_hub_store::{AuditCheck, AuditEntry, AuditFilter, AuditOutcome, AuditRecord, Store};
+use roadstead_hub_store::{AuditCheck, AuditRecord, Store};
+use roadstead_model::{AuditEntry, AuditFilter, AuditOutcome};
 use serde::Serialize;
 
 use crate::HubError;

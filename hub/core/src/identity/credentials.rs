@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use roadstead_api::FieldError;
-use roadstead_hub_store::{AuditEntry, TokenHash, TokenInfo, TokenText};
+use roadstead_hub_store::{TokenHash, TokenInfo, TokenText};
+use roadstead_model::AuditEntry;
 use serde::Serialize;
 use uuid::Uuid;
 

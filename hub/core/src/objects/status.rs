@@ -6,7 +6,8 @@ use roadstead_api::{
     Cluster, ClusterStatus, Condition, ConditionStatus, GitRepository, GitRepositoryStatus, Kustomization,
     KustomizationStatus, ManagementCluster, ManagementClusterStatus, Typed,
 };
-use roadstead_hub_store::{Queue, StoreError, Stored, Tx};
+use roadstead_hub_store::{StoreError, Stored, Tx};
+use roadstead_model::Queue;
 use roadstead_model::ResourceUid;
 use serde::Serialize;
 

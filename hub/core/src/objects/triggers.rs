@@ -6,7 +6,8 @@ use roadstead_api::{
     AgentRemoval, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId,
     KustomizationStatus, ObjectMeta, reconcile_requested,
 };
-use roadstead_hub_store::{Queue, Store, StoreError, Stored, Tx};
+use roadstead_hub_store::{Store, StoreError, Stored, Tx};
+use roadstead_model::Queue;
 use roadstead_model::{ClusterUid, Reason, ResourceUid};
 
 use crate::identity::access::{ADOPTED_BY, GIT_NAMESPACE};

@@ -9,7 +9,8 @@ use roadstead_api::{
     Artifact, ConditionStatus, GitRepository, GitRepositorySpec, GitRepositoryStatus, KindId, Time,
 };
 use roadstead_budget::PoolName;
-use roadstead_hub_store::{AtRest, Queue, SecretData, Stored};
+use roadstead_hub_store::{AtRest, SecretData, Stored};
+use roadstead_model::Queue;
 use roadstead_model::{KustomizationUid, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Purpose, Refusal};
 use roadstead_sources::{

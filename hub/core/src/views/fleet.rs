@@ -4,11 +4,9 @@ use crate::schemas::ObjectResultSchema;
 use std::collections::BTreeMap;
 
 use roadstead_api::{Cluster, KindId, Time};
-use roadstead_hub_store::{
-    AttemptFilter, ConnectionTimes, Event, Filter, FleetAttempt, HealthCount, InventoryFilter, InventoryKey,
-    Part, Store, Stored, Watcher,
-};
+use roadstead_hub_store::{ConnectionTimes, Event, Filter, FleetAttempt, Part, Store, Stored, Watcher};
 use roadstead_model::{Action, ChangeSet, ClusterUid, GoDuration, ObjectResult};
+use roadstead_model::{AttemptFilter, InventoryFilter, InventoryKey};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -211,6 +209,45 @@ pub(crate) fn ready_of(condition: &Value) -> ReadyState {
     }
 }
 
+/// How many objects of the hub are in the same state.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HealthCount {
+    /// The kind.
+    pub kind: String,
+    /// The namespace; empty for Clusters.
+    pub namespace: String,
+    /// The Cluster that they are for, by name; empty for sources.
+    pub cluster: String,
+    /// The Ready condition's status; empty where it was not processed yet.
+    pub ready: String,
+    /// Its reason.
+    pub reason: String,
+    /// Whether they are suspended.
+    pub suspended: bool,
+    /// How many.
+    pub count: i64,
+    /// Since when the first of them is so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+}
+
+impl From<roadstead_hub_store::HealthCount> for HealthCount {
+    fn from(row: roadstead_hub_store::HealthCount) -> Self {
+        let roadstead_hub_store::HealthCount {
+            kind,
+            namespace,
+            cluster,
+            ready,
+            reason,
+            suspended,
+            count,
+            since,
+        } = row;
+        Self { kind, namespace, cluster, ready, reason, suspended, count, since }
+    }
+}
+
 impl Views {
     pub(crate) fn authorize_fleet(&self, who: &Identity) -> Result<(), HubError> {
         who.authorize("list", KindId::Kustomization.get(), "", "", "")
@@ -256,7 +293,7 @@ impl Views {
     /// [`HubError::Forbidden`]. Where the database fails.
     pub async fn fleet_health(&self, who: &Identity) -> Result<Vec<HealthCount>, HubError> {
         self.authorize_fleet(who)?;
-        Ok(self.store.health_counts().await?)
+        Ok(self.store.health_counts().await?.into_iter().map(HealthCount::from).collect())
     }
 
     /// All clusters with what is on them, by name; or those of these names.
@@ -353,7 +390,7 @@ struct Load {
     failing: Vec<FailureCount>,
 }
 
-fn loads(counts: Vec<HealthCount>) -> BTreeMap<String, Load> {
+fn loads(counts: Vec<roadstead_hub_store::HealthCount>) -> BTreeMap<String, Load> {
     let mut loads: BTreeMap<String, Load> = BTreeMap::new();
     for count in counts.into_iter().filter(|count| count.kind == KindId::Kustomization.get().kind) {
         let load = loads.entry(count.cluster).or_default();

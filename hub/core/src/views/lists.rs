@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use roadstead_hub_store::{EventFilter, KustomizationFilter, KustomizationRow};
+use roadstead_hub_store::KustomizationRow;
+use roadstead_model::{EventFilter, KustomizationFilter};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
-use roadstead_hub_core::{Key, Queue, Sealer, Store, Topic};
+use roadstead_hub_store::{Key, Sealer, Store};
+use roadstead_model::{Queue, Topic};
 
 use crate::support::{Site, git_repository};
 

@@ -11,10 +11,9 @@ use roadstead_api::{
 use roadstead_body::Patch;
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::objects::{DeleteOptions, WriteOptions};
-use roadstead_hub_core::{
-    Address, Hub, HubOptions, Key, Sealer, Store, SystemClock, WORKER_ARGUMENT, Workers, workers_of,
-};
+use roadstead_hub_core::{Address, Hub, HubOptions, SystemClock, WORKER_ARGUMENT, Workers, workers_of};
 use roadstead_hub_store::{AgentSession, AtRest, Outcome, Stored};
+use roadstead_hub_store::{Key, Sealer, Store};
 use roadstead_model::{ClusterUid, Digest, KubeSystemUid, Reason, ReplicaId, ResourceUid, SessionId};
 use roadstead_sources::{Entry, TreeBuilder, TreeLimits, pack};
 use roadstead_tests::{TestDatabase, binary};

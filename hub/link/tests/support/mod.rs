@@ -14,9 +14,10 @@ use roadstead_api::KindId;
 use roadstead_hub_core::clusters::Enrolment;
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::objects::WriteOptions;
-use roadstead_hub_core::{Address, Clock, Hub, HubOptions, Key, Sealer, Store, SystemClock};
+use roadstead_hub_core::{Address, Clock, Hub, HubOptions, SystemClock};
 use roadstead_hub_link::LinkOptions;
 use roadstead_hub_store::{AtRest, AttemptInputs};
+use roadstead_hub_store::{Key, Sealer, Store};
 use roadstead_model::{
     ChangeSet, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, KubeSystemUid, KustomizationUid,
     Step,

@@ -1,0 +1,81 @@
+//! What of the fleet is asked for.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Which owned objects are looked for; what is empty does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct InventoryFilter {
+    /// The Cluster's name.
+    pub cluster: String,
+    /// The object's kind.
+    pub kind: String,
+    /// The object's namespace.
+    pub namespace: String,
+    /// A part of the object's name.
+    pub name: String,
+    /// The Kustomization's namespace.
+    pub owner_namespace: String,
+    /// The Kustomization's name.
+    pub owner: String,
+    /// Labels that it has, with these values.
+    pub labels: BTreeMap<String, String>,
+    /// Labels that it has, whatever their values.
+    pub label_keys: Vec<String>,
+}
+
+/// Where in the order of owned objects something stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InventoryKey(pub Uuid, pub String, pub String, pub String, pub String);
+
+/// Which attempts are looked for; what is empty does not narrow.
+#[derive(Debug, Clone)]
+pub struct AttemptFilter {
+    /// The Kustomization's namespace.
+    pub namespace: String,
+    /// The Cluster's name.
+    pub cluster: String,
+    /// Only those that failed.
+    pub failed: bool,
+    /// Only those that changed an object though neither the build nor the cluster had: drift.
+    pub drift: bool,
+    /// Only those that began before then.
+    pub before: Option<Timestamp>,
+}
+
+/// Which Kustomizations are looked for; what is empty does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct KustomizationFilter {
+    /// The Cluster's name.
+    pub cluster: String,
+    /// The namespace.
+    pub namespace: String,
+    /// A part of the name.
+    pub name: String,
+    /// The source's kind.
+    pub source_kind: String,
+    /// The source's name.
+    pub source_name: String,
+    /// The source's namespace.
+    pub source_namespace: String,
+    /// `True`, `False` or `Unknown`: the Ready condition's status; `Suspended`: whatever it is.
+    pub state: String,
+}
+
+/// Which Events are looked for; what is empty does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct EventFilter {
+    /// Kind of the object that they are about.
+    pub kind: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// A part of its name.
+    pub name: String,
+    /// `Normal` or `Warning`.
+    pub type_: String,
+    /// Only those that last happened before then.
+    pub before: Option<Timestamp>,
+}

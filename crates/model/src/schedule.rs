@@ -1,0 +1,89 @@
+//! What is due to be processed, and what wakes whoever processes it.
+
+use jiff::Timestamp;
+
+use crate::ResourceUid;
+
+/// The queues of the hub's controllers: each holds one kind of resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Queue {
+    /// Fetches sources.
+    Source,
+    /// Plans Kustomizations.
+    Kustomization,
+    /// Empties namespaces that are being deleted.
+    Namespace,
+    /// Brings clusters on board by their kubeconfigs.
+    Cluster,
+    /// Makes Clusters of Secrets that are kubeconfigs.
+    KubeConfig,
+    /// Follows management clusters of Cluster API.
+    ManagementCluster,
+}
+
+impl Queue {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Source,
+        Self::Kustomization,
+        Self::Namespace,
+        Self::Cluster,
+        Self::KubeConfig,
+        Self::ManagementCluster,
+    ];
+
+    /// As the database has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Source => "source",
+            Self::Kustomization => "kustomization",
+            Self::Namespace => "namespace",
+            Self::Cluster => "cluster",
+            Self::KubeConfig => "kubeconfig",
+            Self::ManagementCluster => "managementcluster",
+        }
+    }
+}
+
+/// A pass that this replica is to take, and no other until it is released or its time is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// The resource.
+    pub uid: ResourceUid,
+    /// Where it was due.
+    pub queue: Queue,
+    /// How many passes had been asked for when this one began.
+    pub wanted: i64,
+    /// How often in a row the replica was gone that had claimed it.
+    pub lost: i32,
+}
+
+impl Claim {
+    /// Whether it may be this pass that ends replicas: it is to be taken alone.
+    #[must_use]
+    pub fn is_suspect(self) -> bool {
+        self.lost > 0
+    }
+}
+
+/// What a loop finds in the schedule.
+#[derive(Debug, Default)]
+pub struct Due {
+    /// To be processed now.
+    pub claims: Vec<Claim>,
+    /// When the next pass after these is due, of those that nobody has claimed; those that are taken alone aside, which
+    /// follow each other.
+    pub next: Option<Timestamp>,
+}
+
+/// What may be worth a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Topic {
+    /// The change log grew: watches.
+    Resources,
+    /// Something is due: the loop of that pass.
+    Due(Queue),
+    /// A reconciliation waits to be sent, or to be cancelled: the link.
+    Dispatch,
+}
