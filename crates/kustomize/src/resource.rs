@@ -8,7 +8,7 @@ use std::rc::Rc;
 use crate::notes::{self, Notes};
 use crate::schema::Schema;
 use crate::transform::Group;
-use crate::value::{Map, Str, Value};
+use crate::value::{Map, Str, Text, Value};
 use crate::yaml::KeyNotes;
 
 /// The namespace that stands for "none" in the ids of objects without one.
@@ -161,6 +161,8 @@ pub(crate) struct Resource {
     pub(crate) notes: Vec<Rc<KeyNotes>>,
     /// A strategic merge patch came to it: what comments said of its values is forgotten.
     pub(crate) merged: bool,
+    /// A build may have set a text without a tag somewhere in it.
+    pub(crate) untagged: bool,
     /// Tells which kinds have no namespace.
     schema: Rc<Schema>,
 }
@@ -191,6 +193,7 @@ impl Resource {
             source,
             notes: Vec::new(),
             merged: false,
+            untagged: false,
         }
     }
 
@@ -266,12 +269,13 @@ impl Resource {
         changed
     }
 
-    pub(crate) fn set_name(&mut self, name: &str) {
+    pub(crate) fn set_name(&mut self, name: impl Into<Text>) {
         metadata(&mut self.value).insert("name", Value::string(name));
         self.refresh();
     }
 
-    pub(crate) fn set_namespace(&mut self, namespace: &str) {
+    pub(crate) fn set_namespace(&mut self, namespace: impl Into<Text>) {
+        let namespace = namespace.into();
         if namespace.is_empty() {
             if let Some(Value::Map(meta)) = self.value.get_mut("metadata") {
                 meta.remove("namespace");
@@ -322,6 +326,7 @@ impl Resource {
         self.vars.clone_from(&other.vars);
         self.notes.clone_from(&other.notes);
         self.merged = other.merged;
+        self.untagged |= other.untagged;
     }
 }
 

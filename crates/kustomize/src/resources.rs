@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use crate::origin;
 use crate::resource::{Behavior, Id, Resource};
-use crate::value::{Map, Str, Text, Value};
+use crate::value::{Map, Str, Text, TextStyle, Value};
 
 /// An ordered set of objects. Each index is made when it is first asked for, and all are dropped when ids change.
 #[derive(Debug, Default)]
@@ -296,10 +296,21 @@ fn take_metadata(resource: &mut Resource, old: &Resource) {
             if merged.is_empty() { meta.remove(field) } else { meta.insert(field, Value::Map(merged)) }
         });
     }
-    resource.set_name(&old.id().name);
-    resource.set_namespace(old.namespace());
+    let name = in_place_of(resource, "name", &old.id().name);
+    resource.set_name(name);
+    let namespace = in_place_of(resource, "namespace", old.namespace());
+    resource.set_namespace(namespace);
     resource.inherit(old);
+    resource.untagged = true;
     resource.needs_hash &= old.needs_hash;
+}
+
+/// The name or namespace of the object that is there, in the place of the generated one's: with the quotes that this has, and
+/// without a tag.
+fn in_place_of(resource: &Resource, field: &str, text: &str) -> Text {
+    let own = resource.value().get("metadata").and_then(|meta| meta.as_map()?.get(field));
+    let quoted = matches!(own, Some(Value::String(own)) if own.kept_style() == TextStyle::Quoted);
+    Text::new(text, if quoted { TextStyle::Quoted } else { TextStyle::Untagged })
 }
 
 /// The entries of both as texts; those of the second stay where a key is in both. Nothing is folded any more.

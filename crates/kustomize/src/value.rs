@@ -10,6 +10,8 @@ mod text;
 
 use std::sync::Arc;
 
+use crate::yaml;
+
 pub use list::List;
 pub use text::Text;
 pub(crate) use text::TextStyle;
@@ -159,6 +161,19 @@ impl Value {
             Self::List(items) => items.iter_mut().for_each(Self::put_in_brackets),
             Self::Map(map) => map.values_mut().for_each(|(_, value)| value.put_in_brackets()),
             Self::Null(_) | Self::Bool(_) | Self::Number(_) => {}
+        }
+    }
+
+    /// What texts without a tag are in an object that a patch was merged into: those that could be a number or a boolean have
+    /// quotes from then on.
+    pub(crate) fn quote_untagged(&mut self) {
+        match self {
+            Self::String(text) if text.style() == TextStyle::Untagged && yaml::is_quoted_when_set(text) => {
+                *text = text.with_style(TextStyle::Quoted);
+            }
+            Self::List(items) => items.iter_mut().for_each(Self::quote_untagged),
+            Self::Map(map) => map.values_mut().for_each(|(_, value)| value.quote_untagged()),
+            Self::String(_) | Self::Null(_) | Self::Bool(_) | Self::Number(_) => {}
         }
     }
 

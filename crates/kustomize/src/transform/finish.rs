@@ -40,7 +40,7 @@ pub(crate) fn hashes(objects: &mut Resources, budget: &Budget) -> Result<(), Str
         let hash = hash(resource, budget)?;
         resource.store_id()?;
         let name = format!("{}-{hash}", resource.id().name);
-        resource.set_name(&name);
+        resource.set_name(name);
     }
     objects.check_unique()
 }
@@ -156,8 +156,9 @@ fn is_note(key: &str) -> bool {
 /// On its way out, kustomize writes an object as JSON and reads that as YAML, which has fewer characters than JSON.
 fn pass_through_yaml(value: &mut Value, again: &mut Again, budget: &Budget) -> Result<(), String> {
     match value {
-        Value::String(text) => {
-            again.text(text, budget)?;
+        Value::String(_) => {
+            again.value(value, budget)?;
+            let Value::String(text) = value else { return Ok(()) };
             // What is wrong here begins with one of these.
             if run::len(text.as_bytes(), &Bytes([0x7f, 0xc2, 0xef], [])) == text.len() {
                 return Ok(());

@@ -10,7 +10,7 @@ use crate::kustomization::Image;
 use crate::load::Loader;
 use crate::resource::Gvk;
 use crate::resources::Resources;
-use crate::value::{Map, Value};
+use crate::value::{Map, Text, TextStyle, Value};
 
 use rules::Rules;
 
@@ -68,7 +68,12 @@ fn change_object(
             if let Some(text) = value.as_str().filter(|text| rules.is_match(at, text)) {
                 let new = changed(image, text);
                 made += new.len();
-                *value = Value::string(new);
+                // Without a tag it stays without one.
+                let style = match value {
+                    Value::String(text) if text.style() == TextStyle::Untagged => TextStyle::Untagged,
+                    _ => TextStyle::Made,
+                };
+                *value = Value::String(Text::new(new, style));
             }
         })?;
         budget.work(seen + looks)?;

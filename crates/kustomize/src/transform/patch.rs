@@ -397,6 +397,9 @@ fn merge_into(
         merge::merge(value, patch, of, &hints, budget).map_err(|message| format!("{id}: {message}"))?;
     match merged {
         Some(Value::Map(mut map)) if !map.is_empty() => {
+            if resource.untagged {
+                map.values_mut().for_each(|(_, value)| value.quote_untagged());
+            }
             restore(
                 &mut map,
                 &old,

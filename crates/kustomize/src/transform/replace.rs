@@ -198,6 +198,7 @@ fn replace(
         objects.change(at, |resource| {
             let id = resource.id().clone();
             let watch = Watch::start(resource, budget)?;
+            resource.untagged |= target.options.create;
             let mut object = Value::Map(resource.edit(std::mem::take));
             for path in &paths {
                 set_path(&mut object, path, &target.options, copied, budget)
@@ -234,7 +235,7 @@ fn set_path(
         object,
         &path.parts,
         make,
-        &mut Setter { options, copied, budget, depth, misfit: None },
+        &mut Setter { options, copied, budget, depth, in_text: false, misfit: None },
     )? {
         0 if options.create => Err("the field is not there, and cannot be made".into()),
         0 => Err("the field is not there (options.create makes it)".into()),
@@ -256,7 +257,7 @@ fn set_inside_of_text(
         let text = text.as_str().unwrap_or_default();
         budget.work(text.len())?;
         let (options, depth) = (&FieldOptions::default(), path.parts.len());
-        let mut setter = Setter { options, copied, budget, depth, misfit: None };
+        let mut setter = Setter { options, copied, budget, depth, in_text: true, misfit: None };
         let edited = structured::edit(text, budget, |value| {
             match path::visit(value, &path.parts[cut..], make, &mut setter)? {
                 0 => Err("nothing is there".to_owned()),
@@ -288,6 +289,8 @@ struct Setter<'s> {
     budget: &'s Budget,
     /// How deep the path leads.
     depth: usize,
+    /// It is a field of what a text says, which is written at once.
+    in_text: bool,
     /// Why a value did not fit.
     misfit: Option<String>,
 }
@@ -299,7 +302,8 @@ impl Visitor for Setter<'_> {
             // The text that is there is taken apart and put together again.
             self.budget.make(field.value.as_str().map_or(0, str::len))?;
         }
-        set(field, self.options, self.copied).inspect_err(|message| self.misfit = Some(message.clone()))
+        set(field, self.options, self.copied, self.in_text)
+            .inspect_err(|message| self.misfit = Some(message.clone()))
     }
 
     fn count(&mut self, elements: usize) -> Result<(), String> {
@@ -312,7 +316,7 @@ impl Visitor for Setter<'_> {
 }
 
 /// Sets one field.
-fn set(field: Field<'_>, options: &FieldOptions, copied: &Copied) -> Result<(), String> {
+fn set(field: Field<'_>, options: &FieldOptions, copied: &Copied, in_text: bool) -> Result<(), String> {
     let Field { value, made, in_brackets } = field;
     let Some(old) = value.scalar_text() else {
         if !options.delimiter.is_empty() {
@@ -327,7 +331,8 @@ fn set(field: Field<'_>, options: &FieldOptions, copied: &Copied) -> Result<(), 
     let text =
         if options.delimiter.is_empty() { copied.text.clone() } else { splice(&old, options, copied).into() };
     *value = match made {
-        true => yaml::plain_value(&text),
+        true if in_brackets || in_text => yaml::plain_value(&text),
+        true => Value::String(Text::new(text, TextStyle::Untagged)),
         false => retype(value, &text)?,
     };
     if in_brackets {
@@ -372,6 +377,11 @@ fn retype(old: &Value, text: &str) -> Result<Value, String> {
             true => new,
             false => Value::String(Text::new(text, TextStyle::Retyped)),
         });
+    }
+    if let Value::String(old) = old
+        && old.style() == TextStyle::Untagged
+    {
+        return Ok(Value::String(Text::new(text, TextStyle::Untagged)));
     }
     let new = yaml::plain_value(text);
     let fits = match (old, &new) {

@@ -31,6 +31,9 @@ pub(crate) enum TextStyle {
     /// In quotes or as a block, but still the number, boolean or time of a patch that took its place: what takes the place of
     /// that must be of its type. Once it is written and read again, it is a text.
     Retyped,
+    /// Without quotes and without a tag: a build set it where nothing was. It is a text as long as nobody looks; once it is
+    /// written and read again, it is what a scalar without quotes is, a number perhaps, or null.
+    Untagged,
     /// Without quotes, and it is a time.
     Time,
     /// A time with colons in brackets, where it gets quotes once it is written again.
@@ -69,7 +72,7 @@ impl Text {
     pub(crate) fn kept_style(&self) -> TextStyle {
         match self.style {
             TextStyle::Made if yaml::is_quoted_when_set(self) => TextStyle::Quoted,
-            TextStyle::Made | TextStyle::Tagged => TextStyle::Plain,
+            TextStyle::Made | TextStyle::Tagged | TextStyle::Untagged => TextStyle::Plain,
             TextStyle::Retyped => TextStyle::Quoted,
             style => style,
         }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use super::Dialect;
 use super::fold::refold;
+use super::plain_value;
 use super::resolve::{Plain, resolve};
 use crate::budget::{Budget, weight};
 use crate::value::{Map, Str, Text, TextStyle, Value};
@@ -21,6 +22,13 @@ impl Again {
     /// Changes all texts of a value.
     pub(crate) fn value(&mut self, value: &mut Value, budget: &Budget) -> Result<(), String> {
         match value {
+            Value::String(text) if text.style() == TextStyle::Untagged => {
+                *value = plain_value(text);
+                match value {
+                    Value::String(text) => self.text(text, budget),
+                    _ => Ok(()),
+                }
+            }
             Value::String(text) => self.text(text, budget),
             Value::List(items) => items.iter_mut().try_for_each(|item| self.value(item, budget)),
             Value::Map(map) => self.map(map, budget),
@@ -34,7 +42,7 @@ impl Again {
     }
 
     /// Changes one text.
-    pub(crate) fn text(&mut self, text: &mut Text, budget: &Budget) -> Result<(), String> {
+    fn text(&mut self, text: &mut Text, budget: &Budget) -> Result<(), String> {
         if text.style() == TextStyle::Retyped {
             // Not by its place: elsewhere the same text can be a time that is written otherwise.
             *text = text.with_style(TextStyle::Quoted);
@@ -64,7 +72,7 @@ impl Again {
 const PLACE: usize = 96;
 
 fn changes(text: &Text) -> bool {
-    matches!(text.style(), TextStyle::Folded | TextStyle::Time)
+    matches!(text.style(), TextStyle::Folded | TextStyle::Time | TextStyle::Untagged)
 }
 
 /// Does something in a mapping come out otherwise?
