@@ -51,9 +51,7 @@ impl<'a> Administered<'a> {
                     Ok(Json(json!({ "id": id, "username": username })).into_response())
                 }
                 (Self::Audit, &Method::GET) => audit(api, who, &query).await,
-                (Self::AuditCheck, &Method::GET) => {
-                    Ok(Json(api.hub.audit.check_audit(who).await?).into_response())
-                }
+                (Self::AuditCheck, &Method::GET) => Ok(Json(api.hub.audit.check(who).await?).into_response()),
                 _ => Ok(method_not_allowed().await),
             }
         };
@@ -100,7 +98,7 @@ async fn audit(api: &Api, who: &Identity, query: &Query) -> Result<Response, Hub
     };
     let limit = query.number("limit")?.filter(|limit| *limit > 0).unwrap_or(PAGE);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let (items, next) = api.hub.audit.audit_log(who, &filter, limit).await?;
+    let (items, next) = api.hub.audit.entries(who, &filter, limit).await?;
     Ok(Json(FleetPage { items, next: next.map(|next| next.to_string()) }).into_response())
 }
 

@@ -86,7 +86,7 @@ fn not_allowed() -> Response {
 
 impl Call<'_> {
     async fn get(self) -> Result<Response, HubError> {
-        let object = self.api.hub.objects.get_object(self.who, &self.target.address).await?;
+        let object = self.api.hub.objects.get(self.who, &self.target.address).await?;
         Ok(Json(self.form.object(&self.target.address, object, self.api.hub.now())).into_response())
     }
 
@@ -96,7 +96,7 @@ impl Call<'_> {
         let options = self.query.list_options(address.kind)?;
         let mut writer = ListWriter::new(address, self.form, self.api.hub.now(), self.api.bodies.answer());
         let each = |object| writer.push(object);
-        let end = self.api.hub.objects.list_objects_with(self.who, address, &options, each).await?;
+        let end = self.api.hub.objects.list_with(self.who, address, &options, each).await?;
         writer.finish(&end)
     }
 
@@ -115,8 +115,7 @@ impl Call<'_> {
         let Held { value: sent, _memory } = self.sent(body).await?;
         let warnings = request::warnings(&sent, options.field_validation)?;
         let hub = &self.api.hub;
-        let mut written =
-            hub.objects.create_object(self.who, &self.target.address, sent.value, options).await?;
+        let mut written = hub.objects.create(self.who, &self.target.address, sent.value, options).await?;
         written.warnings.extend(warnings);
         Ok(self.written(StatusCode::CREATED, written))
     }
@@ -128,8 +127,7 @@ impl Call<'_> {
         let Held { value: sent, _memory } = self.sent(body).await?;
         let warnings = request::warnings(&sent, options.field_validation)?;
         let hub = &self.api.hub;
-        let mut written =
-            hub.objects.update_object(self.who, &self.target.address, sent.value, options).await?;
+        let mut written = hub.objects.update(self.who, &self.target.address, sent.value, options).await?;
         written.warnings.extend(warnings);
         Ok(self.written(StatusCode::OK, written))
     }
@@ -150,7 +148,7 @@ impl Call<'_> {
             let Held { value: sent, _memory } = request::configuration(bodies, body).await?;
             let warnings = request::warnings(&sent, options.field_validation)?;
             let force = self.query.flag("force");
-            let mut written = hub.objects.apply_object(self.who, address, sent.value, force, options).await?;
+            let mut written = hub.objects.apply(self.who, address, sent.value, force, options).await?;
             written.warnings.extend(warnings);
             written
         } else {
@@ -159,7 +157,7 @@ impl Call<'_> {
                 return Err(invalid_options(FieldError::forbidden("force", why)));
             }
             let patch = request::patch(bodies, &self.parts.headers, body).await?;
-            hub.objects.patch_object(self.who, address, &patch.value, options).await?
+            hub.objects.patch(self.who, address, &patch.value, options).await?
         };
         Ok(self.written(
             if written.action == Action::Created { StatusCode::CREATED } else { StatusCode::OK },
@@ -171,7 +169,7 @@ impl Call<'_> {
         self.may("delete")?;
         let options = self.delete_options(body).await?;
         let address = &self.target.address;
-        match self.api.hub.objects.delete_object(self.who, address, &options).await? {
+        match self.api.hub.objects.delete(self.who, address, &options).await? {
             Deleted::Going(object) => Ok(self.shown(StatusCode::OK, object)),
             Deleted::Gone(object) => {
                 let kind = address.kind.get();
@@ -194,7 +192,7 @@ impl Call<'_> {
         let options = self.delete_options(body).await?;
         let address = &self.target.address;
         let selection = self.query.list_options(address.kind)?;
-        let list = self.api.hub.objects.delete_objects(self.who, address, &selection, &options).await?;
+        let list = self.api.hub.objects.delete_all(self.who, address, &selection, &options).await?;
         let mut writer = ListWriter::new(address, self.form, self.api.hub.now(), self.api.bodies.answer());
         list.items.into_iter().for_each(|object| writer.push(object));
         writer.finish(&list.end)

@@ -105,7 +105,7 @@ impl<'a> View<'a> {
                 let names: Vec<String> =
                     names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
                 let names = Some(names.as_slice()).filter(|names| !names.is_empty());
-                page(hub.views.fleet_clusters(who, names).await?, None)
+                page(hub.views.clusters(who, names).await?, None)
             }
             Self::Kustomizations => kustomizations(api, who, query).await?,
             Self::Events => {
@@ -116,14 +116,14 @@ impl<'a> View<'a> {
                     type_: text(query, "type")?,
                     before: before(query)?,
                 };
-                page(hub.views.fleet_events(who, &filter, limit(query)?).await?, None)
+                page(hub.views.events(who, &filter, limit(query)?).await?, None)
             }
-            Self::Health => page(hub.views.fleet_health(who).await?, None),
+            Self::Health => page(hub.views.health(who).await?, None),
             Self::Inventory => inventory(api, who, query).await?,
             Self::Attempts | Self::Drift => attempts(api, who, query, matches!(self, Self::Drift)).await?,
             Self::Changes => {
                 let place = api.watches.take(&who.username)?;
-                let watch = hub.views.fleet_changes(who, resume_at(query, headers)?).await?;
+                let watch = hub.views.changes(who, resume_at(query, headers)?).await?;
                 let alive = KeepAlive::new().interval(ALIVE);
                 Sse::new(stream(watch, place, api)).keep_alive(alive).into_response()
             }
@@ -170,7 +170,7 @@ async fn inventory(api: &Api, who: &Identity, query: &Query) -> Result<Response,
         owner: text(query, "kustomization")?,
     };
     let after: Option<InventoryKey> = read_key(query)?;
-    let (items, next) = api.hub.views.fleet_inventory(who, &filter, after.as_ref(), limit(query)?).await?;
+    let (items, next) = api.hub.views.inventory(who, &filter, after.as_ref(), limit(query)?).await?;
     Ok(page(items, next.map(|key| write_key(&key))))
 }
 
@@ -201,8 +201,7 @@ async fn kustomizations(api: &Api, who: &Identity, query: &Query) -> Result<Resp
         state: text(query, "state")?,
     };
     let after: Option<(String, String)> = read_key(query)?;
-    let (items, next) =
-        api.hub.views.fleet_kustomizations(who, &filter, after.as_ref(), limit(query)?).await?;
+    let (items, next) = api.hub.views.kustomizations(who, &filter, after.as_ref(), limit(query)?).await?;
     Ok(page(items, next.map(|key| write_key(&key))))
 }
 
@@ -244,7 +243,7 @@ async fn attempts(api: &Api, who: &Identity, query: &Query, drift: bool) -> Resu
         drift,
         before: before(query)?,
     };
-    let items = api.hub.views.fleet_attempts(who, &filter, limit(query)?).await?;
+    let items = api.hub.views.attempts(who, &filter, limit(query)?).await?;
     Ok(page(items, None))
 }
 

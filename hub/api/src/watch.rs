@@ -86,7 +86,7 @@ pub(crate) async fn start(
     };
     let mut pieces = Pieces::new(api.bodies.answer());
     let each = |object| pieces.push(&writer.show("ADDED", object));
-    let (version, watch) = api.hub.objects.watch_objects(who, address, options, settings.from, each).await?;
+    let (version, watch) = api.hub.objects.watch(who, address, options, settings.from, each).await?;
     let pieces = pieces.finish()?;
     tokio::spawn(async move {
         writer.run(pieces, version, watch).await;

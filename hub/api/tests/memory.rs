@@ -13,6 +13,7 @@ use futures::StreamExt as _;
 use reqwest::StatusCode;
 use roadstead_hub_api::ApiOptions;
 use serde_json::json;
+
 use support::{Replica, Site, client};
 
 const MIB: f64 = 1_048_576.0;

@@ -1,9 +1,10 @@
 //! The hub's one domain error. The API turns it into an HTTP status, the link into a gRPC status, each in one place.
 
-use crate::address::NextPage;
 use roadstead_api::FieldError;
 use roadstead_body::BodyError;
 use roadstead_hub_store::StoreError;
+
+use crate::address::NextPage;
 
 /// Why a use case did not happen.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,5 @@
-//! What is set aside: inputs that ended a worker process, and objects whose passes ended the hub's own process.
+//! What is set aside: inputs that ended a worker process; and, by [`crate::Schedule`], objects whose passes ended the hub's own
+//! process.
 //!
 //! Either is not tried again until its input changes, it is asked for by annotation, or an hour has passed. It is written
 //! to the database, so that replicas do not fail one after the other.

@@ -6,8 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, GitRepository, KindId, Kustomization};
 use roadstead_hub_store::{SetAside, Store, Stored};
-use roadstead_model::{Claim, Due, Queue};
-use roadstead_model::{Digest, Reason, ReplicaId, ResourceUid};
+use roadstead_model::{Claim, Digest, Due, Queue, Reason, ReplicaId, ResourceUid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::HubError;
@@ -15,8 +14,7 @@ use crate::clock::Clock;
 use crate::context::Context;
 use crate::delivery::reconcile::{set_ready, write_status};
 use crate::objects::conditions::{self, READY};
-use crate::objects::status;
-use crate::objects::{events, triggers};
+use crate::objects::{events, status, triggers};
 use crate::quarantine::{PERIOD, told};
 
 /// A pass takes milliseconds, a fetch up to its timeout. A replica that dies is noticed long before.

@@ -28,7 +28,7 @@ impl Hub {
         self.objects.drop_old_events(self.now() - KEPT_EVENTS).await?;
         self.context.store.drop_unused_blobs(self.now() - KEPT_BLOBS).await?;
         self.objects.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;
-        self.audit.tend_audit().await?;
+        self.audit.tend().await?;
         Ok(())
     }
 }

@@ -1,14 +1,15 @@
-//! What the hub's worker processes do.
+//! The hub's worker processes: how many there are, and what they may have of memory and disk. What they do is registered in
+//! `jobs.rs`.
 
-use crate::jobs::WORKER_ARGUMENT;
-use roadstead_places::Limits;
-use roadstead_places::Places;
 use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, PoolName};
+use roadstead_places::{Limits, Places};
 use roadstead_sources::git::Scratch;
 use roadstead_worker::{JobError, Pool, Program, Protections, Reservation, Reserve, Settings};
+
+use crate::jobs::WORKER_ARGUMENT;
 
 /// Workers at once, of those that build and of those that read what servers sent. Of what workers may have, each builder
 /// has three tenths, and each reader one; the rest is for what this process holds of their input and output.

@@ -20,8 +20,9 @@ use roadstead_sources::{Fetched, GitError, Measure, Outcome, TreeLimits, unpack}
 use roadstead_test_gitserver::{Commit, Fault, GitServer, Options, Repository, install_crypto};
 use roadstead_worker::FileAccess;
 use serde_json::json;
-use support::{Site, git_repository};
 use tokio_util::sync::CancellationToken;
+
+use support::{Site, git_repository};
 
 /// Tests of this file look at all of this process's memory and children.
 static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());

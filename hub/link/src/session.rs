@@ -12,8 +12,7 @@ use roadstead_hub_core::Hub;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::clusters::{Greeting, NOT_CURRENT, Session};
 use roadstead_listener::UnderWay;
-use roadstead_model::OrderKind;
-use roadstead_model::chain;
+use roadstead_model::{OrderKind, chain};
 use roadstead_proto::Capabilities;
 use roadstead_proto::limits::bounded;
 use roadstead_proto::v1::{
@@ -92,7 +91,7 @@ impl Opening {
                 .flatten(),
         };
         let turn = self.turns.acquire().await;
-        let begun = self.hub.sessions.begin_session(&self.identity, &greeting).await;
+        let begun = self.hub.sessions.begin(&self.identity, &greeting).await;
         drop(turn);
         let session = begun.map_err(|error| status(&error))?;
         // It looks at once, for what was planned before it had a place.
@@ -132,7 +131,7 @@ impl Opening {
             Err(end) => end,
         };
         let Running { hub, session, .. } = running;
-        if let Err(error) = hub.sessions.end_session(session.cluster, session.id, &ended.why).await
+        if let Err(error) = hub.sessions.end(session.cluster, session.id, &ended.why).await
             && error.outage().is_none()
         {
             tracing::error!(
@@ -346,7 +345,7 @@ impl Running {
     }
 
     async fn check(&mut self) -> Result<(), Ended> {
-        match self.hub.sessions.is_current_session(&self.session).await {
+        match self.hub.sessions.is_current(&self.session).await {
             Ok(true) => {
                 self.send_order().await?;
                 self.send_dispatches().await

@@ -6,8 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use roadstead_hub_core::{Hub, HubError};
-use roadstead_model::SessionId;
-use roadstead_model::Topic;
+use roadstead_model::{SessionId, Topic};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -67,7 +66,7 @@ impl Switchboard {
         let mut wanted: HashSet<SessionId> =
             hub.sessions.sessions_with_dispatches().await?.into_iter().collect();
         if on_timer {
-            let current: HashSet<SessionId> = hub.sessions.current_sessions().await?.into_iter().collect();
+            let current: HashSet<SessionId> = hub.sessions.current().await?.into_iter().collect();
             // Those that were known before the question, so that one which has just begun is not taken for an old one.
             wanted.extend(known.into_iter().filter(|session| !current.contains(session)));
         }

@@ -10,11 +10,14 @@ use roadstead_budget::PoolName;
 use roadstead_hub_link::LinkOptions;
 use roadstead_hub_store::AtRest;
 use roadstead_model::{Attempt, Digest, DispatchKey, KustomizationUid};
-use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
-use support::{Agent, PATIENCE, Raw, Session, Site, hello, options};
+use roadstead_proto::v1;
+use roadstead_proto::v1::agent_message::Body as Said;
+use roadstead_proto::v1::hub_message::Body as Say;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
+
+use support::{Agent, PATIENCE, Raw, Session, Site, hello, options};
 
 fn config_map(namespace: &str, name: &str) -> v1::ObjectRef {
     v1::ObjectRef {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_model::{ClusterUid, Digest, Reason, Revision};
 
+use crate::schedule::jittered;
 use crate::{
     AgentLink, AttemptState, Attempted, Decision, Dependency, DependencyState, Situation, Source, Target,
-    schedule::jittered,
 };
 
 /// How soon a condition that someone else must mend is checked again when nothing wakes us before.

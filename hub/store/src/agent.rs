@@ -1,10 +1,7 @@
 //! What agents are told to do with themselves: to run another image, or to remove themselves.
 
 use jiff::Timestamp;
-use roadstead_model::AgentOrder;
-use roadstead_model::OrderKind;
-use roadstead_model::OrderState;
-use roadstead_model::{ClusterUid, SessionId};
+use roadstead_model::{AgentOrder, ClusterUid, OrderKind, OrderState, SessionId, Topic};
 use serde_json::Value;
 use sqlx::FromRow;
 use time::OffsetDateTime;
@@ -13,7 +10,6 @@ use uuid::Uuid;
 use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
-use roadstead_model::Topic;
 
 /// One replica at a time decides whose turn it is.
 const ROLLOUT_LOCK: i64 = 0x726f_6164_7374_6561;

@@ -9,9 +9,7 @@ mod batches;
 
 use jiff::Timestamp;
 use roadstead_api::KindId;
-use roadstead_model::AuditEntry;
-use roadstead_model::AuditFilter;
-use roadstead_model::AuditOutcome;
+use roadstead_model::{AuditEntry, AuditFilter, AuditOutcome};
 use sqlx::{FromRow, PgConnection};
 use time::OffsetDateTime;
 use uuid::Uuid;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use roadstead_model::ResourceUid;
+use roadstead_model::{ResourceUid, Topic};
 use serde_json::{Value, json};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -12,7 +12,6 @@ use crate::feed::EventType;
 use crate::stored::Stored;
 use crate::time::to_sql;
 use crate::{Sealer, StoreError, Tx};
-use roadstead_model::Topic;
 
 /// How an object changed within a [`Tx`].
 pub(crate) struct Change {

@@ -1,13 +1,12 @@
 //! Clusters as the hub knows them: join tokens, identities, agents' keys and sessions.
 
 use jiff::Timestamp;
-use roadstead_model::{ClusterUid, KubeSystemUid, ReplicaId, SessionId};
+use roadstead_model::{ClusterUid, KubeSystemUid, ReplicaId, SessionId, Topic};
 use uuid::Uuid;
 
 use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
-use roadstead_model::Topic;
 
 /// A join token as it is stored: without the token.
 #[derive(Debug, Clone)]

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use roadstead_api::KindId;
 use roadstead_budget::{Pool, Reservation};
+use roadstead_model::Topic;
 use sqlx::{PgPool, Row};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OnceCell, broadcast};
@@ -21,7 +22,6 @@ use tokio::sync::{OnceCell, broadcast};
 use crate::changes::event_row;
 use crate::stored::texts;
 use crate::{Health, Sealer, Signals, Store, StoreError, Stored};
-use roadstead_model::Topic;
 
 /// How many changes are kept in memory for watchers that are behind; one that is further behind reads the log itself.
 const BEHIND: usize = 1024;

@@ -1,14 +1,12 @@
 //! What spans clusters: the SQL behind the fleet views.
 
-use roadstead_model::AttemptFilter;
-use roadstead_model::EventFilter;
-use roadstead_model::InventoryFilter;
-use roadstead_model::InventoryKey;
-use roadstead_model::KustomizationFilter;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use roadstead_model::{ChangeSet, ClusterUid, ObjectRef};
+use roadstead_model::{
+    AttemptFilter, ChangeSet, ClusterUid, EventFilter, InventoryFilter, InventoryKey, KustomizationFilter,
+    ObjectRef,
+};
 use serde_json::Value;
 use sqlx::Row;
 use sqlx::postgres::PgRow;

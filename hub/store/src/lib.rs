@@ -35,15 +35,13 @@ mod token_check;
 mod transport;
 mod upgrade;
 
-use roadstead_model::Queue;
-use roadstead_model::Topic;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::Connection as _;
+use roadstead_model::{Queue, Topic};
 use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 pub use agent::FleetAgent;

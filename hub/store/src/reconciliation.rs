@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    Attempt, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch, KustomizationUid, Reason,
-    Revision, SessionId, StageTiming,
+    Attempt, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch, KustomizationUid, Queue,
+    Reason, Revision, SessionId, StageTiming, Topic,
 };
 use serde_json::Value;
 use sqlx::types::Json;
@@ -16,7 +16,6 @@ use crate::blob::{BlobHead, digest};
 use crate::mac::Row as SignedRow;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
-use roadstead_model::{Queue, Topic};
 
 /// What an attempt reconciles: known when it begins, and never changed.
 #[derive(Debug, Clone)]

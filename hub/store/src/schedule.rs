@@ -1,17 +1,13 @@
 //! What is due to be processed, and which replica processes it.
 
-use roadstead_model::Claim;
-use roadstead_model::Due;
-use roadstead_model::Queue;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_model::{ReplicaId, ResourceUid};
+use roadstead_model::{Claim, Due, Queue, ReplicaId, ResourceUid, Topic};
 use uuid::Uuid;
 
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
-use roadstead_model::Topic;
 
 impl Tx {
     /// Makes these resources due at once.

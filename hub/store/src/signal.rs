@@ -4,17 +4,16 @@
 //! A NOTIFY inside every transaction would make all commits queue for one lock; so signals are sent after the commit,
 //! by one sender per replica that folds together what comes while it is busy.
 
-use roadstead_model::Topic;
 use std::sync::Arc;
 use std::time::Duration;
 
+use roadstead_model::{Queue, Topic};
 use sqlx::PgPool;
 use sqlx::postgres::PgListener;
 use tokio::sync::{Notify, mpsc, watch};
 use uuid::Uuid;
 
 use crate::{Health, StoreError};
-use roadstead_model::Queue;
 
 const CHANNEL: &str = "roadstead";
 const RECONNECT: Duration = Duration::from_secs(1);

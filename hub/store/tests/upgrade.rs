@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_hub_store::{Key, Sealer, Store, StoreError};
-use roadstead_model::Queue;
-use roadstead_model::ReplicaId;
+use roadstead_model::{Queue, ReplicaId};
 use roadstead_tests::{TestDatabase, eventually};
 use sqlx::migrate::Migrator;
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_hub_core::{Hub, HubError};
-use roadstead_model::{Claim, Queue, Topic};
-use roadstead_model::{ResourceUid, chain};
+use roadstead_model::{Claim, Queue, ResourceUid, Topic, chain};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;

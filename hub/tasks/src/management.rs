@@ -10,8 +10,7 @@ use roadstead_hub_core::clusters::{
     Failed, MANAGEMENT_READ, ManagementJob, ManagementOutcome, ManagementWatch, StepEvidence,
 };
 use roadstead_hub_core::{Hub, HubError, ManagementStep};
-use roadstead_model::Queue;
-use roadstead_model::{Digest, ManagedCluster, Reason, ResourceUid, chain};
+use roadstead_model::{Digest, ManagedCluster, Queue, Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError, Shown};
 use roadstead_outbound::Purpose;
 use tokio_util::sync::CancellationToken;
@@ -49,7 +48,7 @@ impl Controller for ManagementClusters {
     const DANGEROUS: Duration = Duration::from_secs(5);
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        let job = match hub.management.plan_management(uid).await? {
+        let job = match hub.management.plan(uid).await? {
             ManagementWatch::Nothing(next) => {
                 self.known().remove(&uid);
                 return Ok(next);
@@ -59,7 +58,7 @@ impl Controller for ManagementClusters {
         let cluster = match Cluster::new(&job.access, &hub.way_out(Purpose::Clusters)) {
             Ok(cluster) => cluster,
             Err(error) => {
-                let later = hub.management.record_management(&job, Err(failed(&error))).await?;
+                let later = hub.management.record(&job, Err(failed(&error))).await?;
                 return Ok(later.unwrap_or_else(|| hub.now()));
             }
         };
@@ -69,7 +68,7 @@ impl Controller for ManagementClusters {
         };
         // What was done may be the first of several steps: one that makes room for another.
         let done = outcome.as_ref().is_ok_and(|outcome| outcome.plan.steps.len() > outcome.refused.len());
-        if let Some(later) = hub.management.record_management(&job, outcome).await? {
+        if let Some(later) = hub.management.record(&job, outcome).await? {
             return Ok(later);
         }
         if !done {
@@ -146,7 +145,7 @@ impl ManagementClusters {
             })
             .collect();
         let mut outcome = ManagementOutcome { clusters: clusters.len(), ..ManagementOutcome::default() };
-        outcome.plan = hub.management.follow_management(job, identity.kube_system, clusters).await?;
+        outcome.plan = hub.management.follow(job, identity.kube_system, clusters).await?;
         let mut left_alone = BTreeSet::new();
         for step in &outcome.plan.steps {
             let name = match step {

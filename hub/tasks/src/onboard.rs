@@ -3,8 +3,7 @@
 use jiff::Timestamp;
 use roadstead_hub_core::clusters::{Failed, OnboardingJob, OnboardingPlan};
 use roadstead_hub_core::{Hub, HubError};
-use roadstead_model::Queue;
-use roadstead_model::{Reason, ResourceUid, chain};
+use roadstead_model::{Queue, Reason, ResourceUid, chain};
 use roadstead_onboard::{Cluster, OnboardError};
 use roadstead_outbound::Purpose;
 
@@ -19,11 +18,11 @@ impl Controller for Clusters {
     const CONCURRENCY: usize = 32;
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        match hub.onboarding.plan_onboarding(uid).await? {
+        match hub.onboarding.plan(uid).await? {
             OnboardingPlan::Nothing(next) => Ok(next),
             OnboardingPlan::Reach(job) => {
                 let outcome = reach(hub, &job).await;
-                hub.onboarding.record_onboarding(&job, outcome).await
+                hub.onboarding.record(&job, outcome).await
             }
         }
     }

@@ -2,10 +2,9 @@
 
 use std::sync::OnceLock;
 
-use roadstead_hub_core::views::HealthCount;
 use roadstead_hub_core::views::{
-    AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, InventoryItem, KustomizationItem,
-    Reconciliations,
+    AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, HealthCount, InventoryItem,
+    KustomizationItem, Reconciliations,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

@@ -1,9 +1,10 @@
 //! What one may do, as clients ask for it before they try; and who one is taken for.
 
-use crate::support::{Replica, Site, client};
 use anyhow::{Context as _, Result, ensure};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+
+use crate::support::{Replica, Site, client};
 
 const MAY_I: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{Replica, Site, client, make_older, tls};
 use anyhow::{Context as _, Result, ensure};
 use reqwest::StatusCode;
 use roadstead_hub_api::ApiOptions;
@@ -10,6 +9,8 @@ use roadstead_hub_core::identity::Identity;
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::support::{Replica, Site, client, make_older, tls};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";

@@ -2,12 +2,13 @@
 
 use std::io::Read as _;
 
-use crate::support::{Replica, Site, client};
 use anyhow::{Context as _, Result};
 use reqwest::{Method, StatusCode};
 use roadstead_tests::TestDatabase;
 use serde_json::{Value, json};
 use sqlx::Row as _;
+
+use crate::support::{Replica, Site, client};
 
 struct Answer {
     code: StatusCode,

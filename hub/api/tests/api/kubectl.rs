@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use crate::support::Site;
 use anyhow::{Context as _, Result};
 use roadstead_tests::eventually;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use crate::support::Site;
 
 /// In the form of Flux's v1alpha1.
 const PODINFO: &str = r#"

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::support::{Replica, Site, client, tcp, tls, tls_for};
 use anyhow::{Context as _, Result, bail, ensure};
 use reqwest::StatusCode;
 use roadstead_hub_api::ApiOptions;
 use roadstead_tests::eventually;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::support::{Replica, Site, client, tcp, tls, tls_for};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(2);

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::support::{Replica, Site, client};
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::support::{Replica, Site, client};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 

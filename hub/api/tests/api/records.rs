@@ -1,20 +1,22 @@
 //! What the hub keeps for itself: tokens, authorities, orders and dispatches that nobody can write who can only write the
 //! database; the audit log; and what is gone of a Secret once it is gone.
 
-use crate::support::{Replica, Site, client, make_older};
+use std::sync::Arc;
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use reqwest::{Method, StatusCode};
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::objects::WriteOptions;
 use roadstead_hub_core::{Address, Hub, HubError, HubOptions, SystemClock};
 use roadstead_hub_store::AttemptInputs;
-use roadstead_model::{AuditFilter, OrderKind};
 use roadstead_model::{
-    ChangeSet, ClusterUid, DispatchSpec, Generation, KustomizationUid, ResourceUid, SessionId, Step,
+    AuditFilter, ChangeSet, ClusterUid, DispatchSpec, Generation, KustomizationUid, OrderKind, ResourceUid,
+    SessionId, Step,
 };
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::time::Duration;
+
+use crate::support::{Replica, Site, client, make_older};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
@@ -110,7 +112,7 @@ async fn cluster(hub: &Hub, name: &str) -> Result<ClusterUid> {
     let version = kind.get().storage_version();
     let address = Address { kind, version, namespace: String::new(), name: String::new() };
     let object = json!({ "metadata": { "name": name } });
-    let made = hub.objects.create_object(&Identity::hub(), &address, object, WriteOptions::default()).await?;
+    let made = hub.objects.create(&Identity::hub(), &address, object, WriteOptions::default()).await?;
     let uid: ResourceUid = made.object["metadata"]["uid"].as_str().context("a uid")?.parse()?;
     Ok(uid.into())
 }
@@ -357,10 +359,10 @@ async fn an_audit_log_that_was_changed_shows_it() -> Result<()> {
     let (hub, who) = (&replica.hub, Identity::hub());
     for name in ["a", "b", "c"] {
         cluster(hub, name).await?;
-        hub.audit.tend_audit().await?;
+        hub.audit.tend().await?;
     }
     cluster(hub, "d").await?;
-    let report = hub.audit.check_audit(&who).await?;
+    let report = hub.audit.check(&who).await?;
     ensure!(
         report.sound && report.batches == 3 && report.newest_batch == 3 && report.pending > 0,
         "{report:?}"
@@ -389,14 +391,14 @@ async fn an_audit_log_that_was_changed_shows_it() -> Result<()> {
         ("DELETE FROM audit WHERE name = 'b'", "batch 2 was sealed with", None),
     ] {
         ensure!(execute(&site, change).await? > 0, "{change}");
-        let report = hub.audit.check_audit(&who).await?;
+        let report = hub.audit.check(&who).await?;
         ensure!(
             !report.sound && report.problems.iter().any(|why| why.contains(part)),
             "{change}: {report:?}"
         );
         if let Some(back) = back {
             execute(&site, back).await?;
-            let report = hub.audit.check_audit(&who).await?;
+            let report = hub.audit.check(&who).await?;
             ensure!(report.sound, "{back}: {report:?}");
         }
     }
@@ -404,19 +406,19 @@ async fn an_audit_log_that_was_changed_shows_it() -> Result<()> {
     execute(&site, "UPDATE audit_batch SET sealed_at = '2000-01-01' WHERE batch = 3").await?;
     let year = Duration::from_secs(365 * 24 * 3600);
     ensure!(site.store().await?.trim_audit(hub.now() - year).await? == 0, "a batch was dropped unseen");
-    let report = hub.audit.check_audit(&who).await?;
+    let report = hub.audit.check(&who).await?;
     ensure!(report.problems.iter().any(|why| why.contains("batch 3 is not as it was sealed")), "{report:?}");
     // An entry that is said to be from before the log was sealed.
     execute(&site, "INSERT INTO audit (entry, at, username, verb, api_group, kind, namespace, name, outcome, detail, batch) \
         SELECT gen_random_uuid(), at, 'eve', verb, api_group, kind, namespace, name, outcome, detail, 0 FROM audit LIMIT 1")
         .await?;
-    let report = hub.audit.check_audit(&who).await?;
+    let report = hub.audit.check(&who).await?;
     ensure!(report.problems.iter().any(|why| why.contains("not from before")), "{report:?}");
     // The end, batches and all: who remembers the newest batch sees it.
     for sql in ["DELETE FROM audit WHERE batch >= 2", "DELETE FROM audit_batch WHERE batch >= 2"] {
         execute(&site, sql).await?;
     }
-    let report = hub.audit.check_audit(&who).await?;
+    let report = hub.audit.check(&who).await?;
     ensure!(report.problems.iter().any(|why| why.contains("were there and are gone")), "{report:?}");
     Ok(())
 }
@@ -428,22 +430,22 @@ async fn an_audit_log_is_trimmed_by_age_and_stays_sound() -> Result<()> {
     let hub = &replica.hub;
     for name in ["a", "b"] {
         cluster(hub, name).await?;
-        hub.audit.tend_audit().await?;
+        hub.audit.tend().await?;
     }
     let store = site.store().await?;
     ensure!(store.trim_audit(hub.now() + Duration::from_secs(1)).await? > 0);
     cluster(hub, "c").await?;
-    hub.audit.tend_audit().await?;
-    let report = hub.audit.check_audit(&Identity::hub()).await?;
+    hub.audit.tend().await?;
+    let report = hub.audit.check(&Identity::hub()).await?;
     ensure!(report.sound && report.batches == 1 && report.newest_batch == 3, "{report:?}");
     let left = store.audit_log(&AuditFilter::default(), 100).await?;
     ensure!(left.iter().all(|record| record.batch == Some(3) && record.signed), "{left:?}");
     // What follows is checked against the batch that was dropped last, as it was.
     execute(&site, "UPDATE audit_batch SET mac = 'other' WHERE batch = 2").await?;
-    ensure!(!hub.audit.check_audit(&Identity::hub()).await?.sound);
+    ensure!(!hub.audit.check(&Identity::hub()).await?.sound);
     // What was trimmed does not come back.
     execute(&site, "UPDATE audit SET batch = 2").await?;
-    ensure!(!hub.audit.check_audit(&Identity::hub()).await?.sound);
+    ensure!(!hub.audit.check(&Identity::hub()).await?.sound);
     Ok(())
 }
 

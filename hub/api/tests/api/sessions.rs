@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::Site;
 use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use roadstead_hub_core::clusters::Greeting;
@@ -11,6 +10,8 @@ use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::{Hub, HubOptions, SystemClock};
 use roadstead_model::{ClusterUid, KubeSystemUid};
 use tokio::task::JoinSet;
+
+use crate::support::Site;
 
 const AGENTS: usize = 40;
 
@@ -53,7 +54,7 @@ async fn more_agents_come_at_once_than_there_are_connections() -> Result<()> {
     let mut sessions = JoinSet::new();
     for (identity, greeting) in agents {
         let hub = hub.clone();
-        sessions.spawn(async move { hub.sessions.begin_session(&identity, &greeting).await });
+        sessions.spawn(async move { hub.sessions.begin(&identity, &greeting).await });
     }
     let begun = async {
         while let Some(session) = sessions.join_next().await {

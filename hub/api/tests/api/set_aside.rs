@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Replica, Site};
 use anyhow::{Context as _, Result, ensure};
 use roadstead_hub_core::{Hub, HubOptions, SystemClock};
 use roadstead_model::{Claim, Queue};
 use serde_json::Value;
+
+use crate::support::{Replica, Site};
 
 /// A process of the hub that will end without a word.
 async fn process(site: &Site) -> Result<Hub> {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::support::Site;
 use anyhow::{Context as _, Result, bail, ensure};
 use roadstead_api::KindId;
 use roadstead_body::Patch;
@@ -15,6 +14,8 @@ use roadstead_hub_core::objects::{
 use roadstead_hub_core::{Address, Hub, HubError};
 use roadstead_hub_store::EventType;
 use serde_json::{Value, json};
+
+use crate::support::Site;
 
 const WRITERS: usize = 8;
 /// How many changes each writer must get through, against the others.
@@ -43,19 +44,14 @@ async fn write(hub: Hub, writer: usize) -> Result<usize> {
         let name = format!("s-{}", (writer * 7 + round * 3) % 5);
         let object = json!({ "metadata": { "name": name }, "stringData": { "k": "v" } });
         let outcome = match round % 3 {
-            0 => {
-                hub.objects.create_object(&who, &address(""), object, WriteOptions::default()).await.map(drop)
-            }
+            0 => hub.objects.create(&who, &address(""), object, WriteOptions::default()).await.map(drop),
             1 => {
                 let patch = Patch::Merge(
                     json!({ "metadata": { "annotations": { "w": format!("{writer}-{round}") } } }),
                 );
-                hub.objects
-                    .patch_object(&who, &address(&name), &patch, WriteOptions::default())
-                    .await
-                    .map(drop)
+                hub.objects.patch(&who, &address(&name), &patch, WriteOptions::default()).await.map(drop)
             }
-            _ => hub.objects.delete_object(&who, &address(&name), &DeleteOptions::default()).await.map(drop),
+            _ => hub.objects.delete(&who, &address(&name), &DeleteOptions::default()).await.map(drop),
         };
         match outcome {
             Ok(()) => changes += 1,
@@ -102,7 +98,7 @@ impl View {
 
 async fn watch_from(hub: &Hub, version: i64) -> Result<(i64, ObjectWatch), HubError> {
     let from = WatchFrom::Version(version);
-    hub.objects.watch_objects(&Identity::hub(), address(""), ListOptions::default(), from, drop).await
+    hub.objects.watch(&Identity::hub(), address(""), ListOptions::default(), from, drop).await
 }
 
 async fn follow(hub: Hub, from: i64, upto: String) -> Result<View> {
@@ -128,13 +124,8 @@ async fn every_change_once_and_in_order() -> Result<()> {
     let site = Site::new().await?;
     let replicas = [site.replica().await?, site.replica().await?];
     let who = Identity::hub();
-    let start = replicas[0]
-        .hub
-        .objects
-        .list_objects(&who, &address(""), &ListOptions::default())
-        .await?
-        .end
-        .resource_version;
+    let start =
+        replicas[0].hub.objects.list(&who, &address(""), &ListOptions::default()).await?.end.resource_version;
     let mut watchers = Vec::new();
     for index in 0..4 {
         watchers.push(tokio::spawn(follow(replicas[index % 2].hub.clone(), start, "the-end".to_owned())));
@@ -151,9 +142,9 @@ async fn every_change_once_and_in_order() -> Result<()> {
     }
     assert_eq!(changes, WRITERS * CHANGES);
     let end = json!({ "metadata": { "name": "the-end" } });
-    replicas[0].hub.objects.create_object(&who, &address(""), end, WriteOptions::default()).await?;
+    replicas[0].hub.objects.create(&who, &address(""), end, WriteOptions::default()).await?;
 
-    let list = replicas[1].hub.objects.list_objects(&who, &address(""), &ListOptions::default()).await?;
+    let list = replicas[1].hub.objects.list(&who, &address(""), &ListOptions::default()).await?;
     let table: BTreeMap<String, String> = list.items.iter().filter_map(name_and_version).collect();
     for watcher in watchers {
         let view = tokio::time::timeout(Duration::from_secs(60), watcher)
@@ -177,15 +168,15 @@ async fn an_object_that_leaves_the_selector_is_deleted_for_its_watchers() -> Res
     let mut first = Vec::new();
     let from = WatchFrom::Objects(AtVersion::Present);
     let (_, mut watch) =
-        hub.objects.watch_objects(&who, address(""), options, from, |object| first.push(object)).await?;
+        hub.objects.watch(&who, address(""), options, from, |object| first.push(object)).await?;
     assert!(first.is_empty());
     let object = json!({ "metadata": { "name": "a" } });
-    hub.objects.create_object(&who, &address(""), object, WriteOptions::default()).await?;
+    hub.objects.create(&who, &address(""), object, WriteOptions::default()).await?;
     for app in [Some("web"), Some("web"), None, Some("web")] {
         let patch = Patch::Merge(json!({ "metadata": { "labels": { "app": app } } }));
-        hub.objects.patch_object(&who, &address("a"), &patch, WriteOptions::default()).await?;
+        hub.objects.patch(&who, &address("a"), &patch, WriteOptions::default()).await?;
     }
-    hub.objects.delete_object(&who, &address("a"), &DeleteOptions::default()).await?;
+    hub.objects.delete(&who, &address("a"), &DeleteOptions::default()).await?;
     let mut seen = Vec::new();
     for _ in 0..4 {
         let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await??;
@@ -202,11 +193,10 @@ async fn what_was_compacted_is_gone() -> Result<()> {
     let replica = site.replica().await?;
     let hub = &replica.hub;
     let who = Identity::hub();
-    let before =
-        hub.objects.list_objects(&who, &address(""), &ListOptions::default()).await?.end.resource_version;
+    let before = hub.objects.list(&who, &address(""), &ListOptions::default()).await?.end.resource_version;
     for index in 0..5 {
         let object = json!({ "metadata": { "name": format!("s-{index}") } });
-        hub.objects.create_object(&who, &address(""), object, WriteOptions::default()).await?;
+        hub.objects.create(&who, &address(""), object, WriteOptions::default()).await?;
     }
     // It has begun, and has read nothing yet.
     let (_, mut early) = watch_from(hub, before).await?;
@@ -215,13 +205,13 @@ async fn what_was_compacted_is_gone() -> Result<()> {
     assert!(matches!(refused, Err(HubError::Gone(_))));
     let cut = tokio::time::timeout(Duration::from_secs(30), early.next()).await?;
     assert!(matches!(cut, Err(HubError::Gone(_))));
-    let after = hub.objects.list_objects(&who, &address(""), &ListOptions::default()).await?;
+    let after = hub.objects.list(&who, &address(""), &ListOptions::default()).await?;
     assert_eq!(after.items.len(), 5);
     let (_, mut later) = watch_from(hub, after.end.resource_version).await?;
     // All is forgotten, but of what the watch wants nothing: it goes on.
     hub.objects.compact_changes(Duration::ZERO, 0).await?;
     let object = json!({ "metadata": { "name": "later" } });
-    hub.objects.create_object(&who, &address(""), object, WriteOptions::default()).await?;
+    hub.objects.create(&who, &address(""), object, WriteOptions::default()).await?;
     let event = tokio::time::timeout(Duration::from_secs(30), later.next()).await??;
     assert_eq!(event.object()?["metadata"]["name"], "later");
     Ok(())
@@ -233,16 +223,15 @@ async fn a_watcher_that_fell_behind_goes_on_from_the_log() -> Result<()> {
     let site = Site::new().await?;
     let hub = site.replica().await?.hub;
     let who = Identity::hub();
-    let start =
-        hub.objects.list_objects(&who, &address(""), &ListOptions::default()).await?.end.resource_version;
+    let start = hub.objects.list(&who, &address(""), &ListOptions::default()).await?.end.resource_version;
     let (_, mut watch) = watch_from(&hub, start).await?;
     let object = json!({ "metadata": { "name": "a" } });
-    hub.objects.create_object(&who, &address(""), object, WriteOptions::default()).await?;
+    hub.objects.create(&who, &address(""), object, WriteOptions::default()).await?;
     // From here on the watch is live.
     watch.next().await?;
     for round in 0..1100 {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { "round": round.to_string() } } }));
-        hub.objects.patch_object(&who, &address("a"), &patch, WriteOptions::default()).await?;
+        hub.objects.patch(&who, &address("a"), &patch, WriteOptions::default()).await?;
     }
     for round in 0..1100 {
         let event = tokio::time::timeout(Duration::from_secs(30), watch.next()).await??;
@@ -257,7 +246,7 @@ async fn list_slowly(hubs: &[Hub]) -> Result<Option<(i64, BTreeMap<String, Strin
     let mut objects = BTreeMap::new();
     let mut options = ListOptions { limit: Some(1), ..ListOptions::default() };
     for hub in hubs.iter().cycle() {
-        let page = match hub.objects.list_objects(&Identity::hub(), &address(""), &options).await {
+        let page = match hub.objects.list(&Identity::hub(), &address(""), &options).await {
             Err(HubError::PageGone(_)) => return Ok(None),
             page => page?,
         };
@@ -277,11 +266,11 @@ async fn pages_are_of_one_moment_whatever_changes_between_them() -> Result<()> {
     let who = Identity::hub();
     for index in 0..5 {
         let object = json!({ "metadata": { "name": format!("t-{index}") } });
-        hubs[0].objects.create_object(&who, &address(""), object, WriteOptions::default()).await?;
+        hubs[0].objects.create(&who, &address(""), object, WriteOptions::default()).await?;
     }
     // Of what stays as it is, the log holds nothing else from here on.
     hubs[0].objects.compact_changes(Duration::ZERO, 0).await?;
-    let list = hubs[0].objects.list_objects(&who, &address(""), &ListOptions::default()).await?;
+    let list = hubs[0].objects.list(&who, &address(""), &ListOptions::default()).await?;
     let start = list.end.resource_version;
     let still: BTreeMap<String, String> = list.items.iter().filter_map(name_and_version).collect();
 
@@ -300,7 +289,7 @@ async fn pages_are_of_one_moment_whatever_changes_between_them() -> Result<()> {
         writer.await??;
     }
     let end = json!({ "metadata": { "name": "the-end" } });
-    hubs[0].objects.create_object(&who, &address(""), end, WriteOptions::default()).await?;
+    hubs[0].objects.create(&who, &address(""), end, WriteOptions::default()).await?;
     let view = tokio::time::timeout(Duration::from_secs(60), watcher).await.context("no end")???;
 
     let mut changing = 0;
@@ -338,7 +327,7 @@ async fn changes_without_room_are_read_from_the_log() -> Result<()> {
     for number in 0..30 {
         let name = format!("large-{number}");
         let object = json!({ "metadata": { "name": name }, "data": { "text": "x".repeat(200_000) } });
-        replica.hub.objects.create_object(&who, &at(""), object, WriteOptions::default()).await?;
+        replica.hub.objects.create(&who, &at(""), object, WriteOptions::default()).await?;
         expected.push(name);
         // Once it is over the beginning, which is read from the log in any case, it stands still.
         if number == 0 {

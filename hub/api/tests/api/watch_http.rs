@@ -5,7 +5,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::support::{Replica, Site, client};
 use anyhow::{Context as _, Result, bail, ensure};
 use reqwest::{Client, Method, StatusCode};
 use roadstead_hub_core::{Hub, HubOptions, SystemClock};
@@ -13,6 +12,8 @@ use roadstead_hub_store::{Sealer, Store};
 use serde_json::{Value, json};
 use sqlx::Row as _;
 use tokio_stream::StreamExt as _;
+
+use crate::support::{Replica, Site, client};
 
 const WRITERS: usize = 8;
 /// How many writes each writer tries.

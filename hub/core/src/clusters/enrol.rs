@@ -1,32 +1,25 @@
 //! How a cluster comes on board: a single-use join token, a certificate request, a certificate.
 
-use crate::HubOptions;
-use crate::clock::Clock;
-use crate::clusters::pki::Pki;
-use crate::identity::AuditLog;
-use crate::identity::tokens::Tokens;
-use crate::objects::status;
-use roadstead_hub_store::Store;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use roadstead_api::{Cluster, ConditionStatus, KindId};
 use roadstead_deploy::Join;
-use roadstead_hub_store::{Checked, Stored, TokenKind};
-use roadstead_model::AuditEntry;
-use roadstead_model::{ClusterUid, KubeSystemUid, Reason};
+use roadstead_hub_store::{Checked, Store, Stored, TokenKind};
+use roadstead_model::{AuditEntry, ClusterUid, KubeSystemUid, Reason};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use crate::HubError;
+use crate::clock::Clock;
 use crate::clusters::onboard;
-use crate::clusters::pki::{AgentCertificate, AgentIdentity};
+use crate::clusters::pki::{AgentCertificate, AgentIdentity, Pki};
 use crate::context::Context;
-use crate::identity::tokens::LookUp;
-use crate::identity::{Identity, audit};
+use crate::identity::tokens::{LookUp, Tokens};
+use crate::identity::{AuditLog, Identity, audit};
 use crate::objects::conditions::{self, READY};
-use crate::objects::events;
+use crate::objects::{events, status};
+use crate::{HubError, HubOptions};
 
 const DEFAULT_TTL: Duration = Duration::from_secs(15 * 60);
 const MAX_TTL: Duration = Duration::from_secs(24 * 3600);

@@ -1,19 +1,10 @@
 //! How the Clusters of a management cluster of Cluster API become Clusters here: what is read there is told to
-//! [`Management::plan_management`]'s job, planned by `roadstead-hub-plan`, and carried out step by step.
+//! [`Management::plan`]'s job, planned by `roadstead-hub-plan`, and carried out step by step.
 //!
 //! From the Secret that a step makes, a cluster comes on board as it does by every kubeconfig.
 
 mod clusters;
 
-use crate::address::Address;
-use crate::clock::Clock;
-use crate::clusters::Onboarding;
-use crate::objects::Objects;
-use crate::objects::kubeconfigs::KEY;
-use crate::objects::kubeconfigs::KUBECONFIG_TYPE;
-use crate::objects::kubeconfigs::SUFFIX;
-use crate::objects::status;
-use roadstead_hub_store::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +19,7 @@ use roadstead_api::{
 use roadstead_hub_plan::{
     ManagementPlan, ManagementSituation, ManagementStep, Origin, Owner, PresentCluster, follow,
 };
-use roadstead_hub_store::{Filter, Part, Stored};
+use roadstead_hub_store::{Filter, Part, Store, Stored};
 use roadstead_kubeconfig::Access;
 use roadstead_model::{Digest, KubeSystemUid, ManagedCluster, Reason, ResourceUid};
 use serde_json::{Value, json};
@@ -36,12 +27,15 @@ use zeroize::Zeroizing;
 
 use self::clusters::{accepts, is_offered, may_move};
 use crate::HubError;
-use crate::clusters::Failed;
+use crate::address::Address;
+use crate::clock::Clock;
 use crate::clusters::onboard::{REST, RETRY};
+use crate::clusters::{Failed, Onboarding};
 use crate::context::Context;
 use crate::identity::Identity;
 use crate::objects::conditions::{self, READY};
-use crate::objects::{DeleteOptions, WriteOptions};
+use crate::objects::kubeconfigs::{KEY, KUBECONFIG_TYPE, SUFFIX};
+use crate::objects::{DeleteOptions, Objects, WriteOptions, status};
 
 /// Who writes the fields that a management cluster decides: what it shows no longer goes with them.
 const MANAGER: &str = "roadstead-cluster-api";
@@ -118,7 +112,7 @@ impl Management {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn plan_management(&self, uid: ResourceUid) -> Result<ManagementWatch, HubError> {
+    pub async fn plan(&self, uid: ResourceUid) -> Result<ManagementWatch, HubError> {
         let rest = ManagementWatch::Nothing(self.clock.now() + REST);
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(rest) };
         let object: ManagementCluster = stored.decode()?;
@@ -153,7 +147,7 @@ impl Management {
     ///
     /// # Errors
     /// [`HubError::Conflict`] where it is another cluster than before.
-    pub async fn follow_management(
+    pub async fn follow(
         &self,
         job: &ManagementJob,
         kube_system: KubeSystemUid,
@@ -264,7 +258,7 @@ impl Management {
     ///
     /// # Errors
     /// [`HubError::Conflict`] where what it would change is not of this management cluster, or a move does not lead to the
-    /// same cluster; else as [`Objects::apply_object`] and [`Objects::delete_object`].
+    /// same cluster; else as [`Objects::apply`] and [`Objects::delete`].
     pub async fn carry_out(
         &self,
         job: &ManagementJob,
@@ -351,7 +345,7 @@ impl Management {
         for stored in secret.into_iter().filter(|secret| is_offered(secret, job)).chain([cluster]) {
             let options = DeleteOptions { uid: Some(stored.uid.to_string()), ..DeleteOptions::default() };
             let address = address(stored.kind, &stored.namespace, &stored.name);
-            match self.objects.delete_object(&Identity::hub(), &address, &options).await {
+            match self.objects.delete(&Identity::hub(), &address, &options).await {
                 Ok(_) | Err(HubError::NotFound { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -368,14 +362,14 @@ impl Management {
 
     async fn apply_managed(&self, address: &Address, config: Value) -> Result<(), HubError> {
         let options = WriteOptions { manager: MANAGER.to_owned(), ..WriteOptions::default() };
-        self.objects.apply_object(&Identity::hub(), address, config, true, options).await.map(drop)
+        self.objects.apply(&Identity::hub(), address, config, true, options).await.map(drop)
     }
 
     /// Takes down what came of reading a management cluster. Says when the next pass is due where that is not to be soon.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn record_management(
+    pub async fn record(
         &self,
         job: &ManagementJob,
         outcome: Result<ManagementOutcome, Failed>,

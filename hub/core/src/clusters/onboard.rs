@@ -1,23 +1,10 @@
 //! How a cluster comes on board by its kubeconfig: the Secret makes a Cluster, the kubeconfig is used once to install the
 //! agent, and is forgotten when that is connected.
 //!
-//! What is decided here is carried out elsewhere (`roadstead-onboard`): [`Onboarding::plan_onboarding`] says what to reach,
-//! [`Onboarding::admit`] whether the cluster that answers may come on board and with what, [`Onboarding::record_onboarding`] takes
+//! What is decided here is carried out elsewhere (`roadstead-onboard`): [`Onboarding::plan`] says what to reach,
+//! [`Onboarding::admit`] whether the cluster that answers may come on board and with what, [`Onboarding::record`] takes
 //! down what came of it.
 
-use crate::HubOptions;
-use crate::address::Address;
-use crate::clock::Clock;
-use crate::clusters::Agents;
-use crate::clusters::Enrolments;
-use crate::identity::AccessRules;
-use crate::objects::Objects;
-use crate::objects::kubeconfigs::KEY;
-use crate::objects::kubeconfigs::cluster_name;
-use crate::objects::kubeconfigs::is_kubeconfig;
-use crate::objects::kubeconfigs::reference;
-use crate::objects::status;
-use roadstead_hub_store::Store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,17 +17,21 @@ use roadstead_api::{
     SecretReference, Time,
 };
 use roadstead_deploy::{AGENT_NAME, Agent, DEFAULT_IMAGE, NAMESPACE};
-use roadstead_hub_store::{SecretData, Stored, Tx};
+use roadstead_hub_store::{SecretData, Store, Stored, Tx};
 use roadstead_kubeconfig::{Access, Allowed};
 use roadstead_model::{ClusterUid, Digest, KubeSystemUid, Reason, ResourceUid};
 use serde_json::{Value, json};
 use zeroize::Zeroizing;
 
-use crate::HubError;
+use crate::address::Address;
+use crate::clock::Clock;
+use crate::clusters::{Agents, Enrolments};
 use crate::context::Context;
-use crate::identity::Identity;
+use crate::identity::{AccessRules, Identity};
 use crate::objects::conditions::{self, READY};
-use crate::objects::{WriteOptions, events, managers, triggers};
+use crate::objects::kubeconfigs::{KEY, cluster_name, is_kubeconfig, reference};
+use crate::objects::{Objects, WriteOptions, events, managers, status, triggers};
+use crate::{HubError, HubOptions};
 
 /// The type of the condition that says whether the agent was installed.
 const INSTALLED: &str = "Installed";
@@ -168,7 +159,7 @@ impl Onboarding {
             "spec": { "kubeConfig": { "secretRef": { "namespace": namespace, "name": from } } },
         });
         let options = WriteOptions { manager: managers::HUB.to_owned(), ..WriteOptions::default() };
-        self.objects.create_object(&Identity::hub(), &address, object, options).await?;
+        self.objects.create(&Identity::hub(), &address, object, options).await?;
         tracing::info!(cluster = name, secret = %secret, "a Cluster was created from a kubeconfig");
         Ok(())
     }
@@ -184,7 +175,7 @@ impl Onboarding {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn plan_onboarding(&self, uid: ResourceUid) -> Result<OnboardingPlan, HubError> {
+    pub async fn plan(&self, uid: ResourceUid) -> Result<OnboardingPlan, HubError> {
         let now = self.clock.now();
         let rest = OnboardingPlan::Nothing(now + REST);
         let Some((stored, cluster)) = triggers::cluster(&self.store, uid.into()).await? else {
@@ -346,7 +337,7 @@ impl Onboarding {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn record_onboarding(
+    pub async fn record(
         &self,
         job: &OnboardingJob,
         outcome: Result<bool, Failed>,

@@ -4,8 +4,6 @@
 //! Agents say how much there is to keep, so it comes out of a share of the memory budget, bounded by session, and goes with
 //! the session at the latest. What has no room is not kept: the end of the dispatch tells it all again.
 
-use crate::clusters::Sessions;
-use crate::schemas::ObjectResultSchema;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +12,8 @@ use roadstead_model::{Attempt, DispatchKey, KustomizationUid, ObjectRef, ObjectR
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::clusters::Session;
+use crate::clusters::{Session, Sessions};
+use crate::schemas::ObjectResultSchema;
 
 /// Objects of one reconciliation that are kept.
 const MAX_OBJECTS: usize = 20_000;

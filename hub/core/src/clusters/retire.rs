@@ -7,14 +7,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::{AgentRemoval, Cluster, ClusterDeletionPolicy, ConditionStatus, Kustomization};
 use roadstead_hub_store::{Stored, Tx};
-use roadstead_model::{ClusterUid, Reason};
-use roadstead_model::{OrderKind, OrderState};
+use roadstead_model::{ClusterUid, OrderKind, OrderState, Reason};
 
 use crate::HubError;
 use crate::clusters::Agents;
 use crate::clusters::session::Session;
-use crate::objects::status;
-use crate::objects::{conditions, events, triggers};
+use crate::objects::{conditions, events, status, triggers};
 
 /// The type of the condition that says what a deletion waits for.
 const RETIRED: &str = "Retired";

@@ -1,22 +1,19 @@
 //! How agents come to run another image: the fleet's roll-out, which [`roadstead_hub_plan::roll_out`] decides; what agents
 //! are told; what they say came of it. All of it is in the database: the next replica goes on where this one was.
 
-use crate::HubOptions;
-use crate::clock::Clock;
-use crate::objects::status;
-use roadstead_api::{AgentUpgrade, Cluster, ClusterAgent, ConditionStatus, ObjectMeta, reconcile_requested};
-use roadstead_hub_plan::{AgentState, Pace, Seeds, Upgrade, UpgradeOrder, roll_out};
-use roadstead_hub_store::Store;
-use roadstead_hub_store::{FleetAgent, Tx};
-use roadstead_model::{AgentOrder, OrderKind, OrderState};
-use roadstead_model::{ClusterUid, Reason};
-use serde_json::Value;
 use std::sync::Arc;
 
-use crate::HubError;
+use roadstead_api::{AgentUpgrade, Cluster, ClusterAgent, ConditionStatus, ObjectMeta, reconcile_requested};
+use roadstead_hub_plan::{AgentState, Pace, Seeds, Upgrade, UpgradeOrder, roll_out};
+use roadstead_hub_store::{FleetAgent, Store, Tx};
+use roadstead_model::{AgentOrder, ClusterUid, OrderKind, OrderState, Reason};
+use serde_json::Value;
+
+use crate::clock::Clock;
 use crate::clusters::session::Session;
 use crate::context::Context;
-use crate::objects::{conditions, events};
+use crate::objects::{conditions, events, status};
+use crate::{HubError, HubOptions};
 
 /// The type of the condition that says how an agent stands to the image that is wanted of it.
 pub(crate) const UPGRADED: &str = "Upgraded";

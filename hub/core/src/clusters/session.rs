@@ -1,26 +1,24 @@
-//! What the link calls: an agent's session begins and ends, is sent dispatches, and tells what came of them.
+//! The sessions of agents: each begins and ends, and is its cluster's newest or has no say any more; and the replicas that hold
+//! them.
 
-use crate::clock::Clock;
-use crate::clusters::progress::{Followed, Sent};
-use crate::objects::status;
-use roadstead_budget::PoolName;
-use roadstead_hub_store::Store;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{Cluster, ConditionStatus, KindId};
-use roadstead_hub_store::AgentSession;
-use roadstead_model::Queue;
-use roadstead_model::{ClusterUid, HubEpoch, Reason, ReplicaId, SessionId};
+use roadstead_budget::PoolName;
+use roadstead_hub_store::{AgentSession, Store};
+use roadstead_model::{ClusterUid, HubEpoch, Queue, Reason, ReplicaId, SessionId};
 
 use crate::HubError;
+use crate::clock::Clock;
 use crate::clusters::pki::AgentIdentity;
+use crate::clusters::progress::{Followed, Sent};
 use crate::clusters::rollout::{self, UpgradeReport};
 use crate::context::Context;
 use crate::objects::conditions::{self, READY};
-use crate::objects::triggers;
+use crate::objects::{status, triggers};
 
 /// Why a session has no say any more.
 pub const NOT_CURRENT: &str =
@@ -86,11 +84,7 @@ impl Sessions {
     ///
     /// # Errors
     /// Where the Cluster is gone, the key is not the one that was enrolled last, or it is another cluster.
-    pub async fn begin_session(
-        &self,
-        identity: &AgentIdentity,
-        greeting: &Greeting,
-    ) -> Result<Session, HubError> {
+    pub async fn begin(&self, identity: &AgentIdentity, greeting: &Greeting) -> Result<Session, HubError> {
         let now = self.clock.now();
         let refuse = |why: String| HubError::Unauthenticated(why);
         let mut tx = self.store.begin().await?;
@@ -155,12 +149,7 @@ impl Sessions {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn end_session(
-        &self,
-        cluster: ClusterUid,
-        session: SessionId,
-        why: &str,
-    ) -> Result<(), HubError> {
+    pub async fn end(&self, cluster: ClusterUid, session: SessionId, why: &str) -> Result<(), HubError> {
         let now = self.clock.now();
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(cluster.into()).await? else { return Ok(()) };
@@ -184,7 +173,7 @@ impl Sessions {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn is_current_session(&self, session: &Session) -> Result<bool, HubError> {
+    pub async fn is_current(&self, session: &Session) -> Result<bool, HubError> {
         Ok(self.store.is_newest_session(session.cluster, session.id).await?)
     }
 
@@ -200,13 +189,13 @@ impl Sessions {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn current_sessions(&self) -> Result<Vec<SessionId>, HubError> {
+    pub async fn current(&self) -> Result<Vec<SessionId>, HubError> {
         Ok(self.store.newest_sessions(self.replica).await?)
     }
 
     /// Fails where this is not the cluster's session any more: then what it says does not count.
     pub(crate) async fn must_be_current(&self, session: &Session) -> Result<(), HubError> {
-        if self.is_current_session(session).await? {
+        if self.is_current(session).await? {
             return Ok(());
         }
         Err(HubError::Conflict { what: format!("cluster '{}'", session.name), why: NOT_CURRENT.to_owned() })
@@ -227,7 +216,7 @@ impl Sessions {
             return Ok(());
         }
         for (cluster, session) in self.store.sessions_of_dead_replicas(alive_since).await? {
-            self.end_session(cluster, session, "the hub replica that held it has ended").await?;
+            self.end(cluster, session, "the hub replica that held it has ended").await?;
         }
         self.store.release_claims_of_dead_replicas(alive_since).await?;
         self.store.forget_dead_replicas(alive_since - dead_after).await?;

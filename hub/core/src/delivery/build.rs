@@ -5,9 +5,6 @@ mod inputs;
 mod job;
 mod places;
 
-use crate::HubOptions;
-use crate::clock::Clock;
-use crate::quarantine::Quarantine;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -19,10 +16,11 @@ use roadstead_hub_store::{AtRest, CachedBuild, Store};
 use roadstead_model::Digest;
 use roadstead_worker::{Exchange, Job, JobError, JobLimits};
 
-use crate::HubError;
+use crate::clock::Clock;
 use crate::context::Context;
-use crate::quarantine::not_built;
+use crate::quarantine::{Quarantine, not_built};
 use crate::workers::Workers;
+use crate::{HubError, HubOptions};
 pub(crate) use job::Builder;
 use job::{Built, Order};
 pub(crate) use places::BuildPlaces;

@@ -2,8 +2,6 @@
 //! Kustomizations through a Kustomization; here such a child is written with the rights of its parent, which come from the
 //! Kustomization that a person made, and is owned, waited for and pruned by its parent.
 
-use crate::address::Address;
-use crate::address::named;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -16,6 +14,7 @@ use roadstead_model::{Action, ChangeSet, KustomizationUid, ObjectRef, ObjectResu
 use serde_json::Value;
 
 use crate::HubError;
+use crate::address::{Address, named};
 use crate::delivery::Delivery;
 use crate::delivery::placing::{Claim, Fixed, Placed, Placing, Seen, changed_field, claim, settle};
 use crate::delivery::reconcile::{SeenKustomization, set_ready};
@@ -267,7 +266,7 @@ impl Delivery {
             return Ok(Action::Skipped);
         }
         let options = DeleteOptions { uid: Some(present.uid.to_string()), ..DeleteOptions::default() };
-        match self.objects.delete_object(who, &address(child), &options).await {
+        match self.objects.delete(who, &address(child), &options).await {
             Ok(_) | Err(HubError::NotFound { .. }) => Ok(Action::Deleted),
             Err(error) => Err(error),
         }

@@ -1,8 +1,5 @@
 //! Which objects of a build go to the hub, and where they come to lie there. Pure.
 
-use crate::address::Address;
-use crate::objects::kubeconfigs::KUBECONFIG_TYPE;
-use crate::objects::kubeconfigs::SUFFIX;
 use std::collections::{BTreeMap, BTreeSet};
 
 use roadstead_api::older::modernize;
@@ -12,7 +9,9 @@ use roadstead_hub_store::{Child, MadeBy, Present, Stored};
 use roadstead_model::{KustomizationUid, ObjectRef, ResourceUid};
 use serde_json::{Value, json};
 
+use crate::address::Address;
 use crate::identity::access::{ADOPTED_BY, ALLOWED_HOSTS, GIT_NAMESPACE};
+use crate::objects::kubeconfigs::{KUBECONFIG_TYPE, SUFFIX};
 
 /// Where an object of a build goes: `Hub`, `Cluster` or `Both`.
 const TARGET: &str = "fleet.roadstead.dev/target";

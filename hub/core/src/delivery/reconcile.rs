@@ -10,20 +10,17 @@ use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
 use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
 use roadstead_hub_store::{AttemptInputs, Child, Outcome, Stored, Tx};
-use roadstead_model::Topic;
 use roadstead_model::{
     ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, KustomizationUid, ObjectRef, Reason,
-    ResourceUid, Revision, ServiceAccount, Step,
+    ResourceUid, Revision, ServiceAccount, Step, Topic,
 };
 
-use crate::delivery::Delivery;
 use crate::delivery::build::BuildOutcome;
 use crate::delivery::children::AppliedChildren;
-use crate::delivery::placing;
+use crate::delivery::{Delivery, placing};
 use crate::identity::access::Standing;
 use crate::objects::conditions::{self, READY, SUSPENDED};
-use crate::objects::status;
-use crate::objects::{events, triggers};
+use crate::objects::{events, status, triggers};
 use crate::{HubError, log};
 
 /// How long past its own timeout an agent's result is waited for.

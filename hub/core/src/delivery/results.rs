@@ -7,9 +7,8 @@ use jiff::Timestamp;
 use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{ConditionStatus, Kustomization};
 use roadstead_hub_store::Outcome;
-use roadstead_model::Queue;
 use roadstead_model::{
-    ChangeSet, Dispatch, DispatchKey, ObjectRef, ObjectResult, Reason, Stage, StageTiming,
+    ChangeSet, Dispatch, DispatchKey, ObjectRef, ObjectResult, Queue, Reason, Stage, StageTiming,
 };
 
 use crate::clusters::Session;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -247,7 +246,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn tend_audit(&self) -> Result<(), HubError> {
+    pub async fn tend(&self) -> Result<(), HubError> {
         if let Some(newest) = self.store.seal_audit(self.clock.now()).await? {
             let known = self.newest_batch.fetch_max(newest, Ordering::Relaxed);
             if known > newest {
@@ -269,7 +268,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// [`HubError::Forbidden`] for all but the masters.
-    pub async fn audit_log(
+    pub async fn entries(
         &self,
         who: &Identity,
         filter: &AuditFilter,
@@ -290,7 +289,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// [`HubError::Forbidden`] for all but the masters.
-    pub async fn check_audit(&self, who: &Identity) -> Result<AuditReport, HubError> {
+    pub async fn check(&self, who: &Identity) -> Result<AuditReport, HubError> {
         masters_only(who, "get", "/fleet/v1/audit/check")?;
         let AuditCheck { batches, newest, entries, pending, unsealed, mut problems } =
             self.store.check_audit().await?;

@@ -1,19 +1,18 @@
 //! Who asks, and whether they may.
 
-use crate::clock::Clock;
-use crate::identity::tokens::Tokens;
-use roadstead_hub_store::Store;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use roadstead_api::Kind;
-use roadstead_hub_store::TokenText;
+use roadstead_hub_store::{Store, TokenText};
 use zeroize::Zeroizing;
 
 use crate::HubError;
+use crate::clock::Clock;
 use crate::context::Context;
 use crate::identity::TokenOrder;
+use crate::identity::tokens::Tokens;
 
 /// The group that may do all.
 pub const MASTERS: &str = "system:masters";

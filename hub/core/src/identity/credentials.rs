@@ -10,9 +10,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::HubError;
-use crate::identity::Authenticator;
 use crate::identity::audit::masters_only;
-use crate::identity::{Identity, MASTERS};
+use crate::identity::{Authenticator, Identity, MASTERS};
 
 /// How long a token lasts where nobody says.
 pub(crate) const DEFAULT_LIFE: Duration = Duration::from_secs(90 * 24 * 3600);

@@ -1,8 +1,5 @@
 //! Service accounts: the tokens by which programs act as them.
 
-use crate::address::Address;
-use crate::address::named;
-use crate::identity::account_user;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,8 +7,9 @@ use roadstead_api::{FieldError, KindId};
 use roadstead_hub_store::TokenText;
 
 use crate::HubError;
-use crate::identity::Identity;
+use crate::address::{Address, named};
 use crate::identity::audit::about;
+use crate::identity::{Identity, account_user};
 use crate::objects::Objects;
 
 /// As kube-apiserver has it: a shorter one is refused.

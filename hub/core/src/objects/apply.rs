@@ -1,18 +1,16 @@
 //! Server-side apply: what a manager wants of an object, merged with what others want.
 
-use crate::address::Address;
-use crate::address::named;
 use roadstead_hub_store::Stored;
 use roadstead_model::{Action, KustomizationUid};
 use serde_json::{Map, Value};
 
 use crate::HubError;
+use crate::address::{Address, named};
 use crate::identity::Identity;
-use crate::objects::Objects;
 use crate::objects::forms::{self, Part};
 use crate::objects::managers::{self, Writer};
 use crate::objects::resources::save;
-use crate::objects::{WriteOptions, Written};
+use crate::objects::{Objects, WriteOptions, Written};
 
 /// What is to be applied.
 pub(crate) struct Wanted {
@@ -29,8 +27,8 @@ impl Objects {
     ///
     /// # Errors
     /// [`HubError::ApplyConflict`] where others manage what would change, unless `force` takes it from them; as
-    /// [`Self::update_object`] and [`Self::create_object`].
-    pub async fn apply_object(
+    /// [`Self::update`] and [`Self::create`].
+    pub async fn apply(
         &self,
         who: &Identity,
         address: &Address,

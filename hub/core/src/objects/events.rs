@@ -11,9 +11,8 @@ use roadstead_hub_store::{StoreError, Stored, Tx};
 use roadstead_model::{Digest, Reason};
 
 use crate::HubError;
-use crate::objects::Objects;
 use crate::objects::conditions::ready;
-use crate::objects::managers;
+use crate::objects::{Objects, managers};
 
 /// Who reports.
 const COMPONENT: &str = "roadstead-hub";

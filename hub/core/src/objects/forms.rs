@@ -1,6 +1,5 @@
 //! From what a user sends to what is stored, and back to what a user sees. Pure.
 
-use crate::address::named;
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
@@ -11,6 +10,7 @@ use roadstead_hub_store::{LAST_APPLIED, SecretData, Stored};
 use serde_json::{Map, Value, json};
 
 use crate::HubError;
+use crate::address::named;
 
 /// What to do about fields that the schema does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -4,18 +4,16 @@
 //! watches from that version on is told of just that. A page of a version that is forgotten is refused with a token that
 //! goes on as of now.
 
-use crate::address::Address;
-use crate::address::NextPage;
 use bytes::Bytes;
 use roadstead_api::{Version, from_storage};
 use roadstead_hub_store::{Event, EventType, Filter, Listed, Part, Stored, WatchError, Watcher};
 use serde_json::Value;
 
 use crate::HubError;
+use crate::address::{Address, NextPage};
 use crate::identity::auth::Identity;
-use crate::objects::Objects;
 use crate::objects::selector::Selector;
-use crate::objects::{fields, forms};
+use crate::objects::{Objects, fields, forms};
 
 /// How many rows are read at once where not all of them are wanted.
 const PAGE: usize = 500;
@@ -170,7 +168,7 @@ impl Objects {
     /// # Errors
     /// [`HubError::Forbidden`]; [`HubError::PageGone`], [`HubError::Gone`] and [`HubError::TooLargeVersion`] where the
     /// version asked for cannot be had. Then what `each` was given is to be thrown away.
-    pub async fn list_objects_with(
+    pub async fn list_with(
         &self,
         who: &Identity,
         address: &Address,
@@ -185,15 +183,15 @@ impl Objects {
     /// The same, as a whole.
     ///
     /// # Errors
-    /// As [`Self::list_objects_with`].
-    pub async fn list_objects(
+    /// As [`Self::list_with`].
+    pub async fn list(
         &self,
         who: &Identity,
         address: &Address,
         options: &ListOptions,
     ) -> Result<ObjectList, HubError> {
         let mut items = Vec::new();
-        let end = self.list_objects_with(who, address, options, |object| items.push(object)).await?;
+        let end = self.list_with(who, address, options, |object| items.push(object)).await?;
         Ok(ObjectList { items, end })
     }
 
@@ -289,7 +287,7 @@ impl Objects {
     ///
     /// # Errors
     /// [`HubError::Gone`] where that version is no longer kept.
-    pub async fn watch_objects(
+    pub async fn watch(
         &self,
         who: &Identity,
         address: Address,

@@ -1,7 +1,5 @@
 //! The resource API's use cases: what every client of the hub reads and writes, with who may do it.
 
-use crate::address::Address;
-use crate::address::named;
 use roadstead_api::KindId;
 use roadstead_body::Patch;
 use roadstead_hub_store::{Stored, Tx};
@@ -9,12 +7,12 @@ use roadstead_model::Action;
 use serde_json::Value;
 
 use crate::HubError;
+use crate::address::{Address, named};
 use crate::identity::auth::Identity;
-use crate::objects::Objects;
 use crate::objects::forms::{self, FieldValidation, Part};
 use crate::objects::managers::{self, Writer};
 use crate::objects::reads::{ListOptions, ObjectList};
-use crate::objects::triggers;
+use crate::objects::{Objects, triggers};
 
 /// Namespaces that every hub has, and that cannot be deleted.
 pub const NAMESPACES: [&str; 2] = ["default", "roadstead-system"];
@@ -75,7 +73,7 @@ impl Objects {
             let address = Address { kind, version, namespace: String::new(), name: String::new() };
             let object = serde_json::json!({ "metadata": { "name": name } });
             let options = WriteOptions { manager: managers::HUB.to_owned(), ..WriteOptions::default() };
-            match self.create_object(&Identity::hub(), &address, object, options).await {
+            match self.create(&Identity::hub(), &address, object, options).await {
                 Ok(_) | Err(HubError::AlreadyExists { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -96,7 +94,7 @@ impl Objects {
     ///
     /// # Errors
     /// [`HubError::NotFound`], [`HubError::Forbidden`].
-    pub async fn get_object(&self, who: &Identity, address: &Address) -> Result<Value, HubError> {
+    pub async fn get(&self, who: &Identity, address: &Address) -> Result<Value, HubError> {
         who.authorize("get", address.kind.get(), "", &address.namespace, &address.name)?;
         let stored = self.store.get(address.kind, &address.namespace, &address.name).await?;
         let stored = stored.ok_or_else(|| address.not_found())?;
@@ -108,7 +106,7 @@ impl Objects {
     ///
     /// # Errors
     /// [`HubError::AlreadyExists`], [`HubError::Invalid`], [`HubError::NotFound`] for its namespace.
-    pub async fn create_object(
+    pub async fn create(
         &self,
         who: &Identity,
         address: &Address,
@@ -164,7 +162,7 @@ impl Objects {
     ///
     /// # Errors
     /// [`HubError::NotFound`], [`HubError::Invalid`], [`HubError::Conflict`] where it names an older version.
-    pub async fn update_object(
+    pub async fn update(
         &self,
         who: &Identity,
         address: &Address,
@@ -177,9 +175,9 @@ impl Objects {
     /// Patches an object, or its status.
     ///
     /// # Errors
-    /// As [`Self::update_object`]; [`HubError::BadRequest`] where the patch does not fit,
+    /// As [`Self::update`]; [`HubError::BadRequest`] where the patch does not fit,
     /// [`HubError::UnsupportedMediaType`] for a strategic merge of a kind that Kubernetes does not have built in.
-    pub async fn patch_object(
+    pub async fn patch(
         &self,
         who: &Identity,
         address: &Address,
@@ -239,7 +237,7 @@ impl Objects {
     ///
     /// # Errors
     /// [`HubError::NotFound`], [`HubError::Conflict`] where a precondition does not hold.
-    pub async fn delete_object(
+    pub async fn delete(
         &self,
         who: &Identity,
         address: &Address,
@@ -276,8 +274,8 @@ impl Objects {
     /// Deletes all objects that the options select, each on its own. Returns them.
     ///
     /// # Errors
-    /// As [`Self::delete_object`]; what was deleted before stays so.
-    pub async fn delete_objects(
+    /// As [`Self::delete`]; what was deleted before stays so.
+    pub async fn delete_all(
         &self,
         who: &Identity,
         address: &Address,
@@ -290,7 +288,7 @@ impl Objects {
         for stored in &present {
             let one =
                 Address { namespace: stored.namespace.clone(), name: stored.name.clone(), ..address.clone() };
-            match self.delete_object(who, &one, options).await {
+            match self.delete(who, &one, options).await {
                 Ok(Deleted::Gone(object) | Deleted::Going(object)) => items.push(object),
                 // Someone else was faster.
                 Err(HubError::NotFound { .. }) => {}
@@ -321,7 +319,7 @@ impl Objects {
             for stored in self.list_stored(&address, &ListOptions::default()).await?.0 {
                 if stored.deletion_timestamp.is_none() {
                     let one = Address { name: stored.name.clone(), ..address.clone() };
-                    match self.delete_object(&Identity::hub(), &one, &DeleteOptions::default()).await {
+                    match self.delete(&Identity::hub(), &one, &DeleteOptions::default()).await {
                         Ok(Deleted::Gone(_)) | Err(HubError::NotFound { .. }) => continue,
                         Ok(Deleted::Going(_)) => {}
                         Err(error) => return Err(error),

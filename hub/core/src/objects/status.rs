@@ -7,8 +7,7 @@ use roadstead_api::{
     KustomizationStatus, ManagementCluster, ManagementClusterStatus, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx};
-use roadstead_model::Queue;
-use roadstead_model::ResourceUid;
+use roadstead_model::{Queue, ResourceUid};
 use serde::Serialize;
 
 use crate::objects::conditions::{self, READY};

@@ -7,8 +7,7 @@ use roadstead_api::{
     KustomizationStatus, ObjectMeta, reconcile_requested,
 };
 use roadstead_hub_store::{Store, StoreError, Stored, Tx};
-use roadstead_model::Queue;
-use roadstead_model::{ClusterUid, Reason, ResourceUid};
+use roadstead_model::{ClusterUid, Queue, Reason, ResourceUid};
 
 use crate::identity::access::{ADOPTED_BY, GIT_NAMESPACE};
 use crate::objects::{conditions, kubeconfigs, managers};

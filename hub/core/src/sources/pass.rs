@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use roadstead_api::git_repository::GitProvider;
 use roadstead_api::{
@@ -10,8 +11,7 @@ use roadstead_api::{
 };
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, SecretData, Stored};
-use roadstead_model::Queue;
-use roadstead_model::{KustomizationUid, Reason, ResourceUid, Revision, chain};
+use roadstead_model::{KustomizationUid, Queue, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Purpose, Refusal};
 use roadstead_sources::{
     Credentials, Fetched, GitError, GitLimits, GitReference, GitRequest, Measure, Outcome, Secret,
@@ -20,10 +20,8 @@ use url::Url;
 
 use crate::HubError;
 use crate::objects::conditions::{self, READY, SUSPENDED};
-use crate::objects::status;
-use crate::objects::triggers;
-use crate::sources::Sources;
-use crate::sources::notes;
+use crate::objects::{status, triggers};
+use crate::sources::{Sources, notes};
 
 /// The type of the condition that says what artifact there is, and by its generation which spec it was made from. As
 /// in Flux it stays as it is where a later fetch fails.

@@ -1,12 +1,12 @@
 //! Fleet views: read models that span clusters. Whoever may list Kustomizations of all namespaces may read them.
 
-use crate::schemas::ObjectResultSchema;
 use std::collections::BTreeMap;
 
 use roadstead_api::{Cluster, KindId, Time};
 use roadstead_hub_store::{ConnectionTimes, Event, Filter, FleetAttempt, Part, Store, Stored, Watcher};
-use roadstead_model::{Action, ChangeSet, ClusterUid, GoDuration, ObjectResult};
-use roadstead_model::{AttemptFilter, InventoryFilter, InventoryKey};
+use roadstead_model::{
+    Action, AttemptFilter, ChangeSet, ClusterUid, GoDuration, InventoryFilter, InventoryKey, ObjectResult,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -15,6 +15,7 @@ use crate::HubError;
 use crate::identity::Identity;
 use crate::objects::conditions::READY;
 use crate::objects::reads::watch_error;
+use crate::schemas::ObjectResultSchema;
 use crate::views::Views;
 
 /// What one page of a view holds at most.
@@ -257,7 +258,7 @@ impl Views {
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Where the database fails.
-    pub async fn fleet_inventory(
+    pub async fn inventory(
         &self,
         who: &Identity,
         filter: &InventoryFilter,
@@ -291,7 +292,7 @@ impl Views {
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Where the database fails.
-    pub async fn fleet_health(&self, who: &Identity) -> Result<Vec<HealthCount>, HubError> {
+    pub async fn health(&self, who: &Identity) -> Result<Vec<HealthCount>, HubError> {
         self.authorize_fleet(who)?;
         Ok(self.store.health_counts().await?.into_iter().map(HealthCount::from).collect())
     }
@@ -300,7 +301,7 @@ impl Views {
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Too many names. Where the database fails.
-    pub async fn fleet_clusters(
+    pub async fn clusters(
         &self,
         who: &Identity,
         names: Option<&[String]>,
@@ -357,7 +358,7 @@ impl Views {
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Where the database fails.
-    pub async fn fleet_attempts(
+    pub async fn attempts(
         &self,
         who: &Identity,
         filter: &AttemptFilter,
@@ -372,7 +373,7 @@ impl Views {
     ///
     /// # Errors
     /// [`HubError::Gone`] where that version is no longer kept.
-    pub async fn fleet_changes(&self, who: &Identity, from: Option<i64>) -> Result<FleetWatch, HubError> {
+    pub async fn changes(&self, who: &Identity, from: Option<i64>) -> Result<FleetWatch, HubError> {
         who.authorize("watch", KindId::Kustomization.get(), "", "", "")?;
         let from = match from {
             Some(version) => version,

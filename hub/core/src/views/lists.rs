@@ -74,7 +74,7 @@ impl Views {
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Where the database fails.
-    pub async fn fleet_kustomizations(
+    pub async fn kustomizations(
         &self,
         who: &Identity,
         filter: &KustomizationFilter,
@@ -96,7 +96,7 @@ impl Views {
     ///
     /// # Errors
     /// [`HubError::Forbidden`]. Where the database fails.
-    pub async fn fleet_events(
+    pub async fn events(
         &self,
         who: &Identity,
         filter: &EventFilter,

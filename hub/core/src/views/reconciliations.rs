@@ -1,8 +1,5 @@
-//! Read models for people and their tools, beside the resource API.
+//! The last attempts of one Kustomization, and what is under way.
 
-use crate::clusters::Progress;
-use crate::schemas::ObjectResultSchema;
-use crate::schemas::StageTimingSchema;
 use std::collections::BTreeMap;
 
 use roadstead_api::{KindId, Time};
@@ -14,7 +11,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::HubError;
+use crate::clusters::Progress;
 use crate::identity::Identity;
+use crate::schemas::{ObjectResultSchema, StageTimingSchema};
 use crate::views::Views;
 
 /// Attempts that a view shows.

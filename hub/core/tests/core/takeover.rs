@@ -2,9 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{
-    FLEET, Site, child, config_map, file, git_repository, is_denied, kustomization, team_a, web,
-};
 use anyhow::{Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,6 +11,10 @@ use roadstead_hub_core::sources::FetchPlan;
 use roadstead_hub_core::{Hub, HubError, ManagementStep};
 use roadstead_model::{Digest, ManagedCluster, ResourceUid};
 use serde_json::{Value, json};
+
+use crate::support::{
+    FLEET, Site, child, config_map, file, git_repository, is_denied, kustomization, team_a, web,
+};
 
 const K: KindId = KindId::Kustomization;
 const GIT: KindId = KindId::GitRepository;
@@ -300,17 +301,11 @@ async fn a_kubeconfig_does_not_come_from_a_build_whatever_its_secrets_type() -> 
     let edge = on_board("edge-3", "edge-3").await?;
     site.fetched("team-a", "fleet", &files("edge-3")).await?;
     site.process("team-a", "app").await?;
-    ensure!(
-        matches!(site.hub.onboarding.plan_onboarding(edge).await?, OnboardingPlan::Nothing(_)),
-        "it is reached"
-    );
+    ensure!(matches!(site.hub.onboarding.plan(edge).await?, OnboardingPlan::Nothing(_)), "it is reached");
     let (reason, message) = site.ready(KindId::Cluster, "", "edge-3").await?;
     ensure!(reason == "KubeConfigRefused" && message.contains("a Kustomization"), "{reason}: {message}");
     let management = management(&site, "capi", "edge-3").await?;
-    ensure!(
-        matches!(site.hub.management.plan_management(management).await?, ManagementWatch::Nothing(_)),
-        "it is read"
-    );
+    ensure!(matches!(site.hub.management.plan(management).await?, ManagementWatch::Nothing(_)), "it is read");
     Ok(())
 }
 
@@ -533,7 +528,7 @@ async fn management(site: &Site, name: &str, secret: &str) -> Result<ResourceUid
 }
 
 async fn job(hub: &Hub, uid: ResourceUid) -> Result<Box<ManagementJob>> {
-    match hub.management.plan_management(uid).await? {
+    match hub.management.plan(uid).await? {
         ManagementWatch::Read(job) => Ok(job),
         ManagementWatch::Nothing(_) => bail!("it is not read"),
     }

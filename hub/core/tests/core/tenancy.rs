@@ -1,13 +1,14 @@
 //! Who may deploy where, and what a build may do on the hub: each test is an attack by somebody who can push to one repository.
 
-use crate::support::{
-    FLEET, FLUX, SOURCE, Site, child, config_map, file, git_repository, is_denied, kustomization, team_a, web,
-};
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::KindId;
 use roadstead_hub_core::HubOptions;
 use roadstead_hub_core::sources::FetchPlan;
 use serde_json::{Value, json};
+
+use crate::support::{
+    FLEET, FLUX, SOURCE, Site, child, config_map, file, git_repository, is_denied, kustomization, team_a, web,
+};
 
 const K: KindId = KindId::Kustomization;
 

@@ -12,8 +12,7 @@ use roadstead_body::Patch;
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::objects::{DeleteOptions, WriteOptions};
 use roadstead_hub_core::{Address, Hub, HubOptions, SystemClock, WORKER_ARGUMENT, Workers, workers_of};
-use roadstead_hub_store::{AgentSession, AtRest, Outcome, Stored};
-use roadstead_hub_store::{Key, Sealer, Store};
+use roadstead_hub_store::{AgentSession, AtRest, Key, Outcome, Sealer, Store, Stored};
 use roadstead_model::{ClusterUid, Digest, KubeSystemUid, Reason, ReplicaId, ResourceUid, SessionId};
 use roadstead_sources::{Entry, TreeBuilder, TreeLimits, pack};
 use roadstead_tests::{TestDatabase, binary};
@@ -66,7 +65,7 @@ impl Site {
     pub(crate) async fn apply_as(&self, who: &Identity, object: Value) -> Result<Value> {
         let address = address(&object)?;
         let options = WriteOptions { manager: "kubectl".to_owned(), ..WriteOptions::default() };
-        Ok(self.hub.objects.apply_object(who, &address, object, true, options).await?.object)
+        Ok(self.hub.objects.apply(who, &address, object, true, options).await?.object)
     }
 
     pub(crate) async fn namespace(&self, name: &str) -> Result<()> {
@@ -229,7 +228,7 @@ impl Site {
         let address = Address { kind, version, namespace: namespace.to_owned(), name: name.to_owned() };
         let options = WriteOptions { manager: "kubectl-annotate".to_owned(), ..WriteOptions::default() };
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
-        self.hub.objects.patch_object(&Identity::hub(), &address, &patch, options).await?;
+        self.hub.objects.patch(&Identity::hub(), &address, &patch, options).await?;
         Ok(())
     }
 
@@ -237,7 +236,7 @@ impl Site {
     pub(crate) async fn replace(&self, object: Value) -> Result<()> {
         let address = address(&object)?;
         let options = WriteOptions { manager: "kubectl-edit".to_owned(), ..WriteOptions::default() };
-        self.hub.objects.update_object(&Identity::hub(), &address, object, options).await?;
+        self.hub.objects.update(&Identity::hub(), &address, object, options).await?;
         Ok(())
     }
 
@@ -252,7 +251,7 @@ impl Site {
     pub(crate) async fn delete(&self, kind: KindId, namespace: &str, name: &str) -> Result<()> {
         let version = kind.get().storage_version();
         let address = Address { kind, version, namespace: namespace.to_owned(), name: name.to_owned() };
-        self.hub.objects.delete_object(&Identity::hub(), &address, &DeleteOptions::default()).await?;
+        self.hub.objects.delete(&Identity::hub(), &address, &DeleteOptions::default()).await?;
         Ok(())
     }
 

@@ -16,8 +16,7 @@ use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::objects::WriteOptions;
 use roadstead_hub_core::{Address, Clock, Hub, HubOptions, SystemClock};
 use roadstead_hub_link::LinkOptions;
-use roadstead_hub_store::{AtRest, AttemptInputs};
-use roadstead_hub_store::{Key, Sealer, Store};
+use roadstead_hub_store::{AtRest, AttemptInputs, Key, Sealer, Store};
 use roadstead_model::{
     ChangeSet, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, KubeSystemUid, KustomizationUid,
     Step,
@@ -112,14 +111,14 @@ impl Site {
             name: text("/metadata/name"),
         };
         let options = WriteOptions { manager: "test".to_owned(), ..WriteOptions::default() };
-        Ok(self.hub.objects.create_object(&self.who, &address, object, options).await?.object)
+        Ok(self.hub.objects.create(&self.who, &address, object, options).await?.object)
     }
 
     pub(crate) async fn cluster(&self, name: &str) -> Result<Value> {
         let version = KindId::Cluster.get().storage_version();
         let address =
             Address { kind: KindId::Cluster, version, namespace: String::new(), name: name.to_owned() };
-        Ok(self.hub.objects.get_object(&self.who, &address).await?)
+        Ok(self.hub.objects.get(&self.who, &address).await?)
     }
 
     /// A Cluster whose agent has joined.

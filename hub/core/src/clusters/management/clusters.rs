@@ -1,6 +1,5 @@
 //! A Cluster as a management cluster shows it: which one of the hub may become it, and what is written then.
 
-use crate::objects::kubeconfigs::SUFFIX;
 use std::collections::BTreeMap;
 
 use roadstead_api::{
@@ -16,6 +15,7 @@ use crate::HubError;
 use crate::clusters::Management;
 use crate::identity::Identity;
 use crate::objects::apply::Wanted;
+use crate::objects::kubeconfigs::SUFFIX;
 use crate::objects::{WriteOptions, managers};
 
 impl Management {

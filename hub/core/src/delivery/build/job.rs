@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufReader, Read, Write as _};
 
 use bytes::{Buf as _, Bytes};
-use flate2::{Compression, write::GzEncoder};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use roadstead_api::KustomizationSpec;
 use roadstead_kustomize::{Limits, MemoryTree, Options, TreePath};
 use roadstead_model::{Digest, Hasher, chain};
