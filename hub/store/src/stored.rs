@@ -43,7 +43,7 @@ pub struct Stored {
 const SHREDDED: &str = "fleet.roadstead.dev/shredded";
 
 impl Stored {
-    /// A new object, to be [`Tx::put`].
+    /// A new object, to be [`crate::Tx::put`].
     #[must_use]
     pub fn new(kind: KindId, namespace: &str, name: &str, now: Timestamp, object: Value) -> Self {
         Self {
