@@ -286,6 +286,27 @@ fn inputs() -> Vec<(&'static str, Files)> {
         let elements: Vec<String> = (0..500).map(|i| format!("{{k{i}: v}}")).collect();
         merged_by(&keys, &object("l: [{z: z}]\n"), &object(&format!("l: [{}]\n", elements.join(", "))))
     }));
+    // What replacements create has no tag, and is read once more at the end of each overlay.
+    for (what, source) in [
+        ("a created text in many overlays", "x".repeat(MIB / 2)),
+        ("a created number in many overlays", format!("\"0x{}1\"", "0".repeat(MIB / 2))),
+    ] {
+        let fields: Vec<String> = (0..20).map(|i| format!("m.f{i}")).collect();
+        let base = format!(
+            "resources: [o.yaml]\nreplacements:\n- source: {{kind: A, fieldPath: t}}\n  targets:\n  - select: {{kind: A}}\n    \
+             fieldPaths: [{}]\n    options: {{create: true}}\n",
+            fields.join(", ")
+        );
+        let mut all_files =
+            files([("base/kustomization.yaml", base), ("base/o.yaml", object(&format!("t: {source}\n")))]);
+        let overlays: Vec<String> = (0..20).map(|i| format!("o{i}")).collect();
+        all_files.push(("kustomization.yaml".into(), format!("resources: [{}]\n", overlays.join(", "))));
+        for name in &overlays {
+            let text = format!("resources: [../base]\nnamePrefix: {name}-\n");
+            all_files.push((format!("{name}/kustomization.yaml"), text));
+        }
+        all.push((what, all_files));
+    }
     let deep = format!("{}{}", "[".repeat(190), "x,".repeat(1_000_000));
     all.push(("a list deep down", over(&one(), &format!("l: {deep}{}\n", "]".repeat(190)))));
     all

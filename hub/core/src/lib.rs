@@ -165,7 +165,7 @@ impl Hub {
         let builds = Arc::new(Builds::new(&context, &quarantine));
         let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds));
         let views = Arc::new(Views::new(&context, &sessions));
-        let schedule = Arc::new(Schedule::new(&context));
+        let schedule = Arc::new(Schedule::new(&context, &quarantine));
         Self {
             context,
             pki,

@@ -17,7 +17,8 @@ use crate::clock::Clock;
 use crate::context::Context;
 
 /// What is set aside is tried again after this.
-pub(crate) const PERIOD: Duration = Duration::from_secs(3600);
+const PERIOD: Duration = Duration::from_secs(3600);
+
 /// What is set aside.
 pub(crate) struct Quarantine {
     store: Store,
@@ -29,17 +30,27 @@ impl Quarantine {
         Self { store: context.store.clone(), clock: Arc::clone(&context.clock) }
     }
 
-    /// Sets aside what ended a worker, and gives the text for the condition.
-    pub(crate) async fn put_aside(&self, inputs: Digest, why: String) -> Result<String, HubError> {
+    /// Sets something aside.
+    pub(crate) async fn put(&self, inputs: Digest, why: String) -> Result<SetAside, HubError> {
         let now = self.clock.now();
         let aside = SetAside { why, since: now, until: now + PERIOD };
         self.store.set_aside(inputs, &aside).await?;
-        Ok(told(&aside))
+        Ok(aside)
+    }
+
+    /// What is set aside now.
+    pub(crate) async fn find(&self, inputs: Digest) -> Result<Option<SetAside>, HubError> {
+        Ok(self.store.is_set_aside(inputs, self.clock.now()).await?)
+    }
+
+    /// Sets aside what ended a worker, and gives the text for the condition.
+    pub(crate) async fn put_aside(&self, inputs: Digest, why: String) -> Result<String, HubError> {
+        Ok(told(&self.put(inputs, why).await?))
     }
 
     /// Why something is not tried now, where that is so.
     pub(crate) async fn why_set_aside(&self, inputs: Digest) -> Result<Option<String>, HubError> {
-        Ok(self.store.is_set_aside(inputs, self.clock.now()).await?.as_ref().map(told))
+        Ok(self.find(inputs).await?.as_ref().map(told))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{ConditionStatus, GitRepository, KindId, Kustomization};
-use roadstead_hub_store::{SetAside, Store, Stored};
+use roadstead_hub_store::{Store, Stored};
 use roadstead_model::{Claim, Digest, Due, Queue, Reason, ReplicaId, ResourceUid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::delivery::reconcile::{set_ready, write_status};
 use crate::objects::conditions::{self, READY};
 use crate::objects::{events, status, triggers};
-use crate::quarantine::{PERIOD, told};
+use crate::quarantine::{Quarantine, told};
 
 /// A pass takes milliseconds, a fetch up to its timeout. A replica that dies is noticed long before.
 const LEASE: Duration = Duration::from_secs(15 * 60);
@@ -29,15 +29,17 @@ pub struct Schedule {
     clock: Arc<dyn Clock>,
     replica: ReplicaId,
     suspects: Arc<Semaphore>,
+    quarantine: Arc<Quarantine>,
 }
 
 impl Schedule {
-    pub(crate) fn new(context: &Context) -> Self {
+    pub(crate) fn new(context: &Context, quarantine: &Arc<Quarantine>) -> Self {
         Self {
             store: context.store.clone(),
             clock: Arc::clone(&context.clock),
             replica: context.replica,
             suspects: Arc::new(Semaphore::new(1)),
+            quarantine: Arc::clone(quarantine),
         }
     }
 
@@ -77,8 +79,7 @@ impl Schedule {
         }
         let Some(stored) = self.store.get_by_uid(claim.uid).await? else { return Ok(None) };
         let inputs = self.inputs_of(queue, &stored).await?;
-        let now = self.clock.now();
-        if let Some(aside) = self.store.is_set_aside(inputs, now).await? {
+        if let Some(aside) = self.quarantine.find(inputs).await? {
             return Ok(Some(aside.until));
         }
         if claim.lost < MOST_LOST {
@@ -87,8 +88,7 @@ impl Schedule {
         let why = format!(
             "the hub's process ended {MOST_LOST} times in a row while it worked on this object; see the logs of its last ends"
         );
-        let aside = SetAside { why, since: now, until: now + PERIOD };
-        self.store.set_aside(inputs, &aside).await?;
+        let aside = self.quarantine.put(inputs, why).await?;
         self.tell_set_aside(claim.uid, &told(&aside)).await?;
         tracing::error!(
             ?queue,

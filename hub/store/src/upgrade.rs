@@ -25,6 +25,7 @@ pub(crate) async fn wait_for_older_replicas(
     explained: impl Fn(sqlx::Error) -> StoreError,
 ) -> Result<(), StoreError> {
     let began = tokio::time::Instant::now();
+    let mut said = false;
     loop {
         let living = older_replicas(pool).await.map_err(&explained)?;
         if living == 0 {
@@ -33,7 +34,9 @@ pub(crate) async fn wait_for_older_replicas(
         if began.elapsed() >= PATIENCE {
             return Err(StoreError::OlderReplicas(living));
         }
-        tracing::info!(replicas = living, "waiting until replicas of an older version have ended");
+        if !std::mem::replace(&mut said, true) {
+            tracing::info!(replicas = living, "waiting until replicas of an older version have ended");
+        }
         tokio::time::sleep(ASK_EVERY).await;
     }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::Dialect;
 use super::fold::refold;
-use super::plain_value;
+use super::plain_shared;
 use super::resolve::{Plain, resolve};
 use crate::budget::{Budget, weight};
 use crate::value::{Map, Str, Text, TextStyle, Value};
@@ -23,9 +23,11 @@ impl Again {
     pub(crate) fn value(&mut self, value: &mut Value, budget: &Budget) -> Result<(), String> {
         match value {
             Value::String(text) if text.style() == TextStyle::Untagged => {
-                *value = plain_value(text);
+                *value = plain_shared(text.as_shared());
                 match value {
                     Value::String(text) => self.text(text, budget),
+                    // The text that it was read from is a copy.
+                    Value::Number(number) => budget.keep(weight::TEXT + number.text.len()),
                     _ => Ok(()),
                 }
             }

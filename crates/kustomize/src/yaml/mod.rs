@@ -30,7 +30,7 @@ pub(crate) use write::{float_as_written, scalar_as_written};
 pub use write::{write_document, write_map};
 
 use crate::limits::Limits;
-use crate::value::Value;
+use crate::value::{Str, Text, TextStyle, Value};
 
 /// Does a text need no quotes to be text, for whoever reads it, on one line?
 pub(crate) fn is_written_plain(text: &str) -> bool {
@@ -65,12 +65,16 @@ pub(crate) fn is_quoted_when_set(text: &str) -> bool {
 /// The value of a text that is written without quotes and tag, read as part of an object. What would be no value there
 /// stays text.
 pub(crate) fn plain_value(text: &str) -> Value {
-    use crate::value::{Text, TextStyle};
+    plain_shared(&text.into())
+}
+
+/// The same of a shared text, which stays shared.
+fn plain_shared(text: &Str) -> Value {
     match resolve::resolve(text, Dialect::Object) {
         resolve::Plain::Value(value) => value,
-        resolve::Plain::Timestamp(_) => Value::String(Text::new(text, TextStyle::Time)),
+        resolve::Plain::Timestamp(_) => Value::String(Text::new(text.clone(), TextStyle::Time)),
         resolve::Plain::NotFinite | resolve::Plain::Merge | resolve::Plain::Text => {
-            Value::String(Text::new(text, TextStyle::Plain))
+            Value::String(Text::new(text.clone(), TextStyle::Plain))
         }
     }
 }

@@ -119,9 +119,7 @@ impl Enrolments {
             audit: Arc::clone(audit),
         }
     }
-}
 
-impl Enrolments {
     /// Makes a join token for the cluster `name`; `ttl` is bounded, by default 15 minutes.
     ///
     /// # Errors

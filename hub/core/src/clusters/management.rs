@@ -105,9 +105,7 @@ impl Management {
             onboarding: Arc::clone(onboarding),
         }
     }
-}
 
-impl Management {
     /// What is to be done for a ManagementCluster.
     ///
     /// # Errors

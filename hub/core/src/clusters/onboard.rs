@@ -94,9 +94,7 @@ impl Onboarding {
             agents: Arc::clone(agents),
         }
     }
-}
 
-impl Onboarding {
     /// What this hub lets kubeconfigs do.
     #[must_use]
     pub fn allowed(&self) -> &Allowed {

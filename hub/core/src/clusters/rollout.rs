@@ -62,9 +62,7 @@ impl Agents {
             options: Arc::clone(&context.options),
         }
     }
-}
 
-impl Agents {
     /// Decides whose turn it is to run another image, and says in each Cluster's condition how it stands.
     ///
     /// # Errors

@@ -77,9 +77,7 @@ impl Sessions {
             clock_is_off: AtomicBool::default(),
         }
     }
-}
 
-impl Sessions {
     /// Begins a session: from now on it is the cluster's only one.
     ///
     /// # Errors

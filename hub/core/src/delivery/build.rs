@@ -148,9 +148,7 @@ impl Builds {
             places,
         }
     }
-}
 
-impl Builds {
     /// The build of `artifact` for the `spec` of a Kustomization in `namespace`. Where somebody `asked`, it is tried although it
     /// is set aside.
     pub(crate) async fn build(

@@ -71,9 +71,7 @@ impl AccessRules {
             no_cross_namespace_refs: context.options.no_cross_namespace_refs,
         }
     }
-}
 
-impl AccessRules {
     /// Whence a Kustomization has its rights; `cluster` is the one that its spec chooses.
     pub(crate) async fn standing(
         &self,

@@ -207,9 +207,7 @@ impl AuditLog {
             newest_batch: AtomicI64::default(),
         }
     }
-}
 
-impl AuditLog {
     /// Counts something that was refused; it is in the log a few seconds later.
     pub fn note_refusal(&self, entry: AuditEntry) {
         self.refusals.count(entry);

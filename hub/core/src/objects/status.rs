@@ -1,4 +1,4 @@
-//! The one way in which the hub writes a status: the write has its manager, news of readiness become an Event in the same unit
+//! The one way in which the hub writes a status: the write has its manager, news of readiness becomes an Event in the same unit
 //! of work, and whoever has to do with what changed is processed again.
 
 use jiff::Timestamp;
