@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -13,6 +14,7 @@ use roadstead_worker::{
     Exchange, FileAccess, Job, JobError, JobLimits, Limit, NoExchange, Pool, Program, Protections, Registry,
     Settings, serve,
 };
+use tokio::sync::Notify;
 
 const MEMORY: u64 = 64 << 20;
 
@@ -407,6 +409,16 @@ impl Exchange for Library {
     }
 }
 
+/// Tells that it is asked, and never answers.
+struct Closed(Arc<Notify>);
+
+impl Exchange for Closed {
+    async fn answer(&mut self, _question: Vec<u8>) -> Result<Bytes, String> {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+}
+
 fn a_job_can_ask_and_nothing_else() -> Result<()> {
     run(async {
         let pool = pool()?;
@@ -736,12 +748,15 @@ async fn until(what: &str, mut holds: impl FnMut() -> Result<bool>) -> Result<()
 fn a_worker_that_is_killed_harms_no_other_job() -> Result<()> {
     run(async {
         let pool = pool()?;
-        let asleep = {
-            let pool = pool.clone();
-            tokio::spawn(async move { pool.run(job("misdeed", "sleep"), &mut NoExchange).await })
+        let at_work = Arc::new(Notify::new());
+        let waiting = {
+            let (pool, mut library) = (pool.clone(), Closed(Arc::clone(&at_work)));
+            tokio::spawn(async move { pool.run(job("ask", "anything"), &mut library).await })
         };
-        until("one worker", || Ok(workers()?.len() == 1)).await?;
+        // A worker that is killed before it has begun is another error.
+        at_work.notified().await;
         let victim = workers()?;
+        ensure!(victim.len() == 1, "{victim:?}");
         // The other worker goes on while the first is killed.
         let other = {
             let pool = pool.clone();
@@ -756,7 +771,7 @@ fn a_worker_that_is_killed_harms_no_other_job() -> Result<()> {
         for pid in victim {
             kill(pid)?;
         }
-        let error = asleep.await?.err().context("its job ended well")?;
+        let error = waiting.await?.err().context("its job ended well")?;
         ensure!(matches!(error, JobError::Killed(_)) && !error.is_of_the_job(), "{error:?}");
         other.await??;
         still_works(&pool).await
