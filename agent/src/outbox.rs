@@ -59,6 +59,15 @@ struct State {
     finished: BTreeMap<KustomizationUid, (Finished, Sent)>,
 }
 
+/// Where a dispatch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position {
+    /// The index of the step; none before the first.
+    pub step: Option<usize>,
+    /// Where in it.
+    pub stage: Stage,
+}
+
 /// Whether it was sent in this session.
 type Sent = bool;
 
@@ -73,19 +82,19 @@ struct PendingIntent {
 #[derive(Debug)]
 struct Gathered {
     key: DispatchKey,
-    stage: Stage,
+    position: Position,
     results: Vec<ObjectResult>,
     health: BTreeMap<ObjectRef, ObjectHealth>,
 }
 
 impl Gathered {
-    fn new(key: DispatchKey, stage: Stage) -> Self {
-        Self { key, stage, results: Vec::new(), health: BTreeMap::new() }
+    fn new(key: DispatchKey, position: Position) -> Self {
+        Self { key, position, results: Vec::new(), health: BTreeMap::new() }
     }
 
     fn into_message(self) -> Progress {
-        let Self { key, stage, results, health } = self;
-        Progress { key, stage, results, health: health.into_values().collect() }
+        let Self { key, position: Position { step, stage }, results, health } = self;
+        Progress { key, step, stage, results, health: health.into_values().collect() }
     }
 }
 
@@ -187,7 +196,7 @@ impl Outbox {
     pub fn progress(
         &self,
         key: &DispatchKey,
-        stage: Stage,
+        position: Position,
         result: Option<ObjectResult>,
         health: Option<ObjectHealth>,
     ) {
@@ -195,12 +204,14 @@ impl Outbox {
             if !state.is_live {
                 return;
             }
-            let gathered =
-                state.progress.entry(key.kustomization).or_insert_with(|| Gathered::new(key.clone(), stage));
+            let gathered = state
+                .progress
+                .entry(key.kustomization)
+                .or_insert_with(|| Gathered::new(key.clone(), position));
             if gathered.key != *key {
-                *gathered = Gathered::new(key.clone(), stage);
+                *gathered = Gathered::new(key.clone(), position);
             }
-            gathered.stage = stage;
+            gathered.position = position;
             gathered.results.extend(result);
             if let Some(health) = health {
                 gathered.health.insert(health.object.clone(), health);
@@ -287,7 +298,7 @@ fn next_progress(state: &mut State, now: Instant) -> Next {
 
 #[cfg(test)]
 mod tests {
-    use super::{Next, Outbox, Outgoing};
+    use super::{Next, Outbox, Outgoing, Position};
     use roadstead_model::{
         Action, Attempt, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult, Stage,
     };
@@ -295,13 +306,15 @@ mod tests {
     use std::time::Duration;
     use tokio::time::Instant;
 
+    const APPLYING: Position = Position { step: Some(0), stage: Stage::Apply };
+
     fn key(attempt: i64) -> DispatchKey {
         DispatchKey {
             epoch: HubEpoch(1),
             kustomization: KustomizationUid(uuid::Uuid::nil()),
             generation: Generation(1),
             attempt: Attempt(attempt),
-            build: None,
+            digest: None,
         }
     }
 
@@ -331,14 +344,14 @@ mod tests {
     fn results_are_gathered_and_go_before_the_end() {
         let outbox = Outbox::default();
         let now = Instant::now();
-        outbox.progress(&key(1), Stage::Apply, Some(created("lost")), None);
+        outbox.progress(&key(1), APPLYING, Some(created("lost")), None);
         outbox.begin_session();
         assert_eq!(outbox.next(now), Next::Nothing, "what happened without a session is for nobody");
-        outbox.progress(&key(1), Stage::Apply, Some(created("a")), None);
+        outbox.progress(&key(1), APPLYING, Some(created("a")), None);
         let Outgoing::Progress(first) = message(outbox.next(now)) else { panic!("progress") };
         assert_eq!(first.results.len(), 1);
-        outbox.progress(&key(1), Stage::Apply, Some(created("b")), None);
-        outbox.progress(&key(1), Stage::Apply, Some(created("c")), None);
+        outbox.progress(&key(1), APPLYING, Some(created("b")), None);
+        outbox.progress(&key(1), APPLYING, Some(created("c")), None);
         assert!(matches!(outbox.next(now), Next::At(due) if due > now));
         outbox.finish(finished(1));
         let Outgoing::Progress(second) = message(outbox.next(now)) else { panic!("progress") };

@@ -19,8 +19,9 @@ use roadstead_agent::upgrade::Report;
 use roadstead_agent_policy::{Account, Policy as Rules, Rights, Signature};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
-    Action, Attempt, ClusterUid, Digest, Dispatch, DispatchKey, Generation, HubEpoch, KubeSystemUid,
-    KustomizationUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming, Step,
+    Action, Attempt, Capabilities, ClusterUid, Digest, Dispatch, DispatchKey, DispatchSpec, Generation,
+    HubEpoch, KubeSystemUid, KustomizationUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming,
+    StepKind,
 };
 use roadstead_proto::limits::MAX_MESSAGE_BYTES;
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
@@ -200,12 +201,16 @@ fn key(attempt: i64) -> DispatchKey {
         kustomization: KustomizationUid(uuid::Uuid::from_u128(7)),
         generation: Generation(1),
         attempt: Attempt(attempt),
-        build: Some(Digest::of(BUILD)),
+        digest: Some(applies().digest()),
     }
 }
 
+fn applies() -> DispatchSpec {
+    spec(Digest::of(BUILD), vec![StepKind::Apply { group: 0 }])
+}
+
 fn dispatch(attempt: i64) -> v1::Dispatch {
-    Dispatch { key: key(attempt), spec: spec(vec![Step::Apply { force: false }]), inventory: vec![] }.into()
+    Dispatch { key: key(attempt), spec: applies(), inventory: vec![] }.into()
 }
 
 fn chunk(json: &[u8]) -> v1::BuildChunk {
@@ -262,6 +267,7 @@ async fn a_dispatch_goes_through_and_what_is_not_known_is_refused_by_name() {
     let (mut session, hello) = hub.session().await;
     assert_eq!(hello.kubernetes_version, "v1.35.0");
     assert!(hello.running.is_empty());
+    assert_eq!(Capabilities::named(&hello.capabilities), Capabilities::of_this_agent());
 
     to_the_intent(&mut session, 2).await;
     assert_eq!(agent.applied(), 0, "written before the inventory was stored");
@@ -272,11 +278,14 @@ async fn a_dispatch_goes_through_and_what_is_not_known_is_refused_by_name() {
     assert_eq!((end.change_set.len(), end.inventory.len(), agent.applied()), (1, 1, 1));
 
     let mut later = dispatch(3);
-    later.steps.push(v1::Step { kind: None });
+    later.steps.push(v1::Step::default());
     session.send(Say::Dispatch(later)).await;
     let refused = refusal(&mut session).await;
     assert_eq!(refused.what, "steps[1].kind");
     assert_eq!(refused.key, Some(key(3).into()));
+    // What the agent cannot read of a dispatch it does not pass over.
+    session.send(Say::Dispatch(v1::Dispatch { default_namespace: "x".to_owned(), ..dispatch(3) })).await;
+    assert_eq!(refusal(&mut session).await.what, "key.digest");
     session.send(Say::Dispatch(dispatch(1))).await;
     assert_eq!(refusal(&mut session).await.what, "stale");
     session.send_confirming(None, 0).await;

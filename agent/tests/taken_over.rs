@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::{Compression, write::GzEncoder};
 use roadstead_model::{
     Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid, ObjectRef,
-    Step,
+    OnImmutable, StepKind,
 };
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
 use serde_json::{Map, Value, json};
@@ -150,29 +150,27 @@ impl World {
     async fn dispatch(
         &mut self,
         account: Option<(&str, &str)>,
-        steps: Vec<Step>,
+        steps: Vec<StepKind>,
         build: &[Value],
         inventory: Vec<ObjectRef>,
     ) -> End {
         self.attempt += 1;
         let json = Value::from(build.to_vec()).to_string().into_bytes();
+        let account = account.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()).into());
+        let mut spec = DispatchSpec {
+            default_namespace: Some("apps".to_owned()),
+            service_account: account,
+            ..spec(Digest::of(&json), steps)
+        };
+        spec.groups[0].on_immutable = OnImmutable::Recreate;
         let key = DispatchKey {
             epoch: HubEpoch(1),
             kustomization: self.uid,
             generation: Generation(1),
             attempt: Attempt(self.attempt),
-            build: Some(Digest::of(&json)),
+            digest: Some(spec.digest()),
         };
-        let account = account.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()).into());
-        let dispatch = Dispatch {
-            key: key.clone(),
-            spec: DispatchSpec {
-                default_namespace: Some("apps".to_owned()),
-                service_account: account,
-                ..spec(steps)
-            },
-            inventory,
-        };
+        let dispatch = Dispatch { key, spec, inventory };
         self.session.send(Say::Dispatch(dispatch.into())).await;
         loop {
             match self.session.next_but_progress().await {
@@ -192,12 +190,12 @@ impl World {
     }
 
     async fn apply(&mut self, object: Value) -> End {
-        let steps = vec![Step::Apply { force: true }, Step::Prune];
+        let steps = vec![StepKind::Apply { group: 0 }, StepKind::Prune];
         self.dispatch(Some(("apps", "deployer")), steps, &[object], vec![]).await
     }
 
     async fn delete(&mut self, inventory: Vec<ObjectRef>) -> End {
-        self.dispatch(Some(("apps", "deployer")), vec![Step::Delete], &[], inventory).await
+        self.dispatch(Some(("apps", "deployer")), vec![StepKind::Delete], &[], inventory).await
     }
 
     /// Tells the agent to run an image; gives its report.
@@ -276,7 +274,7 @@ async fn a_taken_over_hub_cannot_step_outside_a_locked_policy() {
     );
 
     // As whom: the agent itself, an account of its namespace, one that is not allowed.
-    let steps = || vec![Step::Apply { force: false }];
+    let steps = || vec![StepKind::Apply { group: 0 }];
     world
         .dispatch(None, steps(), std::slice::from_ref(&fine), vec![])
         .await
@@ -346,7 +344,7 @@ async fn an_account_that_may_reach_the_agents_namespace_is_used_neither_directly
     let all = json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]);
     world.api.allow("apps:admin", all);
     let fine = object("v1", "ConfigMap", Some("apps"), json!({}));
-    let steps = vec![Step::Apply { force: false }];
+    let steps = vec![StepKind::Apply { group: 0 }];
     let end = world.dispatch(Some(("apps", "admin")), steps, &[fine], vec![]).await;
     end.refused_by("serviceAccounts.checkRights");
     assert!(
@@ -427,7 +425,7 @@ async fn a_malformed_policy_refuses_everything_and_says_so() {
     let mut world = World::new(Some("preset: loked")).await;
     let fine = object("v1", "ConfigMap", Some("apps"), json!({}));
     for account in [None, Some(("apps", "deployer"))] {
-        let steps = vec![Step::Apply { force: false }];
+        let steps = vec![StepKind::Apply { group: 0 }];
         let end = world.dispatch(account, steps, std::slice::from_ref(&fine), vec![]).await;
         assert!(end.failure.contains("is malformed, so everything is refused"), "{}", end.failure);
         assert_eq!(end.writes, Vec::<String>::new());
@@ -446,7 +444,7 @@ async fn a_malformed_policy_refuses_everything_and_says_so() {
 async fn without_a_policy_the_hub_is_obeyed_but_for_the_agents_own_namespace() {
     let mut world = World::new(None).await;
     let role = object("rbac.authorization.k8s.io/v1", "ClusterRole", None, json!({}));
-    let end = world.dispatch(None, vec![Step::Apply { force: false }], &[role], vec![]).await;
+    let end = world.dispatch(None, vec![StepKind::Apply { group: 0 }], &[role], vec![]).await;
     end.went_through();
     assert_eq!(end.writes.len(), 1);
     // The apiserver's audit log shows who it was.

@@ -17,7 +17,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use roadstead_model::{Attempt, Digest, Dispatch, DispatchKey, Generation, HubEpoch, KustomizationUid, Step};
+use roadstead_model::{
+    Attempt, Digest, Dispatch, DispatchKey, Generation, HubEpoch, KustomizationUid, StepKind,
+};
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
 use support::enrolment::Enrolment;
 use support::{Hub, HubSession, PATIENCE, Pki, spec};
@@ -162,22 +164,20 @@ impl Work {
     }
 
     fn dispatch(&self) -> v1::Dispatch {
-        Dispatch {
-            key: DispatchKey {
-                epoch: HubEpoch(1),
-                kustomization: self.uid,
-                generation: Generation(1),
-                attempt: Attempt(1),
-                build: Some(Digest::of(&self.json)),
-            },
-            spec: spec(vec![
-                Step::Apply { force: false },
-                Step::Prune,
-                Step::Wait { objects: vec![], all: true },
-            ]),
-            inventory: vec![],
-        }
-        .into()
+        let steps = vec![
+            StepKind::Apply { group: 0 },
+            StepKind::Prune,
+            StepKind::Wait { objects: vec![], groups: vec![0] },
+        ];
+        let spec = spec(Digest::of(&self.json), steps);
+        let key = DispatchKey {
+            epoch: HubEpoch(1),
+            kustomization: self.uid,
+            generation: Generation(1),
+            attempt: Attempt(1),
+            digest: Some(spec.digest()),
+        };
+        Dispatch { key, spec, inventory: vec![] }.into()
     }
 
     fn chunk(&self) -> v1::BuildChunk {

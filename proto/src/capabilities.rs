@@ -1,100 +1,43 @@
-//! What one side of the link can read that an older one cannot.
+//! What an older side of the link cannot read is not sent to it.
 //!
-//! The hub names its capabilities in its first message, and is sent nothing that needs one which it did not name: a field that it
-//! would drop without a word, or a value that it would refuse. (An agent names none yet: so far nothing that a hub sends needs
-//! one.) A table in this file's tests says for each field of the protocol and each value of its enums whether it needs one; it
-//! is compared with `link.proto`, so that nothing is added without a decision.
+//! The hub names what it can read in its first message, and the agent what it can do in its own ([`Capabilities`]). Neither is sent
+//! a field that it would drop without a word, or a value that it would refuse: an agent says it in older words, and the hub sends
+//! no dispatch at all. A table in this file's tests says for each field of the protocol and each value of its enums whether it
+//! needs a capability; it is compared with `link.proto`, so that nothing is added without a decision.
 
-use std::collections::BTreeSet;
+use roadstead_model::{Capabilities, Capability};
 
 use crate::v1::{self, agent_message};
 
-/// Most names that are read of a first message; there are far fewer.
-const MAX_NAMES: usize = 256;
-
-/// Something that was added to the protocol after its first version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Capability {
-    /// The agent tells `recreated` and `adopted` apart from `configured`.
-    RecreatedAndAdopted,
-    /// The agent tells that its policy refused an upgrade apart from an upgrade that failed.
-    RefusedUpgrades,
-}
-
-impl Capability {
-    const ALL: [Self; 2] = [Self::RecreatedAndAdopted, Self::RefusedUpgrades];
-
-    /// Its name in the protocol, which never changes.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RecreatedAndAdopted => "recreated-and-adopted",
-            Self::RefusedUpgrades => "refused-upgrades",
+/// Takes out of an agent's message what a hub with these capabilities cannot read, and says it in the older words.
+pub fn fit_to_hub(hub: &Capabilities, body: &mut agent_message::Body) {
+    use agent_message::Body;
+    match body {
+        Body::Progress(progress) => fit_results(hub, &mut progress.results),
+        Body::Finished(finished) => fit_results(hub, &mut finished.change_set),
+        Body::UpgradeReport(report)
+            if report.state() == v1::UpgradeState::Refused && !hub.has(Capability::RefusedUpgrades) =>
+        {
+            report.set_state(v1::UpgradeState::Failed);
         }
+        _ => {}
     }
 }
 
-/// What one side can do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Capabilities(BTreeSet<Capability>);
-
-impl Capabilities {
-    /// Those of this version.
-    #[must_use]
-    pub fn own() -> Self {
-        Self(Capability::ALL.into())
+fn fit_results(hub: &Capabilities, results: &mut [v1::ObjectResult]) {
+    if hub.has(Capability::RecreatedAndAdopted) {
+        return;
     }
-
-    /// Their names, for a first message.
-    #[must_use]
-    pub fn names(&self) -> Vec<String> {
-        self.0.iter().map(|capability| capability.name().to_owned()).collect()
-    }
-
-    /// What the other side named. Those that this version does not know are of no use to it.
-    #[must_use]
-    pub fn of(names: &[String]) -> Self {
-        let is_named =
-            |capability: &Capability| names.iter().take(MAX_NAMES).any(|name| name == capability.name());
-        Self(Capability::ALL.into_iter().filter(is_named).collect())
-    }
-
-    /// Whether the other side can do this.
-    #[must_use]
-    pub fn has(&self, capability: Capability) -> bool {
-        self.0.contains(&capability)
-    }
-
-    /// Takes out of an agent's message what a hub with these capabilities cannot read, and says it in the older words.
-    pub fn fit_to_hub(&self, body: &mut agent_message::Body) {
-        use agent_message::Body;
-        match body {
-            Body::Progress(progress) => self.fit_results(&mut progress.results),
-            Body::Finished(finished) => self.fit_results(&mut finished.change_set),
-            Body::UpgradeReport(report)
-                if report.state() == v1::UpgradeState::Refused && !self.has(Capability::RefusedUpgrades) =>
-            {
-                report.set_state(v1::UpgradeState::Failed);
-            }
-            _ => {}
-        }
-    }
-
-    fn fit_results(&self, results: &mut [v1::ObjectResult]) {
-        if self.has(Capability::RecreatedAndAdopted) {
-            return;
-        }
-        for result in results {
-            if matches!(result.action(), v1::Action::Recreated | v1::Action::Adopted) {
-                result.set_action(v1::Action::Configured);
-            }
+    for result in results {
+        if matches!(result.action(), v1::Action::Recreated | v1::Action::Adopted) {
+            result.set_action(v1::Action::Configured);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
 
@@ -122,18 +65,51 @@ mod tests {
     const FIELDS: &[Entry] = &[
         Entry { name: "AgentMessage", fields: 12, added: &[] },
         Entry { name: "HubMessage", fields: 12, added: &[] },
-        Entry { name: "Hello", fields: 7, added: &[] },
         // The names of capabilities are read by those that know them.
+        Entry { name: "Hello", fields: 8, added: &[("capabilities", Since::First)] },
         Entry { name: "Welcome", fields: 7, added: &[("capabilities", Since::First)] },
         Entry { name: "Heartbeat", fields: 0, added: &[] },
         Entry { name: "DispatchKey", fields: 5, added: &[] },
         Entry { name: "ObjectRef", fields: 5, added: &[] },
-        Entry { name: "Dispatch", fields: 8, added: &[] },
+        // One group as the first version has it is told in the older fields too.
+        Entry { name: "Dispatch", fields: 9, added: &[("groups", Since::With(Capability::Groups))] },
+        Entry { name: "Group", fields: 5, added: &[] },
+        Entry {
+            name: "Order",
+            fields: 4,
+            added: &[
+                ("ORDER_AS_GIVEN", Since::With(Capability::AsGivenOrder)),
+                ("ORDER_HELM", Since::With(Capability::HelmOrder)),
+            ],
+        },
+        Entry {
+            name: "Conflicts",
+            fields: 3,
+            added: &[("CONFLICTS_KEEP_OTHERS", Since::With(Capability::KeepOthers))],
+        },
+        Entry {
+            name: "OnImmutable",
+            fields: 4,
+            added: &[("ON_IMMUTABLE_REPLACE", Since::With(Capability::Replace))],
+        },
         Entry { name: "ServiceAccount", fields: 2, added: &[] },
-        Entry { name: "Step", fields: 4, added: &[] },
-        Entry { name: "Apply", fields: 1, added: &[] },
+        Entry {
+            name: "Step",
+            fields: 8,
+            added: &[
+                ("hook", Since::With(Capability::Hooks)),
+                ("read", Since::With(Capability::Reads)),
+                // For people, and for agents that know of needs.
+                ("label", Since::First),
+                ("needs", Since::First),
+            ],
+        },
+        Entry { name: "Apply", fields: 2, added: &[("group", Since::With(Capability::Groups))] },
         Entry { name: "Prune", fields: 0, added: &[] },
-        Entry { name: "Wait", fields: 2, added: &[] },
+        Entry { name: "Wait", fields: 3, added: &[("groups", Since::With(Capability::Groups))] },
+        Entry { name: "Hook", fields: 2, added: &[] },
+        Entry { name: "HookPolicy", fields: 4, added: &[] },
+        Entry { name: "Read", fields: 1, added: &[] },
         Entry { name: "Delete", fields: 0, added: &[] },
         Entry { name: "BuildRequest", fields: 1, added: &[] },
         Entry { name: "BuildChunk", fields: 6, added: &[] },
@@ -150,11 +126,12 @@ mod tests {
             ],
         },
         Entry { name: "ObjectResult", fields: 2, added: &[] },
-        Entry { name: "Progress", fields: 4, added: &[] },
+        // Which step it is, is of no consequence to a hub that shows stages only.
+        Entry { name: "Progress", fields: 5, added: &[("step", Since::First)] },
         Entry { name: "ObjectHealth", fields: 3, added: &[] },
-        Entry { name: "StageTiming", fields: 2, added: &[] },
+        Entry { name: "StageTiming", fields: 3, added: &[("step", Since::First)] },
         Entry { name: "Finished", fields: 5, added: &[] },
-        Entry { name: "Failure", fields: 4, added: &[] },
+        Entry { name: "Failure", fields: 5, added: &[("step", Since::First)] },
         Entry { name: "Cancel", fields: 1, added: &[] },
         Entry { name: "Refused", fields: 4, added: &[] },
         Entry { name: "CertificateRequest", fields: 1, added: &[] },
@@ -210,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_capability_is_needed_for_something_and_read_by_its_name() {
+    fn every_capability_is_needed_for_something() {
         let needed: BTreeSet<Capability> = FIELDS
             .iter()
             .flat_map(|entry| entry.added)
@@ -220,9 +197,6 @@ mod tests {
             })
             .collect();
         assert_eq!(needed, Capability::ALL.into());
-        assert_eq!(Capabilities::of(&Capabilities::own().names()), Capabilities::own());
-        let mixed = ["of-the-future".to_owned(), "refused-upgrades".to_owned()];
-        assert_eq!(Capabilities::of(&mixed), Capabilities([Capability::RefusedUpgrades].into()));
     }
 
     fn results() -> Vec<v1::ObjectResult> {
@@ -250,16 +224,16 @@ mod tests {
         };
         for mut body in bodies() {
             let before = said(&body);
-            Capabilities::own().fit_to_hub(&mut body);
+            fit_to_hub(&Capabilities::of_this_hub(), &mut body);
             assert_eq!(said(&body), before);
-            Capabilities::default().fit_to_hub(&mut body);
+            fit_to_hub(&Capabilities::default(), &mut body);
             assert_eq!(said(&body), [v1::Action::Configured, v1::Action::Configured, v1::Action::Deleted]);
         }
         let mut report =
             v1::UpgradeReport { image: "a".to_owned(), message: "b".to_owned(), ..Default::default() };
         report.set_state(v1::UpgradeState::Refused);
         let mut body = agent_message::Body::UpgradeReport(report);
-        Capabilities::default().fit_to_hub(&mut body);
+        fit_to_hub(&Capabilities::default(), &mut body);
         let agent_message::Body::UpgradeReport(report) = body else { panic!("{body:?}") };
         assert_eq!((report.state(), report.message.as_str()), (v1::UpgradeState::Failed, "b"));
     }

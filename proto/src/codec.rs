@@ -167,7 +167,7 @@ mod tests {
             key: Some(DispatchKey::default()),
             change_set: objects.iter().map(change).collect(),
             inventory: objects.clone(),
-            timings: vec![StageTiming { stage: 1, micros: 1 }; MAX_TIMINGS],
+            timings: vec![StageTiming { stage: 1, micros: 1, step: Some(63) }; MAX_TIMINGS],
             failure: None,
         };
         assert_eq!(check(&message(Body::Finished(finished))), Ok(()));

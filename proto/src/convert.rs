@@ -2,12 +2,12 @@
 //!
 //! Every byte from the other side is hostile: names end up in request paths, lists in memory, texts in conditions.
 
-use std::time::Duration;
+mod dispatch;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid,
-    ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming, Step,
+    Action, Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
+    ServiceAccount, Stage, StepTiming,
 };
 
 use crate::limits::{
@@ -18,9 +18,6 @@ use crate::message::{
     Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
 };
 use crate::v1;
-
-/// The longest timeout of a dispatch that is taken.
-const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Why a message is refused. `field` is a path within the message, as `inventory[3].name`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -51,6 +48,14 @@ pub enum ConvertError {
         /// What is wrong with it.
         why: String,
     },
+    /// A step needs what this version cannot do.
+    #[error("`{field}` needs `{capability}`, which this version cannot do; upgrade it")]
+    Incapable {
+        /// The path of the step.
+        field: String,
+        /// What it needs.
+        capability: String,
+    },
     /// A kind of step, stage or action that this version does not know: the other side is newer.
     #[error("`{field}` is of a kind that this version does not know; update the older of hub and agent")]
     Unknown {
@@ -74,6 +79,7 @@ impl ConvertError {
         let (Self::Missing { field }
         | Self::TooLong { field, .. }
         | Self::Invalid { field, .. }
+        | Self::Incapable { field, .. }
         | Self::Unknown { field }) = &mut self;
         *field = format!("{parent}.{field}");
         self
@@ -85,6 +91,7 @@ impl ConvertError {
         let (Self::Missing { field }
         | Self::TooLong { field, .. }
         | Self::Invalid { field, .. }
+        | Self::Incapable { field, .. }
         | Self::Unknown { field }) = self;
         field
     }
@@ -163,6 +170,28 @@ fn messages<T, U: From<T>>(values: Vec<T>) -> Vec<U> {
     values.into_iter().map(U::from).collect()
 }
 
+/// An enum whose values have the same names in the protocol: its way there, and a function of this name for the way back.
+macro_rules! words {
+    ($read:ident: $name:ident { $($value:ident),* }) => {
+        impl From<$name> for v1::$name {
+            fn from(value: $name) -> Self {
+                match value {
+                    $($name::$value => Self::$value,)*
+                }
+            }
+        }
+
+        fn $read(field: &str, value: i32) -> Result<$name> {
+            match v1::$name::try_from(value) {
+                $(Ok(v1::$name::$value) => Ok($name::$value),)*
+                Ok(v1::$name::Unspecified) => Err(ConvertError::missing(field)),
+                Err(_) => Err(ConvertError::Unknown { field: field.to_owned() }),
+            }
+        }
+    };
+}
+use words;
+
 impl From<DispatchKey> for v1::DispatchKey {
     fn from(key: DispatchKey) -> Self {
         Self {
@@ -171,7 +200,7 @@ impl From<DispatchKey> for v1::DispatchKey {
             kustomization_uid: key.kustomization.to_string(),
             generation: key.generation.0,
             attempt: u64::try_from(key.attempt.0).unwrap_or_default(),
-            build_digest: key.build.map(|digest| digest.to_string()).unwrap_or_default(),
+            digest: key.digest.map(|digest| digest.to_string()).unwrap_or_default(),
         }
     }
 }
@@ -193,9 +222,9 @@ impl TryFrom<v1::DispatchKey> for DispatchKey {
             .kustomization_uid
             .parse()
             .map_err(|_| ConvertError::invalid("kustomization_uid", "not a uid"))?;
-        let build = match key.build_digest.as_str() {
+        let digest = match key.digest.as_str() {
             "" => None,
-            digest => Some(self::digest("build_digest", digest)?),
+            digest => Some(self::digest("digest", digest)?),
         };
         if key.generation < 0 {
             return Err(ConvertError::invalid("generation", "negative"));
@@ -205,7 +234,7 @@ impl TryFrom<v1::DispatchKey> for DispatchKey {
             kustomization: uid,
             generation: Generation(key.generation),
             attempt: Attempt(count("attempt", key.attempt)?),
-            build,
+            digest,
         })
     }
 }
@@ -247,57 +276,8 @@ impl TryFrom<v1::ObjectRef> for ObjectRef {
     }
 }
 
-impl From<Stage> for v1::Stage {
-    fn from(stage: Stage) -> Self {
-        match stage {
-            Stage::Finish => Self::Finish,
-            Stage::Validate => Self::Validate,
-            Stage::Apply => Self::Apply,
-            Stage::Prune => Self::Prune,
-            Stage::Wait => Self::Wait,
-        }
-    }
-}
-
-fn stage(field: &str, value: i32) -> Result<Stage> {
-    match v1::Stage::try_from(value) {
-        Ok(v1::Stage::Finish) => Ok(Stage::Finish),
-        Ok(v1::Stage::Validate) => Ok(Stage::Validate),
-        Ok(v1::Stage::Apply) => Ok(Stage::Apply),
-        Ok(v1::Stage::Prune) => Ok(Stage::Prune),
-        Ok(v1::Stage::Wait) => Ok(Stage::Wait),
-        Ok(v1::Stage::Unspecified) => Err(ConvertError::missing(field)),
-        Err(_) => Err(ConvertError::Unknown { field: field.to_owned() }),
-    }
-}
-
-impl From<Action> for v1::Action {
-    fn from(action: Action) -> Self {
-        match action {
-            Action::Created => Self::Created,
-            Action::Configured => Self::Configured,
-            Action::Recreated => Self::Recreated,
-            Action::Adopted => Self::Adopted,
-            Action::Unchanged => Self::Unchanged,
-            Action::Deleted => Self::Deleted,
-            Action::Skipped => Self::Skipped,
-        }
-    }
-}
-
-fn action(field: &str, value: i32) -> Result<Action> {
-    match v1::Action::try_from(value) {
-        Ok(v1::Action::Created) => Ok(Action::Created),
-        Ok(v1::Action::Configured) => Ok(Action::Configured),
-        Ok(v1::Action::Recreated) => Ok(Action::Recreated),
-        Ok(v1::Action::Adopted) => Ok(Action::Adopted),
-        Ok(v1::Action::Unchanged) => Ok(Action::Unchanged),
-        Ok(v1::Action::Deleted) => Ok(Action::Deleted),
-        Ok(v1::Action::Skipped) => Ok(Action::Skipped),
-        Ok(v1::Action::Unspecified) => Err(ConvertError::missing(field)),
-        Err(_) => Err(ConvertError::Unknown { field: field.to_owned() }),
-    }
-}
+words!(stage: Stage { Finish, Validate, Apply, Prune, Wait });
+words!(action: Action { Created, Configured, Recreated, Adopted, Unchanged, Deleted, Skipped });
 
 impl From<ObjectResult> for v1::ObjectResult {
     fn from(result: ObjectResult) -> Self {
@@ -313,21 +293,41 @@ impl TryFrom<v1::ObjectResult> for ObjectResult {
     }
 }
 
+/// The index of a step.
+fn step(field: &str, value: Option<u32>) -> Result<Option<usize>> {
+    let index = value.map(|value| index(field, value, MAX_STEPS));
+    index.transpose()
+}
+
+/// An index into a list of at most `max` entries.
+fn index(field: &str, value: u32, max: usize) -> Result<usize> {
+    let known = usize::try_from(value).ok().filter(|index| *index < max);
+    known.ok_or_else(|| ConvertError::invalid(field, format!("{value}, which is not below {max}")))
+}
+
+/// An index as it is sent. There are far fewer steps and groups than fit.
+fn number(index: usize) -> Option<u32> {
+    u32::try_from(index).ok()
+}
+
 fn object(field: &str, object: Option<v1::ObjectRef>) -> Result<ObjectRef> {
     required(field, object)?.try_into().map_err(|error: ConvertError| error.within(field))
 }
 
-impl From<StageTiming> for v1::StageTiming {
-    fn from(timing: StageTiming) -> Self {
-        Self { stage: v1::Stage::from(timing.stage).into(), micros: timing.micros }
+impl From<StepTiming> for v1::StageTiming {
+    fn from(timing: StepTiming) -> Self {
+        // The label is the hub's to tell.
+        let StepTiming { step, label: _, stage, micros } = timing;
+        Self { stage: v1::Stage::from(stage).into(), micros, step: step.and_then(number) }
     }
 }
 
-impl TryFrom<v1::StageTiming> for StageTiming {
+impl TryFrom<v1::StageTiming> for StepTiming {
     type Error = ConvertError;
 
     fn try_from(timing: v1::StageTiming) -> Result<Self> {
-        Ok(Self { stage: stage("stage", timing.stage)?, micros: timing.micros })
+        let stage = stage("stage", timing.stage)?;
+        Ok(Self { step: step("step", timing.step)?, label: None, stage, micros: timing.micros })
     }
 }
 
@@ -346,76 +346,6 @@ impl TryFrom<v1::ServiceAccount> for ServiceAccount {
             // It becomes part of a user's name in a header.
             name: dns("name", filled("name", account.name)?, MAX_DNS_NAME_BYTES)?,
         })
-    }
-}
-
-impl From<Step> for v1::Step {
-    fn from(step: Step) -> Self {
-        use v1::step::Kind;
-        let kind = match step {
-            Step::Apply { force } => Kind::Apply(v1::Apply { force }),
-            Step::Prune => Kind::Prune(v1::Prune {}),
-            Step::Wait { objects, all } => Kind::Wait(v1::Wait { objects: messages(objects), all }),
-            Step::Delete => Kind::Delete(v1::Delete {}),
-        };
-        Self { kind: Some(kind) }
-    }
-}
-
-impl TryFrom<v1::Step> for Step {
-    type Error = ConvertError;
-
-    fn try_from(step: v1::Step) -> Result<Self> {
-        use v1::step::Kind;
-        // A step of a later version arrives as one without a kind.
-        let kind = step.kind.ok_or_else(|| ConvertError::Unknown { field: "kind".to_owned() })?;
-        Ok(match kind {
-            Kind::Apply(apply) => Self::Apply { force: apply.force },
-            Kind::Prune(_) => Self::Prune,
-            Kind::Wait(wait) => {
-                Self::Wait { objects: list("wait.objects", wait.objects, MAX_OBJECTS)?, all: wait.all }
-            }
-            Kind::Delete(_) => Self::Delete,
-        })
-    }
-}
-
-impl From<Dispatch> for v1::Dispatch {
-    fn from(dispatch: Dispatch) -> Self {
-        let Dispatch { key, spec, inventory } = dispatch;
-        Self {
-            key: Some(key.into()),
-            default_namespace: spec.default_namespace().to_owned(),
-            namespace: spec.namespace,
-            name: spec.name,
-            service_account: spec.service_account.map(Into::into),
-            inventory: messages(inventory),
-            timeout_millis: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
-            steps: messages(spec.steps),
-        }
-    }
-}
-
-impl TryFrom<v1::Dispatch> for Dispatch {
-    type Error = ConvertError;
-
-    fn try_from(dispatch: v1::Dispatch) -> Result<Self> {
-        let timeout = Duration::from_millis(dispatch.timeout_millis);
-        if timeout.is_zero() || timeout > MAX_TIMEOUT {
-            return Err(ConvertError::invalid("timeout_millis", "not between 1 ms and 24 h"));
-        }
-        let service_account = dispatch.service_account.map(ServiceAccount::try_from).transpose();
-        let default_namespace = dns("default_namespace", dispatch.default_namespace, MAX_DNS_LABEL_BYTES)?;
-        let spec = DispatchSpec {
-            namespace: dns("namespace", filled("namespace", dispatch.namespace)?, MAX_DNS_LABEL_BYTES)?,
-            name: object_name("name", dispatch.name)?,
-            default_namespace: Some(default_namespace).filter(|namespace| !namespace.is_empty()),
-            service_account: service_account.map_err(|error| error.within("service_account"))?,
-            timeout,
-            steps: list("steps", dispatch.steps, MAX_STEPS)?,
-        };
-        let inventory = list("inventory", dispatch.inventory, MAX_OBJECTS)?;
-        Ok(Self { key: key("key", dispatch.key)?, spec, inventory })
     }
 }
 
@@ -499,6 +429,7 @@ impl From<Progress> for v1::Progress {
     fn from(progress: Progress) -> Self {
         Self {
             key: Some(progress.key.into()),
+            step: progress.step.and_then(number),
             stage: v1::Stage::from(progress.stage).into(),
             results: messages(progress.results),
             health: messages(progress.health),
@@ -512,6 +443,7 @@ impl TryFrom<v1::Progress> for Progress {
     fn try_from(progress: v1::Progress) -> Result<Self> {
         Ok(Self {
             key: key("key", progress.key)?,
+            step: step("step", progress.step)?,
             stage: stage("stage", progress.stage)?,
             results: list("results", progress.results, MAX_OBJECTS)?,
             health: list("health", progress.health, MAX_OBJECTS)?,
@@ -522,6 +454,7 @@ impl TryFrom<v1::Progress> for Progress {
 impl From<Failure> for v1::Failure {
     fn from(failure: Failure) -> Self {
         Self {
+            step: failure.step.and_then(number),
             stage: v1::Stage::from(failure.stage).into(),
             message: bounded(&failure.message),
             object: failure.object.map(Into::into),
@@ -535,6 +468,7 @@ impl TryFrom<v1::Failure> for Failure {
 
     fn try_from(failure: v1::Failure) -> Result<Self> {
         Ok(Self {
+            step: step("step", failure.step)?,
             stage: stage("stage", failure.stage)?,
             message: text("message", failure.message)?,
             object: failure.object.map(|named| object("object", Some(named))).transpose()?,

@@ -10,7 +10,6 @@ pub mod convert;
 pub mod limits;
 pub mod message;
 
-pub use capabilities::{Capabilities, Capability};
 pub use convert::ConvertError;
 pub use message::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress};
 

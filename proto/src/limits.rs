@@ -10,11 +10,14 @@ pub const MAX_OBJECTS: usize = 20_000;
 /// Steps of one dispatch.
 pub const MAX_STEPS: usize = 64;
 
+/// Groups of one dispatch.
+pub const MAX_GROUPS: usize = 64;
+
 /// Dispatch keys in a `Hello`.
 pub const MAX_RUNNING: usize = 20_000;
 
-/// Timings in one `Finished`.
-pub const MAX_TIMINGS: usize = 256;
+/// Timings in one `Finished`: of each step, one for each of its stages.
+pub const MAX_TIMINGS: usize = 5 * MAX_STEPS;
 
 /// A build's uncompressed JSON, in bytes.
 pub const MAX_BUILD_BYTES: usize = 64 * 1024 * 1024;

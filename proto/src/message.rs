@@ -1,7 +1,7 @@
 //! The bodies of messages as checked values. See `link.proto` for what each is for; only what Rust adds is said here.
 
 use roadstead_kstatus::Status;
-use roadstead_model::{ChangeSet, DispatchKey, ObjectRef, ObjectResult, Stage, StageTiming};
+use roadstead_model::{ChangeSet, DispatchKey, ObjectRef, ObjectResult, Stage, StepTiming};
 
 /// What will be owned; nothing is written before the hub's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +35,9 @@ pub struct OwnedByAnother {
 pub struct Progress {
     /// The dispatch.
     pub key: DispatchKey,
-    /// Where the dispatch is.
+    /// The index of the step that the dispatch is at; none where the agent did not tell it.
+    pub step: Option<usize>,
+    /// Where in it the dispatch is.
     pub stage: Stage,
     /// What was done.
     pub results: Vec<ObjectResult>,
@@ -65,14 +67,16 @@ pub struct Finished {
     pub change_set: ChangeSet,
     /// What is owned now, failed deletions included.
     pub inventory: Vec<ObjectRef>,
-    /// How long each stage took.
-    pub timings: Vec<StageTiming>,
+    /// How long each stage of each step took.
+    pub timings: Vec<StepTiming>,
 }
 
 /// Why a dispatch failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Where it stopped.
+    /// The index of the step that failed; none where none had begun, or the agent did not tell it.
+    pub step: Option<usize>,
+    /// Where in it the dispatch stopped.
     pub stage: Stage,
     /// Names the object and the cause.
     pub message: String,

@@ -67,6 +67,7 @@ impl EnrolledAgent {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             kube_system_uid: self.kube_system.clone(),
             kubernetes_version: "v1.35.0".to_owned(),
+            capabilities: vec!["groups".to_owned()],
             ..Hello::default()
         };
         let hello = AgentMessage { seq: 1, ack: 0, body: Some(agent_message::Body::Hello(hello)) };

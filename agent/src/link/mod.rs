@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_agent_policy::Signature;
-use roadstead_model::KubeSystemUid;
+use roadstead_model::{Capabilities, KubeSystemUid};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -183,6 +183,7 @@ impl<C: Cluster> Link<C> {
             image,
             upgrade: upgrade.map(Into::into),
             unix_millis: Timestamp::now().as_millisecond(),
+            capabilities: Capabilities::of_this_agent().names(),
         }
     }
 }

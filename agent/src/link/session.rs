@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_agent_policy::Signature;
-use roadstead_model::{Dispatch, DispatchKey};
+use roadstead_model::{Capabilities, Dispatch, DispatchKey};
+use roadstead_proto::capabilities::fit_to_hub;
 use roadstead_proto::limits::{bounded, fits};
 use roadstead_proto::v1::{
     self, AgentMessage, BuildRequest, CertificateRequest, Heartbeat, HubMessage, Refused, Welcome,
     agent_message, hub_message,
 };
-use roadstead_proto::{Capabilities, ConvertError, Finished, InventoryAck, convert};
+use roadstead_proto::{ConvertError, Finished, InventoryAck, convert};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -85,7 +86,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             renew_at: now + identity.validity.renew_in(Timestamp::now()),
             identity,
             opened,
-            capabilities: Capabilities::of(&welcome.capabilities),
+            capabilities: Capabilities::named(&welcome.capabilities),
             heartbeat: Duration::from_millis(heartbeat),
             heard: now,
             said: now,
@@ -197,7 +198,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
 
     /// Sends a message for which there is room, and gives its number.
     fn send(&mut self, mut body: agent_message::Body) -> u64 {
-        self.capabilities.fit_to_hub(&mut body);
+        fit_to_hub(&self.capabilities, &mut body);
         let (seq, ack) = self.opened.counts.stamp();
         self.said = Instant::now();
         // Where the transport is gone already, reading tells why.

@@ -240,6 +240,7 @@ impl<C: Cluster> Runner<C> {
 /// The end of a dispatch that was cancelled before it began.
 fn never_began(dispatch: Dispatch) -> Finished {
     let failure = Failure {
+        step: None,
         stage: Stage::Finish,
         message: "cancelled before it began".to_owned(),
         object: None,

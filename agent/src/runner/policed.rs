@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use roadstead_agent_policy::{Account, Action, Object, Policy, Refused};
 use roadstead_apply::Run;
-use roadstead_model::{ObjectRef, Stage, Step};
+use roadstead_model::{ObjectRef, Stage, StepKind};
 use roadstead_proto::Failure;
 use tokio::time::Instant;
 
@@ -23,9 +23,9 @@ impl<C: Cluster> On<'_, C> {
     /// The stage in which what is refused of this dispatch fails.
     fn stage(&self) -> Stage {
         let steps = &self.dispatch.spec.steps;
-        if steps.iter().any(|step| matches!(step, Step::Apply { .. })) {
+        if steps.iter().any(|step| matches!(step.kind, StepKind::Apply { .. } | StepKind::Hook { .. })) {
             Stage::Apply
-        } else if steps.iter().any(|step| matches!(step, Step::Prune | Step::Delete)) {
+        } else if steps.iter().any(|step| matches!(step.kind, StepKind::Prune | StepKind::Delete)) {
             Stage::Prune
         } else {
             Stage::Wait

@@ -60,7 +60,7 @@ mod tests {
             kustomization: KustomizationUid(uuid::Uuid::nil()),
             generation: Generation(1),
             attempt: Attempt(attempt),
-            build: Some(Digest::of(b"[]")),
+            digest: Some(Digest::of(b"[]")),
         }
     }
 
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(known.judge(&two), Verdict::Done);
         assert_eq!(known.judge(&key(1, 1)), Verdict::Stale);
         assert_eq!(known.judge(&key(0, 9)), Verdict::Stale);
-        let other = DispatchKey { build: None, ..two.clone() };
+        let other = DispatchKey { digest: None, ..two.clone() };
         assert_eq!(known.judge(&other), Verdict::Stale, "the same attempt with another build");
         assert_eq!(known.judge(&key(1, 3)), Verdict::Start);
         let known = Known { was_cancelled: true, ..known };

@@ -8,8 +8,8 @@ use flate2::{Compression, write::GzEncoder};
 use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
-    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid,
-    ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming, Step,
+    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group, HubEpoch,
+    KustomizationUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming, Step, StepKind,
 };
 use roadstead_proto::v1::BuildChunk;
 use roadstead_proto::{Finished, InventoryAck, OwnedByAnother};
@@ -26,6 +26,8 @@ const BUILD: &[u8] = br#"[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"nam
 struct Fake {
     log: Arc<Mutex<Vec<String>>>,
     waits_long: bool,
+    /// What the groups hold, in the order in which they are applied; `a` where nothing is said.
+    names: Vec<&'static str>,
 }
 
 impl Fake {
@@ -79,8 +81,9 @@ impl Cluster for Fake {
     }
 
     async fn prepare(&self, desired: Desired, _run: &mut Run<'_>) -> Result<Self::Ready, Error> {
+        let before = self.log().iter().filter(|line| line.starts_with("prepare")).count();
         self.note(format!("prepare {}", desired.manifests.len()));
-        Ok(vec![config_map("a")])
+        Ok(vec![config_map(self.names.get(before).unwrap_or(&"a"))])
     }
 
     fn objects(ready: &Self::Ready) -> Vec<ObjectRef> {
@@ -138,25 +141,26 @@ fn dispatch(attempt: i64) -> Dispatch {
             kustomization: KustomizationUid(uuid::Uuid::nil()),
             generation: Generation(1),
             attempt: Attempt(attempt),
-            build: Some(Digest::of(BUILD)),
+            digest: Some(Digest::of(b"a dispatch")),
         },
         spec: spec(vec![
-            Step::Apply { force: false },
-            Step::Prune,
-            Step::Wait { objects: vec![], all: true },
+            StepKind::Apply { group: 0 },
+            StepKind::Prune,
+            StepKind::Wait { objects: vec![], groups: vec![0] },
         ]),
         inventory: vec![config_map("old")],
     }
 }
 
-fn spec(steps: Vec<Step>) -> DispatchSpec {
+fn spec(steps: Vec<StepKind>) -> DispatchSpec {
     DispatchSpec {
         namespace: "team".to_owned(),
         name: "web".to_owned(),
         default_namespace: None,
         service_account: None,
         timeout: Duration::from_secs(60),
-        steps,
+        groups: vec![Group::of(Digest::of(BUILD))],
+        steps: steps.into_iter().map(Step::from).collect(),
     }
 }
 
@@ -228,7 +232,9 @@ async fn all_steps_in_their_order_and_nothing_written_before_the_hub_knows() {
     assert_eq!(finished.failure, None);
     assert_eq!(finished.inventory, [config_map("a")]);
     assert_eq!(finished.change_set.len(), 2);
-    assert!(finished.timings.iter().any(|timing| timing.stage == Stage::Finish));
+    let timings: Vec<_> = finished.timings.iter().map(|timing| (timing.step, timing.stage)).collect();
+    let applied = [Stage::Finish, Stage::Validate, Stage::Apply].map(|stage| (Some(0), stage));
+    assert_eq!(timings, [applied.as_slice(), &[(Some(2), Stage::Wait)]].concat());
 
     // Asked again: told again, nothing done. Then a newer one, and the older one is stale.
     assert_eq!(runner.dispatch(dispatch(1)), Ok(Verdict::Done));
@@ -236,6 +242,76 @@ async fn all_steps_in_their_order_and_nothing_written_before_the_hub_knows() {
     assert_eq!(runner.dispatch(dispatch(2)), Ok(Verdict::Start));
     assert!(matches!(runner.dispatch(dispatch(1)), Err(NotTaken::Stale { .. })));
     assert_eq!(to_the_end(&runner).await.key.attempt, Attempt(2));
+}
+
+/// A dispatch of two groups, of which the second is waited for.
+fn two_groups() -> Dispatch {
+    let steps = vec![
+        StepKind::Apply { group: 0 },
+        StepKind::Apply { group: 1 },
+        StepKind::Prune,
+        StepKind::Wait { objects: vec![], groups: vec![1] },
+    ];
+    let group = |label: &str| Group { label: label.to_owned(), ..Group::of(Digest::of(BUILD)) };
+    let groups = vec![group("first"), group("second")];
+    Dispatch { spec: DispatchSpec { groups, ..spec(steps) }, ..dispatch(1) }
+}
+
+#[tokio::test]
+async fn groups_are_announced_before_they_are_written_and_pruned_once() {
+    let fake = Fake { names: vec!["a", "b"], ..Fake::default() };
+    let runner = runner(&fake);
+    runner.dispatch(two_groups()).expect("taken");
+    let mut intended = Vec::new();
+    let finished = loop {
+        match told(&runner).await {
+            Outgoing::Build(_) => give_build(&runner),
+            Outgoing::Intent(intent) => {
+                intended.push((intent.objects, fake.log().len()));
+                let ack = InventoryAck { key: intent.key.clone(), owned_by_another: vec![] };
+                runner.outbox().answer_intent(&intent.key, Ok(ack));
+            }
+            Outgoing::Finished(finished) => break finished,
+            other => panic!("{other:?}"),
+        }
+    };
+    // The second intent holds what was applied before, and comes before anything of its group is written.
+    let (a, b) = (config_map("a"), config_map("b"));
+    assert_eq!(intended, [(vec![a.clone()], 1), (vec![a.clone(), b.clone()], 3)]);
+    let log = ["prepare 1", "apply", "prepare 1", "apply", "delete ConfigMap/dev/old", "wait 1"];
+    assert_eq!(fake.log(), log);
+    assert_eq!((finished.failure, finished.inventory), (None, vec![a, b]));
+    let applied = finished.timings.iter().filter(|timing| timing.stage == Stage::Apply);
+    assert_eq!(applied.map(|timing| timing.step).collect::<Vec<_>>(), [Some(0), Some(1)]);
+}
+
+#[tokio::test]
+async fn an_object_in_two_groups_is_refused_before_it_is_written_twice() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    runner.dispatch(two_groups()).expect("taken");
+    let finished = to_the_end(&runner).await;
+    let failure = finished.failure.expect("a failure");
+    assert_eq!((failure.step, failure.stage), (Some(1), Stage::Validate));
+    assert_eq!(
+        failure.message,
+        "ConfigMap/dev/a is in two groups, 'first' and 'second': remove it from one of them"
+    );
+    assert_eq!(fake.log(), ["prepare 1", "apply", "prepare 1"]);
+    // What was owned stays owned: nothing was pruned.
+    assert_eq!(finished.inventory, [config_map("old"), config_map("a")]);
+}
+
+#[tokio::test]
+async fn nothing_is_pruned_before_all_groups_were_applied() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    let early = spec(vec![StepKind::Apply { group: 0 }, StepKind::Prune]);
+    let groups = two_groups().spec.groups;
+    runner.dispatch(Dispatch { spec: DispatchSpec { groups, ..early }, ..dispatch(1) }).expect("taken");
+    let failure = to_the_end(&runner).await.failure.expect("a failure");
+    assert_eq!((failure.step, failure.stage), (Some(1), Stage::Prune));
+    assert_eq!(fake.log(), ["prepare 1", "apply"]);
 }
 
 #[tokio::test]
@@ -276,7 +352,7 @@ async fn a_newer_dispatch_ends_the_older_ones_wait() {
     while !fake.log().contains(&"wait 1".to_owned()) {
         sleep(Duration::from_millis(1)).await;
     }
-    let newer = Dispatch { spec: spec(vec![Step::Delete]), ..dispatch(2) };
+    let newer = Dispatch { spec: spec(vec![StepKind::Delete]), ..dispatch(2) };
     assert_eq!(runner.dispatch(newer.clone()), Ok(Verdict::Supersede));
     assert_eq!(runner.dispatch(newer), Ok(Verdict::UnderWay));
     let first = playing.await.expect("no panic");
@@ -293,7 +369,7 @@ async fn a_newer_dispatch_ends_the_older_ones_wait() {
 async fn a_cancelled_dispatch_says_so_and_one_that_the_end_of_the_agent_cut_says_nothing() {
     let fake = Fake { waits_long: true, ..Fake::default() };
     let runner = runner(&fake);
-    let waits = spec(vec![Step::Wait { objects: vec![config_map("x")], all: false }]);
+    let waits = spec(vec![StepKind::Wait { objects: vec![config_map("x")], groups: vec![] }]);
     let waiting = Dispatch { spec: waits, ..dispatch(1) };
     runner.dispatch(waiting.clone()).expect("taken");
     assert_eq!(runner.unfinished(), std::slice::from_ref(&waiting.key));
@@ -314,9 +390,10 @@ async fn a_cancelled_dispatch_says_so_and_one_that_the_end_of_the_agent_cut_says
 async fn a_prune_without_a_build_deletes_nothing() {
     let fake = Fake::default();
     let runner = runner(&fake);
-    runner.dispatch(Dispatch { spec: spec(vec![Step::Prune]), ..dispatch(1) }).expect("taken");
+    runner.dispatch(Dispatch { spec: spec(vec![StepKind::Prune]), ..dispatch(1) }).expect("taken");
     let finished = to_the_end(&runner).await;
-    assert_eq!(finished.failure.expect("a failure").stage, Stage::Prune);
+    let failure = finished.failure.expect("a failure");
+    assert_eq!((failure.step, failure.stage), (Some(0), Stage::Prune));
     assert!(fake.log().is_empty());
     assert_eq!(finished.inventory, [config_map("old")]);
 }
@@ -326,7 +403,7 @@ async fn the_service_account_is_acted_as() {
     let fake = Fake::default();
     let runner = runner(&fake);
     let account = ServiceAccount { namespace: "dev".to_owned(), name: "deployer".to_owned() };
-    let as_account = DispatchSpec { service_account: Some(account), ..spec(vec![Step::Delete]) };
+    let as_account = DispatchSpec { service_account: Some(account), ..spec(vec![StepKind::Delete]) };
     let with_account = Dispatch { spec: as_account, ..dispatch(1) };
     runner.dispatch(with_account).expect("taken");
     assert_eq!(to_the_end(&runner).await.failure, None);
@@ -338,7 +415,7 @@ async fn nothing_is_deleted_for_an_account_that_is_gone_and_nothing_stays_owned(
     let fake = Fake::default();
     let runner = runner(&fake);
     let account = ServiceAccount { namespace: "dev".to_owned(), name: "missing".to_owned() };
-    let as_account = DispatchSpec { service_account: Some(account), ..spec(vec![Step::Delete]) };
+    let as_account = DispatchSpec { service_account: Some(account), ..spec(vec![StepKind::Delete]) };
     let with_account = Dispatch { spec: as_account, ..dispatch(1) };
     runner.dispatch(with_account).expect("taken");
     let finished = to_the_end(&runner).await;

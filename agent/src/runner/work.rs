@@ -1,5 +1,6 @@
 //! One dispatch, step by step: the build, what the hub says to the inventory, apply, prune, wait, delete.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
 use roadstead_model::{
-    Action, ChangeSet, Dispatch, DispatchKey, GoDuration, ObjectRef, ServiceAccount, Stage, StageTiming, Step,
+    Action, ChangeSet, Digest, Dispatch, GoDuration, Group, ObjectRef, OnImmutable, ServiceAccount, Stage,
+    StepKind, StepTiming,
 };
 use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth};
 use serde_json::Value;
@@ -17,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::builds::{BuildError, Builds};
 use crate::cluster::Cluster;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Position};
 
 /// How many objects of another owner a message names.
 const MAX_NAMED: usize = 10;
@@ -29,8 +31,9 @@ pub(super) struct Work<'a, C> {
     pub(super) cluster: &'a C,
 }
 
-/// What came of asking for a build.
+/// What came of asking for a group's objects.
 struct Fetched {
+    digest: Digest,
     objects: Result<Vec<Value>, BuildError>,
     took: Duration,
 }
@@ -40,18 +43,21 @@ struct Fetched {
 pub(super) struct Record {
     change_set: ChangeSet,
     inventory: Vec<ObjectRef>,
-    timings: Vec<StageTiming>,
-    /// What the build holds, once it was applied.
-    applied: Option<Vec<ObjectRef>>,
+    timings: Vec<StepTiming>,
+    /// The index of the step that it is at.
+    step: Option<usize>,
+    /// What the groups hold that were applied, by their indices.
+    applied: BTreeMap<usize, Vec<ObjectRef>>,
     /// The cluster's own policy, and when it was read.
     pub(super) policy: Option<(Arc<Policy>, Instant)>,
 }
 
 impl Record {
     fn spent(&mut self, stage: Stage, micros: u64) {
-        match self.timings.iter_mut().find(|timing| timing.stage == stage) {
+        let step = self.step;
+        match self.timings.iter_mut().find(|timing| timing.step == step && timing.stage == stage) {
             Some(timing) => timing.micros = timing.micros.saturating_add(micros),
-            None => self.timings.push(StageTiming { stage, micros }),
+            None => self.timings.push(StepTiming { step, label: None, stage, micros }),
         }
     }
 
@@ -71,7 +77,7 @@ impl Record {
 }
 
 pub(super) fn failed(stage: Stage, message: impl Into<String>) -> Box<Failure> {
-    Box::new(Failure { stage, message: message.into(), object: None, cancelled: false })
+    Box::new(Failure { step: None, stage, message: message.into(), object: None, cancelled: false })
 }
 
 pub(super) fn cancelled(stage: Stage, doing: &str) -> Box<Failure> {
@@ -85,7 +91,7 @@ fn failure(error: &Error) -> Box<Failure> {
         _ => None,
     };
     let cancelled = matches!(error, Error::Cancelled { .. });
-    Box::new(Failure { stage: error.stage(), message: error.to_string(), object, cancelled })
+    Box::new(Failure { step: None, stage: error.stage(), message: error.to_string(), object, cancelled })
 }
 
 impl<C: Cluster> Work<'_, C> {
@@ -95,32 +101,38 @@ impl<C: Cluster> Work<'_, C> {
         let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
         let account = dispatch.spec.service_account.clone();
         let account = account.map(|ServiceAccount { namespace, name }| Account { namespace, name });
-        let on = On { dispatch: &dispatch, cancel: &cancel, cluster: &cluster, account };
+        let on = On { dispatch: &dispatch, cancel: &cancel, cluster: &cluster, account, step: None };
         let mut record = Record { inventory: dispatch.inventory.clone(), ..Record::default() };
         // Validation, apply and health share one deadline; it begins with the first of them.
         let mut deadline = None;
-        // The build comes while the policy is read; nothing is done with it before that lets the dispatch in.
-        let mut ahead = pin!(maybe_done(self.build_of(&on)));
+        // The first group comes while the policy is read; nothing is done with it before that lets the dispatch in.
+        let mut ahead = pin!(maybe_done(self.first_group(&on)));
         let admitted = match select(pin!(self.admit(&on, &mut record)), ahead.as_mut()).await {
             Either::Left((admitted, _)) => admitted,
             Either::Right(((), admit)) => admit.await,
         };
         let mut failure = admitted.err();
         let steps = if failure.is_none() { dispatch.spec.steps.as_slice() } else { &[] };
-        for step in steps {
-            let done = match step {
-                Step::Apply { force } => {
-                    let build = ahead.as_mut();
-                    self.apply(&on, build, *force, &mut deadline, &mut record).await
+        for (index, step) in steps.iter().enumerate() {
+            record.step = Some(index);
+            let on = on.at(index);
+            let done = match &step.kind {
+                StepKind::Apply { group } => {
+                    self.apply(&on, ahead.as_mut(), *group, &mut deadline, &mut record).await
                 }
-                Step::Prune => self.prune(&on, &mut record).await,
-                Step::Wait { objects, all } => {
-                    self.wait(&on, objects, *all, &mut deadline, &mut record).await
+                StepKind::Prune => self.prune(&on, &mut record).await,
+                StepKind::Wait { objects, groups } => {
+                    self.wait(&on, objects, groups, &mut deadline, &mut record).await
                 }
-                Step::Delete => self.delete(&on, &mut record).await,
+                StepKind::Delete => self.delete(&on, &mut record).await,
+                // A dispatch that has one is refused when it arrives.
+                StepKind::Hook { .. } | StepKind::Read { .. } => {
+                    let kind = step.kind.as_str();
+                    Err(failed(Stage::Apply, format!("this agent cannot take a step of the kind `{kind}`")))
+                }
             };
             if let Err(reason) = done {
-                failure = Some(reason);
+                failure = Some(Box::new(Failure { step: Some(index), ..*reason }));
                 break;
             }
         }
@@ -139,20 +151,21 @@ impl<C: Cluster> Work<'_, C> {
         &self,
         on: &On<'_, C>,
         ahead: Pin<&mut MaybeDone<B>>,
-        force: bool,
+        index: usize,
         deadline: &mut Option<Instant>,
         record: &mut Record,
     ) -> Result<(), Box<Failure>> {
         let key = &on.dispatch.key;
-        let manifests = self.manifests(on, ahead, record).await?;
+        let group = on.group(index)?;
+        let manifests = self.manifests(on, ahead, group, record).await?;
         let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
         let desired = Desired {
             owner: key.kustomization,
             manifests,
             default_namespace: on.dispatch.spec.default_namespace().to_owned(),
-            force,
+            force: group.on_immutable == OnImmutable::Recreate,
         };
-        let mut tell = teller(self.outbox, key);
+        let mut tell = on.teller(self.outbox);
         let mut run = Run::new(until, on.cancel.clone(), &mut tell);
         let began = Instant::now();
         let prepared = on.cluster.prepare(desired, &mut run).await;
@@ -161,9 +174,12 @@ impl<C: Cluster> Work<'_, C> {
         let policy = self.policy(on, record).await?;
         self.judge(on, &policy, &ready, &mut run).await?;
         let objects = C::objects(&ready);
+        on.check_for_two_groups(index, &objects, record)?;
 
         let asked = Instant::now();
-        self.ask_the_hub(on, objects.clone()).await?;
+        // What was applied before is going to be owned too.
+        let intended = record.applied.values().flatten().chain(&objects).cloned().collect();
+        self.ask_the_hub(on, intended).await?;
         // The hub's time is not the dispatch's: a link that is cut here must not use up the timeout.
         let until = until + asked.elapsed();
         *deadline = Some(until);
@@ -178,45 +194,51 @@ impl<C: Cluster> Work<'_, C> {
         let cluster = on.cluster.guarded(policy, on.account.clone());
         let outcome = cluster.apply(&ready, &record.inventory, &mut run).await;
         record.take(outcome)?;
-        record.applied = Some(objects);
+        record.applied.insert(index, objects);
         Ok(())
     }
 
-    /// The build that a dispatch is to apply, and how long it took to come; none where it applies none.
-    async fn build_of(&self, on: &On<'_, C>) -> Option<Fetched> {
-        let applies = on.dispatch.spec.steps.iter().any(|step| matches!(step, Step::Apply { .. }));
-        let digest = on.dispatch.key.build.filter(|_| applies)?;
-        let began = Instant::now();
-        let objects = self.builds.objects(digest).await;
-        Some(Fetched { objects, took: began.elapsed() })
+    /// The objects of the group that a dispatch applies first, and how long they took to come; none where it applies none.
+    async fn first_group(&self, on: &On<'_, C>) -> Option<Fetched> {
+        let applied = on.dispatch.spec.steps.iter().find_map(|step| match step.kind {
+            StepKind::Apply { group } => Some(group),
+            _ => None,
+        })?;
+        let group = on.dispatch.spec.groups.get(applied)?;
+        Some(self.objects_of(group.objects).await)
     }
 
-    /// The build's objects: what was fetched `ahead`, the first time.
+    async fn objects_of(&self, digest: Digest) -> Fetched {
+        let began = Instant::now();
+        let objects = self.builds.objects(digest).await;
+        Fetched { digest, objects, took: began.elapsed() }
+    }
+
+    /// A group's objects: what was fetched `ahead`, where it is that group's.
     async fn manifests<B: Future<Output = Option<Fetched>>>(
         &self,
         on: &On<'_, C>,
         mut ahead: Pin<&mut MaybeDone<B>>,
+        group: &Group,
         record: &mut Record,
     ) -> Result<Vec<Manifest>, Box<Failure>> {
-        self.outbox.progress(&on.dispatch.key, Stage::Finish, None, None);
+        on.tell(self.outbox, Stage::Finish);
         let fetched = async {
-            if matches!(*ahead, MaybeDone::Gone) {
-                return self.build_of(on).await;
+            if !matches!(*ahead, MaybeDone::Gone) {
+                ahead.as_mut().await;
+                let fetched = ahead.as_mut().take_output().flatten();
+                if let Some(fetched) = fetched.filter(|fetched| fetched.digest == group.objects) {
+                    return fetched;
+                }
             }
-            ahead.as_mut().await;
-            ahead.as_mut().take_output().flatten()
+            self.objects_of(group.objects).await
         };
         let fetched = tokio::select! {
             biased;
             () = on.cancel.cancelled() => return Err(cancelled(Stage::Finish, "waiting for the build")),
             fetched = fetched => fetched,
         };
-        let Some(Fetched { objects, took }) = fetched else {
-            return Err(failed(
-                Stage::Finish,
-                "the dispatch has a step that applies a build, and names no build",
-            ));
-        };
+        let Fetched { digest: _, objects, took } = fetched;
         record.spent(Stage::Finish, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         let objects = objects.map_err(|error| failed(Stage::Finish, error.to_string()))?;
         Ok(objects.into_iter().map(Manifest::from).collect())
@@ -245,12 +267,14 @@ impl<C: Cluster> Work<'_, C> {
     }
 
     async fn prune(&self, on: &On<'_, C>, record: &mut Record) -> Result<(), Box<Failure>> {
-        let Some(keep) = record.applied.clone() else {
+        let groups = 0..on.dispatch.spec.groups.len();
+        if record.applied.is_empty() || groups.into_iter().any(|group| !record.applied.contains_key(&group)) {
             return Err(failed(
                 Stage::Prune,
-                "the dispatch has a step that prunes before any that applies a build",
+                "the dispatch has a step that prunes before all of its groups were applied",
             ));
-        };
+        }
+        let keep: Vec<ObjectRef> = record.applied.values().flatten().cloned().collect();
         self.remove(on, &keep, record).await
     }
 
@@ -296,8 +320,8 @@ impl<C: Cluster> Work<'_, C> {
             .map_err(|refused| failed(Stage::Prune, refused.to_string()))?;
         let cluster = on.cluster.guarded(policy, on.account.clone());
         let key = &on.dispatch.key;
-        self.outbox.progress(key, Stage::Prune, None, None);
-        let mut tell = teller(self.outbox, key);
+        on.tell(self.outbox, Stage::Prune);
+        let mut tell = on.teller(self.outbox);
         let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut tell);
         let outcome = cluster.prune(key.kustomization, &record.inventory, keep, &mut run).await;
         record.take(outcome)
@@ -307,18 +331,17 @@ impl<C: Cluster> Work<'_, C> {
         &self,
         on: &On<'_, C>,
         objects: &[ObjectRef],
-        all: bool,
+        groups: &[usize],
         deadline: &mut Option<Instant>,
         record: &mut Record,
     ) -> Result<(), Box<Failure>> {
         let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
-        let applied = record.applied.iter().flatten().filter(|_| all);
+        let applied = groups.iter().filter_map(|group| record.applied.get(group)).flatten();
         let mut waited_for: Vec<ObjectRef> = objects.iter().chain(applied).cloned().collect();
         waited_for.sort();
         waited_for.dedup();
-        let key = &on.dispatch.key;
-        self.outbox.progress(key, Stage::Wait, None, None);
-        let mut tell = teller(self.outbox, key);
+        on.tell(self.outbox, Stage::Wait);
+        let mut tell = on.teller(self.outbox);
         let mut run = Run::new(until, on.cancel.clone(), &mut tell);
         let waited = on.cluster.wait(&waited_for, &mut run).await;
         record.spent(waited.timing.stage, waited.timing.micros);
@@ -333,17 +356,62 @@ pub(super) struct On<'a, C> {
     /// As the account sees it.
     cluster: &'a C,
     pub(super) account: Option<Account>,
+    /// The index of the step that it is at; none before the first.
+    step: Option<usize>,
 }
 
-/// Hands the engine's events on as progress.
-fn teller<'a>(outbox: &'a Outbox, key: &'a DispatchKey) -> impl FnMut(Event) + Send + 'a {
-    move |event| match event {
-        Event::Validated { .. } => outbox.progress(key, Stage::Validate, None, None),
-        Event::Applied(result) => outbox.progress(key, Stage::Apply, Some(result), None),
-        Event::Pruned(result) => outbox.progress(key, Stage::Prune, Some(result), None),
-        Event::Health { object, health } => {
-            let health = ObjectHealth { object, status: health.status, message: health.message };
-            outbox.progress(key, Stage::Wait, None, Some(health));
+impl<'a, C> On<'a, C> {
+    /// The same dispatch, at this step.
+    fn at(&self, step: usize) -> Self {
+        Self { account: self.account.clone(), step: Some(step), ..*self }
+    }
+
+    /// One of the dispatch's groups. One that it does not have is refused when the dispatch arrives.
+    fn group(&self, index: usize) -> Result<&'a Group, Box<Failure>> {
+        let group = self.dispatch.spec.groups.get(index);
+        group.ok_or_else(|| failed(Stage::Finish, format!("the dispatch has no group {index}")))
+    }
+
+    /// Fails where an object of this group was applied as another one's: whichever came last would win.
+    fn check_for_two_groups(
+        &self,
+        index: usize,
+        objects: &[ObjectRef],
+        record: &Record,
+    ) -> Result<(), Box<Failure>> {
+        let mine: BTreeSet<_> = objects.iter().collect();
+        let others = record.applied.iter().filter(|(other, _)| **other != index);
+        for (other, applied) in others {
+            if let Some(twice) = applied.iter().find(|object| mine.contains(object)) {
+                let label = |index| self.group(index).map(|group| group.label.clone()).unwrap_or_default();
+                let message = format!(
+                    "{twice} is in two groups, '{}' and '{}': remove it from one of them",
+                    label(*other),
+                    label(index)
+                );
+                let object = Some(twice.clone());
+                return Err(Box::new(Failure { object, ..*failed(Stage::Validate, message) }));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, outbox: &Outbox, stage: Stage) {
+        outbox.progress(&self.dispatch.key, Position { step: self.step, stage }, None, None);
+    }
+
+    /// Hands the engine's events on as progress.
+    fn teller(&self, outbox: &'a Outbox) -> impl FnMut(Event) + Send + use<'a, C> {
+        let (key, step) = (&self.dispatch.key, self.step);
+        let at = move |stage| Position { step, stage };
+        move |event| match event {
+            Event::Validated { .. } => outbox.progress(key, at(Stage::Validate), None, None),
+            Event::Applied(result) => outbox.progress(key, at(Stage::Apply), Some(result), None),
+            Event::Pruned(result) => outbox.progress(key, at(Stage::Prune), Some(result), None),
+            Event::Health { object, health } => {
+                let health = ObjectHealth { object, status: health.status, message: health.message };
+                outbox.progress(key, at(Stage::Wait), None, Some(health));
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 use roadstead_agent::identity::{Identity, PrivateKey, check_certificate};
-use roadstead_model::{ClusterUid, Digest, DispatchSpec, Step};
+use roadstead_model::{Capabilities, ClusterUid, Digest, DispatchSpec, Group, Step, StepKind};
 use roadstead_proto::v1::link_server::{Link, LinkServer};
 use roadstead_proto::v1::{AgentMessage, Hello, HubMessage, Welcome, agent_message, hub_message};
 use tokio::net::{TcpListener, TcpStream};
@@ -247,15 +247,16 @@ impl Hub {
     }
 }
 
-/// Of a Kustomization `team/web`, with the agent's own rights.
-pub fn spec(steps: Vec<Step>) -> DispatchSpec {
+/// Of a Kustomization `team/web` whose only group is this build, with the agent's own rights.
+pub fn spec(build: Digest, steps: Vec<StepKind>) -> DispatchSpec {
     DispatchSpec {
         namespace: "team".to_owned(),
         name: "web".to_owned(),
         default_namespace: None,
         service_account: None,
         timeout: Duration::from_secs(30),
-        steps,
+        groups: vec![Group::of(build)],
+        steps: steps.into_iter().map(Step::from).collect(),
     }
 }
 
@@ -266,7 +267,7 @@ pub fn welcome(cluster: &str) -> Welcome {
         cluster_name: cluster.to_owned(),
         session_id: uuid::Uuid::new_v4().to_string(),
         heartbeat_millis: u32::try_from(HEARTBEAT.as_millis()).expect("small"),
-        capabilities: roadstead_proto::Capabilities::own().names(),
+        capabilities: Capabilities::of_this_hub().names(),
         ..Welcome::default()
     }
 }

@@ -98,3 +98,19 @@ pub struct StageTiming {
     /// Wall-clock microseconds.
     pub micros: u64,
 }
+
+/// How long a stage of one step of a dispatch took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepTiming {
+    /// The step's index, from 0; none where an agent of an older version did not tell it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<usize>,
+    /// The step's label, where the hub knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The stage.
+    pub stage: Stage,
+    /// Wall-clock microseconds.
+    pub micros: u64,
+}

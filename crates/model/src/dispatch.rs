@@ -1,11 +1,12 @@
 //! What the hub has an agent do: a dispatch and its steps. The hub stores it, the protocol carries it, the agent does it; this
 //! is its one form in all three.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DispatchKey, ObjectRef};
+use crate::{Capabilities, Capability, Digest, DispatchKey, ObjectRef};
 
 /// The namespace of a cluster for objects that name none, where nothing else is said.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -22,7 +23,7 @@ pub struct Dispatch {
 }
 
 /// The part of a dispatch that does not change from session to session. The hub stores it as JSON, of which replicas of two
-/// versions must read each other's.
+/// versions must read each other's: a field that is added here has a default, and is left out where it has that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DispatchSpec {
@@ -38,6 +39,8 @@ pub struct DispatchSpec {
     /// For validation, apply and health together.
     #[serde(rename = "timeoutMillis", with = "millis")]
     pub timeout: Duration,
+    /// What the steps apply. Empty where they apply nothing.
+    pub groups: Vec<Group>,
     /// What to do, in this order.
     pub steps: Vec<Step>,
 }
@@ -48,6 +51,169 @@ impl DispatchSpec {
     pub fn default_namespace(&self) -> &str {
         self.default_namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
     }
+
+    /// The digest of all that an agent is to do, without how long it may take: who has read a dispatch and finds another one has
+    /// not read all of it.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        /// What is digested, in this order.
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Canonical<'a> {
+            namespace: &'a str,
+            name: &'a str,
+            default_namespace: &'a str,
+            service_account: &'a Option<ServiceAccount>,
+            groups: &'a [Group],
+            steps: &'a [Step],
+        }
+        // Without a pattern, a field that is added above would be forgotten here.
+        let Self { namespace, name, default_namespace: _, service_account, timeout: _, groups, steps } = self;
+        let default_namespace = self.default_namespace();
+        let canonical = Canonical { namespace, name, default_namespace, service_account, groups, steps };
+        #[expect(
+            clippy::expect_used,
+            reason = "texts, numbers and lists of them are JSON whatever they hold, and memory takes all of it"
+        )]
+        let encoded = serde_json::to_vec(&canonical).expect("a dispatch is JSON");
+        Digest::of(&encoded)
+    }
+
+    /// What an agent must be able to do to take this step.
+    #[must_use]
+    pub fn needs(&self, step: &Step) -> BTreeSet<Capability> {
+        let mut needs = BTreeSet::new();
+        if self.groups.len() > 1 {
+            needs.insert(Capability::Groups);
+        }
+        match &step.kind {
+            StepKind::Apply { group } => {
+                needs.extend(self.groups.get(*group).into_iter().flat_map(Group::needs));
+            }
+            StepKind::Hook { group, .. } => {
+                needs.insert(Capability::Hooks);
+                needs.extend(self.groups.get(*group).into_iter().flat_map(Group::needs));
+            }
+            StepKind::Read { .. } => {
+                needs.insert(Capability::Reads);
+            }
+            StepKind::Prune | StepKind::Wait { .. } | StepKind::Delete => {}
+        }
+        needs
+    }
+
+    /// The first step that an agent which can do `capabilities` cannot take, and what it lacks.
+    #[must_use]
+    pub fn lacking(&self, capabilities: &Capabilities) -> Option<Lacking<'_>> {
+        self.steps.iter().enumerate().find_map(|(index, step)| {
+            let lacks = |capability: &Capability| !capabilities.has(*capability);
+            let capability = self.needs(step).into_iter().find(lacks)?;
+            Some(Lacking { index, label: &step.label, capability })
+        })
+    }
+}
+
+/// A step that an agent cannot take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lacking<'a> {
+    /// Its index, from 0.
+    pub index: usize,
+    /// Its label.
+    pub label: &'a str,
+    /// What the agent would have to be able to do.
+    pub capability: Capability,
+}
+
+/// Objects that are applied together, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Group {
+    /// Its name, for people. Empty where it is the only one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    /// The objects: the digest of a build.
+    pub objects: Digest,
+    /// In which order they are written.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub order: Order,
+    /// What happens to fields that other managers have.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub conflicts: Conflicts,
+    /// What happens to an object whose change the apiserver calls immutable.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_immutable: OnImmutable,
+}
+
+impl Group {
+    /// A group as a Kustomization has it: the only one, in stages, and fields of other managers are taken over.
+    #[must_use]
+    pub fn of(objects: Digest) -> Self {
+        Self {
+            label: String::new(),
+            objects,
+            order: Order::default(),
+            conflicts: Conflicts::default(),
+            on_immutable: OnImmutable::default(),
+        }
+    }
+
+    fn needs(&self) -> impl Iterator<Item = Capability> + use<> {
+        let order = match self.order {
+            Order::Staged => None,
+            Order::AsGiven => Some(Capability::AsGivenOrder),
+            Order::Helm => Some(Capability::HelmOrder),
+        };
+        let conflicts = match self.conflicts {
+            Conflicts::Force => None,
+            Conflicts::KeepOthers => Some(Capability::KeepOthers),
+        };
+        let on_immutable = match self.on_immutable {
+            OnImmutable::Fail | OnImmutable::Recreate => None,
+            OnImmutable::Replace => Some(Capability::Replace),
+        };
+        [order, conflicts, on_immutable].into_iter().flatten()
+    }
+}
+
+/// In which order a group's objects are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Order {
+    /// What others depend on first: definitions, namespaces and cluster roles; webhooks last.
+    #[default]
+    Staged,
+    /// As they are listed.
+    AsGiven,
+    /// By kind, as Helm does.
+    Helm,
+}
+
+/// What happens to fields that other managers have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Conflicts {
+    /// They are taken over.
+    #[default]
+    Force,
+    /// They stay as they are.
+    KeepOthers,
+}
+
+/// What happens to an object whose change the apiserver calls immutable.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum OnImmutable {
+    /// The step fails.
+    #[default]
+    Fail,
+    /// It is deleted and recreated.
+    Recreate,
+    /// It is replaced as a whole.
+    Replace,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// A service account of the workload cluster. Its JSON is `[NAMESPACE, NAME]`.
@@ -72,26 +238,83 @@ impl From<ServiceAccount> for (String, String) {
     }
 }
 
-/// One step of a dispatch.
+/// One step of a dispatch. Progress, timings and failures name it by its index and its label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Step {
-    /// Validate and apply the build's objects.
+pub struct Step {
+    /// Its name, for people.
+    pub label: String,
+    /// What it does.
+    pub kind: StepKind,
+}
+
+impl From<StepKind> for Step {
+    /// A step that is named after what it does.
+    fn from(kind: StepKind) -> Self {
+        Self { label: kind.as_str().to_owned(), kind }
+    }
+}
+
+/// What a step does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum StepKind {
+    /// Validate and apply a group's objects.
     Apply {
-        /// Recreate an object whose change the apiserver calls immutable.
-        force: bool,
+        /// The group's index.
+        group: usize,
     },
-    /// Delete what is in the inventory and not in the build.
+    /// Delete what is in the inventory and in no group.
     Prune,
     /// Wait until objects are healthy.
     Wait {
         /// These …
         objects: Vec<ObjectRef>,
-        /// … and everything that was applied.
-        all: bool,
+        /// … and all of these groups, by their indices.
+        groups: Vec<usize>,
     },
     /// Delete everything in the inventory.
     Delete,
+    /// Apply a group's objects, wait until they have run to their end, and remove them.
+    Hook {
+        /// The group's index.
+        group: usize,
+        /// When they are removed.
+        policy: HookPolicy,
+    },
+    /// Read objects, for what the hub renders next.
+    Read {
+        /// These.
+        objects: Vec<ObjectRef>,
+    },
+}
+
+impl StepKind {
+    /// Its name.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Apply { .. } => "apply",
+            Self::Prune => "prune",
+            Self::Wait { .. } => "wait",
+            Self::Delete => "delete",
+            Self::Hook { .. } => "hook",
+            Self::Read { .. } => "read",
+        }
+    }
+}
+
+/// When the objects of a hook are removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum HookPolicy {
+    /// Before the hook runs again.
+    #[default]
+    BeforeCreation,
+    /// When it has succeeded.
+    Succeeded,
+    /// When it has failed.
+    Failed,
 }
 
 /// A duration as a number of milliseconds.
@@ -115,44 +338,102 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn is_stored_as_replicas_of_the_version_before_read_it() {
-        let object = ObjectRef {
+    fn object() -> ObjectRef {
+        ObjectRef {
             group: String::new(),
             version: "v1".to_owned(),
             kind: "ConfigMap".to_owned(),
             namespace: "apps".to_owned(),
             name: "web".to_owned(),
-        };
-        let spec = DispatchSpec {
+        }
+    }
+
+    fn spec() -> DispatchSpec {
+        DispatchSpec {
             namespace: "team-a".to_owned(),
             name: "app".to_owned(),
             default_namespace: None,
             service_account: Some(("apps".to_owned(), "deployer".to_owned()).into()),
             timeout: Duration::from_secs(90),
+            groups: vec![Group { on_immutable: OnImmutable::Recreate, ..Group::of(Digest::of(b"build")) }],
             steps: vec![
-                Step::Apply { force: true },
-                Step::Prune,
-                Step::Wait { objects: vec![object.clone()], all: false },
-                Step::Delete,
+                StepKind::Apply { group: 0 }.into(),
+                StepKind::Prune.into(),
+                StepKind::Wait { objects: vec![object()], groups: vec![0] }.into(),
             ],
-        };
+        }
+    }
+
+    #[test]
+    fn is_stored_as_replicas_of_the_version_before_read_it() {
         let stored = json!({
             "namespace": "team-a",
             "name": "app",
             "serviceAccount": ["apps", "deployer"],
             "timeoutMillis": 90_000,
+            "groups": [{ "objects": Digest::of(b"build"), "onImmutable": "recreate" }],
             "steps": [
-                { "apply": { "force": true } },
-                "prune",
-                { "wait": { "objects": [object], "all": false } },
-                "delete",
+                { "label": "apply", "kind": { "apply": { "group": 0 } } },
+                { "label": "prune", "kind": "prune" },
+                { "label": "wait", "kind": { "wait": { "objects": [object()], "groups": [0] } } },
             ],
         });
-        assert_eq!(serde_json::to_value(&spec).unwrap(), stored);
-        assert_eq!(serde_json::from_value::<DispatchSpec>(stored).unwrap(), spec);
-        assert_eq!(spec.default_namespace(), "default");
-        let elsewhere = DispatchSpec { default_namespace: Some("apps".to_owned()), ..spec };
+        assert_eq!(serde_json::to_value(spec()).unwrap(), stored);
+        assert_eq!(serde_json::from_value::<DispatchSpec>(stored).unwrap(), spec());
+        assert_eq!(spec().default_namespace(), "default");
+        let elsewhere = DispatchSpec { default_namespace: Some("apps".to_owned()), ..spec() };
         assert_eq!(elsewhere.default_namespace(), "apps");
+    }
+
+    #[test]
+    fn the_digest_is_of_all_that_is_to_be_done() {
+        let digest = spec().digest();
+        // Agents of other versions compute it too: what was the same must stay so.
+        assert_eq!(
+            digest.to_string(),
+            "sha256:d04eff50d0ef135570aebc821481b35dfef69bfae63861a7651357db20da0fcc"
+        );
+        let same = DispatchSpec {
+            default_namespace: Some("default".to_owned()),
+            timeout: Duration::from_secs(1),
+            ..spec()
+        };
+        assert_eq!(same.digest(), digest);
+        let changes: [fn(&mut DispatchSpec); 7] = [
+            |spec| spec.namespace.push('x'),
+            |spec| spec.name.push('x'),
+            |spec| spec.default_namespace = Some("apps".to_owned()),
+            |spec| spec.service_account = None,
+            |spec| spec.groups[0].order = Order::Helm,
+            |spec| spec.groups[0].on_immutable = OnImmutable::Fail,
+            |spec| drop(spec.steps.pop()),
+        ];
+        for change in changes {
+            let mut changed = spec();
+            change(&mut changed);
+            assert_ne!(changed.digest(), digest, "{changed:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_says_what_it_needs() {
+        let none = Capabilities::default();
+        assert_eq!(spec().lacking(&none), None, "what a Kustomization asks for was in the first version");
+        let mut two = spec();
+        two.groups.push(Group { label: "second".to_owned(), ..Group::of(Digest::of(b"other")) });
+        let lacking = two.lacking(&none).map(|lacking| (lacking.index, lacking.capability));
+        assert_eq!(lacking, Some((0, Capability::Groups)));
+        assert_eq!(two.lacking(&Capabilities::of_this_agent()), None);
+        two.steps.push(Step {
+            label: "migrate".to_owned(),
+            kind: StepKind::Hook { group: 1, policy: HookPolicy::default() },
+        });
+        assert_eq!(
+            two.lacking(&Capabilities::of_this_agent()),
+            Some(Lacking { index: 3, label: "migrate", capability: Capability::Hooks })
+        );
+        two.groups[0].conflicts = Conflicts::KeepOthers;
+        let lacking = two.lacking(&Capabilities::of_this_agent()).map(|lacking| lacking.capability);
+        assert_eq!(lacking, Some(Capability::KeepOthers));
     }
 }

@@ -134,8 +134,9 @@ pub struct DispatchKey {
     pub generation: Generation,
     /// Which attempt this is.
     pub attempt: Attempt,
-    /// The digest of the build; none where nothing is applied (a deletion).
-    pub build: Option<crate::Digest>,
+    /// The digest of all that is to be done ([`crate::DispatchSpec::digest`]). Between the hub and an agent of the first version:
+    /// of the build, and none where nothing is applied.
+    pub digest: Option<crate::Digest>,
 }
 
 impl DispatchKey {

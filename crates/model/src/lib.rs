@@ -3,6 +3,7 @@
 //! Values only: nothing here knows a network, a clock, a database or an environment.
 
 pub mod audit;
+pub mod capability;
 pub mod chain;
 pub mod change;
 pub mod digest;
@@ -18,10 +19,14 @@ pub mod revision;
 pub mod schedule;
 
 pub use audit::{AuditEntry, AuditFilter, AuditOutcome};
+pub use capability::{Capabilities, Capability};
 pub use chain::chain;
-pub use change::{Action, ChangeSet, ObjectResult, Stage, StageTiming};
+pub use change::{Action, ChangeSet, ObjectResult, Stage, StageTiming, StepTiming};
 pub use digest::{Digest, DigestError, Hasher};
-pub use dispatch::{DEFAULT_NAMESPACE, Dispatch, DispatchSpec, ServiceAccount, Step};
+pub use dispatch::{
+    Conflicts, DEFAULT_NAMESPACE, Dispatch, DispatchSpec, Group, HookPolicy, Lacking, OnImmutable, Order,
+    ServiceAccount, Step, StepKind,
+};
 pub use duration::{DurationError, GoDuration};
 pub use fleet::{AttemptFilter, EventFilter, InventoryFilter, InventoryKey, KustomizationFilter};
 pub use id::{

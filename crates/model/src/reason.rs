@@ -58,6 +58,8 @@ reasons! {
     ClusterNotFound,
     /// The cluster's agent is not connected.
     ClusterUnreachable,
+    /// The cluster's agent is of a version that cannot do what is to be done.
+    AgentTooOld,
     /// This namespace may not do that.
     AccessDenied,
     /// A source was fetched.

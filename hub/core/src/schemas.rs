@@ -31,11 +31,15 @@ pub(crate) struct ObjectRefSchema {
     name: String,
 }
 
-/// How long one stage took.
+/// How long one stage of one step took.
 #[derive(JsonSchema)]
-#[schemars(rename = "StageTiming")]
+#[schemars(rename = "StepTiming")]
 #[expect(dead_code, reason = "it stands for its JSON form in the document only")]
-pub(crate) struct StageTimingSchema {
+pub(crate) struct StepTimingSchema {
+    /// The index of the step in its dispatch, from 0; none where an agent of an older version did not tell it.
+    step: Option<usize>,
+    /// The label of the step.
+    label: Option<String>,
     /// `finish`, `validate`, `apply`, `prune` or `wait`.
     stage: String,
     /// Microseconds on the clock.

@@ -10,7 +10,8 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
     DispatchResult {
         key: finished.key,
         failure: finished.failure.map(|failure| DispatchFailure {
-            stage: failure.stage,
+            step: failure.step,
+            reason: failure.stage.failure(),
             message: failure.message,
             cancelled: failure.cancelled,
         }),

@@ -12,8 +12,7 @@ use roadstead_hub_core::Hub;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::clusters::{Greeting, NOT_CURRENT, Session};
 use roadstead_listener::UnderWay;
-use roadstead_model::{OrderKind, chain};
-use roadstead_proto::Capabilities;
+use roadstead_model::{Capabilities, OrderKind, chain};
 use roadstead_proto::limits::bounded;
 use roadstead_proto::v1::{
     self, AgentMessage, BuildChunk, Heartbeat, Hello, HubMessage, Welcome, agent_message, hub_message,
@@ -89,6 +88,7 @@ impl Opening {
             clock: (hello.unix_millis != 0)
                 .then(|| Timestamp::from_millisecond(hello.unix_millis).ok())
                 .flatten(),
+            capabilities: Capabilities::named(&hello.capabilities),
         };
         let turn = self.turns.acquire().await;
         let begun = self.hub.sessions.begin(&self.identity, &greeting).await;
@@ -103,7 +103,7 @@ impl Opening {
             session_id: session.id.to_string(),
             heartbeat_millis: u32::try_from(self.options.heartbeat.as_millis()).unwrap_or(u32::MAX),
             unix_millis: self.hub.now().as_millisecond(),
-            capabilities: Capabilities::own().names(),
+            capabilities: Capabilities::of_this_hub().names(),
         });
         let now = Instant::now();
         let (builds, parts) = Builds::start(self.hub.clone(), session.clone(), self.options.transfer);

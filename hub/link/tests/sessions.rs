@@ -9,7 +9,7 @@ use roadstead_api::KindId;
 use roadstead_budget::PoolName;
 use roadstead_hub_link::LinkOptions;
 use roadstead_hub_store::AtRest;
-use roadstead_model::{Attempt, Digest, DispatchKey, KustomizationUid};
+use roadstead_model::{Attempt, Digest, DispatchKey, KustomizationUid, Reason};
 use roadstead_proto::v1;
 use roadstead_proto::v1::agent_message::Body as Said;
 use roadstead_proto::v1::hub_message::Body as Say;
@@ -17,7 +17,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-use support::{Agent, PATIENCE, Raw, Session, Site, hello, options};
+use support::{Agent, PATIENCE, Raw, Session, Site, build_of, hello, options};
 
 fn config_map(namespace: &str, name: &str) -> v1::ObjectRef {
     v1::ObjectRef {
@@ -41,6 +41,7 @@ fn progress(key: &DispatchKey, objects: &[v1::ObjectRef], message: &str) -> Said
     };
     Said::Progress(v1::Progress {
         key: Some(key.clone().into()),
+        step: None,
         stage: v1::Stage::Wait.into(),
         results: objects.iter().map(result).collect(),
         health: objects.iter().map(health).collect(),
@@ -138,7 +139,7 @@ async fn an_agent_cannot_read_another_clusters_build() -> Result<()> {
     let site = Site::new().await?;
     let (a, b) = (site.joined("a").await?, site.joined("b").await?);
     let key = site.dispatch(b.cluster, "web", &["one"]).await?;
-    let build = key.build.context("a build")?.to_string();
+    let build = Digest::of(&build_of("web")).to_string();
     let (mut of_a, mut of_b) = (site.session(&a).await?, site.session(&b).await?);
     dispatched(&mut of_b).await?;
     let of_others = ask_for(&mut of_a, &build).await?;
@@ -146,7 +147,7 @@ async fn an_agent_cannot_read_another_clusters_build() -> Result<()> {
     assert!(of_others.is_err(), "a build of another cluster was given");
     assert_eq!(of_others, of_nobody, "what others have can be told from what nobody has");
     let given = ask_for(&mut of_b, &build).await?;
-    assert_eq!(given.map(|bytes| Digest::of(&bytes)), Ok(key.build.context("a build")?));
+    assert_eq!(given.map(|bytes| Digest::of(&bytes)), Ok(Digest::of(&build_of("web"))));
     // The build of a dispatch that is over is nobody's.
     of_b.send(finished(&key)).await?;
     of_b.handled().await?;
@@ -224,6 +225,91 @@ async fn progress_of_a_session_is_bounded_and_goes_with_it() -> Result<()> {
     .await
 }
 
+/// An agent of the first version knows of no capabilities.
+async fn of_the_first_version(site: &Site, agent: &Agent) -> Result<Session> {
+    let mut first = hello(agent);
+    if let Some(Said::Hello(hello)) = &mut first.body {
+        hello.capabilities.clear();
+    }
+    Session::begin(site.channel(agent).await?, first).await
+}
+
+#[tokio::test]
+async fn an_agent_of_the_first_version_is_sent_what_it_can_read() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let key = site.dispatch(agent.cluster, "web", &["one"]).await?;
+    let mut session = of_the_first_version(&site, &agent).await?;
+    let sent = session.expect(|body| if let Say::Dispatch(sent) = body { Some(sent) } else { None }).await?;
+    let build = Digest::of(&build_of("web"));
+    let sent = DispatchKey::try_from(sent.key.context("a key")?)?;
+    assert_eq!(sent, DispatchKey { digest: Some(build), ..key.clone() });
+    // It names the build when it answers, too.
+    assert!(ask_for(&mut session, &build.to_string()).await?.is_ok());
+    match intend(&mut session, &sent, vec![config_map("default", "one")]).await? {
+        Say::InventoryAck(ack) => assert!(ack.owned_by_another.is_empty()),
+        other => panic!("{other:?} where an acknowledgement was expected"),
+    }
+    session.send(finished(&sent)).await?;
+    session.handled().await?;
+    let newest = site.store.newest_reconciliation(key.kustomization).await?.context("an attempt")?;
+    assert_eq!(newest.finished.map(|(_, reason)| reason), Some(Reason::ReconciliationSucceeded));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_an_agent_cannot_do_is_not_sent_to_it() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let two = site.dispatch_two_groups(agent.cluster, "two").await?;
+    let mut older = of_the_first_version(&site, &agent).await?;
+    until("the dispatch is over", async || {
+        let newest = site.store.newest_reconciliation(two.kustomization).await?.context("an attempt")?;
+        Ok(newest.finished.is_some_and(|(_, reason)| reason == Reason::AgentTooOld))
+    })
+    .await?;
+    let newest = site.store.history(two.kustomization, 1).await?.pop().context("an attempt")?;
+    assert_eq!(
+        newest.message,
+        "step 1 (apply) needs an agent with the capability 'groups', which the agent of cluster a, version 0.0.0-test, \
+         does not have: upgrade that agent. Nothing was sent to it"
+    );
+    // What it can do, and nothing else, is sent.
+    let key = site.dispatch(agent.cluster, "web", &["one"]).await?;
+    let sent = older.expect(|body| if let Say::Dispatch(sent) = body { Some(sent) } else { None }).await?;
+    assert_eq!(sent.name, "web");
+    older.send(finished(&DispatchKey { digest: Some(Digest::of(&build_of("web"))), ..key })).await?;
+    older.handled().await?;
+    // An agent of this version is sent it, with both groups.
+    let mut session = site.session(&agent).await?;
+    let more = site.dispatch_two_groups(agent.cluster, "more").await?;
+    let sent = session.expect(|body| if let Say::Dispatch(sent) = body { Some(sent) } else { None }).await?;
+    assert_eq!((sent.name.as_str(), sent.groups.len()), ("more", 2));
+    assert!(sent.steps.iter().all(|step| step.needs == ["groups"]), "{:?}", sent.steps);
+    // Which step failed is told, and how long each took is kept by step.
+    let failure = v1::Failure {
+        stage: v1::Stage::Apply.into(),
+        message: "why".to_owned(),
+        step: Some(1),
+        ..v1::Failure::default()
+    };
+    let timing = |step| v1::StageTiming { stage: v1::Stage::Apply.into(), micros: 7, step: Some(step) };
+    let end = v1::Finished {
+        key: sent.key,
+        failure: Some(failure),
+        // One is of a step that was not dispatched.
+        timings: vec![timing(0), timing(1), timing(9)],
+        ..v1::Finished::default()
+    };
+    session.send(Said::Finished(end)).await?;
+    session.handled().await?;
+    let newest = site.store.history(more.kustomization, 1).await?.pop().context("an attempt")?;
+    assert_eq!(newest.message, "step 2 (apply): why");
+    let timings = newest.timings.iter().map(|timing| (timing.step, timing.label.as_deref()));
+    assert_eq!(timings.collect::<Vec<_>>(), [(Some(0), Some("apply")), (Some(1), Some("apply"))]);
+    Ok(())
+}
+
 #[tokio::test]
 async fn only_objects_of_the_build_are_taken_as_intended() -> Result<()> {
     let site = Site::new().await?;
@@ -242,7 +328,7 @@ async fn only_objects_of_the_build_are_taken_as_intended() -> Result<()> {
         assert_eq!(site.store.inventory(agent.cluster, key.kustomization).await?, []);
     }
     // Another generation, build or epoch is not the dispatch that is open.
-    let other = DispatchKey { build: Some(Digest::of(b"another")), ..key.clone() };
+    let other = DispatchKey { digest: Some(Digest::of(b"another")), ..key.clone() };
     assert!(matches!(intend(&mut session, &other, vec![]).await?, Say::Refused(_)));
     let own = vec![config_map("default", "one"), config_map("", "two")];
     match intend(&mut session, &key, own).await? {
@@ -391,10 +477,10 @@ async fn an_oversized_sealed_build_is_refused_and_the_session_goes_on() -> Resul
     let agent = site.joined("a").await?;
     let mut build = vec![0; 23 << 20];
     build.iter_mut().zip(0_u32..).for_each(|(byte, n)| *byte = (n.wrapping_mul(2_654_435_761) >> 24) as u8);
-    let key = site.dispatch_of(agent.cluster, "web", &["one"], &build, AtRest::Sealed).await?;
+    site.dispatch_of(agent.cluster, "web", &["one"], &build, AtRest::Sealed).await?;
     let mut session = site.session(&agent).await?;
     dispatched(&mut session).await?;
-    let given = ask_for(&mut session, &key.build.context("a build")?.to_string()).await?;
+    let given = ask_for(&mut session, &Digest::of(&build).to_string()).await?;
     assert!(given.as_ref().is_err_and(|why| why.contains("at most")), "{:?}", given.map(|bytes| bytes.len()));
     goes_on(&mut session).await
 }
@@ -404,7 +490,7 @@ async fn an_oversized_sealed_build_is_refused_and_the_session_goes_on() -> Resul
 async fn a_build_that_waits_for_memory_is_sent_once_there_is_some() -> Result<()> {
     let site = Site::with(LinkOptions { transfer: Duration::from_millis(500), ..options() }).await?;
     let agent = site.joined("a").await?;
-    let key = site.dispatch(agent.cluster, "web", &["one"]).await?;
+    site.dispatch(agent.cluster, "web", &["one"]).await?;
     let mut session = site.session(&agent).await?;
     dispatched(&mut session).await?;
     let pool = site.hub.budget().pool(PoolName::Blobs).clone();
@@ -413,7 +499,7 @@ async fn a_build_that_waits_for_memory_is_sent_once_there_is_some() -> Result<()
         tokio::time::sleep(Duration::from_secs(2)).await;
         drop(others);
     });
-    let build = key.build.context("a build")?;
+    let build = Digest::of(&build_of("web"));
     let given = ask_for(&mut session, &build.to_string()).await?;
     assert_eq!(given.map(|bytes| Digest::of(&bytes)), Ok(build));
     Ok(())

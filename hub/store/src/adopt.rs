@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::authority::{older_place, place};
 use crate::mac::Row;
-use crate::{Sealer, StoreError, agent, cluster, reconciliation, token};
+use crate::{Sealer, StoreError, agent, cluster, dispatched, token};
 
 /// One replica at a time.
 const LOCK: i64 = 0x726f_6164_6d61_6373;
@@ -114,8 +114,9 @@ async fn agent_orders(tx: &mut Connection, sealer: &Sealer) -> Result<usize, Sto
 }
 
 async fn dispatches(tx: &mut Connection, sealer: &Sealer) -> Result<usize, StoreError> {
-    let rows: Vec<reconciliation::Dispatched> = sqlx::query_as(
-        "SELECT kustomization, attempt, cluster_uid, epoch, generation, build_digest, dispatch, mac FROM reconciliation \
+    let rows: Vec<dispatched::Dispatched> = sqlx::query_as(
+        "SELECT kustomization, attempt, cluster_uid, epoch, generation, build_digest, dispatch_format, dispatch, \
+         mac FROM reconciliation \
          WHERE finished_at IS NULL AND dispatch IS NOT NULL AND cluster_uid IS NOT NULL AND mac IS NULL FOR UPDATE",
     )
     .fetch_all(&mut *tx)

@@ -270,6 +270,10 @@ impl Store {
                AND digest NOT IN (SELECT build_digest FROM reconciliation
                                   WHERE build_digest IS NOT NULL AND finished_at IS NULL)
                AND 'sha256:' || encode(digest, 'hex') NOT IN
+                   (SELECT of_dispatch ->> 'objects'
+                    FROM reconciliation, jsonb_array_elements(dispatch -> 'groups') AS of_dispatch
+                    WHERE finished_at IS NULL)
+               AND 'sha256:' || encode(digest, 'hex') NOT IN
                    (SELECT object #>> '{status,artifact,digest}' FROM resource
                     WHERE object #>> '{status,artifact,digest}' IS NOT NULL)",
         )

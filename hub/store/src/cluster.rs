@@ -1,12 +1,12 @@
 //! Clusters as the hub knows them: join tokens, identities, agents' keys and sessions.
 
 use jiff::Timestamp;
-use roadstead_model::{ClusterUid, KubeSystemUid, ReplicaId, SessionId, Topic};
+use roadstead_model::{Capabilities, ClusterUid, KubeSystemUid, ReplicaId, SessionId, Topic};
 use uuid::Uuid;
 
 use crate::mac::Row;
 use crate::time::{from_sql, to_sql};
-use crate::{Store, StoreError, Tx};
+use crate::{Store, StoreError, Tx, dispatched};
 
 /// A join token as it is stored: without the token.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub struct AgentSession {
     pub image: Option<String>,
     /// The cluster's version.
     pub kubernetes_version: String,
+    /// What the agent can do that one of the first version cannot.
+    pub capabilities: Capabilities,
     /// When it began.
     pub connected: Timestamp,
     /// When it ended, if it has.
@@ -234,10 +236,11 @@ impl Tx {
     ) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO agent_session (cluster_uid, session, replica, agent_version, kubernetes_version, connected_at,
-                                        last_seen, image)
-             VALUES ($1, $2, $3, $4, $5, $6, $6, $7)
+                                        last_seen, image, capabilities)
+             VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8)
              ON CONFLICT (cluster_uid) DO UPDATE SET session = $2, replica = $3, agent_version = $4,
-                 kubernetes_version = $5, connected_at = $6, last_seen = $6, disconnected_at = NULL, image = $7",
+                 kubernetes_version = $5, connected_at = $6, last_seen = $6, disconnected_at = NULL, image = $7,
+                 capabilities = $8",
         )
         .bind(cluster.0)
         .bind(session.session.0)
@@ -246,6 +249,7 @@ impl Tx {
         .bind(&session.kubernetes_version)
         .bind(to_sql(session.connected))
         .bind(&session.image)
+        .bind(session.capabilities.names())
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("begin an agent's session"))?;
@@ -285,8 +289,17 @@ impl Tx {
     }
 }
 
-type SessionRow =
-    (Uuid, Uuid, String, String, ::time::OffsetDateTime, Option<::time::OffsetDateTime>, Option<String>);
+#[derive(sqlx::FromRow)]
+struct SessionRow {
+    session: Uuid,
+    replica: Uuid,
+    agent_version: String,
+    kubernetes_version: String,
+    connected_at: ::time::OffsetDateTime,
+    disconnected_at: Option<::time::OffsetDateTime>,
+    image: Option<String>,
+    capabilities: Vec<String>,
+}
 
 async fn session<'c, E>(executor: E, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError>
 where
@@ -294,22 +307,23 @@ where
 {
     let what = "read an agent's session";
     let row: Option<SessionRow> = sqlx::query_as(
-        "SELECT session, replica, agent_version, kubernetes_version, connected_at, disconnected_at, image
+        "SELECT session, replica, agent_version, kubernetes_version, connected_at, disconnected_at, image, capabilities
          FROM agent_session WHERE cluster_uid = $1",
     )
     .bind(cluster.0)
     .fetch_optional(executor)
     .await
     .map_err(StoreError::query(what))?;
-    row.map(|(session, replica, agent_version, kubernetes_version, connected, disconnected, image)| {
+    row.map(|row| {
         Ok(AgentSession {
-            session: SessionId(session),
-            replica: ReplicaId(replica),
-            agent_version,
-            image,
-            kubernetes_version,
-            connected: from_sql(what, connected)?,
-            disconnected: disconnected.map(|at| from_sql(what, at)).transpose()?,
+            session: SessionId(row.session),
+            replica: ReplicaId(row.replica),
+            agent_version: row.agent_version,
+            image: row.image,
+            kubernetes_version: row.kubernetes_version,
+            capabilities: Capabilities::named(&row.capabilities),
+            connected: from_sql(what, row.connected_at)?,
+            disconnected: row.disconnected_at.map(|at| from_sql(what, at)).transpose()?,
         })
     })
     .transpose()
@@ -374,11 +388,13 @@ impl Store {
         let sessions: Vec<Uuid> = sqlx::query_scalar(
             "SELECT DISTINCT s.session FROM reconciliation r JOIN agent_session s ON s.cluster_uid = r.cluster_uid
              WHERE r.finished_at IS NULL AND s.replica = $1 AND r.sent_in IS DISTINCT FROM s.session
+                   AND r.dispatch_format <= $2
              UNION
              SELECT s.session FROM agent_order o JOIN agent_session s ON s.cluster_uid = o.cluster_uid
              WHERE o.state = 'told' AND s.replica = $1 AND o.sent_in IS DISTINCT FROM s.session",
         )
         .bind(replica.0)
+        .bind(dispatched::FORMAT)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look for sessions with dispatches to send"))?;

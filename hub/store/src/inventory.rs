@@ -110,7 +110,7 @@ impl Tx {
         Ok(Vec::new())
     }
 
-    /// Those of `objects` that are neither in the build, as it is remembered, nor owned by `kustomization` on `cluster`
+    /// Those of `objects` that are neither in one of the builds, as they are remembered, nor owned by `kustomization` on `cluster`
     /// already; at most ten. Where the build names no namespace, an object may be in `default_namespace` or in none; an object
     /// of a kind without namespaces is in none, whatever the build says.
     ///
@@ -120,16 +120,17 @@ impl Tx {
         &mut self,
         cluster: ClusterUid,
         kustomization: KustomizationUid,
-        build: Option<Digest>,
+        builds: impl Iterator<Item = Digest>,
         default_namespace: &str,
         objects: &[ObjectRef],
     ) -> Result<Vec<ObjectRef>, StoreError> {
         let columns = Columns::of(objects);
+        let builds: Vec<Vec<u8>> = builds.map(|build| build.as_bytes().to_vec()).collect();
         // Set operations, which stay linear: the planner knows nothing of how many objects a build has.
         let rows: Vec<(String, String, String, String)> = sqlx::query_as(
             "WITH built AS (SELECT coalesce(o.g, '') AS g, o.k, coalesce(o.ns, '') AS ns, o.n
                             FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
-                            WHERE b.build_digest = $3)
+                            WHERE b.build_digest = ANY($3))
              SELECT * FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
              EXCEPT (SELECT g, k, ns, n FROM built
                      UNION ALL SELECT g, k, '', n FROM built
@@ -140,7 +141,7 @@ impl Tx {
         )
         .bind(cluster.0)
         .bind(kustomization.0)
-        .bind(build.map(|build| build.as_bytes().to_vec()))
+        .bind(builds)
         .bind(default_namespace)
         .bind(&columns.groups)
         .bind(&columns.kinds)

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    Attempt, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch, KustomizationUid, Queue,
-    Reason, Revision, SessionId, StageTiming, Topic,
+    Attempt, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch, KustomizationUid, Reason,
+    Revision, StepTiming, Topic,
 };
-use serde_json::Value;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::blob::{BlobHead, digest};
-use crate::mac::Row as SignedRow;
+use crate::blob::digest;
+use crate::dispatched::{self, Dispatched};
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
 
@@ -50,7 +49,7 @@ pub struct Outcome {
     /// What it did.
     pub change_set: ChangeSet,
     /// How long its stages took.
-    pub timings: Vec<StageTiming>,
+    pub timings: Vec<StepTiming>,
     /// The health of what was waited for, by object, as far as it was told.
     pub health: BTreeMap<String, String>,
 }
@@ -78,60 +77,9 @@ pub struct History {
     /// What it did.
     pub change_set: ChangeSet,
     /// How long its stages took.
-    pub timings: Vec<StageTiming>,
+    pub timings: Vec<StepTiming>,
     /// The health of what was waited for, by object, as far as it was told.
     pub health: BTreeMap<String, String>,
-}
-
-/// An open reconciliation for the link.
-#[derive(Debug, Clone)]
-pub struct ToSend {
-    /// What makes it that dispatch.
-    pub key: roadstead_model::DispatchKey,
-    /// The cluster.
-    pub cluster: ClusterUid,
-    /// What it consists of.
-    pub spec: DispatchSpec,
-}
-
-/// A dispatch as its row has it.
-#[derive(sqlx::FromRow)]
-pub(crate) struct Dispatched {
-    pub(crate) kustomization: Uuid,
-    attempt: i64,
-    cluster_uid: Uuid,
-    epoch: i64,
-    generation: i64,
-    build_digest: Option<Vec<u8>>,
-    dispatch: Value,
-    mac: Option<Vec<u8>>,
-}
-
-impl Dispatched {
-    /// What of it is signed: all that an agent is told.
-    pub(crate) fn row(&self) -> SignedRow {
-        SignedRow::of("reconciliation")
-            .bytes(self.kustomization.as_bytes())
-            .number(self.attempt)
-            .bytes(self.cluster_uid.as_bytes())
-            .number(self.epoch)
-            .number(self.generation)
-            .optional(self.build_digest.as_deref(), SignedRow::bytes)
-            .json(&self.dispatch)
-    }
-
-    fn into_sent(self, what: &'static str) -> Result<ToSend, StoreError> {
-        let spec = serde_json::from_value(self.dispatch)
-            .map_err(|error| StoreError::Corrupt { what, why: error.to_string() })?;
-        let key = roadstead_model::DispatchKey {
-            epoch: HubEpoch(self.epoch),
-            kustomization: KustomizationUid(self.kustomization),
-            generation: Generation(self.generation),
-            attempt: Attempt(self.attempt),
-            build: self.build_digest.map(|bytes| digest(what, &bytes)).transpose()?,
-        };
-        Ok(ToSend { key, cluster: ClusterUid(self.cluster_uid), spec })
-    }
 }
 
 impl Tx {
@@ -200,6 +148,7 @@ impl Tx {
                     epoch,
                     generation: inputs.generation.0,
                     build_digest: build.clone(),
+                    dispatch_format: dispatched::FORMAT,
                     dispatch: stored,
                     mac: None,
                 };
@@ -210,8 +159,8 @@ impl Tx {
         sqlx::query(
             "INSERT INTO reconciliation (kustomization, attempt, cluster_uid, epoch, generation, build_digest, revision,
                                          request, deletes, dispatch, started_at, deadline, finished_at, reason, message,
-                                         artifact_digest, change_set, mac)
-             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18)",
+                                         artifact_digest, change_set, mac, dispatch_format)
+             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19)",
         )
         .bind(inputs.kustomization.0)
         .bind(inputs.cluster.map(|cluster| cluster.0))
@@ -231,41 +180,11 @@ impl Tx {
         .bind(attempt)
         .bind(epoch)
         .bind(mac)
+        .bind(dispatched::FORMAT)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
         Ok(Attempt(attempt))
-    }
-
-    /// The dispatch of this attempt, where it is open for `cluster`, all of the key is its, and `session` is the cluster's
-    /// newest; it then stays open until this unit of work ends.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn hold_open_attempt(
-        &mut self,
-        key: &roadstead_model::DispatchKey,
-        cluster: ClusterUid,
-        session: SessionId,
-    ) -> Result<Option<DispatchSpec>, StoreError> {
-        let open: Option<Json<DispatchSpec>> = sqlx::query_scalar(
-            "SELECT dispatch FROM reconciliation
-             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
-                   AND build_digest IS NOT DISTINCT FROM $6 AND finished_at IS NULL AND dispatch IS NOT NULL
-                   AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $3 AND s.session = $7)
-             FOR UPDATE",
-        )
-        .bind(key.kustomization.0)
-        .bind(key.attempt.0)
-        .bind(cluster.0)
-        .bind(key.epoch.0)
-        .bind(key.generation.0)
-        .bind(key.build.map(|build| build.as_bytes().to_vec()))
-        .bind(session.0)
-        .fetch_optional(&mut *self.inner)
-        .await
-        .map_err(StoreError::query("look for an open reconciliation"))?;
-        Ok(open.map(|Json(spec)| spec))
     }
 
     /// Records how an attempt ended; what was done on its cluster comes behind what was done on the hub before. Returns all
@@ -341,14 +260,14 @@ impl Tx {
 }
 
 #[derive(sqlx::FromRow)]
-struct Row {
+pub(crate) struct Row {
     kustomization: Uuid,
     attempt: i64,
     cluster_uid: Option<Uuid>,
     generation: i64,
     revision: Option<String>,
     artifact_digest: Option<Vec<u8>>,
-    build_digest: Option<Vec<u8>>,
+    pub(crate) build_digest: Option<Vec<u8>>,
     request: Option<String>,
     deletes: bool,
     started_at: ::time::OffsetDateTime,
@@ -358,14 +277,15 @@ struct Row {
 }
 
 impl Row {
-    fn read(self) -> Result<Reconciliation, StoreError> {
+    pub(crate) fn read(self) -> Result<Reconciliation, StoreError> {
         let what = "read a reconciliation";
         let corrupt = |why: String| StoreError::Corrupt { what, why };
         let finished = match self.finished_at {
             None => None,
             Some(at) => {
                 let text = self.reason.unwrap_or_default();
-                let reason = Reason::parse(&text).ok_or_else(|| corrupt(format!("no reason: {text}")))?;
+                // Of a newer version, perhaps: no such attempt succeeded.
+                let reason = Reason::parse(&text).unwrap_or(Reason::ReconciliationFailed);
                 Some((from_sql(what, at)?, reason))
             }
         };
@@ -419,68 +339,6 @@ impl Store {
         self.read_reconciliation(kustomization, Some(attempt)).await
     }
 
-    /// The attempt of this key, where it is open for `cluster` and all of the key is its.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn open_attempt(
-        &self,
-        key: &roadstead_model::DispatchKey,
-        cluster: ClusterUid,
-    ) -> Result<Option<Reconciliation>, StoreError> {
-        let row: Option<Row> = sqlx::query_as(
-            "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, started_at, deadline, finished_at, reason
-             FROM reconciliation
-             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
-                   AND build_digest IS NOT DISTINCT FROM $6 AND finished_at IS NULL",
-        )
-        .bind(key.kustomization.0)
-        .bind(key.attempt.0)
-        .bind(cluster.0)
-        .bind(key.epoch.0)
-        .bind(key.generation.0)
-        .bind(key.build.map(|build| build.as_bytes().to_vec()))
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::query("look for an open reconciliation"))?;
-        row.map(Row::read).transpose()
-    }
-
-    /// How a build is stored, where a dispatch that is open for `cluster` has it and `session` is the cluster's newest; and
-    /// all of it, where it is stored as it is and has at most `small` bytes.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn open_build(
-        &self,
-        cluster: ClusterUid,
-        session: SessionId,
-        build: Digest,
-        small: usize,
-    ) -> Result<Option<(BlobHead, Option<Vec<u8>>)>, StoreError> {
-        let row: Option<(i64, bool, Option<Vec<u8>>)> = sqlx::query_as(
-            "SELECT b.size, b.sealed,
-                    CASE WHEN NOT b.sealed AND b.size <= $4
-                         THEN (SELECT data FROM blob_chunk c WHERE c.digest = b.digest AND c.part = 0) END
-             FROM blob b
-             WHERE b.digest = $1
-               AND EXISTS (SELECT FROM reconciliation r
-                           WHERE r.cluster_uid = $2 AND r.build_digest = $1 AND r.finished_at IS NULL)
-               AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $2 AND s.session = $3)",
-        )
-        .bind(build.as_bytes().as_slice())
-        .bind(cluster.0)
-        .bind(session.0)
-        .bind(i64::try_from(small.min(Self::BLOB_PART)).unwrap_or(0))
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::query("look for a dispatch's build"))?;
-        Ok(row.map(|(bytes, sealed, data)| {
-            (BlobHead { bytes: usize::try_from(bytes).unwrap_or(usize::MAX), sealed }, data)
-        }))
-    }
-
     async fn read_reconciliation(
         &self,
         kustomization: KustomizationUid,
@@ -515,7 +373,7 @@ impl Store {
             row: Row,
             message: Option<String>,
             change_set: Option<Json<ChangeSet>>,
-            timings: Option<Json<Vec<StageTiming>>>,
+            timings: Option<Json<Vec<StepTiming>>>,
             health: Option<Json<BTreeMap<String, String>>>,
         }
         let rows: Vec<Full> = sqlx::query_as(
@@ -539,59 +397,6 @@ impl Store {
                 })
             })
             .collect()
-    }
-
-    /// Takes the open reconciliations of `cluster` that were not yet sent in `session`, and marks them as sent in it. Those
-    /// that no hub with this key dispatched are closed instead, and reconciled again.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn take_to_send(
-        &self,
-        cluster: ClusterUid,
-        session: SessionId,
-        limit: i64,
-    ) -> Result<Vec<ToSend>, StoreError> {
-        let what = "take dispatches to send";
-        let rows: Vec<Dispatched> = sqlx::query_as(
-            "UPDATE reconciliation SET sent_in = $2
-             WHERE (kustomization, attempt) IN
-                   (SELECT kustomization, attempt FROM reconciliation
-                    WHERE cluster_uid = $1 AND finished_at IS NULL AND sent_in IS DISTINCT FROM $2
-                    ORDER BY started_at LIMIT $3 FOR UPDATE)
-             RETURNING kustomization, attempt, cluster_uid, epoch, generation, build_digest, dispatch, mac",
-        )
-        .bind(cluster.0)
-        .bind(session.0)
-        .bind(limit)
-        .fetch_all(&self.pool)
-        .await
-        .map_err(StoreError::query(what))?;
-        let (signed, forged): (Vec<_>, Vec<_>) =
-            rows.into_iter().partition(|sent| self.sealer.is_signed(what, &sent.row(), sent.mac.as_deref()));
-        for sent in forged {
-            self.close_forged(&sent).await?;
-        }
-        signed.into_iter().map(|sent| sent.into_sent(what)).collect()
-    }
-
-    async fn close_forged(&self, sent: &Dispatched) -> Result<(), StoreError> {
-        sqlx::query(
-            "WITH closed AS (UPDATE reconciliation SET finished_at = now(), reason = $3, message = $4
-                 WHERE kustomization = $1 AND attempt = $2 AND finished_at IS NULL RETURNING kustomization)
-             UPDATE schedule SET due_at = '-infinity', wanted = wanted + 1 FROM closed 
-             WHERE uid = closed.kustomization AND kind = $5",
-        )
-        .bind(sent.kustomization)
-        .bind(sent.attempt)
-        .bind(Reason::ReconciliationFailed.as_str())
-        .bind("the dispatch in the database was not written by a hub with this key: it was not sent")
-        .bind(Queue::Kustomization.as_str())
-        .execute(&self.pool)
-        .await
-        .map_err(StoreError::query("close a dispatch that is not the hub's"))?;
-        self.signals.send(Topic::Due(Queue::Kustomization));
-        Ok(())
     }
 
     /// The hub's epoch.

@@ -7,8 +7,8 @@ use prost::Message as _;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid,
-    ObjectRef, ObjectResult, Stage, StageTiming, Step,
+    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group, HubEpoch,
+    KustomizationUid, ObjectRef, ObjectResult, OnImmutable, Stage, Step, StepKind, StepTiming,
 };
 
 use crate::limits::MAX_OBJECTS;
@@ -21,7 +21,7 @@ fn key() -> DispatchKey {
         kustomization: KustomizationUid::random(),
         generation: Generation(3),
         attempt: Attempt(7),
-        build: Some(Digest::of(b"[]")),
+        digest: Some(Digest::of(b"[]")),
     }
 }
 
@@ -35,33 +35,125 @@ fn backend() -> ObjectRef {
     }
 }
 
-fn dispatch() -> Dispatch {
-    Dispatch {
-        key: key(),
-        spec: DispatchSpec {
-            namespace: "team".to_owned(),
-            name: "web".to_owned(),
-            default_namespace: Some("apps".to_owned()),
-            service_account: Some(super::ServiceAccount {
-                namespace: "dev".to_owned(),
-                name: "deployer".to_owned(),
-            }),
-            timeout: Duration::from_millis(1500),
-            steps: vec![
-                Step::Apply { force: true },
-                Step::Prune,
-                Step::Wait { objects: vec![backend()], all: true },
-                Step::Delete,
-            ],
-        },
-        inventory: vec![backend()],
+fn group(label: &str) -> Group {
+    let objects = Digest::of(label.as_bytes());
+    Group { label: label.to_owned(), on_immutable: OnImmutable::Recreate, ..Group::of(objects) }
+}
+
+fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
+    DispatchSpec {
+        namespace: "team".to_owned(),
+        name: "web".to_owned(),
+        default_namespace: Some("apps".to_owned()),
+        service_account: Some(super::ServiceAccount {
+            namespace: "dev".to_owned(),
+            name: "deployer".to_owned(),
+        }),
+        timeout: Duration::from_millis(1500),
+        groups,
+        steps,
     }
+}
+
+/// With the key that its hub gives it.
+fn of(spec: DispatchSpec) -> Dispatch {
+    let key = DispatchKey { digest: Some(spec.digest()), ..key() };
+    Dispatch { key, spec, inventory: vec![backend()] }
+}
+
+fn dispatch() -> Dispatch {
+    let steps = [
+        StepKind::Apply { group: 1 },
+        StepKind::Apply { group: 0 },
+        StepKind::Prune,
+        StepKind::Wait { objects: vec![backend()], groups: vec![0, 1] },
+        StepKind::Delete,
+    ];
+    of(spec(vec![group("first"), group("second")], steps.map(Step::from).into()))
 }
 
 #[test]
 fn a_dispatch_comes_back_as_it_was() {
     let sent = dispatch();
     assert_eq!(Dispatch::try_from(v1::Dispatch::from(sent.clone())), Ok(sent));
+    let deletes = of(spec(Vec::new(), vec![StepKind::Delete.into()]));
+    assert_eq!(Dispatch::try_from(v1::Dispatch::from(deletes.clone())), Ok(deletes));
+}
+
+/// What an agent of the first version reads of a dispatch, and what a hub of the first version sends.
+fn as_in_the_first_version(dispatch: Dispatch) -> v1::Dispatch {
+    let build = dispatch.spec.groups.first().map(|group| group.objects);
+    let key = DispatchKey { digest: build, ..dispatch.key.clone() };
+    let mut message = v1::Dispatch::from(Dispatch { key, ..dispatch });
+    message.groups.clear();
+    for step in &mut message.steps {
+        (step.label, step.needs) = (String::new(), Vec::new());
+        match &mut step.kind {
+            Some(v1::step::Kind::Apply(apply)) => apply.group = 0,
+            Some(v1::step::Kind::Wait(wait)) => wait.groups.clear(),
+            _ => {}
+        }
+    }
+    message
+}
+
+#[test]
+fn a_dispatch_of_a_kustomization_is_read_by_the_first_version_and_of_it() {
+    let apply = |force, all| {
+        let on_immutable = if force { OnImmutable::Recreate } else { OnImmutable::Fail };
+        let groups = vec![Group { on_immutable, ..Group::of(Digest::of(b"[]")) }];
+        let waited = if all { vec![0] } else { Vec::new() };
+        let wait = StepKind::Wait { objects: vec![backend()], groups: waited };
+        let steps = [StepKind::Apply { group: 0 }, StepKind::Prune, wait];
+        of(spec(groups, steps.map(Step::from).into()))
+    };
+    let delete = of(spec(Vec::new(), vec![StepKind::Delete.into()]));
+    let dispatches = [apply(true, true), apply(true, false), apply(false, true), apply(false, false), delete];
+    for sent in dispatches {
+        let older = as_in_the_first_version(sent.clone());
+        let first = sent.spec.groups.first();
+        let force = first.is_some_and(|group| group.on_immutable == OnImmutable::Recreate);
+        for step in &older.steps {
+            if let Some(v1::step::Kind::Apply(apply)) = &step.kind {
+                assert_eq!(apply.force, force);
+            }
+        }
+        let read = Dispatch::try_from(older).expect("it is sound");
+        assert_eq!(read.spec, sent.spec);
+        assert_eq!(read.key.digest, first.map(|group| group.objects));
+    }
+}
+
+#[test]
+fn what_this_agent_dropped_or_cannot_do_is_refused() {
+    // As a field would that this version does not know.
+    let mut message = v1::Dispatch::from(dispatch());
+    message.service_account = None;
+    let refusal = Dispatch::try_from(message).expect_err("it was taken").to_string();
+    assert!(refusal.starts_with("`key.digest` is not the digest of what this agent can read"), "{refusal}");
+
+    let refused = |spoil: fn(&mut v1::Dispatch)| refusal_of(v1::Dispatch::from(dispatch()), spoil);
+    assert_eq!(
+        refused(|d| d.steps[2].needs.push("of-the-future".to_owned())),
+        "`steps[2].kind` needs `of-the-future`, which this version cannot do; upgrade it"
+    );
+    assert_eq!(refused(|d| d.groups.truncate(1)), "`steps[0].apply.group` is 1, which is not below 1");
+    assert_eq!(
+        refused(|d| d.groups[1].order = 77),
+        "`groups[1].order` is of a kind that this version does not know; update the older of hub and agent"
+    );
+    assert_eq!(
+        refused(|d| d.groups[0].objects = String::new()),
+        "`groups[0].objects` is not a digest: want `sha256:` and 64 hexadecimal digits"
+    );
+    // A hub that has its agent run a hook though the agent did not say that it can.
+    let hook = StepKind::Hook { group: 0, policy: roadstead_model::HookPolicy::Succeeded };
+    let mut message = v1::Dispatch::from(of(spec(vec![group("only")], vec![hook.into()])));
+    let needs = Dispatch::try_from(message.clone()).expect_err("it was taken").to_string();
+    assert_eq!(needs, "`steps[0].kind` needs `hooks`, which this version cannot do; upgrade it");
+    message.steps[0].needs.clear();
+    let needs = Dispatch::try_from(message).expect_err("it was taken").to_string();
+    assert_eq!(needs, "`steps[0]` needs `hooks`, which this version cannot do; upgrade it");
 }
 
 #[test]
@@ -70,6 +162,7 @@ fn what_an_agent_says_comes_back_as_it_was() {
     let finished = Finished {
         key: key(),
         failure: Some(Failure {
+            step: Some(2),
             stage: Stage::Wait,
             message: "Deployment/dev/backend: Replicas: 1/3".to_owned(),
             object: Some(backend()),
@@ -77,12 +170,18 @@ fn what_an_agent_says_comes_back_as_it_was() {
         }),
         change_set: vec![result.clone()],
         inventory: vec![backend()],
-        timings: vec![StageTiming { stage: Stage::Validate, micros: 12 }],
+        timings: vec![StepTiming { step: Some(0), label: None, stage: Stage::Validate, micros: 12 }],
     };
     assert_eq!(Finished::try_from(v1::Finished::from(finished.clone())), Ok(finished));
     let health =
         ObjectHealth { object: backend(), status: Status::InProgress, message: "Replicas: 1/3".to_owned() };
-    let progress = Progress { key: key(), stage: Stage::Apply, results: vec![result], health: vec![health] };
+    let progress = Progress {
+        key: key(),
+        step: Some(1),
+        stage: Stage::Apply,
+        results: vec![result],
+        health: vec![health],
+    };
     assert_eq!(Progress::try_from(v1::Progress::from(progress.clone())), Ok(progress));
     let intent = InventoryIntent { key: key(), objects: vec![backend()] };
     assert_eq!(InventoryIntent::try_from(v1::InventoryIntent::from(intent.clone())), Ok(intent));
@@ -93,7 +192,10 @@ fn what_an_agent_says_comes_back_as_it_was() {
 
 /// The refusal of `dispatch` after `spoil`.
 fn refusal(spoil: impl FnOnce(&mut v1::Dispatch)) -> String {
-    let mut message = v1::Dispatch::from(dispatch());
+    refusal_of(v1::Dispatch::from(dispatch()), spoil)
+}
+
+fn refusal_of(mut message: v1::Dispatch, spoil: impl FnOnce(&mut v1::Dispatch)) -> String {
     spoil(&mut message);
     Dispatch::try_from(message).expect_err("it was taken").to_string()
 }
@@ -130,8 +232,8 @@ fn a_refusal_names_the_field() {
     assert_eq!(refusal(|d| d.timeout_millis = 0), "`timeout_millis` is not between 1 ms and 24 h");
     assert_eq!(refusal(|d| d.timeout_millis = u64::MAX), "`timeout_millis` is not between 1 ms and 24 h");
     assert_eq!(
-        refusal(|d| d.key.as_mut().expect("key").build_digest = "sha256:00".to_owned()),
-        "`key.build_digest` is not a digest: want `sha256:` and 64 hexadecimal digits"
+        refusal(|d| d.key.as_mut().expect("key").digest = "sha256:00".to_owned()),
+        "`key.digest` is not a digest: want `sha256:` and 64 hexadecimal digits"
     );
     assert_eq!(
         refusal(|d| d.key.as_mut().expect("key").attempt = u64::MAX),
@@ -143,6 +245,7 @@ fn a_refusal_names_the_field() {
 fn a_stage_of_a_later_version_is_refused() {
     let mut progress = v1::Progress::from(Progress {
         key: key(),
+        step: None,
         stage: Stage::Apply,
         results: Vec::new(),
         health: Vec::new(),

@@ -101,6 +101,9 @@ pub struct Hello {
     /// The agent's clock, in milliseconds since 1970; 0 where it is not told.
     #[prost(int64, tag = "7")]
     pub unix_millis: i64,
+    /// What the agent can do that one of the first version cannot. Names that the hub does not know are ignored.
+    #[prost(string, repeated, tag = "8")]
+    pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
@@ -135,9 +138,10 @@ pub struct DispatchKey {
     pub generation: i64,
     #[prost(uint64, tag = "4")]
     pub attempt: u64,
-    /// `sha256:…`; empty where nothing is applied
+    /// `sha256:…`: of all that is to be done. For an agent without the capability `groups`: of the build, and empty where nothing is
+    /// applied.
     #[prost(string, tag = "5")]
-    pub build_digest: ::prost::alloc::string::String,
+    pub digest: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ObjectRef {
@@ -176,6 +180,25 @@ pub struct Dispatch {
     /// for namespaced objects that name none
     #[prost(string, tag = "8")]
     pub default_namespace: ::prost::alloc::string::String,
+    /// What the steps apply. A hub of the first version names none: its only group is the build of the key's digest.
+    #[prost(message, repeated, tag = "9")]
+    pub groups: ::prost::alloc::vec::Vec<Group>,
+}
+/// Objects that are applied together, and how.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Group {
+    /// for people; empty where it is the only one
+    #[prost(string, tag = "1")]
+    pub label: ::prost::alloc::string::String,
+    /// `sha256:…`: the digest of a build
+    #[prost(string, tag = "2")]
+    pub objects: ::prost::alloc::string::String,
+    #[prost(enumeration = "Order", tag = "3")]
+    pub order: i32,
+    #[prost(enumeration = "Conflicts", tag = "4")]
+    pub conflicts: i32,
+    #[prost(enumeration = "OnImmutable", tag = "5")]
+    pub on_immutable: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServiceAccount {
@@ -186,7 +209,13 @@ pub struct ServiceAccount {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Step {
-    #[prost(oneof = "step::Kind", tags = "1, 2, 3, 4")]
+    /// its name, for people
+    #[prost(string, tag = "10")]
+    pub label: ::prost::alloc::string::String,
+    /// the capabilities without which it is to be refused
+    #[prost(string, repeated, tag = "11")]
+    pub needs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(oneof = "step::Kind", tags = "1, 2, 3, 4, 5, 6")]
     pub kind: ::core::option::Option<step::Kind>,
 }
 /// Nested message and enum types in `Step`.
@@ -201,25 +230,50 @@ pub mod step {
         Wait(super::Wait),
         #[prost(message, tag = "4")]
         Delete(super::Delete),
+        #[prost(message, tag = "5")]
+        Hook(super::Hook),
+        #[prost(message, tag = "6")]
+        Read(super::Read),
     }
 }
-/// Validate and apply the build's objects.
+/// Validate and apply a group's objects.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Apply {
-    /// recreate an object whose change the apiserver calls immutable
+    /// for an agent without the capability `groups`: recreate an object whose change is called immutable
     #[prost(bool, tag = "1")]
     pub force: bool,
+    /// its index
+    #[prost(uint32, tag = "2")]
+    pub group: u32,
 }
-/// Delete what stands in the inventory and not in the build.
+/// Delete what stands in the inventory and in no group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Prune {}
-/// Wait until these are healthy; with `all`, everything that was applied.
+/// Wait until these are healthy, and all of these groups.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Wait {
     #[prost(message, repeated, tag = "1")]
     pub objects: ::prost::alloc::vec::Vec<ObjectRef>,
+    /// for an agent without the capability `groups`: everything that was applied
     #[prost(bool, tag = "2")]
     pub all: bool,
+    /// their indices
+    #[prost(uint32, repeated, tag = "3")]
+    pub groups: ::prost::alloc::vec::Vec<u32>,
+}
+/// Apply a group's objects, wait until they have run to their end, and remove them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Hook {
+    #[prost(uint32, tag = "1")]
+    pub group: u32,
+    #[prost(enumeration = "HookPolicy", tag = "2")]
+    pub policy: i32,
+}
+/// Read objects, for what the hub renders next.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Read {
+    #[prost(message, repeated, tag = "1")]
+    pub objects: ::prost::alloc::vec::Vec<ObjectRef>,
 }
 /// Delete everything in the inventory: the Kustomization is going away.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -291,6 +345,9 @@ pub struct Progress {
     /// only while waiting, where it changed
     #[prost(message, repeated, tag = "4")]
     pub health: ::prost::alloc::vec::Vec<ObjectHealth>,
+    /// the index of the step that the dispatch is at
+    #[prost(uint32, optional, tag = "5")]
+    pub step: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ObjectHealth {
@@ -308,6 +365,9 @@ pub struct StageTiming {
     pub stage: i32,
     #[prost(uint64, tag = "2")]
     pub micros: u64,
+    /// the index of the step
+    #[prost(uint32, optional, tag = "3")]
+    pub step: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Finished {
@@ -337,6 +397,9 @@ pub struct Failure {
     /// ended because the hub said so or a newer dispatch came
     #[prost(bool, tag = "4")]
     pub cancelled: bool,
+    /// the index of the step that failed
+    #[prost(uint32, optional, tag = "5")]
+    pub step: ::core::option::Option<u32>,
 }
 /// Stop this dispatch at the next safe place and send its Finished.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -415,6 +478,137 @@ pub struct RemovalReport {
     /// why it cannot; empty where the cluster has begun to remove it
     #[prost(string, tag = "1")]
     pub error: ::prost::alloc::string::String,
+}
+/// In which order a group's objects are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Order {
+    Unspecified = 0,
+    /// what others depend on first, webhooks last
+    Staged = 1,
+    AsGiven = 2,
+    Helm = 3,
+}
+impl Order {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ORDER_UNSPECIFIED",
+            Self::Staged => "ORDER_STAGED",
+            Self::AsGiven => "ORDER_AS_GIVEN",
+            Self::Helm => "ORDER_HELM",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ORDER_UNSPECIFIED" => Some(Self::Unspecified),
+            "ORDER_STAGED" => Some(Self::Staged),
+            "ORDER_AS_GIVEN" => Some(Self::AsGiven),
+            "ORDER_HELM" => Some(Self::Helm),
+            _ => None,
+        }
+    }
+}
+/// What happens to fields that other managers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Conflicts {
+    Unspecified = 0,
+    /// they are taken over
+    Force = 1,
+    KeepOthers = 2,
+}
+impl Conflicts {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CONFLICTS_UNSPECIFIED",
+            Self::Force => "CONFLICTS_FORCE",
+            Self::KeepOthers => "CONFLICTS_KEEP_OTHERS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CONFLICTS_UNSPECIFIED" => Some(Self::Unspecified),
+            "CONFLICTS_FORCE" => Some(Self::Force),
+            "CONFLICTS_KEEP_OTHERS" => Some(Self::KeepOthers),
+            _ => None,
+        }
+    }
+}
+/// What happens to an object whose change the apiserver calls immutable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OnImmutable {
+    Unspecified = 0,
+    Fail = 1,
+    Recreate = 2,
+    Replace = 3,
+}
+impl OnImmutable {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "ON_IMMUTABLE_UNSPECIFIED",
+            Self::Fail => "ON_IMMUTABLE_FAIL",
+            Self::Recreate => "ON_IMMUTABLE_RECREATE",
+            Self::Replace => "ON_IMMUTABLE_REPLACE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "ON_IMMUTABLE_UNSPECIFIED" => Some(Self::Unspecified),
+            "ON_IMMUTABLE_FAIL" => Some(Self::Fail),
+            "ON_IMMUTABLE_RECREATE" => Some(Self::Recreate),
+            "ON_IMMUTABLE_REPLACE" => Some(Self::Replace),
+            _ => None,
+        }
+    }
+}
+/// When the objects of a hook are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum HookPolicy {
+    Unspecified = 0,
+    BeforeCreation = 1,
+    Succeeded = 2,
+    Failed = 3,
+}
+impl HookPolicy {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "HOOK_POLICY_UNSPECIFIED",
+            Self::BeforeCreation => "HOOK_POLICY_BEFORE_CREATION",
+            Self::Succeeded => "HOOK_POLICY_SUCCEEDED",
+            Self::Failed => "HOOK_POLICY_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "HOOK_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
+            "HOOK_POLICY_BEFORE_CREATION" => Some(Self::BeforeCreation),
+            "HOOK_POLICY_SUCCEEDED" => Some(Self::Succeeded),
+            "HOOK_POLICY_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -442,10 +442,17 @@ export interface components {
             health: {
                 [key: string]: string;
             };
+            /** @description The label of that step. */
+            label?: string | null;
             /** @description What was done so far, in the order in which it happened. */
             results: components["schemas"]["ObjectResult"][];
-            /** @description The stage that it is in. */
+            /** @description The stage of that step. */
             stage: string;
+            /**
+             * Format: uint
+             * @description The index of the step that it is at, from 0; none where the agent does not tell.
+             */
+            step?: number | null;
         };
         /** @description What a Ready condition says. */
         ReadyState: {
@@ -495,8 +502,8 @@ export interface components {
             revision?: string | null;
             /** @description When it began. */
             started: string;
-            /** @description How long each stage took. */
-            timings: components["schemas"]["StageTiming"][];
+            /** @description How long each stage of each step took. */
+            timings: components["schemas"]["StepTiming"][];
             /** @description How long it took; none while it is open. */
             took?: string | null;
         };
@@ -507,8 +514,10 @@ export interface components {
             /** @description What an agent is doing right now, as far as this replica hears of it. */
             underWay?: components["schemas"]["Progress"] | (null);
         };
-        /** @description How long one stage took. */
-        StageTiming: {
+        /** @description How long one stage of one step took. */
+        StepTiming: {
+            /** @description The label of the step. */
+            label?: string | null;
             /**
              * Format: uint64
              * @description Microseconds on the clock.
@@ -516,6 +525,11 @@ export interface components {
             micros: number;
             /** @description `finish`, `validate`, `apply`, `prune` or `wait`. */
             stage: string;
+            /**
+             * Format: uint
+             * @description The index of the step in its dispatch, from 0; none where an agent of an older version did not tell it.
+             */
+            step?: number | null;
         };
     };
     responses: never;

@@ -8,7 +8,7 @@ import { matches, shortRevision, webAddress } from '../lib/words';
 import { yamlOf } from '../ui/Yaml';
 import { clusterState, fits, fleetRows } from './fleet/clusters';
 import { ownedObjects, parseEntry, tree } from './kustomization/objects';
-import { stages } from './kustomization/stages';
+import { stages, timingsOf } from './kustomization/stages';
 
 const NOW = Date.parse('2026-01-02T03:04:05Z');
 
@@ -123,9 +123,9 @@ function history(reason: string, more: object = {}): Reconciliations {
     counts: {},
     changeSet: [],
     timings: [
-      { stage: 'finish', micros: 10 },
-      { stage: 'validate', micros: 2000 },
-      { stage: 'apply', micros: 3000 },
+      { step: 0, label: 'apply', stage: 'finish', micros: 10 },
+      { step: 0, label: 'apply', stage: 'validate', micros: 2000 },
+      { step: 0, label: 'apply', stage: 'apply', micros: 3000 },
     ],
     ...more,
   };
@@ -162,10 +162,46 @@ describe('stages', () => {
 
   test('go on while it is under way', () => {
     const told = history('', { reason: null });
-    told.underWay = { attempt: 3, cluster: 'edge', stage: 'apply', results: [], health: {} };
-    expect(of(kustomization('Progressing', 'Unknown'), told)).toBe(
-      'ok ok ok ok ok progressing waiting waiting',
-    );
+    told.underWay = {
+      attempt: 3,
+      cluster: 'edge',
+      step: 0,
+      label: 'apply',
+      stage: 'apply',
+      results: [],
+      health: {},
+    };
+    const object = kustomization('Progressing', 'Unknown');
+    expect(of(object, told)).toBe('ok ok ok ok ok progressing waiting waiting');
+    const shown = stages({
+      object,
+      source: SOURCE,
+      cluster: cluster('edge'),
+      clusterName: 'edge',
+      history: told,
+    });
+    expect(shown.find((stage) => stage.id === 'apply')?.detail).toBe('1 apply: 0 objects so far');
+  });
+
+  test('are those of all steps', () => {
+    const timings = [
+      { step: 0, label: 'crds', stage: 'apply', micros: 1_000_000 },
+      { step: 1, label: 'apps', stage: 'apply', micros: 2_000_000 },
+      { step: 2, label: 'prune', stage: 'prune', micros: 5_000 },
+    ];
+    const told = history('ReconciliationSucceeded', { timings });
+    const shown = stages({
+      object: kustomization('ReconciliationSucceeded', 'True'),
+      source: SOURCE,
+      cluster: cluster('edge'),
+      clusterName: 'edge',
+      history: told,
+    });
+    const apply = shown.find((stage) => stage.id === 'apply');
+    expect([apply?.took, apply?.detail]).toEqual(['3.0 s', '1 crds 1.0 s, 2 apps 2.0 s']);
+    expect(timingsOf(timings)).toBe('1 crds: apply 1.0 s · 2 apps: apply 2.0 s · 3 prune: prune 5 ms');
+    // As an agent of an older version tells it.
+    expect(timingsOf([{ stage: 'apply', micros: 5_000 }])).toBe('apply 5 ms');
   });
 });
 

@@ -11,8 +11,8 @@ use roadstead_hub_core::objects::WriteOptions;
 use roadstead_hub_core::{Address, Hub, HubError, HubOptions, SystemClock};
 use roadstead_hub_store::AttemptInputs;
 use roadstead_model::{
-    AuditFilter, ChangeSet, ClusterUid, DispatchSpec, Generation, KustomizationUid, OrderKind, ResourceUid,
-    SessionId, Step,
+    AuditFilter, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group, KustomizationUid, OrderKind,
+    ResourceUid, SessionId, StepKind,
 };
 use serde_json::{Value, json};
 
@@ -169,7 +169,8 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         default_namespace: None,
         service_account: Some(("default".to_owned(), "restricted".to_owned()).into()),
         timeout: Duration::from_secs(60),
-        steps: vec![Step::Apply { force: false }],
+        groups: vec![Group::of(Digest::of(b"build"))],
+        steps: vec![StepKind::Apply { group: 0 }.into()],
     };
     let open = async || -> Result<()> {
         let mut tx = store.begin().await?;
@@ -179,11 +180,12 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
     };
     open().await?;
     let sent = store.take_to_send(edge, SessionId::random(), 10).await?;
-    ensure!(sent.len() == 1 && sent[0].spec == spec && sent[0].cluster == edge, "{sent:?}");
+    ensure!(sent.len() == 1 && sent[0].spec == spec, "{sent:?}");
     for sql in [
         "UPDATE reconciliation SET dispatch = jsonb_set(dispatch, '{serviceAccount}', 'null') WHERE finished_at IS NULL",
         "UPDATE reconciliation SET dispatch = jsonb_set(dispatch, '{steps}', '[\"delete\"]') WHERE finished_at IS NULL",
         "UPDATE reconciliation SET build_digest = sha256('x') WHERE finished_at IS NULL",
+        "UPDATE reconciliation SET dispatch_format = 1 WHERE finished_at IS NULL",
         "UPDATE reconciliation SET attempt = attempt + 100 WHERE finished_at IS NULL",
         "UPDATE reconciliation SET mac = NULL WHERE finished_at IS NULL",
     ] {

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use roadstead_hub_core::clusters::Greeting;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::{Hub, HubOptions, SystemClock};
-use roadstead_model::{ClusterUid, KubeSystemUid};
+use roadstead_model::{Capabilities, ClusterUid, KubeSystemUid};
 use tokio::task::JoinSet;
 
 use crate::support::Site;
@@ -46,6 +46,7 @@ async fn more_agents_come_at_once_than_there_are_connections() -> Result<()> {
             image: None,
             upgrade: None,
             clock: None,
+            capabilities: Capabilities::of_this_agent(),
         };
         agents.push((identity, greeting));
     }

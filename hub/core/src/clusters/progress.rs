@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use roadstead_budget::{Pool, Reservation};
-use roadstead_model::{Attempt, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, SessionId, Stage};
+use roadstead_model::{
+    Attempt, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, SessionId, Stage, Step,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -34,7 +36,13 @@ pub struct Progress {
     pub attempt: Attempt,
     /// The cluster's name.
     pub cluster: String,
-    /// The stage that it is in.
+    /// The index of the step that it is at, from 0; none where the agent does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<usize>,
+    /// The label of that step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The stage of that step.
     #[schemars(with = "String")]
     pub stage: Stage,
     /// What was done so far, in the order in which it happened.
@@ -66,7 +74,15 @@ pub(crate) struct Sent(Arc<SentInSession>);
 struct SentInSession {
     session: SessionId,
     followed: Arc<Followed>,
-    open: Mutex<HashMap<KustomizationUid, DispatchKey>>,
+    open: Mutex<HashMap<KustomizationUid, SentDispatch>>,
+}
+
+/// A dispatch that was sent.
+#[derive(PartialEq, Eq)]
+struct SentDispatch {
+    key: DispatchKey,
+    /// The labels of its steps.
+    steps: Vec<String>,
 }
 
 impl std::fmt::Debug for Sent {
@@ -86,18 +102,24 @@ impl Sent {
         Self(Arc::new(SentInSession { session, followed: Arc::clone(followed), open: Mutex::default() }))
     }
 
-    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<KustomizationUid, DispatchKey>> {
+    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<KustomizationUid, SentDispatch>> {
         // Whole at any time: a panic elsewhere does not spoil it.
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This is sent; it supersedes an older dispatch of the same Kustomization.
-    pub(crate) fn add(&self, key: &DispatchKey) {
-        self.open().insert(key.kustomization, key.clone());
+    pub(crate) fn add(&self, key: &DispatchKey, steps: &[Step]) {
+        let steps = steps.iter().map(|step| step.label.clone()).collect();
+        self.open().insert(key.kustomization, SentDispatch { key: key.clone(), steps });
     }
 
     fn has(&self, key: &DispatchKey) -> bool {
-        self.open().get(&key.kustomization) == Some(key)
+        self.open().get(&key.kustomization).is_some_and(|sent| sent.key == *key)
+    }
+
+    /// The label of a step of what was sent last.
+    fn label(&self, kustomization: KustomizationUid, step: usize) -> Option<String> {
+        self.open().get(&kustomization)?.steps.get(step).cloned()
     }
 
     /// This is closed; gives the health that was told of it in this session.
@@ -155,7 +177,7 @@ impl Sessions {
         &self,
         session: &Session,
         key: &DispatchKey,
-        stage: Stage,
+        (step, stage): (Option<usize>, Stage),
         results: &[ObjectResult],
         health: impl Iterator<Item = (ObjectRef, String)>,
     ) {
@@ -174,6 +196,8 @@ impl Sessions {
                 let progress = Progress {
                     attempt: key.attempt,
                     cluster: session.name.clone(),
+                    step: None,
+                    label: None,
                     stage,
                     results: Vec::new(),
                     health: BTreeMap::new(),
@@ -184,7 +208,13 @@ impl Sessions {
             let Some(kept) = all.get_mut(&key.kustomization) else { return };
             // It was sent again in this session, which goes on with it.
             kept.session = session.id;
-            kept.progress.stage = kept.progress.stage.max(stage);
+            // Messages are handled side by side: an older one does not take it back.
+            if (kept.progress.step, kept.progress.stage) <= (step, stage) {
+                if kept.progress.step != step {
+                    kept.progress.label = step.and_then(|step| session.sent.label(key.kustomization, step));
+                }
+                (kept.progress.step, kept.progress.stage) = (step, stage);
+            }
             for result in results {
                 if kept.progress.results.len() >= MAX_OBJECTS
                     || !kept.grow(bytes_of(&result.object), &mut left)

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use roadstead_api::{Cluster, ConditionStatus, KindId};
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AgentSession, Store};
-use roadstead_model::{ClusterUid, HubEpoch, Queue, Reason, ReplicaId, SessionId};
+use roadstead_model::{Capabilities, ClusterUid, HubEpoch, Queue, Reason, ReplicaId, SessionId};
 
 use crate::HubError;
 use crate::clock::Clock;
@@ -39,6 +39,8 @@ pub struct Greeting {
     pub upgrade: Option<UpgradeReport>,
     /// What its clock says.
     pub clock: Option<Timestamp>,
+    /// What it can do that one of the first version cannot.
+    pub capabilities: Capabilities,
 }
 
 /// A session that has begun.
@@ -52,6 +54,10 @@ pub struct Session {
     pub id: SessionId,
     /// The hub's epoch.
     pub epoch: HubEpoch,
+    /// The agent's version.
+    pub(crate) agent_version: String,
+    /// What the agent can do that one of the first version cannot.
+    pub(crate) capabilities: Capabilities,
     /// What it was sent.
     pub(crate) sent: Sent,
 }
@@ -116,6 +122,7 @@ impl Sessions {
             agent_version: greeting.agent_version.clone(),
             image: greeting.image.clone(),
             kubernetes_version: greeting.kubernetes_version.clone(),
+            capabilities: greeting.capabilities.clone(),
             connected: now,
             disconnected: None,
         };
@@ -140,7 +147,8 @@ impl Sessions {
         tracing::info!(cluster = name, session = %session.session, agent = session.agent_version, "agent connected");
         let epoch = self.store.epoch().await?;
         let sent = Sent::new(session.session, &self.followed);
-        Ok(Session { cluster: identity.cluster, name, id: session.session, epoch, sent })
+        let AgentSession { session: id, agent_version, capabilities, .. } = session;
+        Ok(Session { cluster: identity.cluster, name, id, epoch, agent_version, capabilities, sent })
     }
 
     /// Ends a session; `why` is for people.

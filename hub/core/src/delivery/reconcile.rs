@@ -11,12 +11,13 @@ use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
 use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
 use roadstead_hub_store::{AttemptInputs, Child, Outcome, Stored, Tx};
 use roadstead_model::{
-    ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, KustomizationUid, ObjectRef, Reason,
-    ResourceUid, Revision, ServiceAccount, Step, Topic,
+    Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group, KustomizationUid,
+    ObjectRef, OnImmutable, Reason, ResourceUid, Revision, ServiceAccount, Step, StepKind, Topic,
 };
 
 use crate::delivery::build::BuildOutcome;
 use crate::delivery::children::AppliedChildren;
+use crate::delivery::results::AgentOf;
 use crate::delivery::{Delivery, placing};
 use crate::identity::access::Standing;
 use crate::objects::conditions::{self, READY, SUSPENDED};
@@ -27,6 +28,8 @@ use crate::{HubError, log};
 const GRACE: Duration = Duration::from_secs(30);
 /// Where nothing is to be done until something changes. The pass then is a net below the signals, nothing more.
 const LONG: Duration = Duration::from_secs(3600);
+/// How soon it is looked whether an agent that was too old is another one, where nothing says so before.
+const RECHECK: Duration = Duration::from_secs(30);
 
 /// Why an attempt failed before anything was dispatched.
 struct Failed {
@@ -147,6 +150,13 @@ impl Delivery {
             Ok(steps) => steps,
             Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };
+        let dispatch = seen.dispatch(vec![group(spec, built.digest)], steps);
+        if let Some(message) = self.too_old_agent(&target, seen.cluster(), &dispatch).await? {
+            if self.note_held(seen, Reason::AgentTooOld, &message, now).await? {
+                log::kustomization_held(&seen.stored, &message, false);
+            }
+            return Ok(now + RECHECK);
+        }
         let children = match built.children.as_deref().map(serde_json::from_slice).transpose() {
             Ok(children) => children.unwrap_or_default(),
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
@@ -157,7 +167,6 @@ impl Delivery {
             let failed = Failed { reason, message, changes };
             return self.failed(seen, &target, failed, now).await;
         }
-        let dispatch = seen.dispatch(steps);
         let deadline = now + dispatch.timeout + GRACE;
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
@@ -175,6 +184,22 @@ impl Delivery {
         .await?;
         tx.commit().await?;
         Ok(deadline)
+    }
+
+    /// Why the cluster's agent cannot carry this out, where it cannot.
+    async fn too_old_agent(
+        &self,
+        target: &ReconcileTarget,
+        cluster: &str,
+        dispatch: &DispatchSpec,
+    ) -> Result<Option<String>, HubError> {
+        // What agents of the first version can do, all can.
+        if dispatch.lacking(&Capabilities::default()).is_none() {
+            return Ok(None);
+        }
+        let Some(session) = self.store.session(target.cluster).await? else { return Ok(None) };
+        let agent = AgentOf { cluster, version: &session.agent_version };
+        Ok(agent.too_old_for(dispatch, &session.capabilities))
     }
 
     /// Records an attempt that failed before anything was dispatched.
@@ -220,7 +245,7 @@ impl Delivery {
         cluster: ClusterUid,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let dispatch = seen.dispatch(vec![Step::Delete]);
+        let dispatch = seen.dispatch(Vec::new(), vec![StepKind::Delete.into()]);
         let deadline = now + dispatch.timeout + GRACE;
         let connected =
             self.store.session(cluster).await?.is_some_and(|session| session.disconnected.is_none());
@@ -369,7 +394,7 @@ impl SeenKustomization {
         write_status(tx, stored, self.situation.suspended, now, change).await
     }
 
-    fn dispatch(&self, steps: Vec<Step>) -> DispatchSpec {
+    fn dispatch(&self, groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
         let spec = &self.kustomization.spec;
         DispatchSpec {
             namespace: self.stored.namespace.clone(),
@@ -380,6 +405,7 @@ impl SeenKustomization {
                 name: account.name.clone(),
             }),
             timeout: spec.timeout().0,
+            groups,
             steps,
         }
     }
@@ -443,11 +469,17 @@ fn served_groups() -> Vec<&'static str> {
     groups
 }
 
+/// What a Kustomization applies, and how.
+fn group(spec: &roadstead_api::KustomizationSpec, build: Digest) -> Group {
+    let on_immutable = if spec.force { OnImmutable::Recreate } else { OnImmutable::Fail };
+    Group { on_immutable, ..Group::of(build) }
+}
+
 /// `home` is the namespace of health checks that name none, as Flux has it.
 fn steps(spec: &roadstead_api::KustomizationSpec, home: &str) -> Result<Vec<Step>, String> {
-    let mut steps = vec![Step::Apply { force: spec.force }];
+    let mut steps = vec![StepKind::Apply { group: 0 }];
     if spec.prune {
-        steps.push(Step::Prune);
+        steps.push(StepKind::Prune);
     }
     let mut objects = Vec::with_capacity(spec.health_checks.len());
     for (index, check) in spec.health_checks.iter().enumerate() {
@@ -470,7 +502,8 @@ fn steps(spec: &roadstead_api::KustomizationSpec, home: &str) -> Result<Vec<Step
         });
     }
     if spec.wait || !objects.is_empty() {
-        steps.push(Step::Wait { objects, all: spec.wait });
+        let groups = if spec.wait { vec![0] } else { Vec::new() };
+        steps.push(StepKind::Wait { objects, groups });
     }
-    Ok(steps)
+    Ok(steps.into_iter().map(Step::from).collect())
 }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{ConditionStatus, Kustomization};
-use roadstead_hub_store::Outcome;
+use roadstead_hub_store::{AttemptInputs, Outcome};
 use roadstead_model::{
-    ChangeSet, Dispatch, DispatchKey, ObjectRef, ObjectResult, Queue, Reason, Stage, StageTiming,
+    Capabilities, Capability, ChangeSet, Dispatch, DispatchKey, DispatchSpec, ObjectRef, ObjectResult, Queue,
+    Reason, StepTiming,
 };
 
 use crate::clusters::Session;
@@ -34,19 +35,32 @@ pub struct DispatchResult {
     pub change_set: ChangeSet,
     /// What is owned now.
     pub inventory: Vec<ObjectRef>,
-    /// How long its stages took.
-    pub timings: Vec<StageTiming>,
+    /// How long the stages of its steps took.
+    pub timings: Vec<StepTiming>,
 }
 
 /// Why a dispatch failed.
 #[derive(Debug, Clone)]
 pub struct DispatchFailure {
-    /// Where it stopped.
-    pub stage: Stage,
+    /// The index of the step that failed, where one did and the agent told it.
+    pub step: Option<usize>,
+    /// Why, in a word.
+    pub reason: Reason,
     /// The object and the cause.
     pub message: String,
     /// The agent stopped before it was done; the same dispatch is to be sent again.
     pub cancelled: bool,
+}
+
+impl DispatchFailure {
+    /// For people. Of several groups, which step it was of says more than the stage.
+    fn told(&self, spec: &DispatchSpec) -> String {
+        let step = self.step.filter(|_| spec.groups.len() > 1);
+        match step.and_then(|index| Some((index, spec.steps.get(index)?))) {
+            Some((index, step)) => format!("step {} ({}): {}", index + 1, step.label, self.message),
+            None => self.message.clone(),
+        }
+    }
 }
 
 impl Delivery {
@@ -56,12 +70,25 @@ impl Delivery {
     /// # Errors
     /// Where the database fails.
     pub async fn take_dispatches(&self, session: &Session) -> Result<Vec<Dispatch>, HubError> {
-        let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
-        let taken = batch.into_iter().map(|to_send| {
-            session.sent.add(&to_send.key);
-            Dispatch { key: to_send.key, spec: to_send.spec, inventory: Vec::new() }
-        });
-        Ok(taken.collect())
+        let takes_groups = session.capabilities.has(Capability::Groups);
+        loop {
+            let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
+            let (some, mut taken) = (!batch.is_empty(), Vec::with_capacity(batch.len()));
+            for to_send in batch {
+                let (key, spec) = (to_send.key(takes_groups), to_send.spec);
+                let agent = AgentOf { cluster: &session.name, version: &session.agent_version };
+                if let Some(message) = agent.too_old_for(&spec, &session.capabilities) {
+                    // It was planned for another agent, which this one has taken the place of.
+                    self.lost(session, &key, Reason::AgentTooOld, message).await?;
+                    continue;
+                }
+                session.sent.add(&key, &spec.steps);
+                taken.push(Dispatch { key, spec, inventory: Vec::new() });
+            }
+            if !some || !taken.is_empty() {
+                return Ok(taken);
+            }
+        }
     }
 
     /// Adds to a dispatch what its Kustomization owns. Just before it is sent, so that the inventories of many are never in
@@ -112,7 +139,8 @@ impl Delivery {
             return Err(HubError::Gone("the dispatch was superseded".to_owned()));
         };
         let (cluster, owner) = (session.cluster, key.kustomization);
-        let outside = tx.outside_build(cluster, owner, key.build, spec.default_namespace(), objects).await?;
+        let builds = spec.groups.iter().map(|group| group.objects);
+        let outside = tx.outside_build(cluster, owner, builds, spec.default_namespace(), objects).await?;
         if !outside.is_empty() {
             let named: Vec<String> = outside.iter().map(ToString::to_string).collect();
             return Err(HubError::BadRequest(format!(
@@ -158,7 +186,7 @@ impl Delivery {
             return Ok(());
         };
         let health = session.sent.close(key);
-        let inputs = begun.inputs;
+        let (inputs, spec) = (begun.reconciliation.inputs, begun.spec);
         let Awaited { children, mut late } = self.awaited(key.kustomization).await?;
         if result.failure.is_some() || inputs.deletes {
             late.clear();
@@ -166,14 +194,17 @@ impl Delivery {
         let mut tx = self.store.begin().await?;
         // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
         let Some(mut stored) = tx.get_by_uid(key.kustomization.into()).await? else { return Ok(()) };
-        let outcome = Outcome { health, ..outcome(result, inputs.revision.as_ref(), inputs.deletes) };
+        let timings = labelled(&result.timings, &spec);
+        let outcome = Outcome { health, timings, ..outcome(result, &inputs, &spec) };
         let closed =
             tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
         let Some(change_set) = closed else { return Ok(()) };
         tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
         let wrote = |result: &ObjectResult| result.action.wrote();
-        if let Some(build) = inputs.build.filter(|_| result.change_set.iter().any(wrote)) {
-            tx.label_inventory(session.cluster, key.kustomization, build).await?;
+        if result.change_set.iter().any(wrote) {
+            for group in &spec.groups {
+                tx.label_inventory(session.cluster, key.kustomization, group.objects).await?;
+            }
         }
         let kustomization: Kustomization = stored.decode()?;
         let succeeded = result.failure.is_none();
@@ -225,12 +256,22 @@ impl Delivery {
         key: &DispatchKey,
         why: &str,
     ) -> Result<(), HubError> {
+        let message = format!("the dispatch to the agent of cluster {} failed: {why}", session.name);
+        self.lost(session, key, Reason::ReconciliationFailed, message).await
+    }
+
+    async fn lost(
+        &self,
+        session: &Session,
+        key: &DispatchKey,
+        reason: Reason,
+        message: String,
+    ) -> Result<(), HubError> {
         if self.store.open_attempt(key, session.cluster).await?.is_none() {
             return Ok(());
         }
         let inventory = self.store.inventory(session.cluster, key.kustomization).await?;
-        let message = format!("the dispatch to the agent of cluster {} failed: {why}", session.name);
-        let failure = DispatchFailure { stage: Stage::Apply, message, cancelled: false };
+        let failure = DispatchFailure { step: None, reason, message, cancelled: false };
         let result = DispatchResult {
             key: key.clone(),
             failure: Some(failure),
@@ -242,15 +283,16 @@ impl Delivery {
     }
 }
 
-fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>, deletes: bool) -> Outcome {
+fn outcome(result: &DispatchResult, inputs: &AttemptInputs, spec: &DispatchSpec) -> Outcome {
+    let deletes = inputs.deletes;
     let (reason, message) = match &result.failure {
         Some(failure) if deletes => (Reason::PruneFailed, failure.message.clone()),
-        Some(failure) => (failure.stage.failure(), failure.message.clone()),
+        Some(failure) => (failure.reason, failure.told(spec)),
         None if deletes => {
             (Reason::ReconciliationSucceeded, "deleted what it owned on its cluster".to_owned())
         }
         None => {
-            let revision = revision.map_or_else(String::new, ToString::to_string);
+            let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);
             (Reason::ReconciliationSucceeded, format!("Applied revision: {revision}"))
         }
     };
@@ -260,6 +302,34 @@ fn outcome(result: &DispatchResult, revision: Option<&roadstead_model::Revision>
         change_set: result.change_set.clone(),
         timings: result.timings.clone(),
         health: BTreeMap::new(),
+    }
+}
+
+/// The timings with the labels of their steps. Those of steps that were not dispatched are left out.
+fn labelled(timings: &[StepTiming], spec: &DispatchSpec) -> Vec<StepTiming> {
+    let is_known = |timing: &&StepTiming| timing.step.is_none_or(|step| step < spec.steps.len());
+    let label = |step: Option<usize>| Some(spec.steps.get(step?)?.label.clone());
+    let timings = timings.iter().filter(is_known);
+    timings.map(|timing| StepTiming { label: label(timing.step), ..timing.clone() }).collect()
+}
+
+/// The agent of a cluster, for people.
+#[derive(Clone, Copy)]
+pub(crate) struct AgentOf<'a> {
+    pub(crate) cluster: &'a str,
+    pub(crate) version: &'a str,
+}
+
+impl AgentOf<'_> {
+    /// What this agent would have to be able to do to carry a dispatch out; none where it can.
+    pub(crate) fn too_old_for(&self, spec: &DispatchSpec, capabilities: &Capabilities) -> Option<String> {
+        let lacking = spec.lacking(capabilities)?;
+        let (number, label, capability) = (lacking.index + 1, lacking.label, lacking.capability.name());
+        Some(format!(
+            "step {number} ({label}) needs an agent with the capability '{capability}', which the agent of cluster {}, \
+             version {}, does not have: upgrade that agent. Nothing was sent to it",
+            self.cluster, self.version
+        ))
     }
 }
 

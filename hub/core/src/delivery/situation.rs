@@ -285,7 +285,8 @@ fn dependency_state(
 }
 
 /// Whether Ready says what stands in the way, by a reason that is not of an attempt: it is tried when it is processed. An attempt
-/// ends with one of these (`AccessDenied`) where others deny it what it is to write on the hub.
+/// ends with one of these where others deny it what it is to write on the hub (`AccessDenied`), or where another agent has come
+/// meanwhile that cannot carry it out (`AgentTooOld`).
 fn is_held(kustomization: &Kustomization) -> bool {
     let holds = [
         Reason::AccessDenied,
@@ -293,6 +294,7 @@ fn is_held(kustomization: &Kustomization) -> bool {
         Reason::ArtifactFailed,
         Reason::ClusterNotFound,
         Reason::ClusterUnreachable,
+        Reason::AgentTooOld,
     ];
     ready(kustomization).is_some_and(|ready| holds.iter().any(|reason| ready.reason == reason.as_str()))
 }

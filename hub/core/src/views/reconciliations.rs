@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use roadstead_api::{KindId, Time};
 use roadstead_hub_store::Reconciliation;
 use roadstead_model::{
-    Action, Attempt, ChangeSet, Generation, GoDuration, KustomizationUid, Reason, StageTiming,
+    Action, Attempt, ChangeSet, Generation, GoDuration, KustomizationUid, Reason, StepTiming,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::HubError;
 use crate::clusters::Progress;
 use crate::identity::Identity;
-use crate::schemas::{ObjectResultSchema, StageTimingSchema};
+use crate::schemas::{ObjectResultSchema, StepTimingSchema};
 use crate::views::Views;
 
 /// Attempts that a view shows.
@@ -82,9 +82,9 @@ pub struct ReconciliationView {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(default)]
     pub health: BTreeMap<String, String>,
-    /// How long each stage took.
-    #[schemars(with = "Vec<StageTimingSchema>")]
-    pub timings: Vec<StageTiming>,
+    /// How long each stage of each step took.
+    #[schemars(with = "Vec<StepTimingSchema>")]
+    pub timings: Vec<StepTiming>,
 }
 
 impl Views {

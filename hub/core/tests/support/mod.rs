@@ -13,7 +13,9 @@ use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::objects::{DeleteOptions, WriteOptions};
 use roadstead_hub_core::{Address, Hub, HubOptions, SystemClock, WORKER_ARGUMENT, Workers, workers_of};
 use roadstead_hub_store::{AgentSession, AtRest, Key, Outcome, Sealer, Store, Stored};
-use roadstead_model::{ClusterUid, Digest, KubeSystemUid, Reason, ReplicaId, ResourceUid, SessionId};
+use roadstead_model::{
+    Capabilities, ClusterUid, Digest, KubeSystemUid, Reason, ReplicaId, ResourceUid, SessionId,
+};
 use roadstead_sources::{Entry, TreeBuilder, TreeLimits, pack};
 use roadstead_tests::{TestDatabase, binary};
 use roadstead_worker::Program;
@@ -98,6 +100,7 @@ impl Site {
             agent_version: "0".to_owned(),
             kubernetes_version: "v1.36.0".to_owned(),
             image: None,
+            capabilities: Capabilities::of_this_agent(),
             connected: now,
             disconnected: None,
         };

@@ -139,7 +139,7 @@ impl Handler {
         self.hub.sessions.note_progress(
             &self.session,
             &progress.key,
-            progress.stage,
+            (progress.step, progress.stage),
             &progress.results,
             progress
                 .health

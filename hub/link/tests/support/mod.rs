@@ -18,8 +18,8 @@ use roadstead_hub_core::{Address, Clock, Hub, HubOptions, SystemClock};
 use roadstead_hub_link::LinkOptions;
 use roadstead_hub_store::{AtRest, AttemptInputs, Key, Sealer, Store};
 use roadstead_model::{
-    ChangeSet, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, KubeSystemUid, KustomizationUid,
-    Step,
+    Capabilities, ChangeSet, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, Group, KubeSystemUid,
+    KustomizationUid, StepKind,
 };
 use roadstead_proto::v1::link_client::LinkClient;
 use roadstead_proto::v1::{AgentMessage, Heartbeat, Hello, HubMessage, agent_message, hub_message};
@@ -152,8 +152,24 @@ impl Site {
         name: &str,
         maps: &[&str],
     ) -> Result<DispatchKey> {
-        let build = format!("build of {name}: {}", "x".repeat(700_000)).into_bytes();
-        self.dispatch_of(cluster, name, maps, &build, AtRest::Plain).await
+        self.dispatch_of(cluster, name, maps, &build_of(name), AtRest::Plain).await
+    }
+
+    /// As [`Site::dispatch`], with one more group, of the same objects.
+    pub(crate) async fn dispatch_two_groups(&self, cluster: ClusterUid, name: &str) -> Result<DispatchKey> {
+        let made = self.dispatch(cluster, name, &["one"]).await?;
+        let newest = self.store.newest_reconciliation(made.kustomization).await?.context("an attempt")?;
+        let build = newest.inputs.build.context("a build")?;
+        let mut spec = spec_of(name, build);
+        spec.groups.push(Group { label: "second".to_owned(), ..Group::of(build) });
+        spec.steps.push(StepKind::Apply { group: 1 }.into());
+        let now = self.hub.now();
+        let mut tx = self.store.begin().await?;
+        let inputs = AttemptInputs { started: now, ..newest.inputs };
+        let deadline = now + Duration::from_secs(600);
+        let attempt = tx.open_reconciliation(&inputs, &spec, deadline, &ChangeSet::new()).await?;
+        tx.commit().await?;
+        Ok(DispatchKey { attempt, digest: Some(spec.digest()), ..made })
     }
 
     /// As [`Site::dispatch`], with this build.
@@ -188,20 +204,14 @@ impl Site {
             deletes: false,
             started: now,
         };
-        let spec = DispatchSpec {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-            service_account: None,
-            timeout: Duration::from_secs(600),
-            steps: vec![Step::Apply { force: false }],
-            default_namespace: None,
-        };
+        let spec = spec_of(name, digest);
         let deadline = now + Duration::from_secs(600);
         let mut tx = self.store.begin().await?;
         let attempt = tx.open_reconciliation(&inputs, &spec, deadline, &ChangeSet::new()).await?;
         tx.commit().await?;
         let epoch = self.store.epoch().await?;
-        Ok(DispatchKey { epoch, kustomization: uid, generation: Generation(1), attempt, build: Some(digest) })
+        let digest = Some(spec.digest());
+        Ok(DispatchKey { epoch, kustomization: uid, generation: Generation(1), attempt, digest })
     }
 
     pub(crate) async fn channel(&self, agent: &Agent) -> Result<Channel> {
@@ -276,12 +286,31 @@ impl Raw {
     }
 }
 
-/// An agent's first message.
+/// The build that [`Site::dispatch`] dispatches.
+pub(crate) fn build_of(name: &str) -> Vec<u8> {
+    format!("build of {name}: {}", "x".repeat(700_000)).into_bytes()
+}
+
+/// What is dispatched of a Kustomization with this build.
+fn spec_of(name: &str, build: Digest) -> DispatchSpec {
+    DispatchSpec {
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        service_account: None,
+        timeout: Duration::from_secs(600),
+        groups: vec![Group::of(build)],
+        steps: vec![StepKind::Apply { group: 0 }.into()],
+        default_namespace: None,
+    }
+}
+
+/// The first message of an agent of this version.
 pub(crate) fn hello(agent: &Agent) -> AgentMessage {
     let hello = Hello {
         agent_version: "0.0.0-test".to_owned(),
         kube_system_uid: agent.kube_system.to_string(),
         kubernetes_version: "v1.35.0".to_owned(),
+        capabilities: Capabilities::of_this_agent().names(),
         ..Hello::default()
     };
     AgentMessage { seq: 1, ack: 0, body: Some(agent_message::Body::Hello(hello)) }
@@ -289,8 +318,13 @@ pub(crate) fn hello(agent: &Agent) -> AgentMessage {
 
 impl Session {
     pub(crate) async fn open(channel: Channel, agent: &Agent) -> Result<Self> {
+        Self::begin(channel, hello(agent)).await
+    }
+
+    /// A session that begins with this.
+    pub(crate) async fn begin(channel: Channel, hello: AgentMessage) -> Result<Self> {
         let (to_hub, messages) = mpsc::channel(64);
-        to_hub.try_send(hello(agent))?;
+        to_hub.try_send(hello)?;
         let mut client = LinkClient::new(channel);
         let opened = tokio::time::timeout(PATIENCE, client.session(ReceiverStream::new(messages))).await;
         let from_hub = opened.context("a stream in time")??.into_inner();

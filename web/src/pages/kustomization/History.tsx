@@ -7,8 +7,7 @@ import type { State } from '../../ui/Status';
 import { Status } from '../../ui/Status';
 import { Message, Name, Revision } from '../../ui/Text';
 import { Age } from '../../ui/Time';
-import { duration } from '../../lib/time';
-import { tookOf } from './stages';
+import { timingsOf, tookOf } from './stages';
 
 /** So many changes are listed of one attempt. */
 const LISTED = 200;
@@ -67,7 +66,7 @@ function Attempted({ attempt }: { attempt: Attempt }): ReactNode {
       {attempt.message && <Message text={attempt.message} />}
       {attempt.timings.length > 0 && (
         <p className="dim">
-          {attempt.timings.map(({ stage, micros }) => `${stage} ${duration(micros / 1000)}`).join(' · ')}
+          {timingsOf(attempt.timings)}
         </p>
       )}
       {listed.length > 0 ? (

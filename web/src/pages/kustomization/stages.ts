@@ -37,7 +37,11 @@ const BEFORE = [
   'ClusterNotFound',
   'ClusterUnreachable',
   'AccessDenied',
+  'AgentTooOld',
 ];
+
+/** What is wrong with the cluster or its agent, so that nothing is sent there. */
+const NOT_SENT = ['ClusterNotFound', 'AccessDenied', 'AgentTooOld'];
 
 export interface Known {
   object: Kustomization;
@@ -113,7 +117,7 @@ function clusterStage({ object, cluster, clusterName }: Known): StageView {
   const ready = conditionOf(object, 'Ready');
   const name = cluster?.name ?? clusterName;
   const to = name === '' ? {} : { to: `/clusters/${encodeURIComponent(name)}` };
-  if (ready?.reason === 'ClusterNotFound' || ready?.reason === 'AccessDenied') {
+  if (ready && NOT_SENT.includes(ready.reason ?? '')) {
     return { ...stage, state: 'failing', detail: name || 'no cluster', why: ready.message ?? '', ...to };
   }
   if (!cluster) return { ...stage, state: 'unknown', detail: name || 'no cluster', ...to };
@@ -137,10 +141,11 @@ function agentStage(stage: AgentStage, known: Known, attempt: Attempt | undefine
   const view = { id, title };
   const underWay = known.history?.underWay;
   if (underWay && underWay.attempt === attempt?.attempt && attempt.reason == null)
-    return underWayStage(stage, underWay.stage, known);
+    return underWayStage(stage, underWay);
   if (!attempt) return { ...view, state: 'waiting', detail: 'not begun' };
-  const timing = attempt.timings.find((each) => each.stage === id);
-  const took = timing ? { took: duration(timing.micros / 1000) } : {};
+  const timings = attempt.timings.filter((each) => each.stage === id);
+  const micros = timings.reduce((sum, each) => sum + each.micros, 0);
+  const took = timings.length > 0 ? { took: duration(micros / 1000) } : {};
   if (attempt.reason == null) return { ...view, state: 'waiting', detail: 'sent to the agent' };
   if (attempt.reason === stage.reason && (id !== 'finish' || attempt.build != null)) {
     return { ...view, state: 'failing', detail: 'failed', why: attempt.message ?? '', ...took };
@@ -153,23 +158,42 @@ function agentStage(stage: AgentStage, known: Known, attempt: Attempt | undefine
   ) {
     return { ...view, state: 'skipped', detail: 'not reached' };
   }
-  if (!timing)
+  if (timings.length === 0)
     return { ...view, state: 'skipped', detail: id === 'wait' ? 'not waited for' : 'nothing to do' };
-  return { ...view, state: 'ok', detail: stage.done, ...took };
+  // Where several steps have this stage, which took how long is said in place of what all did.
+  const each = timings.map((timing) => `${stepOf(timing)} ${duration(timing.micros / 1000)}`);
+  return { ...view, state: 'ok', detail: timings.length > 1 ? each.join(', ') : stage.done, ...took };
 }
 
-function underWayStage({ id, title, done }: AgentStage, current: string, known: Known): StageView {
+/** A step of a dispatch as people count them, with its label; nothing where an older agent did not tell. */
+function stepOf({ step, label }: { step?: number | null; label?: string | null }): string {
+  return step == null ? '' : `${step + 1} ${label ?? ''}`.trimEnd();
+}
+
+/** How long an attempt took, step by step. */
+export function timingsOf(timings: Attempt['timings']): string {
+  const steps = new Map<string, string[]>();
+  for (const timing of timings) {
+    const step = stepOf(timing);
+    steps.set(step, [...(steps.get(step) ?? []), `${timing.stage} ${duration(timing.micros / 1000)}`]);
+  }
+  return [...steps].map(([step, took]) => (step === '' ? '' : `${step}: `) + took.join(', ')).join(' · ');
+}
+
+type UnderWay = NonNullable<Reconciliations['underWay']>;
+
+function underWayStage({ id, title, done }: AgentStage, current: UnderWay): StageView {
   const order = AGENT_STAGES.map((each) => each.id as string);
-  const here = order.indexOf(current);
+  const here = order.indexOf(current.stage);
   const index = order.indexOf(id);
   const view = { id, title };
   if (index < here) return { ...view, state: 'ok', detail: done };
   if (index > here) return { ...view, state: 'waiting', detail: 'to come' };
-  const results = known.history?.underWay?.results.length ?? 0;
+  const what = id === 'apply' ? `${current.results.length} objects so far` : 'under way';
   return {
     ...view,
     state: 'progressing',
-    detail: id === 'apply' ? `${results} objects so far` : 'under way',
+    detail: current.step == null ? what : `${stepOf(current)}: ${what}`,
   };
 }
 

@@ -101,7 +101,7 @@ async fn answer(
         Some(hub_message::Body::Dispatch(dispatch)) => {
             let key = dispatch.key.context("a dispatch has a key")?;
             // As an agent that does not have the build yet.
-            let digest = key.build_digest.clone();
+            let digest = dispatch.groups.first().map(|group| group.objects.clone()).unwrap_or_default();
             session.say(agent_message::Body::BuildRequest(BuildRequest { digest })).await?;
             let objects = vec![object(&dispatch.name)];
             under_way.insert(key.kustomization_uid.clone(), dispatch.name);

@@ -1,0 +1,121 @@
+//! What one side of the link can do that one of the first version cannot. The hub names its own in its first message, and so
+//! does the agent; neither is sent anything that it did not say it can read or do.
+
+use std::collections::BTreeSet;
+
+/// Most names that are read of a first message; there are far fewer.
+const MAX_NAMES: usize = 256;
+
+/// Something that was added after the first version of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Capability {
+    /// A hub that can be told `recreated` and `adopted` apart from `configured`.
+    RecreatedAndAdopted,
+    /// A hub that can be told that an agent's policy refused an upgrade, apart from an upgrade that failed.
+    RefusedUpgrades,
+    /// An agent that applies several groups, and compares a dispatch with its digest.
+    Groups,
+    /// An agent that applies a group's objects in the order in which they are given.
+    AsGivenOrder,
+    /// An agent that applies a group's objects in Helm's order.
+    HelmOrder,
+    /// An agent that leaves fields to the managers that have them.
+    KeepOthers,
+    /// An agent that replaces objects whose change the apiserver calls immutable.
+    Replace,
+    /// An agent that runs hooks.
+    Hooks,
+    /// An agent that reads objects for the hub.
+    Reads,
+}
+
+impl Capability {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::RecreatedAndAdopted,
+        Self::RefusedUpgrades,
+        Self::Groups,
+        Self::AsGivenOrder,
+        Self::HelmOrder,
+        Self::KeepOthers,
+        Self::Replace,
+        Self::Hooks,
+        Self::Reads,
+    ];
+
+    /// Its name in the protocol, which never changes.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RecreatedAndAdopted => "recreated-and-adopted",
+            Self::RefusedUpgrades => "refused-upgrades",
+            Self::Groups => "groups",
+            Self::AsGivenOrder => "as-given-order",
+            Self::HelmOrder => "helm-order",
+            Self::KeepOthers => "keep-others",
+            Self::Replace => "replace",
+            Self::Hooks => "hooks",
+            Self::Reads => "reads",
+        }
+    }
+
+    /// The capability of this name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|capability| capability.name() == name)
+    }
+}
+
+/// What one side can do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Capabilities(BTreeSet<Capability>);
+
+impl Capabilities {
+    /// What a hub of this version can read.
+    #[must_use]
+    pub fn of_this_hub() -> Self {
+        Self([Capability::RecreatedAndAdopted, Capability::RefusedUpgrades].into())
+    }
+
+    /// What an agent of this version can do.
+    #[must_use]
+    pub fn of_this_agent() -> Self {
+        Self([Capability::Groups].into())
+    }
+
+    /// What the other side named. Names that this version does not know are of no use to it.
+    #[must_use]
+    pub fn named<T: AsRef<str>>(names: &[T]) -> Self {
+        Self(names.iter().take(MAX_NAMES).filter_map(|name| Capability::parse(name.as_ref())).collect())
+    }
+
+    /// Their names.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.0.iter().map(|capability| capability.name().to_owned()).collect()
+    }
+
+    /// Whether this can be done.
+    #[must_use]
+    pub fn has(&self, capability: Capability) -> bool {
+        self.0.contains(&capability)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Capabilities, Capability};
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for capability in Capability::ALL {
+            assert_eq!(Capability::parse(capability.name()), Some(capability));
+        }
+        for own in [Capabilities::of_this_hub(), Capabilities::of_this_agent()] {
+            assert_eq!(Capabilities::named(&own.names()), own);
+        }
+        let mixed = Capabilities::named(&["of-the-future", "groups"]);
+        assert!(mixed.has(Capability::Groups) && !mixed.has(Capability::Hooks));
+        assert_eq!(mixed.names(), ["groups"]);
+    }
+}

@@ -1,0 +1,401 @@
+//! Dispatches as their rows have them: what the link sends, again in each new session until its result has been recorded.
+
+use std::time::Duration;
+
+use roadstead_model::{
+    Attempt, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, Group, HubEpoch, KustomizationUid,
+    ObjectRef, OnImmutable, Queue, Reason, ServiceAccount, SessionId, Step, StepKind, Topic,
+};
+use serde::Deserialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::blob::{BlobHead, digest};
+use crate::mac::Row as SignedRow;
+use crate::reconciliation::{Reconciliation, Row};
+use crate::{Store, StoreError, Tx};
+
+/// The newest form of stored dispatches that this version reads, and the one that it writes. A row of a newer form is passed over:
+/// it waits for a replica that reads it.
+pub(crate) const FORMAT: i16 = 2;
+
+/// The form of versions that knew of one build only.
+const FIRST_FORMAT: i16 = 1;
+
+/// An open reconciliation for the link.
+#[derive(Debug, Clone)]
+pub struct ToSend {
+    /// The hub's epoch.
+    pub epoch: HubEpoch,
+    /// Whose it is.
+    pub kustomization: KustomizationUid,
+    /// The generation of its spec.
+    pub generation: Generation,
+    /// Which attempt it is.
+    pub attempt: Attempt,
+    /// What it consists of.
+    pub spec: DispatchSpec,
+}
+
+impl ToSend {
+    /// What makes it that dispatch, for an agent that takes groups or for one of the first version.
+    #[must_use]
+    pub fn key(&self, takes_groups: bool) -> DispatchKey {
+        let Self { epoch, kustomization, generation, attempt, ref spec } = *self;
+        let digest = if takes_groups { Some(spec.digest()) } else { first_digest(spec) };
+        DispatchKey { epoch, kustomization, generation, attempt, digest }
+    }
+}
+
+/// By what agents of the first version know a dispatch: its only build.
+fn first_digest(spec: &DispatchSpec) -> Option<Digest> {
+    spec.groups.first().map(|group| group.objects)
+}
+
+/// An attempt that is open, with what was dispatched.
+#[derive(Debug, Clone)]
+pub struct OpenAttempt {
+    /// The attempt.
+    pub reconciliation: Reconciliation,
+    /// What was dispatched.
+    pub spec: DispatchSpec,
+}
+
+/// A dispatch as its row has it.
+#[derive(sqlx::FromRow)]
+pub(crate) struct Dispatched {
+    pub(crate) kustomization: Uuid,
+    pub(crate) attempt: i64,
+    pub(crate) cluster_uid: Uuid,
+    pub(crate) epoch: i64,
+    pub(crate) generation: i64,
+    pub(crate) build_digest: Option<Vec<u8>>,
+    pub(crate) dispatch_format: i16,
+    pub(crate) dispatch: Value,
+    pub(crate) mac: Option<Vec<u8>>,
+}
+
+impl Dispatched {
+    /// What of it is signed: all that an agent is told.
+    pub(crate) fn row(&self) -> SignedRow {
+        let row = SignedRow::of("reconciliation")
+            .bytes(self.kustomization.as_bytes())
+            .number(self.attempt)
+            .bytes(self.cluster_uid.as_bytes())
+            .number(self.epoch)
+            .number(self.generation)
+            .optional(self.build_digest.as_deref(), SignedRow::bytes)
+            .json(&self.dispatch);
+        // Rows of the first form were signed before there was another.
+        if self.dispatch_format == FIRST_FORMAT { row } else { row.number(self.dispatch_format.into()) }
+    }
+
+    fn into_sent(self, what: &'static str) -> Result<ToSend, StoreError> {
+        Ok(ToSend {
+            epoch: HubEpoch(self.epoch),
+            kustomization: KustomizationUid(self.kustomization),
+            generation: Generation(self.generation),
+            attempt: Attempt(self.attempt),
+            spec: read(what, self.dispatch, self.dispatch_format, self.build_digest.as_deref())?,
+        })
+    }
+}
+
+/// Reads a stored dispatch.
+fn read(
+    what: &'static str,
+    stored: Value,
+    format: i16,
+    build: Option<&[u8]>,
+) -> Result<DispatchSpec, StoreError> {
+    let corrupt = |error: serde_json::Error| StoreError::Corrupt { what, why: error.to_string() };
+    if format != FIRST_FORMAT {
+        return serde_json::from_value(stored).map_err(corrupt);
+    }
+    let first: First = serde_json::from_value(stored).map_err(corrupt)?;
+    Ok(first.spec(build.map(|build| digest(what, build)).transpose()?))
+}
+
+/// A dispatch in the first form.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct First {
+    namespace: String,
+    name: String,
+    default_namespace: Option<String>,
+    service_account: Option<ServiceAccount>,
+    timeout_millis: u64,
+    steps: Vec<FirstStep>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum FirstStep {
+    Apply { force: bool },
+    Prune,
+    Wait { objects: Vec<ObjectRef>, all: bool },
+    Delete,
+}
+
+impl First {
+    fn spec(self, build: Option<Digest>) -> DispatchSpec {
+        let force = self.steps.iter().any(|step| matches!(step, FirstStep::Apply { force: true }));
+        let on_immutable = if force { OnImmutable::Recreate } else { OnImmutable::Fail };
+        let group = |build| Group { on_immutable, ..Group::of(build) };
+        let step = |step| match step {
+            FirstStep::Apply { .. } => StepKind::Apply { group: 0 },
+            FirstStep::Prune => StepKind::Prune,
+            FirstStep::Wait { objects, all } => {
+                StepKind::Wait { objects, groups: if all { vec![0] } else { Vec::new() } }
+            }
+            FirstStep::Delete => StepKind::Delete,
+        };
+        DispatchSpec {
+            namespace: self.namespace,
+            name: self.name,
+            default_namespace: self.default_namespace,
+            service_account: self.service_account,
+            timeout: Duration::from_millis(self.timeout_millis),
+            groups: build.map(group).into_iter().collect(),
+            steps: self.steps.into_iter().map(|first| Step::from(step(first))).collect(),
+        }
+    }
+}
+
+/// A dispatch that is open, and what its key is held against.
+#[derive(sqlx::FromRow)]
+struct OpenRow {
+    build_digest: Option<Vec<u8>>,
+    dispatch_format: i16,
+    dispatch: Value,
+}
+
+impl OpenRow {
+    /// What was dispatched, where the key's digest is its.
+    fn of(self, what: &'static str, key: &DispatchKey) -> Result<Option<DispatchSpec>, StoreError> {
+        let spec = read(what, self.dispatch, self.dispatch_format, self.build_digest.as_deref())?;
+        let is_its = key.digest == first_digest(&spec) || key.digest == Some(spec.digest());
+        Ok(is_its.then_some(spec))
+    }
+}
+
+impl Tx {
+    /// The dispatch of this attempt, where it is open for `cluster`, all of the key is its, and `session` is the cluster's
+    /// newest; it then stays open until this unit of work ends.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn hold_open_attempt(
+        &mut self,
+        key: &DispatchKey,
+        cluster: ClusterUid,
+        session: SessionId,
+    ) -> Result<Option<DispatchSpec>, StoreError> {
+        let what = "look for an open reconciliation";
+        let open: Option<OpenRow> = sqlx::query_as(
+            "SELECT build_digest, dispatch_format, dispatch FROM reconciliation
+             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
+                   AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $7
+                   AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $3 AND s.session = $6)
+             FOR UPDATE",
+        )
+        .bind(key.kustomization.0)
+        .bind(key.attempt.0)
+        .bind(cluster.0)
+        .bind(key.epoch.0)
+        .bind(key.generation.0)
+        .bind(session.0)
+        .bind(FORMAT)
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(StoreError::query(what))?;
+        open.map_or(Ok(None), |open| open.of(what, key))
+    }
+}
+
+impl Store {
+    /// The attempt of this key with what was dispatched, where it is open for `cluster` and all of the key is its.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn open_attempt(
+        &self,
+        key: &DispatchKey,
+        cluster: ClusterUid,
+    ) -> Result<Option<OpenAttempt>, StoreError> {
+        #[derive(sqlx::FromRow)]
+        struct Found {
+            #[sqlx(flatten)]
+            row: Row,
+            dispatch_format: i16,
+            dispatch: Value,
+        }
+        let what = "look for an open reconciliation";
+        let found: Option<Found> = sqlx::query_as(
+            "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
+                    deletes, started_at, deadline, finished_at, reason, dispatch_format, dispatch
+             FROM reconciliation
+             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
+                   AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $6",
+        )
+        .bind(key.kustomization.0)
+        .bind(key.attempt.0)
+        .bind(cluster.0)
+        .bind(key.epoch.0)
+        .bind(key.generation.0)
+        .bind(FORMAT)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        let Some(Found { row, dispatch_format, dispatch }) = found else { return Ok(None) };
+        let build_digest = row.build_digest.clone();
+        let Some(spec) = OpenRow { build_digest, dispatch_format, dispatch }.of(what, key)? else {
+            return Ok(None);
+        };
+        Ok(Some(OpenAttempt { reconciliation: row.read()?, spec }))
+    }
+
+    /// How a build is stored, where a dispatch that is open for `cluster` has it and `session` is the cluster's newest; and
+    /// all of it, where it is stored as it is and has at most `small` bytes.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn open_build(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+        build: Digest,
+        small: usize,
+    ) -> Result<Option<(BlobHead, Option<Vec<u8>>)>, StoreError> {
+        let row: Option<(i64, bool, Option<Vec<u8>>)> = sqlx::query_as(
+            "SELECT b.size, b.sealed,
+                    CASE WHEN NOT b.sealed AND b.size <= $4
+                         THEN (SELECT data FROM blob_chunk c WHERE c.digest = b.digest AND c.part = 0) END
+             FROM blob b
+             WHERE b.digest = $1
+               AND EXISTS (SELECT FROM reconciliation r
+                           WHERE r.cluster_uid = $2 AND r.finished_at IS NULL
+                             AND (r.build_digest = $1
+                                  OR r.dispatch -> 'groups' @> jsonb_build_array(jsonb_build_object(
+                                         'objects', 'sha256:' || encode($1, 'hex')))))
+               AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $2 AND s.session = $3)",
+        )
+        .bind(build.as_bytes().as_slice())
+        .bind(cluster.0)
+        .bind(session.0)
+        .bind(i64::try_from(small.min(Self::BLOB_PART)).unwrap_or(0))
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query("look for a dispatch's build"))?;
+        Ok(row.map(|(bytes, sealed, data)| {
+            (BlobHead { bytes: usize::try_from(bytes).unwrap_or(usize::MAX), sealed }, data)
+        }))
+    }
+
+    /// Takes the open reconciliations of `cluster` that were not yet sent in `session`, and marks them as sent in it. Those
+    /// that no hub with this key dispatched are closed instead, and reconciled again; those of a newer form wait for a replica that
+    /// reads it.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn take_to_send(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+        limit: i64,
+    ) -> Result<Vec<ToSend>, StoreError> {
+        let what = "take dispatches to send";
+        let rows: Vec<Dispatched> = sqlx::query_as(
+            "UPDATE reconciliation SET sent_in = $2
+             WHERE (kustomization, attempt) IN
+                   (SELECT kustomization, attempt FROM reconciliation
+                    WHERE cluster_uid = $1 AND finished_at IS NULL AND sent_in IS DISTINCT FROM $2
+                          AND dispatch_format <= $4
+                    ORDER BY started_at LIMIT $3 FOR UPDATE)
+             RETURNING kustomization, attempt, cluster_uid, epoch, generation, build_digest, dispatch_format,
+                       dispatch, mac",
+        )
+        .bind(cluster.0)
+        .bind(session.0)
+        .bind(limit)
+        .bind(FORMAT)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        let (signed, forged): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|sent| self.sealer.is_signed(what, &sent.row(), sent.mac.as_deref()));
+        for sent in forged {
+            self.close_forged(&sent).await?;
+        }
+        signed.into_iter().map(|sent| sent.into_sent(what)).collect()
+    }
+
+    async fn close_forged(&self, sent: &Dispatched) -> Result<(), StoreError> {
+        sqlx::query(
+            "WITH closed AS (UPDATE reconciliation SET finished_at = now(), reason = $3, message = $4
+                 WHERE kustomization = $1 AND attempt = $2 AND finished_at IS NULL RETURNING kustomization)
+             UPDATE schedule SET due_at = '-infinity', wanted = wanted + 1 FROM closed 
+             WHERE uid = closed.kustomization AND kind = $5",
+        )
+        .bind(sent.kustomization)
+        .bind(sent.attempt)
+        .bind(Reason::ReconciliationFailed.as_str())
+        .bind("the dispatch in the database was not written by a hub with this key: it was not sent")
+        .bind(Queue::Kustomization.as_str())
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("close a dispatch that is not the hub's"))?;
+        self.signals.send(Topic::Due(Queue::Kustomization));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_first_form_is_read() {
+        let object =
+            json!({ "group": "apps", "version": "v1", "kind": "Deployment", "namespace": "a", "name": "b" });
+        let stored = json!({
+            "namespace": "team-a",
+            "name": "app",
+            "serviceAccount": ["apps", "deployer"],
+            "timeoutMillis": 90_000,
+            "steps": [
+                { "apply": { "force": true } },
+                "prune",
+                { "wait": { "objects": [object], "all": true } },
+                { "wait": { "objects": [], "all": false } },
+                "delete",
+            ],
+        });
+        let build = Digest::of(b"build");
+        let spec = read("read", stored, FIRST_FORMAT, Some(build.as_bytes())).unwrap();
+        let group = Group { on_immutable: OnImmutable::Recreate, ..Group::of(build) };
+        let object: ObjectRef = serde_json::from_value(object).unwrap();
+        let steps = [
+            StepKind::Apply { group: 0 },
+            StepKind::Prune,
+            StepKind::Wait { objects: vec![object], groups: vec![0] },
+            StepKind::Wait { objects: vec![], groups: vec![] },
+            StepKind::Delete,
+        ];
+        let read_as = DispatchSpec {
+            namespace: "team-a".to_owned(),
+            name: "app".to_owned(),
+            default_namespace: None,
+            service_account: Some(("apps".to_owned(), "deployer".to_owned()).into()),
+            timeout: Duration::from_secs(90),
+            groups: vec![group],
+            steps: steps.map(Step::from).into(),
+        };
+        assert_eq!(spec, read_as);
+        let deletes = json!({ "namespace": "a", "name": "b", "serviceAccount": null, "timeoutMillis": 1, "steps": ["delete"] });
+        let spec = read("read", deletes, FIRST_FORMAT, None).unwrap();
+        assert!(spec.groups.is_empty() && spec.service_account.is_none());
+    }
+}

@@ -1,0 +1,157 @@
+//! A dispatch of a form that this version does not read, as a replica of a newer version writes it, waits for that one.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use roadstead_hub_store::{AgentSession, AttemptInputs, Key, Sealer, Store};
+use roadstead_model::{
+    Attempt, Capabilities, ChangeSet, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, Group,
+    KustomizationUid, ReplicaId, SessionId, StepKind,
+};
+use roadstead_tests::TestDatabase;
+
+/// A replica with a session of a cluster's agent.
+struct Site {
+    store: Store,
+    database: TestDatabase,
+    cluster: ClusterUid,
+    replica: ReplicaId,
+    session: SessionId,
+}
+
+impl Site {
+    async fn new() -> Result<Self> {
+        let database = TestDatabase::new().await?;
+        let store = Store::open(database.url(), Sealer::new(&Key::generate()?)?, 4).await?;
+        let site = Self {
+            store,
+            database,
+            cluster: ClusterUid::random(),
+            replica: ReplicaId::random(),
+            session: SessionId::random(),
+        };
+        let session = AgentSession {
+            session: site.session,
+            replica: site.replica,
+            agent_version: "0.1.0".to_owned(),
+            image: None,
+            kubernetes_version: "v1.36.0".to_owned(),
+            capabilities: Capabilities::of_this_agent(),
+            connected: site.store.now().await?,
+            disconnected: None,
+        };
+        let mut connection = site.database.connect().await?;
+        sqlx::query(
+            "INSERT INTO resource (uid, kind, api_group, namespace, name, generation, resource_version, created_at, object)
+             VALUES ($1, 'Cluster', 'fleet.roadstead.dev', '', 'edge', 1, 1, now(), '{\"metadata\":{\"name\":\"edge\"}}')",
+        )
+        .bind(site.cluster.0)
+        .execute(&mut connection)
+        .await?;
+        let mut tx = site.store.begin().await?;
+        tx.begin_session(site.cluster, &session).await?;
+        tx.commit().await?;
+        Ok(site)
+    }
+
+    /// Opens an attempt of a Kustomization of this name; gives its key.
+    async fn dispatch(&self, name: &str) -> Result<DispatchKey> {
+        let now = self.store.now().await?;
+        let build = Digest::of(name.as_bytes());
+        let inputs = AttemptInputs {
+            kustomization: KustomizationUid::random(),
+            cluster: Some(self.cluster),
+            generation: Generation(1),
+            revision: None,
+            artifact: None,
+            build: Some(build),
+            request: None,
+            deletes: false,
+            started: now,
+        };
+        let spec = DispatchSpec {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            default_namespace: None,
+            service_account: None,
+            timeout: Duration::from_secs(60),
+            groups: vec![Group::of(build)],
+            steps: vec![StepKind::Apply { group: 0 }.into()],
+        };
+        let mut tx = self.store.begin().await?;
+        let attempt =
+            tx.open_reconciliation(&inputs, &spec, now + Duration::from_secs(60), &ChangeSet::new()).await?;
+        tx.commit().await?;
+        let epoch = self.store.epoch().await?;
+        let digest = Some(spec.digest());
+        Ok(DispatchKey {
+            epoch,
+            kustomization: inputs.kustomization,
+            generation: Generation(1),
+            attempt,
+            digest,
+        })
+    }
+
+    /// The names of what is sent now.
+    async fn sent(&self, limit: i64) -> Result<Vec<String>> {
+        let sent = self.store.take_to_send(self.cluster, self.session, limit).await?;
+        Ok(sent.into_iter().map(|sent| sent.spec.name).collect())
+    }
+}
+
+#[tokio::test]
+async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
+    let site = Site::new().await?;
+    let newer = site.dispatch("newer").await?;
+    let mut connection = site.database.connect().await?;
+    let made = sqlx::query("UPDATE reconciliation SET dispatch_format = 3, dispatch = '[\"of the future\"]'")
+        .execute(&mut connection)
+        .await?;
+    ensure!(made.rows_affected() == 1);
+    // Alone, it does not wake its session again and again.
+    ensure!(site.store.sessions_with_dispatches(site.replica).await?.is_empty());
+    let other = site.dispatch("other").await?;
+    ensure!(site.store.sessions_with_dispatches(site.replica).await? == [site.session]);
+    // It is older, and takes no place of those that can be sent.
+    ensure!(site.sent(1).await? == ["other"] && site.sent(1).await?.is_empty());
+
+    // An agent tells this replica of what a newer one sent: it is not an error, and changes nothing.
+    ensure!(site.store.open_attempt(&newer, site.cluster).await?.is_none());
+    let mut tx = site.store.begin().await?;
+    ensure!(tx.hold_open_attempt(&newer, site.cluster, site.session).await?.is_none());
+    drop(tx);
+    // The Kustomization is planned as it was.
+    let newest = site.store.newest_reconciliation(newer.kustomization).await?.context("an attempt")?;
+    ensure!(newest.attempt == Attempt(1) && newest.finished.is_none());
+    let left: (Option<String>, bool) =
+        sqlx::query_as("SELECT reason, sent_in IS NULL FROM reconciliation WHERE dispatch_format = 3")
+            .fetch_one(&mut connection)
+            .await?;
+    ensure!(left == (None, true), "{left:?}");
+    // What this version wrote is found by its key, and by what an agent of the first version calls it.
+    for digest in [other.digest, Some(Digest::of(b"other"))] {
+        let key = DispatchKey { digest, ..other.clone() };
+        ensure!(site.store.open_attempt(&key, site.cluster).await?.is_some(), "{digest:?}");
+    }
+    for digest in [None, Some(Digest::of(b"another"))] {
+        let key = DispatchKey { digest, ..other.clone() };
+        ensure!(site.store.open_attempt(&key, site.cluster).await?.is_none(), "{digest:?}");
+    }
+    Ok(())
+}
+
+/// A replica of a newer version may have ended an attempt for a reason that this one does not know.
+#[tokio::test]
+async fn a_reason_of_a_newer_version_is_a_failure() -> Result<()> {
+    let site = Site::new().await?;
+    let key = site.dispatch("app").await?;
+    let mut connection = site.database.connect().await?;
+    sqlx::query("UPDATE reconciliation SET finished_at = now(), reason = 'OfTheFuture'")
+        .execute(&mut connection)
+        .await?;
+    let newest = site.store.newest_reconciliation(key.kustomization).await?.context("an attempt")?;
+    let reason = newest.finished.map(|(_, reason)| reason);
+    ensure!(reason == Some(roadstead_model::Reason::ReconciliationFailed), "{reason:?}");
+    Ok(())
+}

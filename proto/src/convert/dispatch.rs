@@ -1,0 +1,191 @@
+//! Dispatches: the form that all versions read, with what those of the first version read in the places that they know.
+
+use std::time::Duration;
+
+use roadstead_model::{
+    Capabilities, Capability, Conflicts, Dispatch, DispatchSpec, Group, HookPolicy, OnImmutable, Order,
+    ServiceAccount, Step, StepKind,
+};
+
+use super::{
+    ConvertError, Result, digest, dns, filled, index, key, list, messages, number, object_name, text, words,
+};
+use crate::limits::{MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_OBJECTS, MAX_STEPS};
+use crate::v1;
+
+/// The longest timeout of a dispatch that is taken.
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+words!(order: Order { Staged, AsGiven, Helm });
+words!(conflicts: Conflicts { Force, KeepOthers });
+words!(on_immutable: OnImmutable { Fail, Recreate, Replace });
+words!(hook_policy: HookPolicy { BeforeCreation, Succeeded, Failed });
+
+impl From<Group> for v1::Group {
+    fn from(group: Group) -> Self {
+        let Group { label, objects, order, conflicts, on_immutable } = group;
+        Self {
+            label,
+            objects: objects.to_string(),
+            order: v1::Order::from(order).into(),
+            conflicts: v1::Conflicts::from(conflicts).into(),
+            on_immutable: v1::OnImmutable::from(on_immutable).into(),
+        }
+    }
+}
+
+impl TryFrom<v1::Group> for Group {
+    type Error = ConvertError;
+
+    fn try_from(group: v1::Group) -> Result<Self> {
+        Ok(Self {
+            label: text("label", group.label)?,
+            objects: digest("objects", &group.objects)?,
+            order: order("order", group.order)?,
+            conflicts: conflicts("conflicts", group.conflicts)?,
+            on_immutable: on_immutable("on_immutable", group.on_immutable)?,
+        })
+    }
+}
+
+/// Indices of groups as they are sent.
+fn numbers(indices: Vec<usize>) -> Vec<u32> {
+    indices.into_iter().filter_map(number).collect()
+}
+
+/// A step, and what an agent of the first version reads of it.
+fn step_message(step: Step, needs: &[Capability], groups: &[Group]) -> v1::Step {
+    use v1::step::Kind;
+    let kind = match step.kind {
+        StepKind::Apply { group } => {
+            let force = groups.get(group).is_some_and(|group| group.on_immutable == OnImmutable::Recreate);
+            Kind::Apply(v1::Apply { force, group: number(group).unwrap_or(u32::MAX) })
+        }
+        StepKind::Prune => Kind::Prune(v1::Prune {}),
+        StepKind::Wait { objects, groups } => {
+            let all = !groups.is_empty();
+            Kind::Wait(v1::Wait { objects: messages(objects), all, groups: numbers(groups) })
+        }
+        StepKind::Delete => Kind::Delete(v1::Delete {}),
+        StepKind::Hook { group, policy } => Kind::Hook(v1::Hook {
+            group: number(group).unwrap_or(u32::MAX),
+            policy: v1::HookPolicy::from(policy).into(),
+        }),
+        StepKind::Read { objects } => Kind::Read(v1::Read { objects: messages(objects) }),
+    };
+    let needs = needs.iter().map(|capability| capability.name().to_owned()).collect();
+    v1::Step { kind: Some(kind), label: step.label, needs }
+}
+
+/// A step of a dispatch with so many groups; `legacy` where a hub of the first version sent it.
+fn step(step: v1::Step, groups: usize, legacy: bool) -> Result<Step> {
+    use v1::step::Kind;
+    let own = Capabilities::of_this_agent();
+    let able = |name: &&String| Capability::parse(name).is_some_and(|capability| own.has(capability));
+    if let Some(name) = step.needs.iter().find(|name| !able(name)) {
+        let capability = text("needs", name.clone())?;
+        return Err(ConvertError::Incapable { field: "kind".to_owned(), capability });
+    }
+    // A step of a later version arrives as one without a kind.
+    let kind = step.kind.ok_or_else(|| ConvertError::Unknown { field: "kind".to_owned() })?;
+    let group = |field, value| index(field, value, groups);
+    let kind = match kind {
+        Kind::Apply(apply) => StepKind::Apply { group: group("apply.group", apply.group)? },
+        Kind::Prune(_) => StepKind::Prune,
+        Kind::Wait(wait) => {
+            let objects = list("wait.objects", wait.objects, MAX_OBJECTS)?;
+            // What the first version waits for is everything that was applied: its only group, if it has one.
+            let all = if wait.all && groups > 0 { vec![0] } else { Vec::new() };
+            let waited = if legacy { all } else { wait.groups };
+            if waited.len() > MAX_GROUPS {
+                let (length, max) = (waited.len(), MAX_GROUPS);
+                let field = "wait.groups".to_owned();
+                return Err(ConvertError::TooLong { field, length, unit: "entries", max });
+            }
+            let waited = waited.into_iter().map(|value| group("wait.groups", value));
+            StepKind::Wait { objects, groups: waited.collect::<Result<_>>()? }
+        }
+        Kind::Delete(_) => StepKind::Delete,
+        Kind::Hook(hook) => StepKind::Hook {
+            group: group("hook.group", hook.group)?,
+            policy: hook_policy("hook.policy", hook.policy)?,
+        },
+        Kind::Read(read) => StepKind::Read { objects: list("read.objects", read.objects, MAX_OBJECTS)? },
+    };
+    let label = if step.label.is_empty() { kind.as_str().to_owned() } else { text("label", step.label)? };
+    Ok(Step { label, kind })
+}
+
+impl From<Dispatch> for v1::Dispatch {
+    fn from(dispatch: Dispatch) -> Self {
+        let Dispatch { key, spec, inventory } = dispatch;
+        let needs = |step: &Step| spec.needs(step).into_iter().collect::<Vec<_>>();
+        let steps =
+            spec.steps.iter().map(|step| step_message(step.clone(), &needs(step), &spec.groups)).collect();
+        Self {
+            key: Some(key.into()),
+            default_namespace: spec.default_namespace().to_owned(),
+            steps,
+            namespace: spec.namespace,
+            name: spec.name,
+            service_account: spec.service_account.map(Into::into),
+            inventory: messages(inventory),
+            timeout_millis: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
+            groups: messages(spec.groups),
+        }
+    }
+}
+
+impl TryFrom<v1::Dispatch> for Dispatch {
+    type Error = ConvertError;
+
+    fn try_from(dispatch: v1::Dispatch) -> Result<Self> {
+        let timeout = Duration::from_millis(dispatch.timeout_millis);
+        if timeout.is_zero() || timeout > MAX_TIMEOUT {
+            return Err(ConvertError::invalid("timeout_millis", "not between 1 ms and 24 h"));
+        }
+        let key = key("key", dispatch.key)?;
+        let mut groups: Vec<Group> = list("groups", dispatch.groups, MAX_GROUPS)?;
+        let applied = dispatch.steps.iter().find_map(|step| match &step.kind {
+            Some(v1::step::Kind::Apply(apply)) => Some(apply.force),
+            _ => None,
+        });
+        // A hub of the first version names the build, where it applies one, and nothing where it does not.
+        let legacy = groups.is_empty() && (applied.is_some() || key.digest.is_none());
+        if let Some(build) = key.digest.filter(|_| legacy && applied.is_some()) {
+            let force = applied.unwrap_or_default();
+            let on_immutable = if force { OnImmutable::Recreate } else { OnImmutable::Fail };
+            groups.push(Group { on_immutable, ..Group::of(build) });
+        }
+        if dispatch.steps.len() > MAX_STEPS {
+            let (length, max) = (dispatch.steps.len(), MAX_STEPS);
+            let field = "steps".to_owned();
+            return Err(ConvertError::TooLong { field, length, unit: "entries", max });
+        }
+        let steps = dispatch.steps.into_iter().enumerate().map(|(at, one)| {
+            step(one, groups.len(), legacy).map_err(|error| error.within(&format!("steps[{at}]")))
+        });
+        let steps = steps.collect::<Result<Vec<_>>>()?;
+        let service_account = dispatch.service_account.map(ServiceAccount::try_from).transpose();
+        let default_namespace = dns("default_namespace", dispatch.default_namespace, MAX_DNS_LABEL_BYTES)?;
+        let spec = DispatchSpec {
+            namespace: dns("namespace", filled("namespace", dispatch.namespace)?, MAX_DNS_LABEL_BYTES)?,
+            name: object_name("name", dispatch.name)?,
+            default_namespace: Some(default_namespace).filter(|namespace| !namespace.is_empty()),
+            service_account: service_account.map_err(|error| error.within("service_account"))?,
+            timeout,
+            groups,
+            steps,
+        };
+        if !legacy && key.digest != Some(spec.digest()) {
+            let why = "not the digest of what this agent can read of the dispatch: the hub is newer; upgrade the agent";
+            return Err(ConvertError::invalid("key.digest", why));
+        }
+        if let Some(lacking) = spec.lacking(&Capabilities::of_this_agent()) {
+            let field = format!("steps[{}]", lacking.index);
+            return Err(ConvertError::Incapable { field, capability: lacking.capability.name().to_owned() });
+        }
+        let inventory = list("inventory", dispatch.inventory, MAX_OBJECTS)?;
+        Ok(Self { key, spec, inventory })
+    }
+}
