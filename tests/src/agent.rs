@@ -76,7 +76,8 @@ impl AgentProcess {
         level: Option<&str>,
     ) -> Result<Self> {
         let access = Access::Administrator(cluster.clone());
-        let start = Start { join: Some(join), access, level: level.map(str::to_owned), env: Vec::new() };
+        let level = level.map(str::to_owned);
+        let start = Start { join: Some(join), access, level, env: Vec::new(), program: None };
         Self::run(hub, name, start, cluster.later_namespace("agent"))
     }
 
@@ -100,7 +101,8 @@ impl AgentProcess {
         config["users"][0]["user"] = serde_json::json!({ "token": token.trim() });
         let kubeconfig = hub.folder().join(format!("{}.kubeconfig", unique("installed")));
         std::fs::write(&kubeconfig, config.to_string()).context("write a kubeconfig")?;
-        let start = Start { join: None, access: Access::File(kubeconfig), level: None, env: Vec::new() };
+        let access = Access::File(kubeconfig);
+        let start = Start { join: None, access, level: None, env: Vec::new(), program: None };
         Self::run(hub, name, start, namespace)
     }
 
@@ -124,7 +126,7 @@ impl AgentProcess {
         std::fs::write(&join, Self::invited(hub, name).await?).context("write the join manifest")?;
         let access = Access::Administrator(cluster.clone());
         let env = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let start = Start { join: Some(join), access, level: None, env };
+        let start = Start { join: Some(join), access, level: None, env, program: None };
         Self::run(hub, name, start, cluster.later_namespace("agent"))
     }
 
@@ -178,6 +180,15 @@ impl AgentProcess {
         self.restart()
     }
 
+    /// The same with the program of another version; none: with this version's.
+    ///
+    /// # Errors
+    /// When it still runs, or cannot be started.
+    pub fn restart_as(&mut self, program: Option<PathBuf>) -> Result<()> {
+        self.start.program = program;
+        self.restart()
+    }
+
     /// The same with another join manifest.
     ///
     /// # Errors
@@ -212,6 +223,8 @@ struct Start {
     /// `RUST_LOG`, where the test wants another than the agent's own.
     level: Option<String>,
     env: Vec<(String, String)>,
+    /// None for this version's.
+    program: Option<PathBuf>,
 }
 
 /// By which kubeconfig an agent reaches its cluster.
@@ -234,7 +247,8 @@ impl Access {
 
 impl Start {
     fn spawn(&self, name: &str, folder: &std::path::Path, namespace: &str) -> Result<Process> {
-        let mut command = Command::new(binary("roadstead-agent")?);
+        let program = self.program.clone().map_or_else(|| binary("roadstead-agent"), Ok)?;
+        let mut command = Command::new(program);
         command.arg("--kubeconfig").arg(self.access.kubeconfig()).args(["--namespace", namespace]);
         if let Some(join) = &self.join {
             command.arg("--join").arg(join);

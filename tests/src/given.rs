@@ -25,6 +25,14 @@ pub fn binary(name: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The agent's program of the last landed version.
+///
+/// # Errors
+/// When the run says none.
+pub fn landed_agent() -> Result<PathBuf> {
+    Ok(PathBuf::from(variable("ROADSTEAD_TEST_LANDED_AGENT")?))
+}
+
 /// The folder with foreign parts: `bin/flux`, `python/bin/python`, `cluster-api/clusters.yaml`.
 ///
 /// # Errors

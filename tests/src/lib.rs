@@ -47,7 +47,7 @@ pub use cluster::{TestCluster, TestNamespace};
 pub use connect::ConnectProxy;
 pub use database::TestDatabase;
 pub use fleet::{Fleet, PATIENCE, config_map, git_repository, kustomization, lasting_git};
-pub use given::{binary, chromium, clients, folder};
+pub use given::{binary, chromium, clients, folder, landed_agent};
 pub use hub::{HubProcess, HubSetup};
 pub use kubectl::Kubectl;
 pub use kubelet::{Kubelet, Program};

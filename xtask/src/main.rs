@@ -8,6 +8,7 @@ mod devcluster;
 mod fuzz;
 mod generate;
 mod images;
+mod landed;
 mod measure;
 mod phases;
 mod process;

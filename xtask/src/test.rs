@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::cache;
 use crate::devcluster::{self, Devcluster};
+use crate::landed;
 use crate::phases::Phases;
 use crate::process::Runner;
 use crate::program;
@@ -39,12 +40,14 @@ pub(crate) fn run(
         command.current_dir(root).arg("test").args(&selection.build).arg("--no-run");
         runner.run(&mut command)
     })?;
+    let landed =
+        phases.time(runner, "build the agent of the last landed version", || landed::agent(root, runner))?;
     let suite = || -> Result<Vec<String>> {
         let mut phases = Phases::default();
         let mut failed = Vec::new();
         with_servers(runner, &cluster, &mut phases, Purpose::Tests, |servers, phases| {
             let mut cargo = cache::cargo();
-            cargo.env("ROADSTEAD_TEST_CLIENTS", &clients);
+            cargo.env("ROADSTEAD_TEST_CLIENTS", &clients).env("ROADSTEAD_TEST_LANDED_AGENT", &landed);
             failed = run_tests(root, runner, servers, phases, cargo, &selection, go)?;
             Ok(())
         })?;

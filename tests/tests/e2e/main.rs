@@ -18,4 +18,5 @@ mod outbound;
 mod pipeline;
 mod secrets;
 mod sources;
+mod versions;
 mod workers;

@@ -18,6 +18,7 @@ use roadstead_devpostgres::PrivatePostgres;
 use super::{Purpose, Stand};
 use crate::cache;
 use crate::devcluster::{self, Devcluster};
+use crate::landed;
 use crate::phases::Phases;
 use crate::process::Runner;
 use crate::web;
@@ -38,6 +39,8 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     phases.time(runner, "build programs", || {
         runner.run(cache::cargo().current_dir(root).args(["build", "--workspace", "--bins"]))
     })?;
+    let landed =
+        phases.time(runner, "build the agent of the last landed version", || landed::agent(root, runner))?;
     let stand = match find()? {
         Some(stand) => stand,
         None => Stand::named(ID.to_owned())?,
@@ -47,6 +50,7 @@ pub(crate) fn up(root: &Path, runner: &Runner) -> Result<()> {
     let servers = stand.start(runner, &cluster, &mut phases, Purpose::Tests)?;
     let mut variables = servers.variables(&cache::target(root)?.join("debug"));
     variables.push(("ROADSTEAD_TEST_CLIENTS".to_owned(), clients.into()));
+    variables.push(("ROADSTEAD_TEST_LANDED_AGENT".to_owned(), landed.into()));
     let text: String = variables.iter().map(|(name, value)| export(name, value)).collect::<Result<_>>()?;
     let file = stand.record.join(VARIABLES);
     std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
