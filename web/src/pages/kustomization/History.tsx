@@ -64,11 +64,7 @@ function Attempted({ attempt }: { attempt: Attempt }): ReactNode {
   return (
     <div className="attempt">
       {attempt.message && <Message text={attempt.message} />}
-      {attempt.timings.length > 0 && (
-        <p className="dim">
-          {timingsOf(attempt.timings)}
-        </p>
-      )}
+      {attempt.timings.length > 0 && <p className="dim">{timingsOf(attempt.timings)}</p>}
       {listed.length > 0 ? (
         <ul className="changes">
           {listed.map(({ object, action }) => (
