@@ -39,11 +39,12 @@ pub(super) fn apply(
         }
         let result =
             resource.edit(|object| change_object(object, &id.gvk, images, &rules, fields, &loader.budget));
-        result.map_err(|message| error(format!("{id}: {message}")))?;
+        resource.untagged |= result.map_err(|message| error(format!("{id}: {message}")))?;
     }
     Ok(())
 }
 
+/// Whether an image has no tag of YAML's any more.
 fn change_object(
     object: &mut Map,
     gvk: &Gvk,
@@ -51,8 +52,8 @@ fn change_object(
     rules: &Rules,
     fields: &[FieldSpec],
     budget: &Budget,
-) -> Result<(), String> {
-    let mut from = 0;
+) -> Result<bool, String> {
+    let (mut from, mut untagged) = (0, false);
     loop {
         let mut next: Option<usize> = None;
         let mut looks = 0;
@@ -62,17 +63,21 @@ fn change_object(
             looks += rules.looks();
         })?;
         budget.work(seen + looks)?;
-        let Some((at, image)) = next.and_then(|at| Some((at, images.get(at)?))) else { return Ok(()) };
+        let Some((at, image)) = next.and_then(|at| Some((at, images.get(at)?))) else {
+            return Ok(untagged);
+        };
         let mut made = 0;
         let seen = visit(object, gvk, fields, &mut |value| {
             if let Some(text) = value.as_str().filter(|text| rules.is_match(at, text)) {
                 let new = changed(image, text);
                 made += new.len();
-                // Without a tag it stays without one.
+                // It loses its tag, and keeps its quotes.
                 let style = match value {
-                    Value::String(text) if text.style() == TextStyle::Untagged => TextStyle::Untagged,
+                    Value::String(text) if text.kept_style() == TextStyle::Plain => TextStyle::Untagged,
+                    Value::String(text) => text.kept_style(),
                     _ => TextStyle::Made,
                 };
+                untagged |= style == TextStyle::Untagged;
                 *value = Value::String(Text::new(new, style));
             }
         })?;

@@ -221,6 +221,7 @@ fn json_patch(
                 take_annotations_back(&mut map);
             }
             pass_map_through_json(&mut map);
+            set_annotations_again(&mut map);
             resource.set_value(map);
             Ok(())
         })?;
@@ -265,6 +266,19 @@ fn pass_through_json(value: &mut Value) {
 fn pass_map_through_json(map: &mut Map) {
     map.set_brackets(map.is_empty());
     map.values_mut().for_each(|(_, value)| pass_through_json(value));
+}
+
+/// kustomize sets all annotations again after a JSON patch, as texts: what another patch copies from them is a text.
+fn set_annotations_again(object: &mut Map) {
+    if let Some(Value::Map(meta)) = object.get_mut("metadata")
+        && let Some(Value::Map(annotations)) = meta.get_mut("annotations")
+    {
+        for (_, value) in annotations.values_mut() {
+            if !matches!(value, Value::String(_)) {
+                *value = value.scalar_text().map_or_else(|| Value::string(""), Value::string);
+            }
+        }
+    }
 }
 
 /// Makes an empty mapping of annotations where there are none.
