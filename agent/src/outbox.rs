@@ -11,12 +11,15 @@ use std::time::Duration;
 
 use roadstead_model::{Digest, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, Stage};
 use roadstead_proto::v1::Refused;
-use roadstead_proto::{Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress};
+use roadstead_proto::{Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Queue, Started};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 /// The least time between two messages of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+
+/// The least time between two messages of which dispatches wait: many begin to at the same time.
+const QUEUE_EVERY: Duration = Duration::from_millis(250);
 
 /// How many refusals may wait; a hub that causes more of them is not worth listening to.
 const MAX_REFUSALS: usize = 256;
@@ -35,6 +38,8 @@ pub enum Outgoing {
     Intent(InventoryIntent),
     /// What happened.
     Progress(Progress),
+    /// Which dispatches wait, and which have begun.
+    Queue(Queue),
     /// How a dispatch ended.
     Finished(Finished),
 }
@@ -56,7 +61,19 @@ struct State {
     progress: BTreeMap<KustomizationUid, Gathered>,
     /// When progress of a Kustomization was last sent.
     progress_sent: BTreeMap<KustomizationUid, Instant>,
+    /// Dispatches that wait, or have begun after they waited, until they end.
+    queue: BTreeMap<KustomizationUid, Standing>,
+    queue_sent: Option<Instant>,
     finished: BTreeMap<KustomizationUid, (Finished, Sent)>,
+}
+
+/// A dispatch that waits, or has waited.
+#[derive(Debug)]
+struct Standing {
+    key: DispatchKey,
+    /// When it began; none: it waits.
+    began: Option<Instant>,
+    sent: Sent,
 }
 
 /// Where a dispatch is.
@@ -133,6 +150,7 @@ impl Outbox {
             state.progress.clear();
             state.builds.values_mut().for_each(|sent| *sent = false);
             state.intents.values_mut().for_each(|pending| pending.sent = false);
+            state.queue.values_mut().for_each(|standing| standing.sent = false);
             state.finished.values_mut().for_each(|(_, sent)| *sent = false);
         });
     }
@@ -219,9 +237,26 @@ impl Outbox {
         });
     }
 
+    /// A dispatch waits until others have ended.
+    pub fn queued(&self, key: &DispatchKey) {
+        self.stand(Standing { key: key.clone(), began: None, sent: false });
+    }
+
+    /// A dispatch that waited begins.
+    pub fn started(&self, key: &DispatchKey) {
+        self.stand(Standing { key: key.clone(), began: Some(Instant::now()), sent: false });
+    }
+
+    fn stand(&self, standing: Standing) {
+        self.change(|state| state.queue.insert(standing.key.kustomization, standing));
+    }
+
     /// A dispatch ended, or its end is to be told once more. An older end of the Kustomization is forgotten.
     pub fn finish(&self, finished: Finished) {
-        self.change(|state| state.finished.insert(finished.key.kustomization, (finished, false)));
+        self.change(|state| {
+            state.queue.remove(&finished.key.kustomization);
+            state.finished.insert(finished.key.kustomization, (finished, false));
+        });
     }
 
     /// The hub has taken in how a dispatch ended.
@@ -262,6 +297,9 @@ impl Outbox {
             pending.sent = true;
             return message(Outgoing::Intent(pending.intent.clone()));
         }
+        if let Some(queue) = next_queue(&mut state, now) {
+            return message(Outgoing::Queue(queue));
+        }
         let ended: BTreeSet<KustomizationUid> =
             state.finished.iter().filter(|(_, (_, sent))| !sent).map(|(uid, _)| *uid).collect();
         if let Some(uid) = ended.first() {
@@ -279,15 +317,40 @@ impl Outbox {
     }
 }
 
+/// When the next message of what waits may be sent, where there is something to tell.
+fn queue_due(state: &State, now: Instant) -> Option<Instant> {
+    let is_news = state.queue.values().any(|standing| !standing.sent);
+    is_news.then(|| state.queue_sent.map_or(now, |sent| sent + QUEUE_EVERY))
+}
+
+/// All news of what waits, where it is time for that.
+fn next_queue(state: &mut State, now: Instant) -> Option<Queue> {
+    if queue_due(state, now)? > now {
+        return None;
+    }
+    state.queue_sent = Some(now);
+    let mut queue = Queue::default();
+    for standing in state.queue.values_mut().filter(|standing| !standing.sent) {
+        standing.sent = true;
+        let key = standing.key.clone();
+        match standing.began {
+            None => queue.queued.push(key),
+            Some(began) => queue.started.push(Started { key, ago: now.saturating_duration_since(began) }),
+        }
+    }
+    Some(queue)
+}
+
 /// Progress of the Kustomization that has waited its time, or when the first one will have.
 fn next_progress(state: &mut State, now: Instant) -> Next {
     let due =
         |uid: &KustomizationUid| state.progress_sent.get(uid).map_or(now, |sent| *sent + PROGRESS_EVERY);
+    let queue_due = queue_due(state, now);
     let Some((due, uid)) = state.progress.keys().map(|uid| (due(uid), *uid)).min() else {
-        return Next::Nothing;
+        return queue_due.map_or(Next::Nothing, Next::At);
     };
     if due > now {
-        return Next::At(due);
+        return Next::At(queue_due.map_or(due, |queue| queue.min(due)));
     }
     state.progress_sent.insert(uid, now);
     let gathered = state.progress.remove(&uid);
@@ -394,5 +457,42 @@ mod tests {
         assert_eq!(answer.try_recv(), Ok(Ok(ack(1))));
         outbox.begin_session();
         assert_eq!(outbox.next(now), Next::Nothing);
+    }
+
+    #[tokio::test]
+    async fn what_waits_is_told_together_and_again_in_the_next_session() {
+        let outbox = Outbox::default();
+        outbox.begin_session();
+        let now = Instant::now();
+        let of =
+            |number| DispatchKey { kustomization: KustomizationUid(uuid::Uuid::from_u128(number)), ..key(1) };
+        let queue = |next| match next {
+            Next::Message(message) => match *message {
+                Outgoing::Queue(queue) => {
+                    (queue.queued, queue.started.into_iter().map(|started| started.key).collect::<Vec<_>>())
+                }
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        outbox.queued(&of(1));
+        outbox.queued(&of(2));
+        assert_eq!(queue(outbox.next(now)), (vec![of(1), of(2)], vec![]));
+        assert_eq!(outbox.next(now), Next::Nothing);
+        outbox.started(&of(1));
+        // Not at once: more may begin.
+        let later = now + Duration::from_millis(250);
+        assert_eq!(outbox.next(now), Next::At(later));
+        assert_eq!(queue(outbox.next(later)), (vec![], vec![of(1)]));
+        outbox.end_session();
+        outbox.begin_session();
+        let later = later + Duration::from_millis(250);
+        assert_eq!(queue(outbox.next(later)), (vec![of(2)], vec![of(1)]));
+        // What has ended is not told of.
+        let ended =
+            Finished { key: of(1), failure: None, change_set: vec![], inventory: vec![], timings: vec![] };
+        outbox.finish(ended);
+        outbox.begin_session();
+        assert_eq!(queue(outbox.next(later + Duration::from_millis(250))), (vec![of(2)], vec![]));
     }
 }

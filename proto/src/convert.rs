@@ -4,6 +4,8 @@
 
 mod dispatch;
 
+use std::time::Duration;
+
 use roadstead_kstatus::Status;
 use roadstead_model::{
     Action, Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
@@ -11,11 +13,11 @@ use roadstead_model::{
 };
 
 use crate::limits::{
-    MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_STEPS, MAX_TEXT_BYTES,
-    MAX_TIMINGS, bounded,
+    MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_RUNNING, MAX_STEPS,
+    MAX_TEXT_BYTES, MAX_TIMINGS, bounded,
 };
 use crate::message::{
-    Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
+    Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress, Queue, Started,
 };
 use crate::v1;
 
@@ -252,7 +254,7 @@ pub fn digest(field: &str, text: &str) -> Result<Digest> {
 
 /// The keys of a `Hello`.
 pub fn keys(field: &str, keys: Vec<v1::DispatchKey>) -> Result<Vec<DispatchKey>> {
-    list(field, keys, crate::limits::MAX_RUNNING)
+    list(field, keys, MAX_RUNNING)
 }
 
 impl From<ObjectRef> for v1::ObjectRef {
@@ -447,6 +449,40 @@ impl TryFrom<v1::Progress> for Progress {
             stage: stage("stage", progress.stage)?,
             results: list("results", progress.results, MAX_OBJECTS)?,
             health: list("health", progress.health, MAX_OBJECTS)?,
+        })
+    }
+}
+
+impl From<Started> for v1::Started {
+    fn from(started: Started) -> Self {
+        let ago_millis = u64::try_from(started.ago.as_millis()).unwrap_or(u64::MAX);
+        Self { key: Some(started.key.into()), ago_millis }
+    }
+}
+
+impl TryFrom<v1::Started> for Started {
+    type Error = ConvertError;
+
+    fn try_from(started: v1::Started) -> Result<Self> {
+        // It began at most as long ago as it may take.
+        let ago = Duration::from_millis(started.ago_millis).min(dispatch::MAX_TIMEOUT);
+        Ok(Self { key: key("key", started.key)?, ago })
+    }
+}
+
+impl From<Queue> for v1::Queue {
+    fn from(queue: Queue) -> Self {
+        Self { queued: messages(queue.queued), started: messages(queue.started) }
+    }
+}
+
+impl TryFrom<v1::Queue> for Queue {
+    type Error = ConvertError;
+
+    fn try_from(queue: v1::Queue) -> Result<Self> {
+        Ok(Self {
+            queued: list("queued", queue.queued, MAX_RUNNING)?,
+            started: list("started", queue.started, MAX_RUNNING)?,
         })
     }
 }

@@ -11,7 +11,9 @@ pub mod limits;
 pub mod message;
 
 pub use convert::ConvertError;
-pub use message::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress};
+pub use message::{
+    Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress, Queue, Started,
+};
 
 /// The generated messages, client and server of `roadstead.link.v1`.
 #[allow(

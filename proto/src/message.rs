@@ -1,5 +1,7 @@
 //! The bodies of messages as checked values. See `link.proto` for what each is for; only what Rust adds is said here.
 
+use std::time::Duration;
+
 use roadstead_kstatus::Status;
 use roadstead_model::{ChangeSet, DispatchKey, ObjectRef, ObjectResult, Stage, StepTiming};
 
@@ -43,6 +45,24 @@ pub struct Progress {
     pub results: Vec<ObjectResult>,
     /// Health, where it changed.
     pub health: Vec<ObjectHealth>,
+}
+
+/// Which dispatches wait in the agent until others have ended, and which have begun after they waited.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// These wait.
+    pub queued: Vec<DispatchKey>,
+    /// These have begun.
+    pub started: Vec<Started>,
+}
+
+/// A dispatch that has begun after it waited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// The dispatch.
+    pub key: DispatchKey,
+    /// How long ago it began.
+    pub ago: Duration,
 }
 
 /// An object's health.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_agent_policy::Signature;
-use roadstead_model::{Capabilities, Dispatch, DispatchKey};
+use roadstead_model::{Capabilities, Capability, Dispatch, DispatchKey};
 use roadstead_proto::capabilities::fit_to_hub;
 use roadstead_proto::limits::{bounded, fits};
 use roadstead_proto::v1::{
@@ -186,6 +186,13 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     tracing::warn!(
                         "more progress than fits a message: the hub gets it with the end of the dispatch"
                     );
+                }
+            }
+            Outgoing::Queue(queue) => {
+                let message = v1::Queue::from(queue);
+                // An older hub counts from when it sent the dispatch.
+                if self.capabilities.has(Capability::Queue) && fits(&message) {
+                    self.send(agent_message::Body::Queue(message));
                 }
             }
             Outgoing::Finished(finished) => {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use roadstead_model::{Attempt, Dispatch, DispatchKey, HubEpoch, KustomizationUid, Stage};
 use roadstead_proto::{Failure, Finished};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -23,6 +24,9 @@ use work::Work;
 
 /// How many Kustomizations one agent takes.
 const MAX_KUSTOMIZATIONS: usize = 20_000;
+/// How many dispatches are worked on at once. Others wait, so that what each takes of its timeout is its own work, and so that what
+/// they hold in memory is bounded. One that waits for health is not worked on.
+const PLACES: usize = 32;
 
 /// Why a dispatch is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +77,7 @@ struct Inner<C> {
     outbox: Arc<Outbox>,
     builds: Builds,
     slots: Mutex<HashMap<KustomizationUid, Slot>>,
+    places: Arc<Semaphore>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -105,9 +110,15 @@ impl<C: Cluster> Runner<C> {
     /// A runner over `cluster` that tells `outbox`.
     #[must_use]
     pub fn new(cluster: C, outbox: Arc<Outbox>) -> Self {
+        Self::with_places(cluster, outbox, PLACES)
+    }
+
+    /// The same, that works on so many dispatches at once.
+    fn with_places(cluster: C, outbox: Arc<Outbox>, places: usize) -> Self {
         let builds = Builds::new(outbox.clone());
         let (slots, stop, tasks) = (Mutex::default(), CancellationToken::new(), TaskTracker::new());
-        Self { inner: Arc::new(Inner { cluster, outbox, builds, slots, stop, tasks }) }
+        let places = Arc::new(Semaphore::new(places));
+        Self { inner: Arc::new(Inner { cluster, outbox, builds, slots, places, stop, tasks }) }
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<KustomizationUid, Slot>> {
@@ -216,7 +227,12 @@ impl<C: Cluster> Runner<C> {
     async fn run(self, mut dispatch: Dispatch, mut cancel: CancellationToken) {
         let inner = &*self.inner;
         loop {
-            let work = Work { outbox: &inner.outbox, builds: &inner.builds, cluster: &inner.cluster };
+            let work = Work {
+                outbox: &inner.outbox,
+                builds: &inner.builds,
+                cluster: &inner.cluster,
+                places: &inner.places,
+            };
             let uid = dispatch.key.kustomization;
             let finished = work.carry_out(dispatch, cancel).await;
             let is_stopping = inner.stop.is_cancelled();

@@ -21,7 +21,7 @@ const MAX_REFUSED: usize = 3;
 
 impl<C: Cluster> On<'_, C> {
     /// The stage in which what is refused of this dispatch fails.
-    fn stage(&self) -> Stage {
+    pub(super) fn stage(&self) -> Stage {
         let steps = &self.dispatch.spec.steps;
         if steps.iter().any(|step| matches!(step.kind, StepKind::Apply { .. } | StepKind::Hook { .. })) {
             Stage::Apply

@@ -13,6 +13,7 @@ use roadstead_model::{
 };
 use roadstead_proto::v1::BuildChunk;
 use roadstead_proto::{Finished, InventoryAck, OwnedByAnother};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use super::{NotTaken, Runner, Verdict};
@@ -28,6 +29,8 @@ struct Fake {
     waits_long: bool,
     /// What the groups hold, in the order in which they are applied; `a` where nothing is said.
     names: Vec<&'static str>,
+    /// Applying takes a permit of this, where there is one, and keeps it from others.
+    gate: Option<Arc<Semaphore>>,
 }
 
 impl Fake {
@@ -92,6 +95,9 @@ impl Cluster for Fake {
 
     async fn apply(&self, ready: &Self::Ready, previous: &[ObjectRef], run: &mut Run<'_>) -> Outcome {
         self.note("apply");
+        if let Some(gate) = &self.gate {
+            gate.acquire().await.expect("open").forget();
+        }
         let changes: Vec<ObjectResult> = ready
             .iter()
             .map(|object| ObjectResult { object: object.clone(), action: Action::Created })
@@ -209,7 +215,7 @@ async fn to_the_end(runner: &Runner<Fake>) -> Finished {
                 runner.outbox().answer_intent(&intent.key, Ok(ack));
             }
             Outgoing::Finished(finished) => return finished,
-            Outgoing::Refused(_) | Outgoing::Progress(_) => {}
+            Outgoing::Refused(_) | Outgoing::Progress(_) | Outgoing::Queue(_) => {}
         }
     }
 }
@@ -384,6 +390,104 @@ async fn a_cancelled_dispatch_says_so_and_one_that_the_end_of_the_agent_cut_says
     runner.stop(Duration::from_secs(5)).await;
     assert_eq!(runner.dispatch(dispatch(3)), Err(NotTaken::Stopping));
     assert!(runner.outbox().unconfirmed().is_empty(), "an end was told though the agent cut it");
+}
+
+/// Of the Kustomization with this number.
+fn of_number(number: u128, dispatch: Dispatch) -> Dispatch {
+    let kustomization = KustomizationUid(uuid::Uuid::from_u128(number));
+    Dispatch { key: DispatchKey { kustomization, ..dispatch.key }, ..dispatch }
+}
+
+/// Plays the hub until `is_it`.
+async fn play<T>(runner: &Runner<Fake>, mut is_it: impl FnMut(Outgoing) -> Option<T>) -> T {
+    loop {
+        match told(runner).await {
+            Outgoing::Build(_) => give_build(runner),
+            Outgoing::Intent(intent) => {
+                let ack = InventoryAck { key: intent.key.clone(), owned_by_another: vec![] };
+                runner.outbox().answer_intent(&intent.key, Ok(ack));
+            }
+            other => {
+                if let Some(found) = is_it(other) {
+                    return found;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn so_many_dispatches_are_worked_on_at_once_and_the_others_are_told_of() {
+    let gate = Arc::new(Semaphore::new(0));
+    let fake = Fake { gate: Some(Arc::clone(&gate)), ..Fake::default() };
+    let runner = Runner::with_places(fake.clone(), Arc::new(Outbox::default()), 2);
+    runner.outbox().begin_session();
+    let keys: Vec<DispatchKey> = (1..=3)
+        .map(|number| {
+            let dispatch = of_number(number, dispatch(1));
+            let key = dispatch.key.clone();
+            runner.dispatch(dispatch).expect("taken");
+            key
+        })
+        .collect();
+    let queue =
+        play(&runner, |told| if let Outgoing::Queue(queue) = told { Some(queue) } else { None }).await;
+    assert_eq!((queue.queued, queue.started), (vec![keys[2].clone()], vec![]));
+    assert_eq!(fake.log().iter().filter(|line| *line == "apply").count(), 2);
+    // One ends; what waited begins, and that is told before its own end.
+    gate.add_permits(1);
+    let mut ended = 0;
+    let queue = play(&runner, |told| {
+        ended += usize::from(matches!(told, Outgoing::Finished(_)));
+        if let Outgoing::Queue(queue) = told { Some(queue) } else { None }
+    })
+    .await;
+    assert!(ended <= 1);
+    let started: Vec<_> = queue.started.iter().map(|started| &started.key).collect();
+    assert_eq!((queue.queued, started), (vec![], vec![&keys[2]]));
+    gate.add_permits(2);
+    play(&runner, |told| {
+        ended += usize::from(matches!(told, Outgoing::Finished(_)));
+        (ended == 3).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_waits_for_health_holds_no_place() {
+    let fake = Fake { waits_long: true, ..Fake::default() };
+    let runner = Runner::with_places(fake.clone(), Arc::new(Outbox::default()), 1);
+    runner.outbox().begin_session();
+    for number in 1..=3 {
+        runner.dispatch(of_number(number, dispatch(1))).expect("taken");
+    }
+    let all_wait = async {
+        while fake.log().iter().filter(|line| *line == "wait 1").count() < 3 {
+            sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = all_wait => {}
+        () = play(&runner, |told| matches!(told, Outgoing::Finished(_)).then_some(())) => panic!("one has ended"),
+    }
+}
+
+#[tokio::test]
+async fn what_waits_for_a_place_can_be_cancelled() {
+    let gate = Arc::new(Semaphore::new(0));
+    let fake = Fake { gate: Some(Arc::clone(&gate)), ..Fake::default() };
+    let runner = Runner::with_places(fake.clone(), Arc::new(Outbox::default()), 1);
+    runner.outbox().begin_session();
+    runner.dispatch(of_number(1, dispatch(1))).expect("taken");
+    let second = of_number(2, dispatch(1));
+    runner.dispatch(second.clone()).expect("taken");
+    let is_queued = |told| matches!(told, Outgoing::Queue(queue) if queue.queued == [second.key.clone()]);
+    play(&runner, |told| is_queued(told).then_some(())).await;
+    runner.cancel(&second.key);
+    let end = play(&runner, |told| if let Outgoing::Finished(end) = told { Some(end) } else { None }).await;
+    assert_eq!(end.key, second.key);
+    assert!(end.failure.expect("a failure").cancelled);
+    assert_eq!(fake.log().iter().filter(|line| *line == "apply").count(), 1);
 }
 
 #[tokio::test]

@@ -14,12 +14,16 @@ use roadstead_model::{
 };
 use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth};
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::builds::{BuildError, Builds};
 use crate::cluster::Cluster;
 use crate::outbox::{Outbox, Position};
+
+/// A dispatch that waits no longer than this for its place is not told of.
+const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// How many objects of another owner a message names.
 const MAX_NAMED: usize = 10;
@@ -29,6 +33,8 @@ pub(super) struct Work<'a, C> {
     pub(super) outbox: &'a Arc<Outbox>,
     pub(super) builds: &'a Builds,
     pub(super) cluster: &'a C,
+    /// For dispatches that are worked on.
+    pub(super) places: &'a Arc<Semaphore>,
 }
 
 /// What came of asking for a group's objects.
@@ -107,15 +113,35 @@ impl<C: Cluster> Work<'_, C> {
         let mut deadline = None;
         // The first group comes while the policy is read; nothing is done with it before that lets the dispatch in.
         let mut ahead = pin!(maybe_done(self.first_group(&on)));
-        let admitted = match select(pin!(self.admit(&on, &mut record)), ahead.as_mut()).await {
-            Either::Left((admitted, _)) => admitted,
-            Either::Right(((), admit)) => admit.await,
+        let (mut place, mut failure) = match self.place(&on).await {
+            Ok(place) => (Some(place), None),
+            Err(cancelled) => (None, Some(cancelled)),
         };
-        let mut failure = admitted.err();
+        if place.is_some() {
+            let admitted = match select(pin!(self.admit(&on, &mut record)), ahead.as_mut()).await {
+                Either::Left((admitted, _)) => admitted,
+                Either::Right(((), admit)) => admit.await,
+            };
+            failure = admitted.err();
+        }
         let steps = if failure.is_none() { dispatch.spec.steps.as_slice() } else { &[] };
         for (index, step) in steps.iter().enumerate() {
             record.step = Some(index);
             let on = on.at(index);
+            if matches!(step.kind, StepKind::Wait { .. }) {
+                place = None;
+            } else if place.is_none() {
+                let asked = Instant::now();
+                match self.place(&on).await {
+                    Ok(given) => place = Some(given),
+                    Err(cancelled) => {
+                        failure = Some(Box::new(Failure { step: Some(index), ..*cancelled }));
+                        break;
+                    }
+                }
+                // The time in the queue is not the dispatch's.
+                deadline = deadline.map(|until| until + asked.elapsed());
+            }
             let done = match &step.kind {
                 StepKind::Apply { group } => {
                     self.apply(&on, ahead.as_mut(), *group, &mut deadline, &mut record).await
@@ -136,6 +162,7 @@ impl<C: Cluster> Work<'_, C> {
                 break;
             }
         }
+        drop(place);
         log(&dispatch, began.elapsed(), &record, failure.as_deref());
         let Record { change_set, inventory, timings, .. } = record;
         Finished {
@@ -145,6 +172,28 @@ impl<C: Cluster> Work<'_, C> {
             inventory,
             timings,
         }
+    }
+
+    /// A place among the dispatches that are worked on. Where it takes long to get one, the hub is told.
+    async fn place(&self, on: &On<'_, C>) -> Result<OwnedSemaphorePermit, Box<Failure>> {
+        let key = &on.dispatch.key;
+        let wait = async {
+            let mut waiting = pin!(Arc::clone(self.places).acquire_owned());
+            if let Ok(place) = tokio::time::timeout(SHORT_WAIT, waiting.as_mut()).await {
+                return place;
+            }
+            self.outbox.queued(key);
+            let place = waiting.await;
+            self.outbox.started(key);
+            place
+        };
+        let place = tokio::select! {
+            biased;
+            () = on.cancel.cancelled() => return Err(cancelled(on.stage(), "waiting for other dispatches")),
+            place = wait => place,
+        };
+        // The places are never closed.
+        place.map_err(|_| cancelled(on.stage(), "waiting for other dispatches"))
     }
 
     async fn apply<B: Future<Output = Option<Fetched>>>(

@@ -13,6 +13,8 @@ pub enum Capability {
     RecreatedAndAdopted,
     /// A hub that can be told that an agent's policy refused an upgrade, apart from an upgrade that failed.
     RefusedUpgrades,
+    /// A hub that can be told which dispatches wait in the agent, and when they begin.
+    Queue,
     /// An agent that applies several groups, and compares a dispatch with its digest.
     Groups,
     /// An agent that applies a group's objects in the order in which they are given.
@@ -31,9 +33,10 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
+        Self::Queue,
         Self::Groups,
         Self::AsGivenOrder,
         Self::HelmOrder,
@@ -49,6 +52,7 @@ impl Capability {
         match self {
             Self::RecreatedAndAdopted => "recreated-and-adopted",
             Self::RefusedUpgrades => "refused-upgrades",
+            Self::Queue => "queue",
             Self::Groups => "groups",
             Self::AsGivenOrder => "as-given-order",
             Self::HelmOrder => "helm-order",
@@ -74,7 +78,7 @@ impl Capabilities {
     /// What a hub of this version can read.
     #[must_use]
     pub fn of_this_hub() -> Self {
-        Self([Capability::RecreatedAndAdopted, Capability::RefusedUpgrades].into())
+        Self([Capability::RecreatedAndAdopted, Capability::RefusedUpgrades, Capability::Queue].into())
     }
 
     /// What an agent of this version can do.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use roadstead_model::{
     Attempt, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, Group, HubEpoch, KustomizationUid,
     ObjectRef, OnImmutable, Queue, Reason, ServiceAccount, SessionId, Step, StepKind, Topic,
@@ -13,6 +14,7 @@ use uuid::Uuid;
 use crate::blob::{BlobHead, digest};
 use crate::mac::Row as SignedRow;
 use crate::reconciliation::{Reconciliation, Row};
+use crate::time::to_sql;
 use crate::{Store, StoreError, Tx};
 
 /// The newest form of stored dispatches that this version reads, and the one that it writes. A row of a newer form is passed over:
@@ -253,6 +255,57 @@ impl Store {
             return Ok(None);
         };
         Ok(Some(OpenAttempt { reconciliation: row.read()?, spec }))
+    }
+
+    /// Moves the deadlines of dispatches that wait in an agent (none), or have begun at some time after they waited, where they
+    /// are open for `cluster` and `session` is its newest. A dispatch begins at most `queued` after it was planned, and is
+    /// given up `grace` after its timeout.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn move_deadlines(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+        told: &[(&DispatchKey, Option<Timestamp>)],
+        queued: Duration,
+        grace: Duration,
+    ) -> Result<(), StoreError> {
+        let numbers =
+            |number: fn(&DispatchKey) -> i64| told.iter().map(|(key, _)| number(key)).collect::<Vec<_>>();
+        // A pass that is planned for later than the deadline would miss it.
+        sqlx::query(
+            "WITH told AS (SELECT * FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[])
+                           AS t (kustomization, attempt, epoch, generation, began)),
+                  moved AS (UPDATE reconciliation r
+                            SET deadline = CASE WHEN t.began IS NULL THEN r.started_at + make_interval(secs => $8)
+                                ELSE least(t.began, r.started_at + make_interval(secs => $8)) + make_interval(secs => $9)
+                                     + make_interval(secs => (r.dispatch ->> 'timeoutMillis')::float8 / 1000) END
+                            FROM told t
+                            WHERE (r.kustomization, r.attempt, r.epoch, r.generation)
+                                  = (t.kustomization, t.attempt, t.epoch, t.generation)
+                              AND r.cluster_uid = $1 AND r.finished_at IS NULL AND r.dispatch_format <= $10
+                              AND r.dispatch ->> 'timeoutMillis' IS NOT NULL
+                              AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $1 AND s.session = $2)
+                            RETURNING r.kustomization, r.deadline)
+             UPDATE schedule SET due_at = moved.deadline FROM moved
+             WHERE schedule.uid = moved.kustomization AND schedule.kind = $11 AND schedule.due_at > moved.deadline",
+        )
+        .bind(cluster.0)
+        .bind(session.0)
+        .bind(told.iter().map(|(key, _)| key.kustomization.0).collect::<Vec<_>>())
+        .bind(numbers(|key| key.attempt.0))
+        .bind(numbers(|key| key.epoch.0))
+        .bind(numbers(|key| key.generation.0))
+        .bind(told.iter().map(|(_, began)| began.map(to_sql)).collect::<Vec<_>>())
+        .bind(queued.as_secs_f64())
+        .bind(grace.as_secs_f64())
+        .bind(FORMAT)
+        .bind(Queue::Kustomization.as_str())
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("move deadlines of dispatches"))?;
+        Ok(())
     }
 
     /// How a build is stored, where a dispatch that is open for `cluster` has it and `session` is the cluster's newest; and

@@ -41,13 +41,7 @@ impl Site {
             disconnected: None,
         };
         let mut connection = site.database.connect().await?;
-        sqlx::query(
-            "INSERT INTO resource (uid, kind, api_group, namespace, name, generation, resource_version, created_at, object)
-             VALUES ($1, 'Cluster', 'fleet.roadstead.dev', '', 'edge', 1, 1, now(), '{\"metadata\":{\"name\":\"edge\"}}')",
-        )
-        .bind(site.cluster.0)
-        .execute(&mut connection)
-        .await?;
+        insert(&mut connection, site.cluster.0, "Cluster").await?;
         let mut tx = site.store.begin().await?;
         tx.begin_session(site.cluster, &session).await?;
         tx.commit().await?;
@@ -100,6 +94,19 @@ impl Site {
     }
 }
 
+/// An object, as far as others refer to it.
+async fn insert(connection: &mut sqlx::PgConnection, uid: uuid::Uuid, kind: &str) -> Result<()> {
+    sqlx::query(
+        "INSERT INTO resource (uid, kind, api_group, namespace, name, generation, resource_version, created_at, object)
+         VALUES ($1, $2, 'test', '', 'edge', 1, 1, now(), '{\"metadata\":{\"name\":\"edge\"}}')",
+    )
+    .bind(uid)
+    .bind(kind)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
     let site = Site::new().await?;
@@ -138,6 +145,54 @@ async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
         let key = DispatchKey { digest, ..other.clone() };
         ensure!(site.store.open_attempt(&key, site.cluster).await?.is_none(), "{digest:?}");
     }
+    Ok(())
+}
+
+/// What an agent's queue means for when a dispatch is given up: times after it was planned, in seconds.
+#[tokio::test]
+async fn a_deadline_counts_from_when_the_dispatch_begins() -> Result<()> {
+    let site = Site::new().await?;
+    let key = site.dispatch("app").await?;
+    let begun =
+        site.store.newest_reconciliation(key.kustomization).await?.context("an attempt")?.inputs.started;
+    let at = |seconds| Some(begun + Duration::from_secs(seconds));
+    let deadline = async || -> Result<f64> {
+        let newest = site.store.newest_reconciliation(key.kustomization).await?.context("an attempt")?;
+        Ok(newest.deadline.duration_since(begun).as_secs_f64())
+    };
+    let (queued, grace) = (Duration::from_secs(3600), Duration::from_secs(30));
+    let tell = async |key: &DispatchKey, session, began| {
+        site.store.move_deadlines(site.cluster, session, &[(key, began)], queued, grace).await
+    };
+    ensure!(deadline().await? == 60.0);
+    tell(&key, site.session, None).await?;
+    ensure!(deadline().await? == 3600.0);
+    tell(&key, site.session, at(100)).await?;
+    ensure!(deadline().await? == 190.0, "its timeout is a minute");
+    // However late it begins, it is given up.
+    tell(&key, site.session, at(100_000)).await?;
+    ensure!(deadline().await? == 3690.0);
+    // Another session, attempt or epoch has no say.
+    tell(&key, SessionId::random(), at(1)).await?;
+    tell(&DispatchKey { attempt: Attempt(2), ..key.clone() }, site.session, at(1)).await?;
+    tell(&DispatchKey { epoch: roadstead_model::HubEpoch(9), ..key.clone() }, site.session, at(1)).await?;
+    ensure!(deadline().await? == 3690.0);
+    // A pass that is planned for later is not too late.
+    let mut connection = site.database.connect().await?;
+    insert(&mut connection, key.kustomization.0, "Kustomization").await?;
+    sqlx::query(
+        "INSERT INTO schedule (uid, kind, due_at) VALUES ($1, 'kustomization', now() + interval '2 hours')",
+    )
+    .bind(key.kustomization.0)
+    .execute(&mut connection)
+    .await?;
+    tell(&key, site.session, at(100)).await?;
+    let is_due: bool = sqlx::query_scalar(
+        "SELECT s.due_at = r.deadline FROM schedule s JOIN reconciliation r ON r.kustomization = s.uid",
+    )
+    .fetch_one(&mut connection)
+    .await?;
+    ensure!(is_due);
     Ok(())
 }
 

@@ -14,7 +14,7 @@ use crate::limits::{MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_OBJECTS, MAX_STEPS};
 use crate::v1;
 
 /// The longest timeout of a dispatch that is taken.
-const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+pub(super) const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 words!(order: Order { Staged, AsGiven, Helm });
 words!(conflicts: Conflicts { Force, KeepOthers });

@@ -7,7 +7,7 @@ pub struct AgentMessage {
     pub ack: u64,
     #[prost(
         oneof = "agent_message::Body",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
     )]
     pub body: ::core::option::Option<agent_message::Body>,
 }
@@ -40,6 +40,9 @@ pub mod agent_message {
         UpgradeReport(super::UpgradeReport),
         #[prost(message, tag = "19")]
         RemovalReport(super::RemovalReport),
+        /// which dispatches wait, and which have begun after they waited
+        #[prost(message, tag = "20")]
+        Queue(super::Queue),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -331,6 +334,23 @@ pub struct ObjectResult {
     pub object: ::core::option::Option<ObjectRef>,
     #[prost(enumeration = "Action", tag = "2")]
     pub action: i32,
+}
+/// An agent works on so many dispatches at once, and the others wait. How long a dispatch may take counts from when it begins: one
+/// that begins at once is not told of.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Queue {
+    #[prost(message, repeated, tag = "1")]
+    pub queued: ::prost::alloc::vec::Vec<DispatchKey>,
+    #[prost(message, repeated, tag = "2")]
+    pub started: ::prost::alloc::vec::Vec<Started>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Started {
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<DispatchKey>,
+    /// how long ago it began
+    #[prost(uint64, tag = "2")]
+    pub ago_millis: u64,
 }
 /// What was done, or seen, since the last Progress of this dispatch.
 #[derive(Clone, PartialEq, ::prost::Message)]

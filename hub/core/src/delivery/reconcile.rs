@@ -25,7 +25,7 @@ use crate::objects::{events, status, triggers};
 use crate::{HubError, log};
 
 /// How long past its own timeout an agent's result is waited for.
-const GRACE: Duration = Duration::from_secs(30);
+pub(super) const GRACE: Duration = Duration::from_secs(30);
 /// Where nothing is to be done until something changes. The pass then is a net below the signals, nothing more.
 const LONG: Duration = Duration::from_secs(3600);
 /// How soon it is looked whether an agent that was too old is another one, where nothing says so before.

@@ -15,12 +15,14 @@ use roadstead_model::{
 use crate::clusters::Session;
 use crate::delivery::Delivery;
 use crate::delivery::children::{self, Awaited};
-use crate::delivery::reconcile::{set_ready, write_status};
+use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::objects::conditions;
 use crate::{HubError, log};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
+/// So long after it was dispatched a dispatch may begin.
+const QUEUED: Duration = Duration::from_secs(3600);
 /// Two announcements of one new object at the same instant: the loser's second try finds the winner.
 const ANNOUNCE_TRIES: usize = 3;
 
@@ -242,6 +244,25 @@ impl Delivery {
             (true, true) => log::kustomization_pruned(&stored, took, &change_set),
             (false, _) => log::kustomization_failed(&stored, &outcome.message),
         }
+        Ok(())
+    }
+
+    /// Records which dispatches wait in the agent, and which have begun so long ago after they waited: what they may take counts
+    /// from then.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn queue_reported(
+        &self,
+        session: &Session,
+        queued: &[DispatchKey],
+        started: &[(DispatchKey, Duration)],
+    ) -> Result<(), HubError> {
+        let now = self.clock.now();
+        let begins = queued.iter().map(|key| (key, None));
+        let begun = started.iter().map(|(key, ago)| (key, Some(now - *ago)));
+        let told: Vec<_> = begins.chain(begun).collect();
+        self.store.move_deadlines(session.cluster, session.id, &told, QUEUED, GRACE).await?;
         Ok(())
     }
 

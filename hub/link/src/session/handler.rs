@@ -9,7 +9,9 @@ use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::{DispatchKey, OrderKind};
 use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
-use roadstead_proto::{ConvertError, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress};
+use roadstead_proto::{
+    ConvertError, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress, Queue,
+};
 use tonic::Status;
 
 use crate::pace::Paces;
@@ -90,6 +92,10 @@ impl Handler {
                     Err(error) => self.unreadable_result(key, &error).await,
                 }
             }
+            Some(Body::Queue(queue)) => match Queue::try_from(queue) {
+                Ok(queue) => self.queue(queue).await,
+                Err(error) => self.not_understood(None, "queue", &error),
+            },
             Some(Body::Refused(refused)) => self.refused(refused).await,
             Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),
             Some(Body::UpgradeReport(report)) => match convert::upgrade_report(&report) {
@@ -147,6 +153,12 @@ impl Handler {
                 .map(|health| (health.object.clone(), format!("{:?}: {}", health.status, health.message))),
         );
         Answer::Silence
+    }
+
+    async fn queue(&self, queue: Queue) -> Answer {
+        let Queue { queued, started } = queue;
+        let started = started.into_iter().map(|started| (started.key, started.ago)).collect::<Vec<_>>();
+        silence(self.hub.delivery.queue_reported(&self.session, &queued, &started).await)
     }
 
     async fn finished(&self, finished: Finished) -> Answer {
