@@ -41,13 +41,13 @@ pub struct Places(Arc<Inner>);
 struct Inner {
     limits: Limits,
     state: Mutex<State>,
-    changed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: BTreeMap<u64, Held>,
-    waiting: BTreeMap<u64, Wish>,
+    /// Who waits for the same, the oldest first: thousands may wait, for a few tenants. No list is empty.
+    waiting: BTreeMap<Wish, BTreeMap<u64, Arc<Notify>>>,
     turned_away: VecDeque<(Instant, Wish)>,
     next: u64,
 }
@@ -81,7 +81,7 @@ impl Places {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let limits = Limits { total: limits.total.max(1), per_group: limits.per_group.max(1), ..limits };
-        Self(Arc::new(Inner { limits, state: Mutex::default(), changed: Notify::new() }))
+        Self(Arc::new(Inner { limits, state: Mutex::default() }))
     }
 
     /// A place, if there is one for this tenant and group now. Whoever gets none counts as waiting for a few seconds, and is
@@ -108,28 +108,34 @@ impl Places {
     /// A place, once there is one: the tenant with the fewest goes first, and of its wishes the oldest.
     pub async fn take(&self, tenant: &str, group: &str) -> Place {
         let wish = Wish { tenant: tenant.to_owned(), group: group.to_owned() };
+        let turn = Arc::new(Notify::new());
         let ticket = {
             let mut state = self.lock();
             state.next += 1;
             let id = state.next;
-            state.waiting.insert(id, wish.clone());
-            Ticket { places: self.clone(), id }
+            state.waiting.entry(wish.clone()).or_default().insert(id, Arc::clone(&turn));
+            Ticket { places: self.clone(), wish, id }
         };
         loop {
-            let changed = self.0.changed.notified();
-            tokio::pin!(changed);
-            // From now on nothing is missed.
-            changed.as_mut().enable();
-            {
+            let shares_change = {
                 let mut state = self.lock();
                 state.forget(Instant::now());
-                if self.0.limits.goes_next(&state) == Some(ticket.id) {
-                    state.waiting.remove(&ticket.id);
-                    return self.seat(&mut state, wish, Instant::now());
+                if self.0.limits.goes_next(&state).is_some_and(|(id, _)| id == ticket.id) {
+                    state.stop_waiting(&ticket.wish, ticket.id);
+                    return self.seat(&mut state, ticket.wish.clone(), Instant::now());
                 }
-            }
-            // The shares change by themselves when who was turned away is forgotten.
-            let _ = tokio::time::timeout(TICK, changed).await;
+                !state.turned_away.is_empty()
+            };
+            // By themselves, when who was turned away is forgotten: nobody is woken for that.
+            let soon = if shares_change { TICK } else { REMEMBERED };
+            let _ = tokio::time::timeout(soon, turn.notified()).await;
+        }
+    }
+
+    /// Wakes whoever goes next.
+    fn wake_next(&self, state: &State) {
+        if let Some((_, turn)) = self.0.limits.goes_next(state) {
+            turn.notify_one();
         }
     }
 
@@ -139,15 +145,17 @@ impl Places {
     pub fn waiting(&self, tenant: &str) -> usize {
         let mut state = self.lock();
         state.forget(Instant::now());
-        state.wishes().filter(|wish| wish.tenant == tenant).count()
+        let of_tenant = |wish: &Wish| wish.tenant == tenant;
+        let waiting = state.waiting.iter().filter(|(wish, _)| of_tenant(wish)).map(|(_, ids)| ids.len());
+        waiting.sum::<usize>() + state.turned_away.iter().filter(|(_, wish)| of_tenant(wish)).count()
     }
 
     fn seat(&self, state: &mut State, wish: Wish, now: Instant) -> Place {
         state.next += 1;
         let id = state.next;
         state.held.insert(id, Held { wish, since: now });
-        // Another one may go next now.
-        self.0.changed.notify_waiters();
+        // There may be a place for another one, too.
+        self.wake_next(state);
         Place { places: self.clone(), id }
     }
 
@@ -165,8 +173,18 @@ impl State {
         }
     }
 
+    fn stop_waiting(&mut self, wish: &Wish, id: u64) {
+        if let Some(ids) = self.waiting.get_mut(wish) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.waiting.remove(wish);
+            }
+        }
+    }
+
+    /// What is wished for, whoever wishes for the same.
     fn wishes(&self) -> impl Iterator<Item = &Wish> {
-        self.waiting.values().chain(self.turned_away.iter().map(|(_, wish)| wish))
+        self.waiting.keys().chain(self.turned_away.iter().map(|(_, wish)| wish))
     }
 
     fn count(&self) -> Counts<'_> {
@@ -222,10 +240,12 @@ impl Limits {
     }
 
     /// Of those who wait and could have a place, the one whose tenant has the fewest.
-    fn goes_next(&self, state: &State) -> Option<u64> {
+    fn goes_next<'a>(&self, state: &'a State) -> Option<(u64, &'a Notify)> {
         let counts = state.count();
-        let free = state.waiting.iter().filter(|(_, wish)| self.obstacle(&counts, wish).is_none());
-        free.min_by_key(|(id, wish)| (counts.held_by(&wish.tenant), **id)).map(|(id, _)| *id)
+        let free = state.waiting.iter().filter(|(wish, _)| self.obstacle(&counts, wish).is_none());
+        let oldest = free.filter_map(|(wish, ids)| Some((wish, ids.first_key_value()?)));
+        let next = oldest.min_by_key(|(wish, (id, _))| (counts.held_by(&wish.tenant), **id));
+        next.map(|(_, (id, turn))| (*id, &**turn))
     }
 
     /// Whether the holder of `id` is the one who has to make room for somebody who waits.
@@ -289,21 +309,25 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.places.lock().held.remove(&self.id);
-        self.places.0.changed.notify_waiters();
+        let mut state = self.places.lock();
+        state.held.remove(&self.id);
+        self.places.wake_next(&state);
     }
 }
 
 /// A wish that waits; taken back on drop.
 struct Ticket {
     places: Places,
+    wish: Wish,
     id: u64,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.places.lock().waiting.remove(&self.id);
-        self.places.0.changed.notify_waiters();
+        let mut state = self.places.lock();
+        state.stop_waiting(&self.wish, self.id);
+        // It may have been woken and not taken its turn.
+        self.places.wake_next(&state);
     }
 }
 
@@ -409,7 +433,8 @@ mod tests {
                 sender.send((tenant, place)).unwrap();
             });
         }
-        while places.lock().waiting.len() < 3 {
+        let waiting = || places.lock().waiting.values().map(BTreeMap::len).sum::<usize>();
+        while waiting() < 3 {
             tokio::task::yield_now().await;
         }
         drop(held.remove(0));
@@ -424,6 +449,36 @@ mod tests {
         let waits = tokio::time::timeout(Duration::from_millis(20), places.take("z", "z"));
         assert!(waits.await.is_err());
         drop(all);
-        assert_eq!(places.lock().waiting.len(), 0);
+        assert!(places.lock().waiting.is_empty());
+    }
+
+    /// Each of many tenants' many wishes is granted, each wakes one other, and one tenant's do not go before all others'.
+    #[tokio::test]
+    async fn thousands_wait_and_each_has_its_turn() {
+        let places = places(8);
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let all: Vec<_> = (0..4_000)
+            .map(|n| {
+                let (places, done) = (places.clone(), Arc::clone(&done));
+                let tenant = if n < 3_000 { "many" } else { ["b", "c"][n % 2] };
+                tokio::spawn(async move {
+                    let place = places.take(tenant, &(n % 4).to_string()).await;
+                    tokio::task::yield_now().await;
+                    done.lock().unwrap().push(tenant);
+                    drop(place);
+                })
+            })
+            .collect();
+        let began = Instant::now();
+        for one in all {
+            one.await.unwrap();
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+        let done = done.lock().unwrap();
+        let before_the_last = |tenant| done.iter().rposition(|one| *one == tenant);
+        assert!(
+            before_the_last("b") < before_the_last("many") && before_the_last("c") < before_the_last("many")
+        );
+        assert!(places.lock().held.is_empty() && places.lock().waiting.is_empty());
     }
 }
