@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_model::{Digest, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, Stage};
+use roadstead_model::{Digest, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, Position};
 use roadstead_proto::v1::Refused;
-use roadstead_proto::{Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Queue, Started};
+use roadstead_proto::{Backlog, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Started};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
 /// The least time between two messages of which dispatches wait: many begin to at the same time.
-const QUEUE_EVERY: Duration = Duration::from_millis(250);
+const BACKLOG_EVERY: Duration = Duration::from_millis(250);
 
 /// How many refusals may wait; a hub that causes more of them is not worth listening to.
 const MAX_REFUSALS: usize = 256;
@@ -39,7 +39,7 @@ pub enum Outgoing {
     /// What happened.
     Progress(Progress),
     /// Which dispatches wait, and which have begun.
-    Queue(Queue),
+    Backlog(Backlog),
     /// How a dispatch ended.
     Finished(Finished),
 }
@@ -62,8 +62,8 @@ struct State {
     /// When progress of a Kustomization was last sent.
     progress_sent: BTreeMap<KustomizationUid, Instant>,
     /// Dispatches that wait, or have begun after they waited, until they end.
-    queue: BTreeMap<KustomizationUid, Standing>,
-    queue_sent: Option<Instant>,
+    backlog: BTreeMap<KustomizationUid, Standing>,
+    backlog_sent: Option<Instant>,
     finished: BTreeMap<KustomizationUid, (Finished, Sent)>,
 }
 
@@ -74,15 +74,6 @@ struct Standing {
     /// When it began; none: it waits.
     began: Option<Instant>,
     sent: Sent,
-}
-
-/// Where a dispatch is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Position {
-    /// The index of the step; none before the first.
-    pub step: Option<usize>,
-    /// Where in it.
-    pub stage: Stage,
 }
 
 /// Whether it was sent in this session.
@@ -110,8 +101,8 @@ impl Gathered {
     }
 
     fn into_message(self) -> Progress {
-        let Self { key, position: Position { step, stage }, results, health } = self;
-        Progress { key, step, stage, results, health: health.into_values().collect() }
+        let Self { key, position, results, health } = self;
+        Progress { key, position, results, health: health.into_values().collect() }
     }
 }
 
@@ -150,7 +141,7 @@ impl Outbox {
             state.progress.clear();
             state.builds.values_mut().for_each(|sent| *sent = false);
             state.intents.values_mut().for_each(|pending| pending.sent = false);
-            state.queue.values_mut().for_each(|standing| standing.sent = false);
+            state.backlog.values_mut().for_each(|standing| standing.sent = false);
             state.finished.values_mut().for_each(|(_, sent)| *sent = false);
         });
     }
@@ -238,7 +229,7 @@ impl Outbox {
     }
 
     /// A dispatch waits until others have ended.
-    pub fn queued(&self, key: &DispatchKey) {
+    pub fn waits(&self, key: &DispatchKey) {
         self.stand(Standing { key: key.clone(), began: None, sent: false });
     }
 
@@ -248,13 +239,13 @@ impl Outbox {
     }
 
     fn stand(&self, standing: Standing) {
-        self.change(|state| state.queue.insert(standing.key.kustomization, standing));
+        self.change(|state| state.backlog.insert(standing.key.kustomization, standing));
     }
 
     /// A dispatch ended, or its end is to be told once more. An older end of the Kustomization is forgotten.
     pub fn finish(&self, finished: Finished) {
         self.change(|state| {
-            state.queue.remove(&finished.key.kustomization);
+            state.backlog.remove(&finished.key.kustomization);
             state.finished.insert(finished.key.kustomization, (finished, false));
         });
     }
@@ -297,8 +288,8 @@ impl Outbox {
             pending.sent = true;
             return message(Outgoing::Intent(pending.intent.clone()));
         }
-        if let Some(queue) = next_queue(&mut state, now) {
-            return message(Outgoing::Queue(queue));
+        if let Some(backlog) = next_backlog(&mut state, now) {
+            return message(Outgoing::Backlog(backlog));
         }
         let ended: BTreeSet<KustomizationUid> =
             state.finished.iter().filter(|(_, (_, sent))| !sent).map(|(uid, _)| *uid).collect();
@@ -318,39 +309,39 @@ impl Outbox {
 }
 
 /// When the next message of what waits may be sent, where there is something to tell.
-fn queue_due(state: &State, now: Instant) -> Option<Instant> {
-    let is_news = state.queue.values().any(|standing| !standing.sent);
-    is_news.then(|| state.queue_sent.map_or(now, |sent| sent + QUEUE_EVERY))
+fn backlog_due(state: &State, now: Instant) -> Option<Instant> {
+    let is_news = state.backlog.values().any(|standing| !standing.sent);
+    is_news.then(|| state.backlog_sent.map_or(now, |sent| sent + BACKLOG_EVERY))
 }
 
 /// All news of what waits, where it is time for that.
-fn next_queue(state: &mut State, now: Instant) -> Option<Queue> {
-    if queue_due(state, now)? > now {
+fn next_backlog(state: &mut State, now: Instant) -> Option<Backlog> {
+    if backlog_due(state, now)? > now {
         return None;
     }
-    state.queue_sent = Some(now);
-    let mut queue = Queue::default();
-    for standing in state.queue.values_mut().filter(|standing| !standing.sent) {
+    state.backlog_sent = Some(now);
+    let mut backlog = Backlog::default();
+    for standing in state.backlog.values_mut().filter(|standing| !standing.sent) {
         standing.sent = true;
         let key = standing.key.clone();
         match standing.began {
-            None => queue.queued.push(key),
-            Some(began) => queue.started.push(Started { key, ago: now.saturating_duration_since(began) }),
+            None => backlog.waiting.push(key),
+            Some(began) => backlog.started.push(Started { key, ago: now.saturating_duration_since(began) }),
         }
     }
-    Some(queue)
+    Some(backlog)
 }
 
 /// Progress of the Kustomization that has waited its time, or when the first one will have.
 fn next_progress(state: &mut State, now: Instant) -> Next {
     let due =
         |uid: &KustomizationUid| state.progress_sent.get(uid).map_or(now, |sent| *sent + PROGRESS_EVERY);
-    let queue_due = queue_due(state, now);
+    let backlog_due = backlog_due(state, now);
     let Some((due, uid)) = state.progress.keys().map(|uid| (due(uid), *uid)).min() else {
-        return queue_due.map_or(Next::Nothing, Next::At);
+        return backlog_due.map_or(Next::Nothing, Next::At);
     };
     if due > now {
-        return Next::At(queue_due.map_or(due, |queue| queue.min(due)));
+        return Next::At(backlog_due.map_or(due, |backlog| backlog.min(due)));
     }
     state.progress_sent.insert(uid, now);
     let gathered = state.progress.remove(&uid);
@@ -361,9 +352,10 @@ fn next_progress(state: &mut State, now: Instant) -> Next {
 
 #[cfg(test)]
 mod tests {
-    use super::{Next, Outbox, Outgoing, Position};
+    use super::{Next, Outbox, Outgoing};
     use roadstead_model::{
-        Action, Attempt, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult, Stage,
+        Action, Attempt, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
+        Position, Stage,
     };
     use roadstead_proto::{Finished, InventoryAck, InventoryIntent};
     use std::time::Duration;
@@ -466,33 +458,34 @@ mod tests {
         let now = Instant::now();
         let of =
             |number| DispatchKey { kustomization: KustomizationUid(uuid::Uuid::from_u128(number)), ..key(1) };
-        let queue = |next| match next {
+        let backlog = |next| match next {
             Next::Message(message) => match *message {
-                Outgoing::Queue(queue) => {
-                    (queue.queued, queue.started.into_iter().map(|started| started.key).collect::<Vec<_>>())
-                }
+                Outgoing::Backlog(backlog) => (
+                    backlog.waiting,
+                    backlog.started.into_iter().map(|started| started.key).collect::<Vec<_>>(),
+                ),
                 other => panic!("{other:?}"),
             },
             other => panic!("{other:?}"),
         };
-        outbox.queued(&of(1));
-        outbox.queued(&of(2));
-        assert_eq!(queue(outbox.next(now)), (vec![of(1), of(2)], vec![]));
+        outbox.waits(&of(1));
+        outbox.waits(&of(2));
+        assert_eq!(backlog(outbox.next(now)), (vec![of(1), of(2)], vec![]));
         assert_eq!(outbox.next(now), Next::Nothing);
         outbox.started(&of(1));
         // Not at once: more may begin.
         let later = now + Duration::from_millis(250);
         assert_eq!(outbox.next(now), Next::At(later));
-        assert_eq!(queue(outbox.next(later)), (vec![], vec![of(1)]));
+        assert_eq!(backlog(outbox.next(later)), (vec![], vec![of(1)]));
         outbox.end_session();
         outbox.begin_session();
         let later = later + Duration::from_millis(250);
-        assert_eq!(queue(outbox.next(later)), (vec![of(2)], vec![of(1)]));
+        assert_eq!(backlog(outbox.next(later)), (vec![of(2)], vec![of(1)]));
         // What has ended is not told of.
         let ended =
             Finished { key: of(1), failure: None, change_set: vec![], inventory: vec![], timings: vec![] };
         outbox.finish(ended);
         outbox.begin_session();
-        assert_eq!(queue(outbox.next(later + Duration::from_millis(250))), (vec![of(2)], vec![]));
+        assert_eq!(backlog(outbox.next(later + Duration::from_millis(250))), (vec![of(2)], vec![]));
     }
 }

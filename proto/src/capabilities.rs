@@ -63,7 +63,7 @@ mod tests {
 
     /// Each message and enum of `link.proto`.
     const FIELDS: &[Entry] = &[
-        Entry { name: "AgentMessage", fields: 13, added: &[("queue", Since::With(Capability::Queue))] },
+        Entry { name: "AgentMessage", fields: 13, added: &[("backlog", Since::With(Capability::Backlog))] },
         Entry { name: "HubMessage", fields: 12, added: &[] },
         // The names of capabilities are read by those that know them.
         Entry { name: "Hello", fields: 8, added: &[("capabilities", Since::First)] },
@@ -125,7 +125,7 @@ mod tests {
                 ("ACTION_ADOPTED", Since::With(Capability::RecreatedAndAdopted)),
             ],
         },
-        Entry { name: "Queue", fields: 2, added: &[] },
+        Entry { name: "Backlog", fields: 2, added: &[] },
         Entry { name: "Started", fields: 2, added: &[] },
         Entry { name: "ObjectResult", fields: 2, added: &[] },
         // Which step it is, is of no consequence to a hub that shows stages only.

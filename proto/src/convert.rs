@@ -9,7 +9,7 @@ use std::time::Duration;
 use roadstead_kstatus::Status;
 use roadstead_model::{
     Action, Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
-    ServiceAccount, Stage, StepTiming,
+    Position, ServiceAccount, Stage, StepTiming,
 };
 
 use crate::limits::{
@@ -17,7 +17,8 @@ use crate::limits::{
     MAX_TEXT_BYTES, MAX_TIMINGS, bounded,
 };
 use crate::message::{
-    Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress, Queue, Started,
+    Backlog, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
+    Started,
 };
 use crate::v1;
 
@@ -301,6 +302,11 @@ fn step(field: &str, value: Option<u32>) -> Result<Option<usize>> {
     index.transpose()
 }
 
+/// Where a dispatch is, as the fields `step` and `stage` say it.
+fn position(step: Option<u32>, stage: i32) -> Result<Position> {
+    Ok(Position { step: self::step("step", step)?, stage: self::stage("stage", stage)? })
+}
+
 /// An index into a list of at most `max` entries.
 fn index(field: &str, value: u32, max: usize) -> Result<usize> {
     let known = usize::try_from(value).ok().filter(|index| *index < max);
@@ -431,8 +437,8 @@ impl From<Progress> for v1::Progress {
     fn from(progress: Progress) -> Self {
         Self {
             key: Some(progress.key.into()),
-            step: progress.step.and_then(number),
-            stage: v1::Stage::from(progress.stage).into(),
+            step: progress.position.step.and_then(number),
+            stage: v1::Stage::from(progress.position.stage).into(),
             results: messages(progress.results),
             health: messages(progress.health),
         }
@@ -445,8 +451,7 @@ impl TryFrom<v1::Progress> for Progress {
     fn try_from(progress: v1::Progress) -> Result<Self> {
         Ok(Self {
             key: key("key", progress.key)?,
-            step: step("step", progress.step)?,
-            stage: stage("stage", progress.stage)?,
+            position: position(progress.step, progress.stage)?,
             results: list("results", progress.results, MAX_OBJECTS)?,
             health: list("health", progress.health, MAX_OBJECTS)?,
         })
@@ -470,19 +475,19 @@ impl TryFrom<v1::Started> for Started {
     }
 }
 
-impl From<Queue> for v1::Queue {
-    fn from(queue: Queue) -> Self {
-        Self { queued: messages(queue.queued), started: messages(queue.started) }
+impl From<Backlog> for v1::Backlog {
+    fn from(backlog: Backlog) -> Self {
+        Self { waiting: messages(backlog.waiting), started: messages(backlog.started) }
     }
 }
 
-impl TryFrom<v1::Queue> for Queue {
+impl TryFrom<v1::Backlog> for Backlog {
     type Error = ConvertError;
 
-    fn try_from(queue: v1::Queue) -> Result<Self> {
+    fn try_from(backlog: v1::Backlog) -> Result<Self> {
         Ok(Self {
-            queued: list("queued", queue.queued, MAX_RUNNING)?,
-            started: list("started", queue.started, MAX_RUNNING)?,
+            waiting: list("waiting", backlog.waiting, MAX_RUNNING)?,
+            started: list("started", backlog.started, MAX_RUNNING)?,
         })
     }
 }
@@ -490,8 +495,8 @@ impl TryFrom<v1::Queue> for Queue {
 impl From<Failure> for v1::Failure {
     fn from(failure: Failure) -> Self {
         Self {
-            step: failure.step.and_then(number),
-            stage: v1::Stage::from(failure.stage).into(),
+            step: failure.position.step.and_then(number),
+            stage: v1::Stage::from(failure.position.stage).into(),
             message: bounded(&failure.message),
             object: failure.object.map(Into::into),
             cancelled: failure.cancelled,
@@ -504,8 +509,7 @@ impl TryFrom<v1::Failure> for Failure {
 
     fn try_from(failure: v1::Failure) -> Result<Self> {
         Ok(Self {
-            step: step("step", failure.step)?,
-            stage: stage("stage", failure.stage)?,
+            position: position(failure.step, failure.stage)?,
             message: text("message", failure.message)?,
             object: failure.object.map(|named| object("object", Some(named))).transpose()?,
             cancelled: failure.cancelled,

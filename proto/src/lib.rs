@@ -12,7 +12,8 @@ pub mod message;
 
 pub use convert::ConvertError;
 pub use message::{
-    Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress, Queue, Started,
+    Backlog, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
+    Started,
 };
 
 /// The generated messages, client and server of `roadstead.link.v1`.

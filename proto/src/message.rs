@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use roadstead_kstatus::Status;
-use roadstead_model::{ChangeSet, DispatchKey, ObjectRef, ObjectResult, Stage, StepTiming};
+use roadstead_model::{ChangeSet, DispatchKey, ObjectRef, ObjectResult, Position, StepTiming};
 
 /// What will be owned; nothing is written before the hub's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,10 +37,8 @@ pub struct OwnedByAnother {
 pub struct Progress {
     /// The dispatch.
     pub key: DispatchKey,
-    /// The index of the step that the dispatch is at; none where the agent did not tell it.
-    pub step: Option<usize>,
-    /// Where in it the dispatch is.
-    pub stage: Stage,
+    /// Where the dispatch is.
+    pub position: Position,
     /// What was done.
     pub results: Vec<ObjectResult>,
     /// Health, where it changed.
@@ -49,9 +47,9 @@ pub struct Progress {
 
 /// Which dispatches wait in the agent until others have ended, and which have begun after they waited.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Queue {
+pub struct Backlog {
     /// These wait.
-    pub queued: Vec<DispatchKey>,
+    pub waiting: Vec<DispatchKey>,
     /// These have begun.
     pub started: Vec<Started>,
 }
@@ -94,10 +92,8 @@ pub struct Finished {
 /// Why a dispatch failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The index of the step that failed; none where none had begun, or the agent did not tell it.
-    pub step: Option<usize>,
-    /// Where in it the dispatch stopped.
-    pub stage: Stage,
+    /// Where the dispatch stopped.
+    pub position: Position,
     /// Names the object and the cause.
     pub message: String,
     /// The object that is to blame, where it is one.

@@ -188,11 +188,11 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     );
                 }
             }
-            Outgoing::Queue(queue) => {
-                let message = v1::Queue::from(queue);
+            Outgoing::Backlog(backlog) => {
+                let message = v1::Backlog::from(backlog);
                 // An older hub counts from when it sent the dispatch.
-                if self.capabilities.has(Capability::Queue) && fits(&message) {
-                    self.send(agent_message::Body::Queue(message));
+                if self.capabilities.has(Capability::Backlog) && fits(&message) {
+                    self.send(agent_message::Body::Backlog(message));
                 }
             }
             Outgoing::Finished(finished) => {

@@ -3,15 +3,16 @@
 
 mod policed;
 mod slot;
+mod turn;
 mod work;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_model::{Attempt, Dispatch, DispatchKey, HubEpoch, KustomizationUid, Stage};
+use roadstead_model::{Attempt, Dispatch, DispatchKey, HubEpoch, KustomizationUid, Position, Stage};
+use roadstead_places::{Limits, Places};
 use roadstead_proto::{Failure, Finished};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -24,9 +25,6 @@ use work::Work;
 
 /// How many Kustomizations one agent takes.
 const MAX_KUSTOMIZATIONS: usize = 20_000;
-/// How many dispatches are worked on at once. Others wait, so that what each takes of its timeout is its own work, and so that what
-/// they hold in memory is bounded. One that waits for health is not worked on.
-const PLACES: usize = 32;
 
 /// Why a dispatch is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,7 +75,7 @@ struct Inner<C> {
     outbox: Arc<Outbox>,
     builds: Builds,
     slots: Mutex<HashMap<KustomizationUid, Slot>>,
-    places: Arc<Semaphore>,
+    places: Places,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -110,14 +108,14 @@ impl<C: Cluster> Runner<C> {
     /// A runner over `cluster` that tells `outbox`.
     #[must_use]
     pub fn new(cluster: C, outbox: Arc<Outbox>) -> Self {
-        Self::with_places(cluster, outbox, PLACES)
+        Self::with_limits(cluster, outbox, turn::LIMITS)
     }
 
-    /// The same, that works on so many dispatches at once.
-    fn with_places(cluster: C, outbox: Arc<Outbox>, places: usize) -> Self {
+    /// The same, with other limits of how many dispatches are worked on at once.
+    fn with_limits(cluster: C, outbox: Arc<Outbox>, limits: Limits) -> Self {
         let builds = Builds::new(outbox.clone());
         let (slots, stop, tasks) = (Mutex::default(), CancellationToken::new(), TaskTracker::new());
-        let places = Arc::new(Semaphore::new(places));
+        let places = Places::new(limits);
         Self { inner: Arc::new(Inner { cluster, outbox, builds, slots, places, stop, tasks }) }
     }
 
@@ -256,8 +254,7 @@ impl<C: Cluster> Runner<C> {
 /// The end of a dispatch that was cancelled before it began.
 fn never_began(dispatch: Dispatch) -> Finished {
     let failure = Failure {
-        step: None,
-        stage: Stage::Finish,
+        position: Position { step: None, stage: Stage::Finish },
         message: "cancelled before it began".to_owned(),
         object: None,
         cancelled: true,

@@ -21,7 +21,7 @@ const MAX_REFUSED: usize = 3;
 
 impl<C: Cluster> On<'_, C> {
     /// The stage in which what is refused of this dispatch fails.
-    pub(super) fn stage(&self) -> Stage {
+    fn stage(&self) -> Stage {
         let steps = &self.dispatch.spec.steps;
         if steps.iter().any(|step| matches!(step.kind, StepKind::Apply { .. } | StepKind::Hook { .. })) {
             Stage::Apply
@@ -30,6 +30,11 @@ impl<C: Cluster> On<'_, C> {
         } else {
             Stage::Wait
         }
+    }
+
+    /// The failure of a dispatch that was cancelled before it was its turn.
+    pub(super) fn never_had_its_turn(&self) -> Box<Failure> {
+        cancelled(self.stage(), "waiting for other dispatches")
     }
 
     fn refusal(&self, refused: &Refused, object: Option<ObjectRef>) -> Box<Failure> {

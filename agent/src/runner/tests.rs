@@ -9,10 +9,11 @@ use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
     Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group, HubEpoch,
-    KustomizationUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming, Step, StepKind,
+    KustomizationUid, ObjectRef, ObjectResult, Position, ServiceAccount, Stage, StageTiming, Step, StepKind,
 };
+use roadstead_places::Limits;
 use roadstead_proto::v1::BuildChunk;
-use roadstead_proto::{Finished, InventoryAck, OwnedByAnother};
+use roadstead_proto::{Backlog, Finished, InventoryAck, OwnedByAnother};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
@@ -40,6 +41,10 @@ impl Fake {
 
     fn log(&self) -> Vec<String> {
         self.log.lock().expect("no panic").clone()
+    }
+
+    fn count(&self, line: &str) -> usize {
+        self.log().iter().filter(|noted| *noted == line).count()
     }
 }
 
@@ -205,8 +210,8 @@ fn give_build(runner: &Runner<Fake>) {
     });
 }
 
-/// Plays the hub until the dispatch ends.
-async fn to_the_end(runner: &Runner<Fake>) -> Finished {
+/// Plays the hub until `found` something in what it is told, builds and intents apart.
+async fn play<T>(runner: &Runner<Fake>, mut found: impl FnMut(Outgoing) -> Option<T>) -> T {
     loop {
         match told(runner).await {
             Outgoing::Build(_) => give_build(runner),
@@ -214,10 +219,18 @@ async fn to_the_end(runner: &Runner<Fake>) -> Finished {
                 let ack = InventoryAck { key: intent.key.clone(), owned_by_another: vec![] };
                 runner.outbox().answer_intent(&intent.key, Ok(ack));
             }
-            Outgoing::Finished(finished) => return finished,
-            Outgoing::Refused(_) | Outgoing::Progress(_) | Outgoing::Queue(_) => {}
+            other => {
+                if let Some(found) = found(other) {
+                    return found;
+                }
+            }
         }
     }
+}
+
+/// Plays the hub until a dispatch ends.
+async fn to_the_end(runner: &Runner<Fake>) -> Finished {
+    play(runner, |told| if let Outgoing::Finished(finished) = told { Some(finished) } else { None }).await
 }
 
 #[tokio::test]
@@ -298,7 +311,7 @@ async fn an_object_in_two_groups_is_refused_before_it_is_written_twice() {
     runner.dispatch(two_groups()).expect("taken");
     let finished = to_the_end(&runner).await;
     let failure = finished.failure.expect("a failure");
-    assert_eq!((failure.step, failure.stage), (Some(1), Stage::Validate));
+    assert_eq!(failure.position, Position { step: Some(1), stage: Stage::Validate });
     assert_eq!(
         failure.message,
         "ConfigMap/dev/a is in two groups, 'first' and 'second': remove it from one of them"
@@ -316,7 +329,7 @@ async fn nothing_is_pruned_before_all_groups_were_applied() {
     let groups = two_groups().spec.groups;
     runner.dispatch(Dispatch { spec: DispatchSpec { groups, ..early }, ..dispatch(1) }).expect("taken");
     let failure = to_the_end(&runner).await.failure.expect("a failure");
-    assert_eq!((failure.step, failure.stage), (Some(1), Stage::Prune));
+    assert_eq!(failure.position, Position { step: Some(1), stage: Stage::Prune });
     assert_eq!(fake.log(), ["prepare 1", "apply"]);
 }
 
@@ -382,7 +395,7 @@ async fn a_cancelled_dispatch_says_so_and_one_that_the_end_of_the_agent_cut_says
     runner.cancel(&dispatch(7).key);
     runner.cancel(&waiting.key);
     let failure = to_the_end(&runner).await.failure.expect("a failure");
-    assert!(failure.cancelled && failure.stage == Stage::Wait, "{failure:?}");
+    assert!(failure.cancelled && failure.position.stage == Stage::Wait, "{failure:?}");
 
     // What was cancelled is not done: the same dispatch is begun again, as the hub sends it in its next session.
     runner.outbox().confirm_finished(&waiting.key);
@@ -398,96 +411,120 @@ fn of_number(number: u128, dispatch: Dispatch) -> Dispatch {
     Dispatch { key: DispatchKey { kustomization, ..dispatch.key }, ..dispatch }
 }
 
-/// Plays the hub until `is_it`.
-async fn play<T>(runner: &Runner<Fake>, mut is_it: impl FnMut(Outgoing) -> Option<T>) -> T {
-    loop {
-        match told(runner).await {
-            Outgoing::Build(_) => give_build(runner),
-            Outgoing::Intent(intent) => {
-                let ack = InventoryAck { key: intent.key.clone(), owned_by_another: vec![] };
-                runner.outbox().answer_intent(&intent.key, Ok(ack));
-            }
-            other => {
-                if let Some(found) = is_it(other) {
-                    return found;
-                }
-            }
-        }
+/// A runner with so many places, which are kept for so long at least.
+fn runner_with(fake: &Fake, places: usize, patience: Duration) -> Runner<Fake> {
+    let limits = Limits { total: places, per_group: places, patience, patience_over_share: patience };
+    let runner = Runner::with_limits(fake.clone(), Arc::new(Outbox::default()), limits);
+    runner.outbox().begin_session();
+    runner
+}
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// Dispatches of so many Kustomizations.
+fn dispatch_all(runner: &Runner<Fake>, count: u128) -> Vec<DispatchKey> {
+    let begin = |number| {
+        let dispatch = of_number(number, dispatch(1));
+        let key = dispatch.key.clone();
+        runner.dispatch(dispatch).expect("taken");
+        key
+    };
+    (1..=count).map(begin).collect()
+}
+
+/// Until so many have begun with what `line` says.
+async fn until_begun(fake: &Fake, line: &str, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while fake.count(line) < count {
+        assert!(Instant::now() < deadline, "{:?}", fake.log());
+        sleep(Duration::from_millis(1)).await;
     }
+}
+
+fn backlog(told: Outgoing) -> Option<Backlog> {
+    if let Outgoing::Backlog(backlog) = told { Some(backlog) } else { None }
 }
 
 #[tokio::test]
 async fn so_many_dispatches_are_worked_on_at_once_and_the_others_are_told_of() {
     let gate = Arc::new(Semaphore::new(0));
     let fake = Fake { gate: Some(Arc::clone(&gate)), ..Fake::default() };
-    let runner = Runner::with_places(fake.clone(), Arc::new(Outbox::default()), 2);
-    runner.outbox().begin_session();
-    let keys: Vec<DispatchKey> = (1..=3)
-        .map(|number| {
-            let dispatch = of_number(number, dispatch(1));
-            let key = dispatch.key.clone();
-            runner.dispatch(dispatch).expect("taken");
-            key
-        })
-        .collect();
-    let queue =
-        play(&runner, |told| if let Outgoing::Queue(queue) = told { Some(queue) } else { None }).await;
-    assert_eq!((queue.queued, queue.started), (vec![keys[2].clone()], vec![]));
-    assert_eq!(fake.log().iter().filter(|line| *line == "apply").count(), 2);
+    // A namespace that is alone leaves a quarter of the places to whoever comes.
+    let runner = runner_with(&fake, 3, LONG);
+    let keys = dispatch_all(&runner, 4);
+    let Backlog { waiting, started } = play(&runner, backlog).await;
+    let [waits] = waiting.as_slice() else { panic!("one waits: {waiting:?}") };
+    assert!(keys.contains(waits) && started.is_empty(), "{started:?}");
+    tokio::select! {
+        () = until_begun(&fake, "apply", 3) => {}
+        end = to_the_end(&runner) => panic!("{end:?}"),
+    }
+    assert_eq!(fake.count("prepare 1"), 3, "one that waits was worked on");
     // One ends; what waited begins, and that is told before its own end.
     gate.add_permits(1);
-    let mut ended = 0;
-    let queue = play(&runner, |told| {
-        ended += usize::from(matches!(told, Outgoing::Finished(_)));
-        if let Outgoing::Queue(queue) = told { Some(queue) } else { None }
+    let mut ended = Vec::new();
+    let begun = play(&runner, |told| match told {
+        Outgoing::Finished(finished) => {
+            ended.push(finished.key);
+            None
+        }
+        told => backlog(told),
     })
     .await;
-    assert!(ended <= 1);
-    let started: Vec<_> = queue.started.iter().map(|started| &started.key).collect();
-    assert_eq!((queue.queued, started), (vec![], vec![&keys[2]]));
-    gate.add_permits(2);
-    play(&runner, |told| {
-        ended += usize::from(matches!(told, Outgoing::Finished(_)));
-        (ended == 3).then_some(())
-    })
-    .await;
+    assert!(!ended.contains(waits), "{ended:?}");
+    let started: Vec<_> = begun.started.iter().map(|started| &started.key).collect();
+    assert_eq!((begun.waiting.as_slice(), started.as_slice()), ([].as_slice(), [waits].as_slice()));
+    gate.add_permits(3);
+    while ended.len() < 4 {
+        ended.push(to_the_end(&runner).await.key);
+    }
 }
 
 #[tokio::test]
 async fn what_waits_for_health_holds_no_place() {
     let fake = Fake { waits_long: true, ..Fake::default() };
-    let runner = Runner::with_places(fake.clone(), Arc::new(Outbox::default()), 1);
-    runner.outbox().begin_session();
-    for number in 1..=3 {
-        runner.dispatch(of_number(number, dispatch(1))).expect("taken");
-    }
-    let all_wait = async {
-        while fake.log().iter().filter(|line| *line == "wait 1").count() < 3 {
-            sleep(Duration::from_millis(1)).await;
-        }
-    };
+    let runner = runner_with(&fake, 1, LONG);
+    dispatch_all(&runner, 3);
     tokio::select! {
-        () = all_wait => {}
-        () = play(&runner, |told| matches!(told, Outgoing::Finished(_)).then_some(())) => panic!("one has ended"),
+        () = until_begun(&fake, "wait 1", 3) => {}
+        end = to_the_end(&runner) => panic!("{end:?}"),
     }
+}
+
+#[tokio::test]
+async fn what_takes_long_goes_on_beside_the_others() {
+    let gate = Arc::new(Semaphore::new(0));
+    let fake = Fake { gate: Some(Arc::clone(&gate)), ..Fake::default() };
+    let runner = runner_with(&fake, 1, Duration::from_millis(20));
+    let mut keys = dispatch_all(&runner, 3);
+    // Nothing ends, and yet all of them begin.
+    tokio::select! {
+        () = until_begun(&fake, "apply", 3) => {}
+        end = to_the_end(&runner) => panic!("{end:?}"),
+    }
+    gate.add_permits(3);
+    for _ in 0..3 {
+        let end = to_the_end(&runner).await;
+        assert_eq!(end.failure, None);
+        keys.retain(|key| *key != end.key);
+    }
+    assert_eq!(keys, []);
 }
 
 #[tokio::test]
 async fn what_waits_for_a_place_can_be_cancelled() {
     let gate = Arc::new(Semaphore::new(0));
     let fake = Fake { gate: Some(Arc::clone(&gate)), ..Fake::default() };
-    let runner = Runner::with_places(fake.clone(), Arc::new(Outbox::default()), 1);
-    runner.outbox().begin_session();
-    runner.dispatch(of_number(1, dispatch(1))).expect("taken");
-    let second = of_number(2, dispatch(1));
-    runner.dispatch(second.clone()).expect("taken");
-    let is_queued = |told| matches!(told, Outgoing::Queue(queue) if queue.queued == [second.key.clone()]);
-    play(&runner, |told| is_queued(told).then_some(())).await;
-    runner.cancel(&second.key);
-    let end = play(&runner, |told| if let Outgoing::Finished(end) = told { Some(end) } else { None }).await;
-    assert_eq!(end.key, second.key);
+    let runner = runner_with(&fake, 1, LONG);
+    dispatch_all(&runner, 2);
+    let waiting = play(&runner, backlog).await.waiting;
+    let [waits] = waiting.as_slice() else { panic!("one waits: {waiting:?}") };
+    runner.cancel(waits);
+    let end = to_the_end(&runner).await;
+    assert_eq!(end.key, *waits);
     assert!(end.failure.expect("a failure").cancelled);
-    assert_eq!(fake.log().iter().filter(|line| *line == "apply").count(), 1);
+    assert!(fake.count("prepare 1") <= 1, "it was worked on: {:?}", fake.log());
 }
 
 #[tokio::test]
@@ -497,7 +534,7 @@ async fn a_prune_without_a_build_deletes_nothing() {
     runner.dispatch(Dispatch { spec: spec(vec![StepKind::Prune]), ..dispatch(1) }).expect("taken");
     let finished = to_the_end(&runner).await;
     let failure = finished.failure.expect("a failure");
-    assert_eq!((failure.step, failure.stage), (Some(0), Stage::Prune));
+    assert_eq!(failure.position, Position { step: Some(0), stage: Stage::Prune });
     assert!(fake.log().is_empty());
     assert_eq!(finished.inventory, [config_map("old")]);
 }
@@ -524,7 +561,7 @@ async fn nothing_is_deleted_for_an_account_that_is_gone_and_nothing_stays_owned(
     runner.dispatch(with_account).expect("taken");
     let finished = to_the_end(&runner).await;
     let failure = finished.failure.expect("a failure");
-    assert_eq!(failure.stage, Stage::Prune);
+    assert_eq!(failure.position.stage, Stage::Prune);
     assert!(failure.message.contains("dev/missing"), "{}", failure.message);
     assert_eq!(finished.inventory, []);
     assert_eq!(fake.log(), ["as dev/missing"]);

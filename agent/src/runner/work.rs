@@ -9,21 +9,19 @@ use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
 use roadstead_model::{
-    Action, ChangeSet, Digest, Dispatch, GoDuration, Group, ObjectRef, OnImmutable, ServiceAccount, Stage,
-    StepKind, StepTiming,
+    Action, ChangeSet, Digest, Dispatch, GoDuration, Group, ObjectRef, OnImmutable, Position, ServiceAccount,
+    Stage, StepKind, StepTiming,
 };
+use roadstead_places::Places;
 use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth};
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::builds::{BuildError, Builds};
 use crate::cluster::Cluster;
-use crate::outbox::{Outbox, Position};
-
-/// A dispatch that waits no longer than this for its place is not told of.
-const SHORT_WAIT: Duration = Duration::from_secs(1);
+use crate::outbox::Outbox;
+use crate::runner::turn::{Cancelled, Turn};
 
 /// How many objects of another owner a message names.
 const MAX_NAMED: usize = 10;
@@ -33,8 +31,7 @@ pub(super) struct Work<'a, C> {
     pub(super) outbox: &'a Arc<Outbox>,
     pub(super) builds: &'a Builds,
     pub(super) cluster: &'a C,
-    /// For dispatches that are worked on.
-    pub(super) places: &'a Arc<Semaphore>,
+    pub(super) places: &'a Places,
 }
 
 /// What came of asking for a group's objects.
@@ -83,7 +80,8 @@ impl Record {
 }
 
 pub(super) fn failed(stage: Stage, message: impl Into<String>) -> Box<Failure> {
-    Box::new(Failure { step: None, stage, message: message.into(), object: None, cancelled: false })
+    let position = Position { step: None, stage };
+    Box::new(Failure { position, message: message.into(), object: None, cancelled: false })
 }
 
 pub(super) fn cancelled(stage: Stage, doing: &str) -> Box<Failure> {
@@ -91,13 +89,17 @@ pub(super) fn cancelled(stage: Stage, doing: &str) -> Box<Failure> {
 }
 
 fn failure(error: &Error) -> Box<Failure> {
+    failure_while(error.stage(), error)
+}
+
+fn failure_while(stage: Stage, error: &Error) -> Box<Failure> {
     let object = match error {
         Error::Objects { causes, total: 1, .. } => causes.first().map(|cause| cause.first.object.clone()),
         Error::NotHealthy { unhealthy, total: 1, .. } => unhealthy.first().map(|sick| sick.object.clone()),
         _ => None,
     };
     let cancelled = matches!(error, Error::Cancelled { .. });
-    Box::new(Failure { step: None, stage: error.stage(), message: error.to_string(), object, cancelled })
+    Box::new(Failure { object, cancelled, ..*failed(stage, error.to_string()) })
 }
 
 impl<C: Cluster> Work<'_, C> {
@@ -113,56 +115,43 @@ impl<C: Cluster> Work<'_, C> {
         let mut deadline = None;
         // The first group comes while the policy is read; nothing is done with it before that lets the dispatch in.
         let mut ahead = pin!(maybe_done(self.first_group(&on)));
-        let (mut place, mut failure) = match self.place(&on).await {
-            Ok(place) => (Some(place), None),
-            Err(cancelled) => (None, Some(cancelled)),
+        let Self { places, outbox, .. } = *self;
+        let mut turn = Turn { places, outbox, dispatch: &dispatch, cancel: &cancel, place: None };
+        let mut failure = match turn.take().await {
+            Err(Cancelled) => Some(on.never_had_its_turn()),
+            Ok(()) => {
+                let admitted = async {
+                    match select(pin!(self.admit(&on, &mut record)), ahead.as_mut()).await {
+                        Either::Left((admitted, _)) => admitted,
+                        Either::Right(((), admit)) => admit.await,
+                    }
+                };
+                turn.work(admitted).await.err()
+            }
         };
-        if place.is_some() {
-            let admitted = match select(pin!(self.admit(&on, &mut record)), ahead.as_mut()).await {
-                Either::Left((admitted, _)) => admitted,
-                Either::Right(((), admit)) => admit.await,
-            };
-            failure = admitted.err();
-        }
         let steps = if failure.is_none() { dispatch.spec.steps.as_slice() } else { &[] };
         for (index, step) in steps.iter().enumerate() {
             record.step = Some(index);
             let on = on.at(index);
-            if matches!(step.kind, StepKind::Wait { .. }) {
-                place = None;
-            } else if place.is_none() {
+            if let StepKind::Wait { .. } = step.kind {
+                turn.give_up();
+            } else {
                 let asked = Instant::now();
-                match self.place(&on).await {
-                    Ok(given) => place = Some(given),
-                    Err(cancelled) => {
-                        failure = Some(Box::new(Failure { step: Some(index), ..*cancelled }));
-                        break;
-                    }
+                if let Err(Cancelled) = turn.take().await {
+                    failure = Some(on.at_its_step(*on.never_had_its_turn()));
+                    break;
                 }
-                // The time in the queue is not the dispatch's.
+                // The time that others took is not the dispatch's.
                 deadline = deadline.map(|until| until + asked.elapsed());
             }
-            let done = match &step.kind {
-                StepKind::Apply { group } => {
-                    self.apply(&on, ahead.as_mut(), *group, &mut deadline, &mut record).await
-                }
-                StepKind::Prune => self.prune(&on, &mut record).await,
-                StepKind::Wait { objects, groups } => {
-                    self.wait(&on, objects, groups, &mut deadline, &mut record).await
-                }
-                StepKind::Delete => self.delete(&on, &mut record).await,
-                // A dispatch that has one is refused when it arrives.
-                StepKind::Hook { .. } | StepKind::Read { .. } => {
-                    let kind = step.kind.as_str();
-                    Err(failed(Stage::Apply, format!("this agent cannot take a step of the kind `{kind}`")))
-                }
-            };
+            let done =
+                turn.work(self.step(&on, &step.kind, ahead.as_mut(), &mut deadline, &mut record)).await;
             if let Err(reason) = done {
-                failure = Some(Box::new(Failure { step: Some(index), ..*reason }));
+                failure = Some(on.at_its_step(*reason));
                 break;
             }
         }
-        drop(place);
+        drop(turn);
         log(&dispatch, began.elapsed(), &record, failure.as_deref());
         let Record { change_set, inventory, timings, .. } = record;
         Finished {
@@ -174,26 +163,25 @@ impl<C: Cluster> Work<'_, C> {
         }
     }
 
-    /// A place among the dispatches that are worked on. Where it takes long to get one, the hub is told.
-    async fn place(&self, on: &On<'_, C>) -> Result<OwnedSemaphorePermit, Box<Failure>> {
-        let key = &on.dispatch.key;
-        let wait = async {
-            let mut waiting = pin!(Arc::clone(self.places).acquire_owned());
-            if let Ok(place) = tokio::time::timeout(SHORT_WAIT, waiting.as_mut()).await {
-                return place;
+    async fn step<B: Future<Output = Option<Fetched>>>(
+        &self,
+        on: &On<'_, C>,
+        kind: &StepKind,
+        ahead: Pin<&mut MaybeDone<B>>,
+        deadline: &mut Option<Instant>,
+        record: &mut Record,
+    ) -> Result<(), Box<Failure>> {
+        match kind {
+            StepKind::Apply { group } => self.apply(on, ahead, *group, deadline, record).await,
+            StepKind::Prune => self.prune(on, record).await,
+            StepKind::Wait { objects, groups } => self.wait(on, objects, groups, deadline, record).await,
+            StepKind::Delete => self.delete(on, record).await,
+            // A dispatch that has one is refused when it arrives.
+            StepKind::Hook { .. } | StepKind::Read { .. } => {
+                let kind = kind.as_str();
+                Err(failed(Stage::Apply, format!("this agent cannot take a step of the kind `{kind}`")))
             }
-            self.outbox.queued(key);
-            let place = waiting.await;
-            self.outbox.started(key);
-            place
-        };
-        let place = tokio::select! {
-            biased;
-            () = on.cancel.cancelled() => return Err(cancelled(on.stage(), "waiting for other dispatches")),
-            place = wait => place,
-        };
-        // The places are never closed.
-        place.map_err(|_| cancelled(on.stage(), "waiting for other dispatches"))
+        }
     }
 
     async fn apply<B: Future<Output = Option<Fetched>>>(
@@ -350,10 +338,7 @@ impl<C: Cluster> Work<'_, C> {
         let mut ignore = |_| ();
         let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
         // The agent's own identity asks: the account could not say that it is missing.
-        self.cluster
-            .has_account(account, &mut run)
-            .await
-            .map_err(|error| Box::new(Failure { stage: Stage::Prune, ..*failure(&error) }))
+        self.cluster.has_account(account, &mut run).await.map_err(|error| failure_while(Stage::Prune, &error))
     }
 
     /// Deletes what stands in the inventory and not in `keep`.
@@ -413,6 +398,12 @@ impl<'a, C> On<'a, C> {
     /// The same dispatch, at this step.
     fn at(&self, step: usize) -> Self {
         Self { account: self.account.clone(), step: Some(step), ..*self }
+    }
+
+    /// The failure, as one of the step that the dispatch is at.
+    fn at_its_step(&self, failure: Failure) -> Box<Failure> {
+        let position = Position { step: self.step, ..failure.position };
+        Box::new(Failure { position, ..failure })
     }
 
     /// One of the dispatch's groups. One that it does not have is refused when the dispatch arrives.
@@ -508,7 +499,7 @@ fn log(dispatch: &Dispatch, took: Duration, record: &Record, failure: Option<&Fa
         ),
         Some(failure) => tracing::warn!(
             kustomization, attempt, duration, created, configured, recreated, adopted, unchanged, deleted, skipped,
-            stage = ?failure.stage, cancelled = failure.cancelled, error = failure.message, "dispatch failed"
+            stage = ?failure.position.stage, cancelled = failure.cancelled, error = failure.message, "dispatch failed"
         ),
     }
 }

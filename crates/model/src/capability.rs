@@ -14,7 +14,7 @@ pub enum Capability {
     /// A hub that can be told that an agent's policy refused an upgrade, apart from an upgrade that failed.
     RefusedUpgrades,
     /// A hub that can be told which dispatches wait in the agent, and when they begin.
-    Queue,
+    Backlog,
     /// An agent that applies several groups, and compares a dispatch with its digest.
     Groups,
     /// An agent that applies a group's objects in the order in which they are given.
@@ -36,7 +36,7 @@ impl Capability {
     pub const ALL: [Self; 10] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
-        Self::Queue,
+        Self::Backlog,
         Self::Groups,
         Self::AsGivenOrder,
         Self::HelmOrder,
@@ -52,7 +52,7 @@ impl Capability {
         match self {
             Self::RecreatedAndAdopted => "recreated-and-adopted",
             Self::RefusedUpgrades => "refused-upgrades",
-            Self::Queue => "queue",
+            Self::Backlog => "backlog",
             Self::Groups => "groups",
             Self::AsGivenOrder => "as-given-order",
             Self::HelmOrder => "helm-order",
@@ -78,7 +78,7 @@ impl Capabilities {
     /// What a hub of this version can read.
     #[must_use]
     pub fn of_this_hub() -> Self {
-        Self([Capability::RecreatedAndAdopted, Capability::RefusedUpgrades, Capability::Queue].into())
+        Self([Capability::RecreatedAndAdopted, Capability::RefusedUpgrades, Capability::Backlog].into())
     }
 
     /// What an agent of this version can do.

@@ -89,6 +89,15 @@ impl Stage {
     }
 }
 
+/// Where a dispatch is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// The step's index, from 0; none before the first step, and where an agent of an older version does not tell it.
+    pub step: Option<usize>,
+    /// The stage of that step.
+    pub stage: Stage,
+}
+
 /// How long a stage took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

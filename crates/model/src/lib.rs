@@ -21,7 +21,7 @@ pub mod schedule;
 pub use audit::{AuditEntry, AuditFilter, AuditOutcome};
 pub use capability::{Capabilities, Capability};
 pub use chain::chain;
-pub use change::{Action, ChangeSet, ObjectResult, Stage, StageTiming, StepTiming};
+pub use change::{Action, ChangeSet, ObjectResult, Position, Stage, StageTiming, StepTiming};
 pub use digest::{Digest, DigestError, Hasher};
 pub use dispatch::{
     Conflicts, DEFAULT_NAMESPACE, Dispatch, DispatchSpec, Group, HookPolicy, Lacking, OnImmutable, Order,

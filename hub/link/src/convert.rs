@@ -10,8 +10,8 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
     DispatchResult {
         key: finished.key,
         failure: finished.failure.map(|failure| DispatchFailure {
-            step: failure.step,
-            reason: failure.stage.failure(),
+            step: failure.position.step,
+            reason: failure.position.stage.failure(),
             message: failure.message,
             cancelled: failure.cancelled,
         }),

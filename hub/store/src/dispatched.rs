@@ -257,9 +257,9 @@ impl Store {
         Ok(Some(OpenAttempt { reconciliation: row.read()?, spec }))
     }
 
-    /// Moves the deadlines of dispatches that wait in an agent (none), or have begun at some time after they waited, where they
-    /// are open for `cluster` and `session` is its newest. A dispatch begins at most `queued` after it was planned, and is
-    /// given up `grace` after its timeout.
+    /// Moves the deadlines of dispatches for which an agent had no time at once, where they are open for `cluster` and `session` is
+    /// its newest. Each is told with when it began; `None` where it still waits. A dispatch begins at most `max_wait` after it was
+    /// planned, and is given up `grace` after its timeout.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -268,7 +268,7 @@ impl Store {
         cluster: ClusterUid,
         session: SessionId,
         told: &[(&DispatchKey, Option<Timestamp>)],
-        queued: Duration,
+        max_wait: Duration,
         grace: Duration,
     ) -> Result<(), StoreError> {
         let numbers =
@@ -298,7 +298,7 @@ impl Store {
         .bind(numbers(|key| key.epoch.0))
         .bind(numbers(|key| key.generation.0))
         .bind(told.iter().map(|(_, began)| began.map(to_sql)).collect::<Vec<_>>())
-        .bind(queued.as_secs_f64())
+        .bind(max_wait.as_secs_f64())
         .bind(grace.as_secs_f64())
         .bind(FORMAT)
         .bind(Queue::Kustomization.as_str())

@@ -148,7 +148,7 @@ async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
     Ok(())
 }
 
-/// What an agent's queue means for when a dispatch is given up: times after it was planned, in seconds.
+/// What an agent's backlog means for when a dispatch is given up: times after it was planned, in seconds.
 #[tokio::test]
 async fn a_deadline_counts_from_when_the_dispatch_begins() -> Result<()> {
     let site = Site::new().await?;
@@ -160,9 +160,9 @@ async fn a_deadline_counts_from_when_the_dispatch_begins() -> Result<()> {
         let newest = site.store.newest_reconciliation(key.kustomization).await?.context("an attempt")?;
         Ok(newest.deadline.duration_since(begun).as_secs_f64())
     };
-    let (queued, grace) = (Duration::from_secs(3600), Duration::from_secs(30));
+    let (max_wait, grace) = (Duration::from_secs(3600), Duration::from_secs(30));
     let tell = async |key: &DispatchKey, session, began| {
-        site.store.move_deadlines(site.cluster, session, &[(key, began)], queued, grace).await
+        site.store.move_deadlines(site.cluster, session, &[(key, began)], max_wait, grace).await
     };
     ensure!(deadline().await? == 60.0);
     tell(&key, site.session, None).await?;

@@ -8,7 +8,7 @@ use prost::Message as _;
 use roadstead_kstatus::Status;
 use roadstead_model::{
     Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group, HubEpoch,
-    KustomizationUid, ObjectRef, ObjectResult, OnImmutable, Stage, Step, StepKind, StepTiming,
+    KustomizationUid, ObjectRef, ObjectResult, OnImmutable, Position, Stage, Step, StepKind, StepTiming,
 };
 
 use crate::limits::MAX_OBJECTS;
@@ -162,8 +162,7 @@ fn what_an_agent_says_comes_back_as_it_was() {
     let finished = Finished {
         key: key(),
         failure: Some(Failure {
-            step: Some(2),
-            stage: Stage::Wait,
+            position: Position { step: Some(2), stage: Stage::Wait },
             message: "Deployment/dev/backend: Replicas: 1/3".to_owned(),
             object: Some(backend()),
             cancelled: true,
@@ -177,8 +176,7 @@ fn what_an_agent_says_comes_back_as_it_was() {
         ObjectHealth { object: backend(), status: Status::InProgress, message: "Replicas: 1/3".to_owned() };
     let progress = Progress {
         key: key(),
-        step: Some(1),
-        stage: Stage::Apply,
+        position: Position { step: Some(1), stage: Stage::Apply },
         results: vec![result],
         health: vec![health],
     };
@@ -245,8 +243,7 @@ fn a_refusal_names_the_field() {
 fn a_stage_of_a_later_version_is_refused() {
     let mut progress = v1::Progress::from(Progress {
         key: key(),
-        step: None,
-        stage: Stage::Apply,
+        position: Position { step: None, stage: Stage::Apply },
         results: Vec::new(),
         health: Vec::new(),
     });

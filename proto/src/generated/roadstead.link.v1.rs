@@ -42,7 +42,7 @@ pub mod agent_message {
         RemovalReport(super::RemovalReport),
         /// which dispatches wait, and which have begun after they waited
         #[prost(message, tag = "20")]
-        Queue(super::Queue),
+        Backlog(super::Backlog),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -338,9 +338,9 @@ pub struct ObjectResult {
 /// An agent works on so many dispatches at once, and the others wait. How long a dispatch may take counts from when it begins: one
 /// that begins at once is not told of.
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Queue {
+pub struct Backlog {
     #[prost(message, repeated, tag = "1")]
-    pub queued: ::prost::alloc::vec::Vec<DispatchKey>,
+    pub waiting: ::prost::alloc::vec::Vec<DispatchKey>,
     #[prost(message, repeated, tag = "2")]
     pub started: ::prost::alloc::vec::Vec<Started>,
 }

@@ -68,18 +68,19 @@ fn change_object(
         };
         let mut made = 0;
         let seen = visit(object, gvk, fields, &mut |value| {
-            if let Some(text) = value.as_str().filter(|text| rules.is_match(at, text)) {
-                let new = changed(image, text);
-                made += new.len();
-                // It loses its tag, and keeps its quotes.
-                let style = match value {
-                    Value::String(text) if text.kept_style() == TextStyle::Plain => TextStyle::Untagged,
-                    Value::String(text) => text.kept_style(),
-                    _ => TextStyle::Made,
-                };
-                untagged |= style == TextStyle::Untagged;
-                *value = Value::String(Text::new(new, style));
+            let Value::String(text) = value else { return };
+            if !rules.is_match(at, text) {
+                return;
             }
+            let new = changed(image, text);
+            made += new.len();
+            // It loses its tag, and keeps its quotes.
+            let style = match text.kept_style() {
+                TextStyle::Plain => TextStyle::Untagged,
+                quoted => quoted,
+            };
+            untagged |= style == TextStyle::Untagged;
+            *text = Text::new(new, style);
         })?;
         budget.work(seen + looks)?;
         budget.make(made)?;

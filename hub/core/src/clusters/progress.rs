@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use roadstead_budget::{Pool, Reservation};
 use roadstead_model::{
-    Attempt, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, SessionId, Stage, Step,
+    Attempt, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, Position, SessionId, Stage, Step,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -177,7 +177,7 @@ impl Sessions {
         &self,
         session: &Session,
         key: &DispatchKey,
-        (step, stage): (Option<usize>, Stage),
+        position: Position,
         results: &[ObjectResult],
         health: impl Iterator<Item = (ObjectRef, String)>,
     ) {
@@ -198,7 +198,7 @@ impl Sessions {
                     cluster: session.name.clone(),
                     step: None,
                     label: None,
-                    stage,
+                    stage: position.stage,
                     results: Vec::new(),
                     health: BTreeMap::new(),
                 };
@@ -209,10 +209,10 @@ impl Sessions {
             // It was sent again in this session, which goes on with it.
             kept.session = session.id;
             // Messages are handled side by side: an older one does not take it back.
-            if (kept.progress.step, kept.progress.stage) <= (step, stage) {
-                if kept.progress.step != step {
-                    kept.progress.label = step.and_then(|step| session.sent.label(key.kustomization, step));
-                }
+            let before = Position { step: kept.progress.step, stage: kept.progress.stage };
+            if before <= position {
+                let Position { step, stage } = position;
+                kept.progress.label = step.and_then(|step| session.sent.label(key.kustomization, step));
                 (kept.progress.step, kept.progress.stage) = (step, stage);
             }
             for result in results {

@@ -198,8 +198,8 @@ impl Delivery {
             return Ok(None);
         }
         let Some(session) = self.store.session(target.cluster).await? else { return Ok(None) };
-        let agent = AgentOf { cluster, version: &session.agent_version };
-        Ok(agent.too_old_for(dispatch, &session.capabilities))
+        let (version, capabilities) = (&session.agent_version, &session.capabilities);
+        Ok(AgentOf { cluster, version, capabilities }.too_old_for(dispatch))
     }
 
     /// Records an attempt that failed before anything was dispatched.

@@ -21,8 +21,8 @@ use crate::{HubError, log};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
-/// So long after it was dispatched a dispatch may begin.
-const QUEUED: Duration = Duration::from_secs(3600);
+/// So long after it was planned a dispatch may begin.
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Two announcements of one new object at the same instant: the loser's second try finds the winner.
 const ANNOUNCE_TRIES: usize = 3;
 
@@ -78,8 +78,12 @@ impl Delivery {
             let (some, mut taken) = (!batch.is_empty(), Vec::with_capacity(batch.len()));
             for to_send in batch {
                 let (key, spec) = (to_send.key(takes_groups), to_send.spec);
-                let agent = AgentOf { cluster: &session.name, version: &session.agent_version };
-                if let Some(message) = agent.too_old_for(&spec, &session.capabilities) {
+                let agent = AgentOf {
+                    cluster: &session.name,
+                    version: &session.agent_version,
+                    capabilities: &session.capabilities,
+                };
+                if let Some(message) = agent.too_old_for(&spec) {
                     // It was planned for another agent, which this one has taken the place of.
                     self.lost(session, &key, Reason::AgentTooOld, message).await?;
                     continue;
@@ -252,17 +256,17 @@ impl Delivery {
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn queue_reported(
+    pub async fn backlog_reported(
         &self,
         session: &Session,
-        queued: &[DispatchKey],
+        waiting: &[DispatchKey],
         started: &[(DispatchKey, Duration)],
     ) -> Result<(), HubError> {
         let now = self.clock.now();
-        let begins = queued.iter().map(|key| (key, None));
+        let waits = waiting.iter().map(|key| (key, None));
         let begun = started.iter().map(|(key, ago)| (key, Some(now - *ago)));
-        let told: Vec<_> = begins.chain(begun).collect();
-        self.store.move_deadlines(session.cluster, session.id, &told, QUEUED, GRACE).await?;
+        let told: Vec<_> = waits.chain(begun).collect();
+        self.store.move_deadlines(session.cluster, session.id, &told, MAX_WAIT, GRACE).await?;
         Ok(())
     }
 
@@ -339,12 +343,13 @@ fn labelled(timings: &[StepTiming], spec: &DispatchSpec) -> Vec<StepTiming> {
 pub(crate) struct AgentOf<'a> {
     pub(crate) cluster: &'a str,
     pub(crate) version: &'a str,
+    pub(crate) capabilities: &'a Capabilities,
 }
 
 impl AgentOf<'_> {
-    /// What this agent would have to be able to do to carry a dispatch out; none where it can.
-    pub(crate) fn too_old_for(&self, spec: &DispatchSpec, capabilities: &Capabilities) -> Option<String> {
-        let lacking = spec.lacking(capabilities)?;
+    /// Why this agent cannot carry a dispatch out; none where it can.
+    pub(crate) fn too_old_for(&self, spec: &DispatchSpec) -> Option<String> {
+        let lacking = spec.lacking(self.capabilities)?;
         let (number, label, capability) = (lacking.index + 1, lacking.label, lacking.capability.name());
         Some(format!(
             "step {number} ({label}) needs an agent with the capability '{capability}', which the agent of cluster {}, \

@@ -10,7 +10,7 @@ use roadstead_model::{DispatchKey, OrderKind};
 use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
 use roadstead_proto::{
-    ConvertError, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress, Queue,
+    Backlog, ConvertError, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress,
 };
 use tonic::Status;
 
@@ -92,9 +92,9 @@ impl Handler {
                     Err(error) => self.unreadable_result(key, &error).await,
                 }
             }
-            Some(Body::Queue(queue)) => match Queue::try_from(queue) {
-                Ok(queue) => self.queue(queue).await,
-                Err(error) => self.not_understood(None, "queue", &error),
+            Some(Body::Backlog(backlog)) => match Backlog::try_from(backlog) {
+                Ok(backlog) => self.backlog(backlog).await,
+                Err(error) => self.not_understood(None, "backlog", &error),
             },
             Some(Body::Refused(refused)) => self.refused(refused).await,
             Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),
@@ -136,7 +136,8 @@ impl Handler {
             tracing::debug!(
                 cluster = self.session.name,
                 kustomization = %progress.key.kustomization,
-                stage = ?progress.stage,
+                step = progress.position.step,
+                stage = ?progress.position.stage,
                 object = %result.object,
                 action = result.action.as_str(),
                 "progress"
@@ -145,7 +146,7 @@ impl Handler {
         self.hub.sessions.note_progress(
             &self.session,
             &progress.key,
-            (progress.step, progress.stage),
+            progress.position,
             &progress.results,
             progress
                 .health
@@ -155,10 +156,10 @@ impl Handler {
         Answer::Silence
     }
 
-    async fn queue(&self, queue: Queue) -> Answer {
-        let Queue { queued, started } = queue;
+    async fn backlog(&self, backlog: Backlog) -> Answer {
+        let Backlog { waiting, started } = backlog;
         let started = started.into_iter().map(|started| (started.key, started.ago)).collect::<Vec<_>>();
-        silence(self.hub.delivery.queue_reported(&self.session, &queued, &started).await)
+        silence(self.hub.delivery.backlog_reported(&self.session, &waiting, &started).await)
     }
 
     async fn finished(&self, finished: Finished) -> Answer {
