@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::columns::Column;
+use crate::references::References;
 use crate::registry::KINDS;
 
 /// A kind that the hub serves. The order is that of [`KINDS`].
@@ -70,7 +71,36 @@ impl KindId {
     /// The kind of that name among those that may go to the hub.
     #[must_use]
     pub fn child(kind: &str) -> Option<Self> {
-        KINDS.iter().find(|known| known.kind == kind && known.child != ChildRule::Never).map(|known| known.id)
+        Self::named(kind).filter(|kind| kind.get().child != ChildRule::Never)
+    }
+
+    /// Whether it is a source: artifacts are made of it, which others deploy.
+    #[must_use]
+    pub fn is_source(self) -> bool {
+        self.get().role == PipelineRole::Source
+    }
+
+    /// Whether it deploys.
+    #[must_use]
+    pub fn is_applier(self) -> bool {
+        self.get().role == PipelineRole::Applier
+    }
+
+    /// The kind of source of that name.
+    #[must_use]
+    pub fn source(kind: &str) -> Option<Self> {
+        Self::named(kind).filter(|kind| kind.is_source())
+    }
+
+    /// All kinds of a role, in their order.
+    pub fn of_role(role: PipelineRole) -> impl Iterator<Item = Self> {
+        KINDS.iter().filter(move |known| known.role == role).map(|known| known.id)
+    }
+
+    /// The kind of that name, of which there is one, whatever its group.
+    #[must_use]
+    pub fn named(kind: &str) -> Option<Self> {
+        KINDS.iter().find(|known| known.kind == kind).map(|known| known.id)
     }
 
     /// The kind of that group and name.
@@ -104,6 +134,17 @@ pub enum ChildRule {
     Referred,
     /// They go to the hub, unless they say otherwise.
     Always,
+}
+
+/// What objects of a kind are in the pipeline from a source to a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PipelineRole {
+    /// Artifacts are made of them, which appliers deploy.
+    Source,
+    /// They deploy.
+    Applier,
+    /// Neither.
+    Other,
 }
 
 /// What the names of a kind's objects may be.
@@ -143,6 +184,12 @@ pub struct Kind {
     /// Whether objects that a build holds go to the hub. A kind for which this becomes `Always` leaves those where they are that
     /// are in a cluster's inventory by then.
     pub child: ChildRule,
+    /// What objects are in the pipeline.
+    pub role: PipelineRole,
+    /// Whether the hub reconciles objects, and so says in `status` whether they are Ready. The others are only stored.
+    pub reconciled: bool,
+    /// Adds what an object with this `spec` refers to.
+    pub references: fn(&Value, &mut References<'_>),
     /// The columns of `kubectl get`.
     pub columns: &'static [Column],
     /// The versions, the preferred one first.

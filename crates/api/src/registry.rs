@@ -1,11 +1,11 @@
 //! The registry of kinds: everything that serves, stores or checks an object goes by it.
 
-use crate::kind::{ChildRule, Kind, KindId, NameRule, Scope, Version};
+use crate::kind::{ChildRule, Kind, KindId, NameRule, PipelineRole, Scope, Version};
 use crate::schema::generate;
 use crate::{
     Alert, Bucket, Cluster, ClusterRole, ConfigMap, Event, EventV1, GitRepository, HelmChart, HelmRepository,
     Kustomization, ManagementCluster, Namespace, OciRepository, Provider, Receiver, Role, RoleBinding,
-    Secret, ServiceAccount, columns, rbac,
+    Secret, ServiceAccount, columns, rbac, references,
 };
 
 const CORE: &str = "";
@@ -51,6 +51,9 @@ static NAMESPACE: Kind = Kind {
     status: true,
     builtin: true,
     child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::NAMESPACE,
     versions: &[Version::only(CORE, "v1", generate::<Namespace>)],
 };
@@ -67,6 +70,9 @@ static SECRET: Kind = Kind {
     status: false,
     builtin: true,
     child: ChildRule::Referred,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::SECRET,
     versions: &[Version::only(CORE, "v1", generate::<Secret>)],
 };
@@ -83,6 +89,9 @@ static CONFIG_MAP: Kind = Kind {
     status: false,
     builtin: true,
     child: ChildRule::Referred,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::CONFIG_MAP,
     versions: &[Version::only(CORE, "v1", generate::<ConfigMap>)],
 };
@@ -99,6 +108,9 @@ static SERVICE_ACCOUNT: Kind = Kind {
     status: false,
     builtin: true,
     child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::SERVICE_ACCOUNT,
     versions: &[Version::only(CORE, "v1", generate::<ServiceAccount>)],
 };
@@ -115,6 +127,9 @@ static EVENT: Kind = Kind {
     status: false,
     builtin: true,
     child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::EVENT,
     versions: &[
         Version::only(CORE, "v1", generate::<Event>),
@@ -141,6 +156,9 @@ static ROLE: Kind = Kind {
     status: false,
     builtin: true,
     child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::ROLE,
     versions: &[Version::only(rbac::GROUP, "v1", generate::<Role>)],
 };
@@ -157,6 +175,9 @@ static ROLE_BINDING: Kind = Kind {
     status: false,
     builtin: true,
     child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::ROLE_BINDING,
     versions: &[Version::only(rbac::GROUP, "v1", generate::<RoleBinding>)],
 };
@@ -173,6 +194,9 @@ static CLUSTER_ROLE: Kind = Kind {
     status: false,
     builtin: true,
     child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::ROLE,
     versions: &[Version::only(rbac::GROUP, "v1", generate::<ClusterRole>)],
 };
@@ -189,6 +213,9 @@ static CLUSTER_ROLE_BINDING: Kind = Kind {
     status: false,
     builtin: true,
     child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::ROLE_BINDING,
     versions: &[Version::only(rbac::GROUP, "v1", generate::<RoleBinding>)],
 };
@@ -205,6 +232,9 @@ static KUSTOMIZATION: Kind = Kind {
     status: true,
     builtin: false,
     child: ChildRule::Always,
+    role: PipelineRole::Applier,
+    reconciled: true,
+    references: references::kustomization,
     columns: &columns::KUSTOMIZATION,
     versions: &[
         Version {
@@ -263,6 +293,9 @@ static GIT_REPOSITORY: Kind = Kind {
     status: true,
     builtin: false,
     child: ChildRule::Always,
+    role: PipelineRole::Source,
+    reconciled: true,
+    references: references::source,
     columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<GitRepository>)],
 };
@@ -279,6 +312,9 @@ static BUCKET: Kind = Kind {
     status: true,
     builtin: false,
     child: ChildRule::Always,
+    role: PipelineRole::Source,
+    reconciled: false,
+    references: references::source,
     columns: &columns::BUCKET,
     versions: &[Version::only(SOURCE, "v1", generate::<Bucket>)],
 };
@@ -295,6 +331,9 @@ static OCI_REPOSITORY: Kind = Kind {
     status: true,
     builtin: false,
     child: ChildRule::Always,
+    role: PipelineRole::Source,
+    reconciled: false,
+    references: references::source,
     columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<OciRepository>)],
 };
@@ -311,6 +350,9 @@ static HELM_REPOSITORY: Kind = Kind {
     status: true,
     builtin: false,
     child: ChildRule::Always,
+    role: PipelineRole::Source,
+    reconciled: false,
+    references: references::source,
     columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<HelmRepository>)],
 };
@@ -327,6 +369,9 @@ static HELM_CHART: Kind = Kind {
     status: true,
     builtin: false,
     child: ChildRule::Always,
+    role: PipelineRole::Source,
+    reconciled: false,
+    references: references::source,
     columns: &columns::HELM_CHART,
     versions: &[Version::only(SOURCE, "v1", generate::<HelmChart>)],
 };
@@ -343,6 +388,9 @@ static PROVIDER: Kind = Kind {
     status: false,
     builtin: false,
     child: ChildRule::Always,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::PROVIDER,
     versions: &[Version::only(NOTIFICATION, "v1beta3", generate::<Provider>)],
 };
@@ -359,6 +407,9 @@ static ALERT: Kind = Kind {
     status: false,
     builtin: false,
     child: ChildRule::Always,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::ALERT,
     versions: &[Version::only(NOTIFICATION, "v1beta3", generate::<Alert>)],
 };
@@ -375,6 +426,9 @@ static RECEIVER: Kind = Kind {
     status: true,
     builtin: false,
     child: ChildRule::Always,
+    role: PipelineRole::Other,
+    reconciled: false,
+    references: references::none,
     columns: &columns::RECEIVER,
     versions: &[Version::only(NOTIFICATION, "v1", generate::<Receiver>)],
 };
@@ -391,6 +445,9 @@ static CLUSTER: Kind = Kind {
     status: true,
     builtin: false,
     child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: true,
+    references: references::none,
     columns: &columns::CLUSTER,
     versions: &[Version::only(FLEET, "v1alpha1", generate::<Cluster>)],
 };
@@ -407,6 +464,9 @@ static MANAGEMENT_CLUSTER: Kind = Kind {
     status: true,
     builtin: false,
     child: ChildRule::Never,
+    role: PipelineRole::Other,
+    reconciled: true,
+    references: references::none,
     columns: &columns::MANAGEMENT_CLUSTER,
     versions: &[Version::only(FLEET, "v1alpha1", generate::<ManagementCluster>)],
 };
@@ -419,6 +479,12 @@ mod tests {
     fn the_registry_is_in_the_order_of_the_ids() {
         for (index, kind) in KINDS.iter().enumerate() {
             assert_eq!(kind.id as usize, index, "{}", kind.kind);
+            // Objects are found by the names of their kinds alone, where others refer to them.
+            assert!(
+                KINDS[..index].iter().all(|other| other.kind != kind.kind),
+                "{} is there twice",
+                kind.kind
+            );
             assert_eq!(kind.versions.iter().filter(|version| version.storage).count(), 1, "{}", kind.kind);
         }
     }

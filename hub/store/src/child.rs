@@ -1,10 +1,11 @@
 //! Which objects on the hub a Kustomization's build holds. Written ahead of the object, so that a crash orphans none.
 
-use roadstead_api::KindId;
+use roadstead_api::{KindId, PipelineRole, Reference};
 use roadstead_model::{KustomizationUid, ResourceUid};
 use sqlx::Row as _;
 use uuid::Uuid;
 
+use crate::references::kinds;
 use crate::{Store, StoreError, Stored, Tx};
 
 /// An object on the hub that a Kustomization owns, or keeps up to date.
@@ -48,8 +49,8 @@ pub struct Present {
     pub adopted_by: Option<String>,
     /// `fleet.roadstead.dev/git-namespace` of it.
     pub git_namespace: Option<String>,
-    /// The namespace and name of its `spec.sourceRef`, of a Kustomization that deploys from a GitRepository.
-    pub source: Option<(String, String)>,
+    /// The sources that it deploys from, where it deploys.
+    pub sources: Vec<Reference>,
     /// The Kustomization that made it, or keeps it up to date, if one does; where there is no object, the one that is about to.
     pub made_by: Option<MadeBy>,
 }
@@ -115,15 +116,16 @@ impl Store {
         sqlx::query_scalar(
             "WITH RECURSIVE down AS (
                SELECT child.* FROM resource root JOIN child ON child.parent = root.uid
-               WHERE root.kind = 'Kustomization' AND root.namespace = $1 AND root.name = $2
+               WHERE root.kind = ANY($3) AND root.namespace = $1 AND root.name = $2
                UNION
-               SELECT child.* FROM down JOIN resource ON resource.kind = 'Kustomization' AND down.kind = resource.kind
+               SELECT child.* FROM down JOIN resource ON resource.kind = ANY($3) AND down.kind = resource.kind
                  AND resource.namespace = down.namespace AND resource.name = down.name
                JOIN child ON child.parent = resource.uid
              ) SELECT DISTINCT git_namespace FROM down WHERE git_namespace <> '' LIMIT 5000",
         )
         .bind(namespace)
         .bind(name)
+        .bind(kinds(PipelineRole::Applier))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look up the namespaces of a Kustomization's children"))
@@ -156,14 +158,12 @@ impl Tx {
     /// Where the database refuses.
     pub async fn present_children(&mut self, children: &[Child]) -> Result<Vec<Present>, StoreError> {
         let what = "look up a Kustomization's children";
-        let (kinds, namespaces, names) = columns(children);
+        let (kinds_of, namespaces, names) = columns(children);
         let groups: Vec<&str> = children.iter().map(|child| child.kind.get().group()).collect();
         let rows = sqlx::query(
             "SELECT resource.uid, resource.object #>> '{metadata,annotations,fleet.roadstead.dev/adopted-by}' AS adopted_by,
                     resource.object #>> '{metadata,annotations,fleet.roadstead.dev/git-namespace}' AS git_namespace,
-                    CASE WHEN resource.object #>> '{spec,sourceRef,kind}' = 'GitRepository'
-                      THEN resource.object #>> '{spec,sourceRef,name}' END AS source,
-                    coalesce(resource.object #>> '{spec,sourceRef,namespace}', resource.namespace) AS source_namespace,
+                    CASE WHEN resource.kind = ANY($5) THEN resource.refers_to END AS refers_to,
                     child.origin, child.parent, child.kept, child.adopted
              FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) WITH ORDINALITY
                AS new (api_group, kind, namespace, name, place)
@@ -173,9 +173,10 @@ impl Tx {
              ORDER BY new.place",
         )
         .bind(&groups)
-        .bind(&kinds)
+        .bind(&kinds_of)
         .bind(&namespaces)
         .bind(&names)
+        .bind(kinds(PipelineRole::Applier))
         .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
@@ -194,10 +195,13 @@ impl Tx {
                     uid: row.try_get::<Option<Uuid>, _>("uid")?.map(ResourceUid),
                     adopted_by: row.try_get("adopted_by")?,
                     git_namespace: row.try_get("git_namespace")?,
-                    source: match row.try_get::<Option<String>, _>("source")? {
-                        Some(name) => Some((row.try_get("source_namespace")?, name)),
-                        None => None,
-                    },
+                    sources: row
+                        .try_get::<Option<Vec<String>>, _>("refers_to")?
+                        .iter()
+                        .flatten()
+                        .filter_map(|key| Reference::from_key(key))
+                        .filter(|reference| reference.kind.is_source())
+                        .collect(),
                     made_by,
                 })
             })
@@ -367,10 +371,11 @@ impl Tx {
             names.iter().filter_map(|name| name.split_once('/')).unzip();
         let found: Vec<Uuid> = sqlx::query_scalar(
             "SELECT uid FROM resource JOIN unnest($1::text[], $2::text[]) AS named (namespace, name) USING (namespace, name)
-             WHERE kind = 'Kustomization'",
+             WHERE kind = ANY($3)",
         )
         .bind(&namespaces)
         .bind(&names)
+        .bind(kinds(PipelineRole::Applier))
         .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query("look up Kustomizations by their names"))?;
@@ -387,10 +392,11 @@ impl Tx {
                SELECT $1::uuid UNION SELECT resource.uid FROM down JOIN child ON child.parent = down.uid
                JOIN resource ON resource.kind = child.kind AND resource.namespace = child.namespace
                  AND resource.name = child.name
-               WHERE child.kind = 'Kustomization'
+               WHERE child.kind = ANY($2)
              ) SELECT uid FROM down WHERE uid <> $1 ORDER BY uid",
         )
         .bind(parent.0)
+        .bind(kinds(PipelineRole::Applier))
         .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query("look up what a Kustomization made"))?;

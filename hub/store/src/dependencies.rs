@@ -1,6 +1,7 @@
 //! What Kustomizations wait for: `spec.dependsOn`, asked for in sets, so that what a question costs is bounded by its limits
 //! and not by what users write.
 
+use roadstead_api::KindId;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row as _};
 
@@ -44,11 +45,15 @@ pub struct Reach {
 }
 
 impl Store {
-    /// What is known of these Kustomizations, by (namespace, name); those that do not exist are left out.
+    /// What is known of these appliers of a kind, by (namespace, name); those that do not exist are left out.
     ///
     /// # Errors
     /// Where the database cannot be reached.
-    pub async fn dependencies(&self, names: &[(String, String)]) -> Result<Vec<DependencyRow>, StoreError> {
+    pub async fn dependencies(
+        &self,
+        kind: KindId,
+        names: &[(String, String)],
+    ) -> Result<Vec<DependencyRow>, StoreError> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
@@ -63,11 +68,13 @@ impl Store {
                       object #>> '{status,lastAppliedRevision}' AS last_applied_revision,
                       coalesce(object #> '{spec,sourceRef}', 'null') AS source_ref
                FROM resource
-               WHERE api_group = 'kustomize.toolkit.fluxcd.io' AND kind = 'Kustomization'
+               WHERE api_group = $3 AND kind = $4
                  AND namespace = wanted.namespace AND name = wanted.name OFFSET 0) found",
         )
         .bind(&namespaces)
         .bind(&names)
+        .bind(kind.get().group())
+        .bind(kind.get().kind)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
@@ -87,13 +94,14 @@ impl Store {
             .map_err(StoreError::query(what))
     }
 
-    /// All Kustomizations that are reached from `first` along `spec.dependsOn`, if `start` is one of them: then, and only
+    /// All appliers of a kind that are reached from `first` along `spec.dependsOn`, if `start` is one of them: then, and only
     /// then, there is a cycle through `start`. One question, whatever the graph.
     ///
     /// # Errors
     /// Where the database cannot be reached.
     pub async fn reached_dependencies(
         &self,
+        kind: KindId,
         start: &(String, String),
         first: &[(String, String)],
         reach: Reach,
@@ -121,6 +129,8 @@ impl Store {
         .bind(i32::try_from(reach.entries).unwrap_or(i32::MAX))
         .bind(&start.0)
         .bind(&start.1)
+        .bind(kind.get().group())
+        .bind(kind.get().kind)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
@@ -134,11 +144,11 @@ impl Store {
     }
 }
 
-/// What the Kustomization of the row `reached` depends on, as the rows `next`. The OFFSET has it looked up by its key.
+/// What the applier of the row `reached` depends on, as the rows `next`. The OFFSET has it looked up by its key.
 const NEXT: &str = "CROSS JOIN LATERAL (
     SELECT coalesce(dependency ->> 'namespace', reached.namespace) AS namespace, dependency ->> 'name' AS name
     FROM resource CROSS JOIN LATERAL jsonb_array_elements(object #> '{spec,dependsOn}') AS dependency
-    WHERE resource.api_group = 'kustomize.toolkit.fluxcd.io' AND resource.kind = 'Kustomization'
+    WHERE resource.api_group = $7 AND resource.kind = $8
       AND resource.namespace = reached.namespace AND resource.name = reached.name
       AND jsonb_array_length(object #> '{spec,dependsOn}') <= $4
     OFFSET 0) next";

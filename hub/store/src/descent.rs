@@ -1,9 +1,10 @@
 //! From whom objects have their rights: what of them a Kustomization made or took over, and which ones are above that.
 
-use roadstead_api::KindId;
+use roadstead_api::{KindId, PipelineRole};
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Row as _};
 
+use crate::references::kinds;
 use crate::{Store, StoreError};
 
 /// What a child has from those above it.
@@ -72,7 +73,7 @@ impl Store {
                UNION ALL
                SELECT child.git_namespace, child.account, child.adopted, {PARENT}, up.depth + 1
                FROM up JOIN resource own ON own.uid = up.parent
-               JOIN child ON child.kind = 'Kustomization' AND child.namespace = own.namespace
+               JOIN child ON child.kind = own.kind AND child.namespace = own.namespace
                  AND child.name = own.name AND child.object = own.uid
                WHERE up.depth < $4 AND {GIT_WROTE}
              )
@@ -132,13 +133,15 @@ impl Store {
     pub async fn urls_of_secret(&self, namespace: &str, secret: &str) -> Result<Vec<String>, StoreError> {
         sqlx::query_scalar(AssertSqlSafe(format!(
             "SELECT DISTINCT object #>> '{{spec,url}}' FROM resource
-             WHERE kind = 'GitRepository' AND namespace = $1 AND object #>> '{{spec,secretRef,name}}' = $2
+             WHERE kind = ANY($3) AND namespace = $1 AND refers_to @> ARRAY['Secret/' || $1 || '/' || $2]
+               AND object #>> '{{spec,secretRef,name}}' = $2
                AND object #>> '{{spec,url}}' IS NOT NULL
                AND NOT EXISTS (SELECT FROM child WHERE child.kind = resource.kind AND child.namespace = resource.namespace
                                AND child.name = resource.name AND child.object = resource.uid AND {GIT_WROTE})"
         )))
         .bind(namespace)
         .bind(secret)
+        .bind(kinds(PipelineRole::Source))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look up what a Secret is used for"))

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use roadstead_api::{KindId, PipelineRole};
 use roadstead_model::{
     AttemptFilter, ChangeSet, ClusterUid, EventFilter, InventoryFilter, InventoryKey, KustomizationFilter,
     ObjectRef,
@@ -14,6 +15,7 @@ use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+use crate::references::kinds;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError};
 
@@ -171,7 +173,7 @@ impl Store {
         rows.iter().map(owned).collect::<Result<_, _>>().map_err(StoreError::query(what))
     }
 
-    /// How many Kustomizations, sources and Clusters are in which state, by namespace and cluster. A Kustomization that
+    /// How many appliers, sources and Clusters are in which state, by namespace and cluster. An applier that
     /// names a kubeconfig is for the Cluster that came on board by it.
     ///
     /// # Errors
@@ -184,34 +186,36 @@ impl Store {
              FROM (SELECT r.kind, r.namespace, CASE WHEN r.kind = 'Cluster' THEN r.name ELSE \
                    coalesce(c.name, r.cluster_ref, '') END AS cluster, r.suspended, r.ready \
                    FROM resource r LEFT JOIN resource c \
-                   ON r.kind = 'Kustomization' AND c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
-                   WHERE r.kind IN ('Kustomization', 'GitRepository', 'Bucket', 'OCIRepository', \
-                   'HelmRepository', 'HelmChart', 'Cluster')) states \
+                   ON r.kind = ANY ($1) AND c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
+                   WHERE r.kind = 'Cluster' OR r.kind = ANY ($1) OR r.kind = ANY ($2)) states \
              GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
         )
+        .bind(kinds(PipelineRole::Applier))
+        .bind(kinds(PipelineRole::Source))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("count what is Ready"))
     }
 
-    /// The same of the Kustomizations for these Clusters.
+    /// The same of the appliers for these Clusters.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn health_counts_of(&self, clusters: &[String]) -> Result<Vec<HealthCount>, StoreError> {
         sqlx::query_as(
-            "SELECT 'Kustomization' AS kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
+            "SELECT kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
              coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
              min(ready ->> 'lastTransitionTime') AS since \
-             FROM (SELECT namespace, cluster_ref AS cluster, suspended, ready FROM resource \
-                   WHERE kind = 'Kustomization' AND cluster_ref = ANY ($1) AND kubeconfig IS NULL \
+             FROM (SELECT kind, namespace, cluster_ref AS cluster, suspended, ready FROM resource \
+                   WHERE kind = ANY ($2) AND cluster_ref = ANY ($1) AND kubeconfig IS NULL \
                    UNION ALL \
-                   SELECT r.namespace, c.name, r.suspended, r.ready FROM resource c \
+                   SELECT r.kind, r.namespace, c.name, r.suspended, r.ready FROM resource c \
                    JOIN resource r ON r.kubeconfig = c.kubeconfig \
-                   WHERE c.kind = 'Cluster' AND c.name = ANY ($1) AND r.kind = 'Kustomization') states \
+                   WHERE c.kind = 'Cluster' AND c.name = ANY ($1) AND r.kind = ANY ($2)) states \
              GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
         )
         .bind(clusters)
+        .bind(kinds(PipelineRole::Applier))
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("count what is Ready on some clusters"))
@@ -278,7 +282,7 @@ impl Store {
              path, coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, \
              r.suspended, r.ready \
              FROM resource r LEFT JOIN resource c ON c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
-             WHERE r.api_group = 'kustomize.toolkit.fluxcd.io' AND r.kind = 'Kustomization' \
+             WHERE r.api_group = $11 AND r.kind = $12 \
              AND (r.namespace COLLATE \"C\", r.name COLLATE \"C\") > ($1, $2)) k \
              WHERE ($3 = '' OR k.cluster = $3) AND ($4 = '' OR k.namespace = $4) AND ($5 = '' OR strpos(k.name, $5) > 0) \
              AND ($6 = '' OR k.source_kind = $6) AND ($7 = '' OR k.source_name = $7) AND ($8 = '' OR k.source_namespace = $8) \
@@ -295,6 +299,8 @@ impl Store {
         .bind(&filter.source_namespace)
         .bind(&filter.state)
         .bind(limit)
+        .bind(KindId::Kustomization.get().group())
+        .bind(KindId::Kustomization.get().kind)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look for Kustomizations"))

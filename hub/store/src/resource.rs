@@ -367,7 +367,7 @@ impl Tx {
     async fn insert(&mut self, stored: &Stored) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO resource (uid, api_group, kind, namespace, name, generation, resource_version, created_at, \
-             deletion_timestamp, object, sealed) VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10)",
+             deletion_timestamp, object, sealed, refers_to) VALUES ($1, $2, $3, $4, $5, $6, 0, $7, $8, $9, $10, $11)",
         )
         .bind(stored.uid.0)
         .bind(stored.kind.get().group())
@@ -379,6 +379,7 @@ impl Tx {
         .bind(stored.deletion_timestamp.map(to_sql))
         .bind(stored.column())
         .bind(stored.sealed(&self.sealer)?)
+        .bind(stored.refers_to())
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("insert a resource"))?;
@@ -387,13 +388,15 @@ impl Tx {
 
     async fn update(&mut self, stored: &Stored) -> Result<(), StoreError> {
         sqlx::query(
-            "UPDATE resource SET generation = $2, deletion_timestamp = $3, object = $4, sealed = $5 WHERE uid = $1",
+            "UPDATE resource SET generation = $2, deletion_timestamp = $3, object = $4, sealed = $5, refers_to = $6 \
+             WHERE uid = $1",
         )
         .bind(stored.uid.0)
         .bind(stored.generation)
         .bind(stored.deletion_timestamp.map(to_sql))
         .bind(stored.column())
         .bind(stored.sealed(&self.sealer)?)
+        .bind(stored.refers_to())
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("update a resource"))?;

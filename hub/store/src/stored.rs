@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jiff::Timestamp;
-use roadstead_api::KindId;
+use roadstead_api::{KindId, Reference};
 use roadstead_model::ResourceUid;
 use serde_json::{Map, Value, json};
 use sqlx::Row;
@@ -75,6 +75,12 @@ impl Stored {
     #[must_use]
     pub fn labels(&self) -> BTreeMap<String, String> {
         texts(&self.object["metadata"]["labels"])
+    }
+
+    /// The keys of what it refers to; none where that is nothing.
+    pub(crate) fn refers_to(&self) -> Option<Vec<String>> {
+        let references = self.kind.references(&self.object, &self.namespace);
+        (!references.is_empty()).then(|| references.iter().map(Reference::key).collect())
     }
 
     /// The finalizers.

@@ -1,12 +1,15 @@
 //! A database of an older version is brought up to date, once nothing of that version runs on it.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{Key, Sealer, Store, StoreError};
 use roadstead_model::{Queue, ReplicaId};
 use roadstead_tests::{TestDatabase, eventually};
+use serde_json::json;
 use sqlx::migrate::Migrator;
 
 /// The last migration of the oldest version that people may come from.
@@ -47,6 +50,67 @@ async fn an_older_database_is_brought_up_to_date_and_what_was_due_is_due() -> Re
         .await?;
     ensure!(due.claims.len() == 1, "{due:?}");
     store.close().await;
+    Ok(())
+}
+
+/// What objects refer to was not stored by older versions: it is what this version would have stored.
+#[tokio::test]
+async fn what_objects_of_an_older_database_refer_to_is_known() -> Result<()> {
+    let database = older().await?;
+    let objects = [
+        (
+            KindId::Kustomization,
+            json!({
+                "sourceRef": { "kind": "OCIRepository", "name": "app", "namespace": "sources" },
+                "dependsOn": [{ "name": "b" }, { "name": "a", "namespace": "infra" }, { "name": "b", "namespace": "dev" }],
+                "decryption": { "provider": "sops", "secretRef": { "name": "keys" } },
+                "postBuild": { "substituteFrom": [{ "kind": "ConfigMap", "name": "v" }, { "kind": "Secret", "name": "v" }] },
+                "kubeConfig": { "secretRef": { "name": "kubeconfig" } },
+            }),
+        ),
+        (
+            KindId::Kustomization,
+            json!({ "sourceRef": { "kind": "ExternalArtifact", "name": "app" }, "dependsOn": [] }),
+        ),
+        (
+            KindId::GitRepository,
+            json!({
+                "secretRef": { "name": "login" }, "proxySecretRef": { "name": "login" },
+                "verify": { "secretRef": { "name": "signers" } }, "include": [{ "repository": { "name": "shared" } }],
+            }),
+        ),
+        (KindId::Bucket, json!({ "certSecretRef": { "name": "ca" } })),
+        (KindId::HelmChart, json!({ "sourceRef": { "kind": "HelmRepository", "name": "charts" } })),
+        (KindId::Provider, json!({ "secretRef": { "name": "login" } })),
+    ];
+    let mut connection = database.connect().await?;
+    for (number, (kind, spec)) in objects.iter().enumerate() {
+        sqlx::query(
+            "INSERT INTO resource (uid, kind, api_group, namespace, name, generation, resource_version, created_at, object)
+             VALUES (gen_random_uuid(), $1, $2, 'dev', $3, 1, $4, now(), $5)",
+        )
+        .bind(kind.get().kind)
+        .bind(kind.get().group())
+        .bind(number.to_string())
+        .bind(i64::try_from(number)? + 2)
+        .bind(json!({ "spec": spec }))
+        .execute(&mut connection)
+        .await?;
+    }
+    let store = open(&database).await?;
+    store.close().await;
+    for (number, (kind, spec)) in objects.iter().enumerate() {
+        let found: Option<Vec<String>> =
+            sqlx::query_scalar("SELECT refers_to FROM resource WHERE kind = $1 AND name = $2")
+                .bind(kind.get().kind)
+                .bind(number.to_string())
+                .fetch_one(&mut connection)
+                .await?;
+        let references = kind.references(&json!({ "spec": spec }), "dev");
+        let expected: BTreeSet<String> = references.iter().map(Reference::key).collect();
+        let found: Option<BTreeSet<String>> = found.map(|keys| keys.into_iter().collect());
+        ensure!(found == (!expected.is_empty()).then_some(expected), "{kind} {number}: {found:?}");
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::HealthCheck;
-use roadstead_api::{ConditionStatus, KindId, Kustomization, KustomizationSpec};
+use roadstead_api::{ConditionStatus, KindId, Kustomization, KustomizationSpec, Reference};
 use roadstead_hub_plan::{AttemptState, Attempted, Rights};
 use roadstead_hub_store::{Child, Parent, Stored};
 use roadstead_model::{Action, ChangeSet, KustomizationUid, ObjectRef, ObjectResult, Reason, Revision};
@@ -83,7 +83,7 @@ impl Delivery {
             Ok(placed) => placed,
             Err(why) => return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &why)),
         };
-        let nests = placed.iter().any(|one| one.child.kind == KindId::Kustomization);
+        let nests = placed.iter().any(|one| one.child.kind.is_applier());
         if nests && seen.standing.depth >= MAX_DEPTH {
             return Ok(AppliedChildren::none(Reason::AccessDenied, &[too_deep()]));
         }
@@ -125,11 +125,12 @@ impl Delivery {
         }
         let children: Vec<Child> = placed.iter().map(|one| one.child.clone()).collect();
         let present = tx.present_children(&children).await?;
-        let reference = &seen.kustomization.spec.source_ref;
-        let source = (reference.namespace.as_deref().unwrap_or(&parent.namespace), reference.name.as_str());
+        let references = parent.kind.references(&parent.object, &parent.namespace);
+        let sources: Vec<Reference> =
+            references.into_iter().filter(|reference| reference.kind.is_source()).collect();
         let (mut admitted, mut owned, mut refused, mut foreign) = (Vec::new(), Vec::new(), Vec::new(), false);
         for (mut placed, present) in placed.into_iter().zip(present) {
-            match claim(parent, source, &placed, &present) {
+            match claim(parent, &sources, &placed, &present) {
                 Ok(claim) => {
                     if claim.recorded {
                         let Claim { kept, adopted, .. } = claim;
@@ -164,7 +165,7 @@ impl Delivery {
         tx.commit().await?;
         for one in &mut admitted {
             let secret = one.placed.config.pointer("/spec/kubeConfig/secretRef/name").and_then(Value::as_str);
-            if one.placed.child.kind == KindId::Kustomization && secret.is_some() {
+            if one.placed.child.kind.is_applier() && secret.is_some() {
                 one.cluster = self.access.cluster_of_secret(&one.placed.child.namespace, secret).await?;
             }
         }
@@ -192,7 +193,7 @@ impl Delivery {
             }
             match before {
                 Some(before) if claim.fixed != Fixed::Nothing => stays_fixed(claim.fixed, before, after),
-                _ if claim.recorded && child.kind == KindId::Kustomization => {
+                _ if claim.recorded && child.kind.is_applier() => {
                     let asked = asked(after, &child.git_namespace, cluster)?;
                     rights.of_child(asked).map(|_| ()).map_err(HubError::Forbidden)
                 }
@@ -419,8 +420,7 @@ fn not_ready(present: Option<&Stored>) -> Option<String> {
     let conditions = stored.object["status"]["conditions"].as_array();
     let Some(ready) = conditions.into_iter().flatten().find(|one| one["type"] == READY) else {
         // Of the other kinds nobody says yet how they are.
-        let told = matches!(stored.kind, KindId::Kustomization | KindId::GitRepository);
-        return told.then(|| "it has not been reconciled yet".to_owned());
+        return stored.kind.get().reconciled.then(|| "it has not been reconciled yet".to_owned());
     };
     let is_current = ready["observedGeneration"].as_i64().is_none_or(|seen| seen == stored.generation);
     match ready["status"].as_str() {

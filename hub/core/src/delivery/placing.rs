@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use roadstead_api::older::modernize;
-use roadstead_api::{ChildRule, KindId};
+use roadstead_api::{ChildRule, KindId, Reference};
 use roadstead_hub_plan::Rights;
 use roadstead_hub_store::{Child, MadeBy, Present, Stored};
 use roadstead_model::{KustomizationUid, ObjectRef, ResourceUid};
@@ -38,8 +38,9 @@ pub(crate) fn inventory_keys(object: &ObjectRef, default: &str) -> impl Iterator
 
 /// Whether a reference is to an object: where either names no namespace, it may be.
 fn is_referred(referred: &BTreeSet<Reference>, kind: KindId, namespace: &str, name: &str) -> bool {
-    let is = |namespace: &str| referred.contains(&(kind, namespace.to_owned(), name.to_owned()));
-    let any = || referred.iter().any(|(of, _, to)| (*of, to.as_str()) == (kind, name));
+    let at = |namespace: &str| Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+    let is = |namespace: &str| referred.contains(&at(namespace));
+    let any = || referred.iter().any(|reference| (reference.kind, reference.name.as_str()) == (kind, name));
     is(namespace) || is("") || (namespace.is_empty() && any())
 }
 
@@ -50,7 +51,7 @@ pub(crate) fn settle(objects: Vec<Value>, home: &str) -> Vec<Value> {
     let referred: BTreeSet<Reference> = objects
         .iter()
         .flat_map(references)
-        .map(|(kind, namespace, name)| (kind, text(&namespace), name))
+        .map(|reference| Reference { namespace: text(&reference.namespace), ..reference })
         .collect();
     let comes = |object: &Value| {
         let metadata = &object["metadata"];
@@ -58,14 +59,11 @@ pub(crate) fn settle(objects: Vec<Value>, home: &str) -> Vec<Value> {
             return true;
         };
         let name = metadata["name"].as_str().unwrap_or_default().to_owned();
-        metadata["annotations"][TARGET].is_string()
-            || referred.contains(&(kind, text(metadata["namespace"].as_str().unwrap_or_default()), name))
+        let namespace = text(metadata["namespace"].as_str().unwrap_or_default());
+        metadata["annotations"][TARGET].is_string() || referred.contains(&Reference { kind, namespace, name })
     };
     objects.into_iter().filter(comes).collect()
 }
-
-/// Kind, namespace (empty where none is named) and name.
-type Reference = (KindId, String, String);
 
 /// The objects of a build that go to the hub, and those that go to the cluster. `stays` are those of kinds that the hub serves and
 /// that are in the cluster's inventory: they were applied before the hub served their kind, and stay there until their annotation
@@ -125,30 +123,10 @@ fn goes(object: &Value, stays: &BTreeSet<String>, referred: Option<&BTreeSet<Ref
     }
 }
 
-/// The Secrets and ConfigMaps that a child refers to, for itself to use.
+/// What a child refers to, for itself to use.
 fn references(child: &Value) -> Vec<Reference> {
     let Some(kind) = kind(child).filter(|kind| kind.is_child()) else { return Vec::new() };
-    let namespace = child["metadata"]["namespace"].as_str().unwrap_or_default();
-    let spec = &child["spec"];
-    let mut found = Vec::new();
-    let mut add = |kind: KindId, name: &Value| {
-        if let Some(name) = name.as_str() {
-            found.push((kind, namespace.to_owned(), name.to_owned()));
-        }
-    };
-    if kind == KindId::Kustomization {
-        add(KindId::Secret, &spec["decryption"]["secretRef"]["name"]);
-        for one in spec["postBuild"]["substituteFrom"].as_array().into_iter().flatten() {
-            let kind = if one["kind"] == "ConfigMap" { KindId::ConfigMap } else { KindId::Secret };
-            add(kind, &one["name"]);
-        }
-    } else {
-        for field in ["secretRef", "certSecretRef", "proxySecretRef"] {
-            add(KindId::Secret, &spec[field]["name"]);
-        }
-        add(KindId::Secret, &spec["verify"]["secretRef"]["name"]);
-    }
-    found
+    kind.references(child, child["metadata"]["namespace"].as_str().unwrap_or_default())
 }
 
 /// Whose build it is, and what decides where its objects lie.
@@ -324,7 +302,7 @@ pub(crate) enum Fixed {
 /// Whether a Kustomization may write an object of its build, of which this is known.
 pub(crate) fn claim(
     parent: &Stored,
-    source: (&str, &str),
+    sources: &[Reference],
     placed: &Placed,
     present: &Present,
 ) -> Result<Claim, String> {
@@ -332,7 +310,7 @@ pub(crate) fn claim(
     let me = format!("{}/{}", parent.namespace, parent.name);
     let adopted = present.adopted_by.as_deref().is_some_and(|by| by == me);
     let at = (child.namespace.as_str(), child.name.as_str());
-    if child.kind == KindId::Kustomization && at == (parent.namespace.as_str(), parent.name.as_str()) {
+    if child.kind == parent.kind && at == (parent.namespace.as_str(), parent.name.as_str()) {
         // One that holds itself, as those of `flux bootstrap` do, is nobody's to prune.
         let fixed = if adopted { Fixed::Nothing } else { Fixed::Rights };
         return Ok(Claim { recorded: false, kept: true, adopted, fixed });
@@ -366,18 +344,16 @@ pub(crate) fn claim(
         return Ok(Claim { recorded: true, kept: true, adopted: true, fixed: Fixed::Nothing });
     }
     let kept = |fixed| Ok(Claim { recorded: true, kept: true, adopted: false, fixed });
-    if child.kind == KindId::GitRepository && at == source {
+    let is_child = |source: &Reference| source.kind == child.kind && at == (&source.namespace, &source.name);
+    if sources.iter().any(is_child) {
         return kept(Fixed::Rights);
     }
     // What it kept up to date before a person's word was asked for goes on. Of another source than its own, and of what deploys
     // from one, its author could so say what others deploy.
     let mine = |by: &MadeBy| by.kept && !by.adopted && by.uid == Some(KustomizationUid::from(parent.uid));
     if present.made_by.as_ref().is_some_and(mine) {
-        let is_same = child.kind == KindId::Kustomization
-            && present
-                .source
-                .as_ref()
-                .is_some_and(|(namespace, name)| (namespace.as_str(), name.as_str()) == source);
+        let is_same =
+            !present.sources.is_empty() && present.sources.iter().all(|source| sources.contains(source));
         return kept(if is_same { Fixed::Rights } else { Fixed::All });
     }
     annotate("was made by no Kustomization, so that a build does not change it")

@@ -188,7 +188,7 @@ impl Delivery {
         names: &[Name],
     ) -> Result<Vec<Dependency>, HubError> {
         let mut found: HashMap<Name, DependencyState> = HashMap::with_capacity(names.len());
-        for row in self.store.dependencies(names).await? {
+        for row in self.store.dependencies(stored.kind, names).await? {
             let state = dependency_state(stored, spec, &row)?;
             found.insert((row.namespace, row.name), state);
         }
@@ -205,7 +205,7 @@ impl Delivery {
     async fn cycle(&self, stored: &Stored, names: &[Name]) -> Result<Option<Vec<String>>, HubError> {
         let start = (stored.namespace.clone(), stored.name.clone());
         let reach = Reach { kustomizations: MAX_REACHED, entries: MAX_DEPENDENCIES };
-        let reached = self.store.reached_dependencies(&start, names, reach).await?;
+        let reached = self.store.reached_dependencies(stored.kind, &start, names, reach).await?;
         Ok(cycle(&start, names, &reached))
     }
 }

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use roadstead_api::{
     Cluster, ClusterStatus, Condition, ConditionStatus, GitRepository, GitRepositoryStatus, Kustomization,
-    KustomizationStatus, ManagementCluster, ManagementClusterStatus, Typed,
+    KustomizationStatus, ManagementCluster, ManagementClusterStatus, PipelineRole, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx};
 use roadstead_model::{Queue, ResourceUid};
@@ -31,18 +31,16 @@ pub(crate) trait HasStatus: Typed {
 /// Who is to be processed again after a change of a status.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Concerned {
-    /// The Kustomizations that depend on it.
-    dependents: bool,
-    /// The Kustomizations that have it as their source.
+    /// The appliers that refer to it: as their source, or as what they depend on.
     users: bool,
-    /// The Kustomization that made it.
+    /// The applier that made it.
     parent: bool,
 }
 
 /// A status that was written.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenStatus {
-    /// Of a source of which users are processed again: those that were known when it was written.
+    /// Where its users are processed again: those that were known when it was written.
     pub(crate) users: Option<Vec<ResourceUid>>,
 }
 
@@ -63,15 +61,11 @@ pub(crate) async fn write<K: HasStatus>(
     managers::set_status(stored, &status, now)?;
     tx.put(stored.clone()).await?;
     events::on_ready(tx, stored, K::conditions(&before), K::conditions(&status), now).await?;
-    let Concerned { dependents, users, parent } = K::concerned(&before, &status, stored.generation);
+    let Concerned { users, parent } = K::concerned(&before, &status, stored.generation);
     let (namespace, name) = (&stored.namespace, &stored.name);
     let mut written = WrittenStatus::default();
-    if dependents {
-        let dependents = tx.dependents(namespace, name).await?;
-        tx.enqueue(Queue::Kustomization, &dependents).await?;
-    }
     if users {
-        let users = tx.kustomizations_of_source(stored.kind.get().kind, namespace, name).await?;
+        let users = tx.users(stored.kind, namespace, name, PipelineRole::Applier).await?;
         tx.enqueue(Queue::Kustomization, &users).await?;
         written.users = Some(users);
     }
@@ -98,7 +92,7 @@ impl HasStatus for Kustomization {
         };
         // A parent that waits says why its child is not Ready, too.
         let parent = verdict(&before.conditions) != verdict(&after.conditions);
-        Concerned { dependents: ready(before) != ready(after), parent, users: false }
+        Concerned { users: ready(before) != ready(after), parent }
     }
 }
 
@@ -119,7 +113,7 @@ impl HasStatus for GitRepository {
         };
         // Without an artifact, users show the source's own message.
         let users = artifact(after) != artifact(before) || after.artifact.is_none();
-        Concerned { users, parent: true, dependents: false }
+        Concerned { users, parent: true }
     }
 }
 

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use roadstead_api::{
     AgentRemoval, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId,
-    KustomizationStatus, ObjectMeta, reconcile_requested,
+    KustomizationStatus, ObjectMeta, PipelineRole, reconcile_requested,
 };
 use roadstead_hub_store::{Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Queue, Reason, ResourceUid};
@@ -111,8 +111,13 @@ pub async fn on_change(
     if object.kind.get().child != ChildRule::Never {
         look_at_adopters(tx, before, after).await?;
     }
+    // What has it as its source, or depends on it, may go on, or no longer.
+    if is_used(object.kind) && (before.is_none() || after.is_none()) {
+        let users = users(tx, object, PipelineRole::Applier).await?;
+        tx.enqueue(Queue::Kustomization, &users).await?;
+    }
     match object.kind {
-        KindId::Kustomization => {
+        kind if kind.is_applier() => {
             // A new one that is suspended says so already, and there is nothing else to do for it.
             let idle = |after: &Stored| before.is_none() && is_suspended(after);
             let changed = before.is_some_and(|before| after.is_some_and(|after| !same_rights(before, after)));
@@ -124,21 +129,9 @@ pub async fn on_change(
                 let made = tx.descendants(object.uid).await?;
                 tx.enqueue(Queue::Kustomization, &made).await?;
             }
-            // What depends on it may go on, or no longer.
-            if before.is_none() || after.is_none() {
-                let dependents = tx.dependents(&object.namespace, &object.name).await?;
-                tx.enqueue(Queue::Kustomization, &dependents).await?;
-            }
         }
-        KindId::GitRepository => {
-            if after.is_some() && asks {
-                tx.enqueue(Queue::Source, &[object.uid]).await?;
-            }
-            if before.is_none() || after.is_none() {
-                let users =
-                    tx.kustomizations_of_source("GitRepository", &object.namespace, &object.name).await?;
-                tx.enqueue(Queue::Kustomization, &users).await?;
-            }
+        kind if kind.is_source() && asks && after.is_some() && kind.get().reconciled => {
+            tx.enqueue(Queue::Source, &[object.uid]).await?;
         }
         KindId::Secret => {
             if after.is_some_and(kubeconfigs::is_kubeconfig) {
@@ -148,7 +141,7 @@ pub async fn on_change(
             tx.enqueue(Queue::Cluster, &clusters).await?;
             let managing = tx.management_clusters_of_secret(&object.namespace, &object.name).await?;
             tx.enqueue(Queue::ManagementCluster, &managing).await?;
-            let users = tx.sources_of_secret(&object.namespace, &object.name).await?;
+            let users = users(tx, object, PipelineRole::Source).await?;
             tx.enqueue(Queue::Source, &users).await?;
         }
         KindId::Namespace
@@ -168,6 +161,15 @@ pub async fn on_change(
         _ => {}
     }
     Ok(())
+}
+
+/// Whether appliers wait for objects of this kind.
+fn is_used(kind: KindId) -> bool {
+    kind.is_source() || kind.is_applier()
+}
+
+async fn users(tx: &mut Tx, used: &Stored, by: PipelineRole) -> Result<Vec<ResourceUid>, StoreError> {
+    tx.users(used.kind, &used.namespace, &used.name, by).await
 }
 
 async fn on_cluster_change(

@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use roadstead_api::git_repository::GitProvider;
 use roadstead_api::{
-    Artifact, ConditionStatus, GitRepository, GitRepositorySpec, GitRepositoryStatus, KindId, Time,
+    Artifact, ConditionStatus, GitRepository, GitRepositorySpec, GitRepositoryStatus, KindId, PipelineRole,
+    Time,
 };
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, SecretData, Stored};
@@ -92,6 +93,9 @@ impl Sources {
         let Some(stored) = self.store.get_by_uid(uid).await? else {
             return Ok(FetchPlan::Nothing(now + LONG));
         };
+        if !stored.kind.get().reconciled {
+            return Ok(FetchPlan::Nothing(now + LONG));
+        }
         let source: GitRepository = stored.decode()?;
         let spec = source.spec;
         if stored.deletion_timestamp.is_some() {
@@ -370,7 +374,7 @@ impl Sources {
     /// they may have processed the source as it was before.
     async fn wake_new_users(&self, source: &Stored, known: &[ResourceUid]) -> Result<(), HubError> {
         let mut tx = self.store.begin().await?;
-        let mut users = tx.kustomizations_of_source("GitRepository", &source.namespace, &source.name).await?;
+        let mut users = tx.users(source.kind, &source.namespace, &source.name, PipelineRole::Applier).await?;
         users.retain(|user| !known.contains(user));
         if !users.is_empty() {
             tx.enqueue(Queue::Kustomization, &users).await?;

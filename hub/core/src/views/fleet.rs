@@ -393,7 +393,8 @@ struct Load {
 
 fn loads(counts: Vec<roadstead_hub_store::HealthCount>) -> BTreeMap<String, Load> {
     let mut loads: BTreeMap<String, Load> = BTreeMap::new();
-    for count in counts.into_iter().filter(|count| count.kind == KindId::Kustomization.get().kind) {
+    for count in counts.into_iter().filter(|count| KindId::named(&count.kind).is_some_and(KindId::is_applier))
+    {
         let load = loads.entry(count.cluster).or_default();
         if count.ready == "False" && !count.suspended {
             let since = count.since.unwrap_or_default();
@@ -440,16 +441,10 @@ fn attempt_item(attempt: FleetAttempt) -> AttemptItem {
     }
 }
 
-/// The kinds whose changes the stream tells.
-const FOLLOWED: [KindId; 7] = [
-    KindId::Kustomization,
-    KindId::GitRepository,
-    KindId::Bucket,
-    KindId::OciRepository,
-    KindId::HelmRepository,
-    KindId::HelmChart,
-    KindId::Cluster,
-];
+/// Whether the stream tells the changes of a kind.
+fn is_followed(kind: KindId) -> bool {
+    kind.is_applier() || kind.is_source() || kind == KindId::Cluster
+}
 
 /// The changes of what the fleet views show.
 pub struct FleetWatch {
@@ -470,7 +465,7 @@ impl FleetWatch {
                 Some(event) => event.clone(),
                 None => self.watcher.next().await.map_err(watch_error)?,
             };
-            if !FOLLOWED.contains(&event.object().kind) {
+            if !is_followed(event.object().kind) {
                 continue;
             }
             self.read = Some(event.clone());

@@ -1,0 +1,188 @@
+//! Which other objects of the hub an object refers to, so that a change of one of them leads to those that use it.
+//!
+//! Each kind says so in its row of the [registry](crate::registry). The keys are stored with an object: a kind that refers to more
+//! than it did needs a migration that writes the keys of what is stored.
+
+use serde_json::Value;
+
+use crate::KindId;
+
+/// Of one object so many references are taken at most; those beyond lead nowhere, and it is reconciled at its interval all the same.
+pub const MAX_REFERENCES: usize = 1_000;
+/// The longest name and namespace that an object may have.
+const MAX_NAME: usize = 253;
+
+/// An object of the hub that another one refers to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reference {
+    /// Its kind.
+    pub kind: KindId,
+    /// Its namespace; empty for a kind without one.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Reference {
+    /// As it is stored: `Kind/namespace/name`.
+    #[must_use]
+    pub fn key(&self) -> String {
+        format!("{}/{}/{}", self.kind, self.namespace, self.name)
+    }
+
+    /// The one that was stored so; none where the kind is not served any more.
+    #[must_use]
+    pub fn from_key(key: &str) -> Option<Self> {
+        let (kind, rest) = key.split_once('/')?;
+        let (namespace, name) = rest.split_once('/')?;
+        let kind = KindId::named(kind)?;
+        Some(Self { kind, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+}
+
+impl KindId {
+    /// What an object of this kind, in `namespace`, refers to: each once, in order.
+    #[must_use]
+    pub fn references(self, object: &Value, namespace: &str) -> Vec<Reference> {
+        let mut found = References { namespace, found: Vec::new() };
+        (self.get().references)(&object["spec"], &mut found);
+        let mut found = found.found;
+        found.sort_unstable();
+        found.dedup();
+        found.truncate(MAX_REFERENCES);
+        found
+    }
+}
+
+/// Collects what one object refers to.
+#[derive(Debug)]
+pub struct References<'a> {
+    /// Of the object itself.
+    namespace: &'a str,
+    found: Vec<Reference>,
+}
+
+impl References<'_> {
+    /// Adds an object of the same namespace, if `name` is a name.
+    fn local(&mut self, kind: KindId, name: &Value) {
+        self.add(kind, &Value::Null, name);
+    }
+
+    /// Adds an object; of the same namespace where none is given.
+    fn add(&mut self, kind: KindId, namespace: &Value, name: &Value) {
+        let namespace = namespace.as_str().unwrap_or(self.namespace);
+        let Some(name) = name.as_str() else { return };
+        // Nothing can have a longer one.
+        if name.len() <= MAX_NAME && namespace.len() <= MAX_NAME {
+            self.found.push(Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() });
+        }
+    }
+
+    /// Adds the source that a `sourceRef` names.
+    fn source(&mut self, reference: &Value) {
+        let kind = reference["kind"].as_str().and_then(KindId::source);
+        if let Some(kind) = kind {
+            self.add(kind, &reference["namespace"], &reference["name"]);
+        }
+    }
+}
+
+/// Of a kind that refers to nothing, or of which nobody follows it.
+pub(crate) fn none(_: &Value, _: &mut References<'_>) {}
+
+/// Of a Kustomization.
+pub(crate) fn kustomization(spec: &Value, found: &mut References<'_>) {
+    found.source(&spec["sourceRef"]);
+    for dependency in items(&spec["dependsOn"]) {
+        found.add(KindId::Kustomization, &dependency["namespace"], &dependency["name"]);
+    }
+    found.local(KindId::Secret, &spec["decryption"]["secretRef"]["name"]);
+    for from in items(&spec["postBuild"]["substituteFrom"]) {
+        let kind = if from["kind"] == "ConfigMap" { KindId::ConfigMap } else { KindId::Secret };
+        found.local(kind, &from["name"]);
+    }
+}
+
+/// Of a source of any kind.
+pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
+    for field in ["secretRef", "certSecretRef", "proxySecretRef"] {
+        found.local(KindId::Secret, &spec[field]["name"]);
+    }
+    found.local(KindId::Secret, &spec["verify"]["secretRef"]["name"]);
+    for include in items(&spec["include"]) {
+        found.local(KindId::GitRepository, &include["repository"]["name"]);
+    }
+    // Of a chart.
+    found.source(&spec["sourceRef"]);
+}
+
+fn items(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KindId, MAX_REFERENCES};
+    use serde_json::{Value, json};
+
+    fn keys(kind: KindId, spec: &Value) -> Vec<String> {
+        kind.references(&json!({ "spec": spec }), "dev").iter().map(super::Reference::key).collect()
+    }
+
+    #[test]
+    fn a_kustomization_refers_to_its_source_what_it_depends_on_and_what_it_is_made_with() {
+        let spec = json!({
+            "sourceRef": { "kind": "OCIRepository", "name": "app", "namespace": "sources" },
+            "dependsOn": [{ "name": "b" }, { "name": "a", "namespace": "infra" }, { "name": "b", "namespace": "dev" }],
+            "decryption": { "provider": "sops", "secretRef": { "name": "keys" } },
+            "postBuild": { "substituteFrom": [{ "kind": "ConfigMap", "name": "vars" }, { "kind": "Secret", "name": "vars" }] },
+            // By these it gets its rights: they are followed elsewhere.
+            "clusterRef": { "name": "prod" }, "kubeConfig": { "secretRef": { "name": "kubeconfig" } },
+        });
+        let expected = [
+            "Secret/dev/keys",
+            "Secret/dev/vars",
+            "ConfigMap/dev/vars",
+            "Kustomization/dev/b",
+            "Kustomization/infra/a",
+            "OCIRepository/sources/app",
+        ];
+        assert_eq!(keys(KindId::Kustomization, &spec), expected);
+    }
+
+    #[test]
+    fn a_source_refers_to_its_secrets_and_to_other_sources() {
+        let spec = json!({
+            "secretRef": { "name": "login" }, "certSecretRef": { "name": "ca" }, "proxySecretRef": { "name": "login" },
+            "verify": { "secretRef": { "name": "signers" } }, "include": [{ "repository": { "name": "shared" } }],
+        });
+        let expected =
+            ["Secret/dev/ca", "Secret/dev/login", "Secret/dev/signers", "GitRepository/dev/shared"];
+        assert_eq!(keys(KindId::GitRepository, &spec), expected);
+        let chart = json!({ "chart": "app", "sourceRef": { "kind": "HelmRepository", "name": "charts" } });
+        assert_eq!(keys(KindId::HelmChart, &chart), ["HelmRepository/dev/charts"]);
+    }
+
+    #[test]
+    fn a_key_says_all() {
+        for (kind, namespace) in [(KindId::GitRepository, "dev"), (KindId::Cluster, "")] {
+            let reference =
+                super::Reference { kind, namespace: namespace.to_owned(), name: "a.b".to_owned() };
+            assert_eq!(super::Reference::from_key(&reference.key()), Some(reference));
+        }
+        assert_eq!(super::Reference::from_key("Deployment/dev/a"), None);
+    }
+
+    #[test]
+    fn what_cannot_be_a_reference_is_passed_over_and_there_is_an_end_of_them() {
+        let spec = json!({
+            "sourceRef": { "kind": "ExternalArtifact", "name": "app" },
+            "dependsOn": [{ "name": 1 }, {}, "b", { "name": "x".repeat(254) }],
+            "decryption": "sops", "postBuild": [],
+        });
+        assert_eq!(keys(KindId::Kustomization, &spec), Vec::<String>::new());
+        let many: Vec<Value> = (0..2 * MAX_REFERENCES).map(|n| json!({ "name": n.to_string() })).collect();
+        assert_eq!(keys(KindId::Kustomization, &json!({ "dependsOn": many })).len(), MAX_REFERENCES);
+        assert_eq!(keys(KindId::Secret, &json!({ "sourceRef": { "kind": "Bucket", "name": "b" } })).len(), 0);
+    }
+}
