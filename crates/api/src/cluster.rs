@@ -3,15 +3,12 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::KindId;
 use crate::object::{Condition, Object, Time, Typed};
 
 /// A stored Cluster.
 pub type Cluster = Object<ClusterSpec, ClusterStatus>;
 
-impl Typed for Cluster {
-    const KIND: KindId = KindId::Cluster;
-}
+impl Typed for Cluster {}
 
 /// ClusterSpec says how the hub treats a cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -151,10 +151,7 @@ fn for_messages(status: &mut Map<String, Value>, mut change: impl FnMut(&mut Str
 /// `main/<commit>` -> `main@sha1:<commit>`; none where it is no such text.
 fn modern_revision(text: &str) -> Option<String> {
     let (reference, commit) = text.rsplit_once('/').unwrap_or(("", text));
-    if ![40, 64].contains(&commit.len()) || !commit.bytes().all(|c| c.is_ascii_hexdigit()) {
-        return None;
-    }
-    Some(roadstead_model::Revision { reference: reference.to_owned(), commit: commit.to_owned() }.to_string())
+    roadstead_model::Revision::git(reference, commit).ok().map(|revision| revision.to_string())
 }
 
 /// Every `main@sha1:<commit>` in a text -> `main/<commit>`.

@@ -6,7 +6,6 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::KindId;
 use crate::event::ObjectReference;
 use crate::object::{Condition, LocalObjectReference, ObjectMeta, Typed};
 
@@ -28,9 +27,7 @@ pub struct Namespace {
     pub status: Option<NamespaceStatus>,
 }
 
-impl Typed for Namespace {
-    const KIND: KindId = KindId::Namespace;
-}
+impl Typed for Namespace {}
 
 /// NamespaceSpec describes the attributes of a Namespace.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -86,9 +83,7 @@ pub struct Secret {
     pub immutable: Option<bool>,
 }
 
-impl Typed for Secret {
-    const KIND: KindId = KindId::Secret;
-}
+impl Typed for Secret {}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::KindId;
 use crate::object::{MicroTime, ObjectMeta, Time, Typed};
 
 /// ObjectReference names an object, or a part of one.
@@ -89,9 +88,7 @@ pub struct Event {
     pub reporting_instance: String,
 }
 
-impl Typed for Event {
-    const KIND: KindId = KindId::Event;
-}
+impl Typed for Event {}
 
 /// EventSource says who reported an event.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -1,21 +1,17 @@
 //! `GitRepository` of `source.toolkit.fluxcd.io/v1`.
 
-use std::collections::BTreeMap;
-
 use roadstead_model::GoDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::KindId;
 use crate::kustomization::is_false;
-use crate::object::{Condition, LocalObjectReference, Object, Time, Typed, duration_schema};
+use crate::object::{LocalObjectReference, Object, Typed, duration_schema};
+use crate::source::SourceStatus;
 
 /// A stored GitRepository.
-pub type GitRepository = Object<GitRepositorySpec, GitRepositoryStatus>;
+pub type GitRepository = Object<GitRepositorySpec, SourceStatus>;
 
-impl Typed for GitRepository {
-    const KIND: KindId = KindId::GitRepository;
-}
+impl Typed for GitRepository {}
 
 /// GitRepositorySpec says which revision of which Git repository is made into an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -136,46 +132,4 @@ pub struct GitInclude {
     /// Where it is put. Defaults to the other's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_path: Option<String>,
-}
-
-/// GitRepositoryStatus records the last fetch.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct GitRepositoryStatus {
-    /// The last reconciled generation.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// The conditions of the GitRepository.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-    /// The last artifact.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub artifact: Option<Artifact>,
-    /// The last manual reconciliation request that was handled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_handled_reconcile_at: Option<String>,
-}
-
-/// Artifact is a source at one revision.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Artifact {
-    /// Digest of the archive, as `sha256:<hex>`.
-    pub digest: String,
-    /// Path of the archive in the hub's storage.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub path: String,
-    /// URL of the archive, where it can be had.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub url: String,
-    /// The revision, as `main@sha1:<commit>`.
-    pub revision: String,
-    /// When the artifact was made.
-    pub last_update_time: Time,
-    /// Size of the archive in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<i64>,
-    /// What else is known about it.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub metadata: BTreeMap<String, String>,
 }

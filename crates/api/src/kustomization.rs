@@ -12,9 +12,7 @@ use crate::{KindId, ObjectMeta};
 /// A stored Kustomization.
 pub type Kustomization = Object<KustomizationSpec, KustomizationStatus>;
 
-impl Typed for Kustomization {
-    const KIND: KindId = KindId::Kustomization;
-}
+impl Typed for Kustomization {}
 
 /// The annotations that ask for a reconciliation at once, as `v1` and as `v1alpha1` name them.
 const REQUEST_ANNOTATIONS: [&str; 2] = ["reconcile.fluxcd.io/requestedAt", "fluxcd.io/reconcileAt"];
@@ -463,6 +461,19 @@ pub enum SourceKind {
     OCIRepository,
     /// An artifact that someone else made.
     ExternalArtifact,
+}
+
+impl SourceKind {
+    /// The kind that the hub serves, if it does.
+    #[must_use]
+    pub fn served(self) -> Option<KindId> {
+        match self {
+            Self::GitRepository => Some(KindId::GitRepository),
+            Self::Bucket => Some(KindId::Bucket),
+            Self::OCIRepository => Some(KindId::OciRepository),
+            Self::ExternalArtifact => None,
+        }
+    }
 }
 
 /// Which annotations kustomize adds.

@@ -3,7 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::KindId;
 use crate::cluster::{ClusterAgent, ClusterDeletionPolicy};
 use crate::kustomization::SecretKeyReference;
 use crate::object::{Condition, Object, Typed};
@@ -11,9 +10,7 @@ use crate::object::{Condition, Object, Typed};
 /// A stored ManagementCluster.
 pub type ManagementCluster = Object<ManagementClusterSpec, ManagementClusterStatus>;
 
-impl Typed for ManagementCluster {
-    const KIND: KindId = KindId::ManagementCluster;
-}
+impl Typed for ManagementCluster {}
 
 /// ManagementClusterSpec says where Clusters of Cluster API are, and what becomes of them here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]

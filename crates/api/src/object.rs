@@ -7,8 +7,6 @@ use jiff::Timestamp;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::KindId;
-
 macro_rules! time {
     ($(#[$doc:meta])* $name:ident, $format:literal) => {
         $(#[$doc])*
@@ -247,9 +245,6 @@ pub struct Object<Spec, Status> {
 
 /// A type that holds one kind's objects in their storage version.
 pub trait Typed: serde::de::DeserializeOwned {
-    /// The kind.
-    const KIND: KindId;
-
     /// Reads a stored object.
     ///
     /// # Errors

@@ -1,21 +1,58 @@
-//! Sources of `source.toolkit.fluxcd.io/v1` besides GitRepository: Bucket, OCIRepository, HelmRepository, HelmChart.
+//! Sources of `source.toolkit.fluxcd.io/v1`: what they have in common, and the kinds besides GitRepository (Bucket,
+//! OCIRepository, HelmRepository, HelmChart).
+
+use std::collections::BTreeMap;
 
 use roadstead_model::GoDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::git_repository::Artifact;
 use crate::kustomization::is_false;
-use crate::object::{Condition, LocalObjectReference, Object, duration_schema};
+use crate::object::{Condition, LocalObjectReference, Object, Time, Typed, duration_schema};
 
 /// A stored Bucket.
 pub type Bucket = Object<BucketSpec, BucketStatus>;
 /// A stored OCIRepository.
 pub type OciRepository = Object<OciRepositorySpec, OciRepositoryStatus>;
 /// A stored HelmRepository.
-pub type HelmRepository = Object<HelmRepositorySpec, SourceStatus>;
+pub type HelmRepository = Object<HelmRepositorySpec, HelmRepositoryStatus>;
 /// A stored HelmChart.
 pub type HelmChart = Object<HelmChartSpec, HelmChartStatus>;
+
+/// What the hub reads and writes of a source, whatever its kind.
+pub type AnySource = Object<SourceSpec, AnySourceStatus>;
+
+impl Typed for AnySource {}
+
+/// What the specs of all kinds of sources say in the same words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceSpec {
+    /// Where it is fetched from. Empty of a kind that says it in other words.
+    #[serde(default)]
+    pub url: String,
+    /// The interval at which it is looked at.
+    pub interval: Option<GoDuration>,
+    /// Timeout of fetching.
+    pub timeout: Option<GoDuration>,
+    /// The Secret that holds credentials.
+    pub secret_ref: Option<LocalObjectReference>,
+    /// Whether fetching is held back.
+    #[serde(default)]
+    pub suspend: bool,
+}
+
+/// The status of a source of any kind.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AnySourceStatus {
+    /// What all sources have.
+    #[serde(flatten)]
+    pub source: SourceStatus,
+    /// What its kind has besides.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
 
 /// BucketSpec says which objects of which bucket are made into an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -118,9 +155,6 @@ pub struct SourceStatus {
     /// The conditions of the source.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Where the last artifact can be had.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
     /// The last artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<Artifact>,
@@ -136,6 +170,9 @@ pub struct BucketStatus {
     /// What all sources have.
     #[serde(flatten)]
     pub source: SourceStatus,
+    /// Where the last artifact can be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// The ignore patterns of the last artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_ignore: Option<String>,
@@ -271,6 +308,9 @@ pub struct OciRepositoryStatus {
     /// What all sources have.
     #[serde(flatten)]
     pub source: SourceStatus,
+    /// Where the last artifact can be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// The ignore patterns of the last artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_ignore: Option<String>,
@@ -315,6 +355,18 @@ pub struct HelmRepositorySpec {
     /// How to authenticate to an OCI registry. Defaults to generic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<BucketProvider>,
+}
+
+/// HelmRepositoryStatus records the last fetch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HelmRepositoryStatus {
+    /// What all sources have.
+    #[serde(flatten)]
+    pub source: SourceStatus,
+    /// Where the last artifact can be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// What a Helm repository is.
@@ -398,6 +450,9 @@ pub struct HelmChartStatus {
     /// What all sources have.
     #[serde(flatten)]
     pub source: SourceStatus,
+    /// Where the last artifact can be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// The revision of the source that was last looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_source_artifact_revision: Option<String>,
@@ -407,4 +462,28 @@ pub struct HelmChartStatus {
     /// The files of values of the last artifact.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub observed_values_files: Vec<String>,
+}
+
+/// Artifact is a source at one revision.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Artifact {
+    /// Digest of the archive, as `sha256:<hex>`.
+    pub digest: String,
+    /// Path of the archive in the hub's storage.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// URL of the archive, where it can be had.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub url: String,
+    /// The revision, as `main@sha1:<commit>`.
+    pub revision: String,
+    /// When the artifact was made.
+    pub last_update_time: Time,
+    /// Size of the archive in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<i64>,
+    /// What else is known about it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metadata: BTreeMap<String, String>,
 }

@@ -1,11 +1,12 @@
 //! From a source to a verified artifact.
 //!
-//! [`git::fetch`] takes one Git repository at one reference and gives an [`Artifact`]: a tar.gz that depends on nothing
-//! but the files in it, addressed by its digest. [`unpack`] reads such an artifact back into a [`Tree`] in memory.
-//! Polling, storing and telling others is the hub's; here lies one attempt, bounded in bytes, files and time.
+//! A [`Source`] is fetched into an [`Artifact`]: a tar.gz that depends on nothing but the files in it, addressed by its
+//! digest. [`git::fetch`] does so for one Git repository at one reference. [`unpack`] reads such an artifact back into a
+//! [`Tree`] in memory. Polling, storing and telling others is the hub's; here lies one attempt, bounded in bytes, files and
+//! time.
 //!
-//! The rooms: [`tree`] is what an artifact holds and which rules hold for it, [`artifact`] packs and unpacks it,
-//! [`ignore`] leaves files out, [`git`] reads it from a repository. All but `git` are pure.
+//! The rooms: [`source`] is what all kinds have in common, [`git`] reads one from a repository, [`tree`] is what an artifact
+//! holds and which rules hold for it, [`artifact`] packs and unpacks it, [`ignore`] leaves files out. All but `git` are pure.
 //!
 //! Nothing here is written to disk but what a server sent, Git's own pack and the artifact that is made of it, in private
 //! temporary folders that go away with the attempt ([`sweep_scratch`] removes what a killed process left).
@@ -14,12 +15,14 @@ pub mod artifact;
 pub mod git;
 pub mod ignore;
 pub mod secret;
+pub mod source;
 pub mod tree;
 
 pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};
 pub use git::{
-    Credentials, Fetched, GitError, GitLimits, GitReference, GitRequest, Note, Outcome, fetch, fetch_with,
-    resolve, sweep_scratch,
+    Credentials, GitError, GitLimits, GitReference, GitRequest, Note, fetch, fetch_with, resolve,
+    sweep_scratch,
 };
 pub use secret::Secret;
+pub use source::{FetchError, Fetched, Outcome, Source};
 pub use tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{ConditionStatus, GitRepository, KindId, Kustomization};
+use roadstead_api::{AnySource, ConditionStatus, KindId, Kustomization};
 use roadstead_hub_store::{Store, Stored};
 use roadstead_model::{Claim, Digest, Due, Queue, Reason, ReplicaId, ResourceUid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -126,11 +126,12 @@ impl Schedule {
     async fn artifact_of(&self, stored: &Stored) -> Result<Option<String>, HubError> {
         let reference = stored.decode::<Kustomization>()?.spec.source_ref;
         let namespace = reference.namespace.as_deref().unwrap_or(&stored.namespace);
-        let Some(source) = self.store.get(KindId::GitRepository, namespace, &reference.name).await? else {
+        let Some(kind) = reference.kind.served() else { return Ok(None) };
+        let Some(source) = self.store.get(kind, namespace, &reference.name).await? else {
             return Ok(None);
         };
-        let status = source.decode::<GitRepository>()?.status;
-        Ok(status.and_then(|status| status.artifact).map(|artifact| artifact.digest))
+        let status = source.decode::<AnySource>()?.status;
+        Ok(status.and_then(|status| status.source.artifact).map(|artifact| artifact.digest))
     }
 
     async fn tell_set_aside(&self, uid: ResourceUid, message: &str) -> Result<(), HubError> {
@@ -146,10 +147,11 @@ impl Schedule {
                 })
                 .await?;
             }
-            KindId::GitRepository => {
+            kind if kind.is_source() => {
                 let (ready, reason) = (ConditionStatus::False, Reason::GitOperationFailed);
-                status::write::<GitRepository>(&mut tx, &mut stored, now, |status, generation| {
-                    conditions::set(&mut status.conditions, READY, ready, reason, message, generation, now);
+                status::write::<AnySource>(&mut tx, &mut stored, now, |status, generation| {
+                    let conditions = &mut status.source.conditions;
+                    conditions::set(conditions, READY, ready, reason, message, generation, now);
                 })
                 .await?;
             }

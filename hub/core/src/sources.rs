@@ -1,13 +1,19 @@
-//! Sources: passes over them, the fetching, and what their conditions say.
+//! Sources: passes over them, the fetching, and what their conditions say. A kind is one implementation of [`SourceKind`], in
+//! one file, and a line of [`kind`]; all else is the same for all.
 
 pub(crate) mod fetch;
+mod git;
 pub(crate) mod notes;
 pub(crate) mod pass;
 
 use std::sync::Arc;
 
-use roadstead_hub_store::Store;
+use roadstead_api::{KindId, SourceSpec};
+use roadstead_hub_store::{SecretData, Store, StoreError, Stored};
+use roadstead_model::Reason;
+use roadstead_outbound::Authority;
 use roadstead_places::Places;
+use roadstead_sources::Source;
 
 use crate::HubOptions;
 use crate::clock::Clock;
@@ -45,6 +51,53 @@ impl Sources {
             quarantine: Arc::clone(quarantine),
             read_places,
             known_servers,
+        }
+    }
+}
+
+/// A kind of source that the hub fetches.
+trait SourceKind: Sync {
+    /// The reason of a source that cannot be fetched as its spec asks for it.
+    fn failed(&self) -> Reason;
+
+    /// A field that is set and that this version cannot act on: to pass over it would fetch something other than what was asked for.
+    fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError>;
+
+    /// The source as its spec asks for it, or what is wrong with its Secret.
+    fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError>;
+}
+
+/// What is known of a source that is to be fetched, whatever its kind.
+struct Asked<'a> {
+    stored: &'a Stored,
+    spec: &'a SourceSpec,
+    /// What `spec.secretRef` names.
+    secret: Option<&'a SecretData>,
+    /// What it may connect to although the hub's policy does not allow it.
+    tolerated: Option<Authority>,
+    /// Bytes of its files.
+    most_bytes: u64,
+    options: &'a HubOptions,
+    known_servers: &'a KnownServers,
+}
+
+/// The kinds that are fetched: those that the registry says are sources and are reconciled.
+fn kind(kind: KindId) -> Option<&'static dyn SourceKind> {
+    match kind {
+        KindId::GitRepository => Some(&git::Git),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kind;
+    use roadstead_api::{KindId, PipelineRole};
+
+    #[test]
+    fn sources_that_the_registry_says_are_reconciled_are_fetched() {
+        for id in KindId::of_role(PipelineRole::Source) {
+            assert_eq!(kind(id).is_some(), id.get().reconciled, "{id}");
         }
     }
 }

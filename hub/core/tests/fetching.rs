@@ -15,8 +15,8 @@ use roadstead_hub_core::sources::{FetchJob, FetchPlan};
 use roadstead_hub_core::{HubOptions, Outbound};
 use roadstead_model::ResourceUid;
 use roadstead_outbound::Policy;
-use roadstead_sources::git::Room;
-use roadstead_sources::{Fetched, GitError, Measure, Outcome, TreeLimits, unpack};
+use roadstead_sources::git::{InProcess, Room};
+use roadstead_sources::{FetchError, Fetched, GitError, Measure, Outcome, TreeLimits, unpack};
 use roadstead_test_gitserver::{Commit, Fault, GitServer, Options, Repository, install_crypto};
 use roadstead_worker::FileAccess;
 use serde_json::json;
@@ -106,7 +106,8 @@ impl Kit {
     async fn error(&self, namespace: &str, name: &str) -> Result<GitError> {
         let job = self.plan(namespace, name).await?;
         match self.site.hub.sources.fetch(&job, &CancellationToken::new()).await? {
-            Err(error) => Ok(error),
+            Err(FetchError::Git(error)) => Ok(error),
+            Err(error) => bail!("of another kind: {error}"),
             Ok(outcome) => bail!("no error, but {outcome:?}"),
         }
     }
@@ -174,7 +175,7 @@ async fn a_private_repository_is_read_by_a_confined_worker() -> Result<()> {
     ensure!(kit.site.workers.builders.started() == 0, "a builder was begun");
     // The same as where it is read in this process.
     let job = kit.plan("team-a", "app").await?;
-    let here = roadstead_sources::fetch(job.request, &CancellationToken::new()).await?;
+    let here = job.source.fetch(None, &InProcess::default(), &CancellationToken::new()).await?;
     ensure!(matches!(here, Outcome::Fetched(here) if here.artifact == fetched.artifact));
     // Where the kernel has it, there is no network and no file beyond the scratch folder for any job of this pool:
     // `crates/worker` tries that.
@@ -283,7 +284,7 @@ async fn a_worker_that_is_killed_in_a_fetch_is_a_failure_that_passes() -> Result
         // Of this room a little is free, which is less than what is asked for: whoever waits has that as well.
         let pool = roadstead_budget::Pool::new("artifacts", 1 << 20);
         let others = pool.try_reserve(pool.size() - 1024)?;
-        job.request.room = Some(Room { pool: pool.clone(), copies: 1000 });
+        job.source.reserve_in(Room { pool: pool.clone(), copies: 1000 });
         let hub = kit.site.hub.clone();
         let fetch = tokio::spawn(async move { hub.sources.fetch(&job, &CancellationToken::new()).await });
         let mut killed = BTreeSet::new();
@@ -299,7 +300,10 @@ async fn a_worker_that_is_killed_in_a_fetch_is_a_failure_that_passes() -> Result
         match fetch.await?? {
             Ok(Outcome::Fetched(fetched)) if kills == 1 => assert_eq!(files(&fetched), ["a.yaml"]),
             Err(error) if kills == 2 => {
-                ensure!(matches!(error, GitError::Ended { transient: true, .. }), "{error:?}");
+                ensure!(
+                    matches!(error, FetchError::Git(GitError::Ended { transient: true, .. })),
+                    "{error:?}"
+                );
                 ensure!(error.is_transient() && error.to_string().contains("SIGKILL"), "{error}");
             }
             other => bail!("killed {kills} times: {other:?}"),
@@ -345,7 +349,7 @@ async fn servers_that_hang_hold_no_worker() -> Result<()> {
     stop.cancel();
     while let Some(ended) = hanging.join_next().await {
         let error = ended??.err().context("it was fetched")?;
-        ensure!(matches!(error, GitError::Cancelled { .. }), "{error:?}");
+        ensure!(matches!(error, FetchError::Git(GitError::Cancelled { .. })), "{error:?}");
     }
     kit.site.close().await;
     Ok(())

@@ -21,7 +21,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn revision(digit: char) -> Revision {
-    Revision { reference: "main".to_owned(), commit: digit.to_string().repeat(40) }
+    Revision::git("main", &digit.to_string().repeat(40)).expect("a commit")
 }
 
 fn artifact() -> Digest {

@@ -7,7 +7,7 @@ use roadstead_hub_core::sources::{FetchJob, FetchPlan};
 use roadstead_hub_core::{Hub, HubError};
 use roadstead_model::{Queue, ResourceUid, Topic, chain};
 use roadstead_places::{Limits, Place, Places};
-use roadstead_sources::{GitError, Outcome};
+use roadstead_sources::{FetchError, Outcome};
 use tokio_util::sync::CancellationToken;
 
 use crate::controllers::Controller;
@@ -36,7 +36,7 @@ pub(crate) struct Sources {
 
 /// How a fetch ended.
 enum End {
-    Done(Result<Result<Outcome, GitError>, HubError>),
+    Done(Result<Result<Outcome, FetchError>, HubError>),
     /// The source was deleted or has another spec.
     NotWanted,
     /// Others wait for its place.
@@ -109,8 +109,8 @@ impl Controller for Sources {
             End::Done(outcome) => hub.sources.record_fetch(&job, outcome?).await,
             End::NotWanted => Ok(hub.now()),
             End::GaveWay(held) => {
-                let url = job.request.shown_url();
-                hub.sources.record_fetch(&job, Err(GitError::GaveWay { url, held })).await
+                let url = job.source.shown_url();
+                hub.sources.record_fetch(&job, Err(FetchError::GaveWay { url, held })).await
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
@@ -20,25 +21,21 @@ pub struct Ended {
 }
 
 /// Runs readers. One that ends, however it ends, is an error of the fetch that it was at and of nothing else.
-pub trait Engine: Sync {
+#[async_trait]
+pub trait Engine: Send + Sync {
     /// Whether something may be read: asked before the server is, so that what ended a reader is not brought again. `about`
     /// names what it is, of this repository.
     ///
     /// # Errors
     /// Why not.
-    fn admit(&self, about: &str) -> impl Future<Output = Result<(), Ended>> + Send;
+    async fn admit(&self, about: &str) -> Result<(), Ended>;
 
     /// Has [`super::read`] do what `order` says, with its questions answered by `desk`, and gives its reply. Dropped, it ends
     /// the reader.
     ///
     /// # Errors
     /// What ended the reader.
-    fn run(
-        &self,
-        about: &str,
-        order: Vec<u8>,
-        desk: &mut Desk,
-    ) -> impl Future<Output = Result<Vec<u8>, Ended>> + Send;
+    async fn run(&self, about: &str, order: Vec<u8>, desk: &mut Desk) -> Result<Vec<u8>, Ended>;
 }
 
 /// Readers in this process, each on a blocking thread: for programs that fetch what their own user named.
@@ -50,6 +47,7 @@ pub struct InProcess {
 
 type Asked = (Vec<u8>, oneshot::Sender<Result<Bytes, String>>);
 
+#[async_trait]
 impl Engine for InProcess {
     async fn admit(&self, _about: &str) -> Result<(), Ended> {
         Ok(())

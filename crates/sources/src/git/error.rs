@@ -5,7 +5,7 @@ use std::time::Duration;
 use roadstead_model::Reason;
 use roadstead_outbound::Refusal;
 
-use super::request::GitRequest;
+use super::request::{GitLimits, GitRequest};
 use crate::artifact::ArtifactError;
 use crate::tree::{Measure, TreeError};
 
@@ -148,16 +148,6 @@ pub enum GitError {
         timeout: Duration,
         /// What was going on when time was up.
         phase: &'static str,
-    },
-    /// Others waited for its place.
-    #[error(
-        "`{url}` was not fetched within {held:.0?} and made room for other sources that wait; it is tried again"
-    )]
-    GaveWay {
-        /// The repository.
-        url: String,
-        /// How long it had its place.
-        held: Duration,
     },
     /// What all fetches may have of the disk is in use.
     #[error(
@@ -313,7 +303,6 @@ impl GitError {
             | Self::Status { .. }
             | Self::RedirectRefused { .. }
             | Self::Timeout { .. }
-            | Self::GaveWay { .. }
             | Self::NoDisk { .. }
             | Self::Cancelled { .. }
             | Self::Corrupt { .. }
@@ -324,6 +313,21 @@ impl GitError {
         }
     }
 
+    /// Whether a process with more memory would take it: the bound is one that [`GitLimits`] has higher.
+    #[must_use]
+    pub fn is_for_want_of_memory(&self) -> bool {
+        let most = GitLimits::default();
+        let Self::TooLarge { measure, limit, .. } = self else { return false };
+        *limit
+            < match measure {
+                Measure::TotalBytes => most.tree.total_bytes,
+                Measure::ArtifactBytes => most.artifact_bytes,
+                Measure::ObjectBytes => most.object_bytes,
+                Measure::Objects => u64::from(most.objects),
+                _ => return false,
+            }
+    }
+
     /// Whether it may go away without anyone changing the repository or the object: try again soon, rather than at the
     /// next interval.
     #[must_use]
@@ -332,7 +336,6 @@ impl GitError {
             Self::Unreachable { .. }
             | Self::NotReached { .. }
             | Self::Timeout { .. }
-            | Self::GaveWay { .. }
             | Self::NoDisk { .. }
             | Self::Cancelled { .. }
             | Self::Internal { .. } => true,

@@ -31,7 +31,9 @@ mod wire;
 
 use std::time::Instant;
 
+use async_trait::async_trait;
 use roadstead_model::{Digest, Revision};
+use roadstead_outbound::Refusal;
 use tokio_util::sync::CancellationToken;
 
 pub use desk::{Desk, Line, MOST_QUESTION};
@@ -45,6 +47,7 @@ pub use walk::Note;
 
 use crate::artifact::Artifact;
 use crate::ignore::Ignore;
+use crate::source::{FetchError, Fetched, Outcome, Source};
 use desk::Answer;
 use greeting::Advertisement;
 use reader::{Order, Reply};
@@ -55,37 +58,6 @@ use wire::{Ask, What};
 
 /// The greeting, the references, the pack.
 const MOST_REQUESTS: usize = 3;
-
-/// What a fetch found.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The reference still points to [`GitRequest::known`]; nothing was transferred.
-    Unchanged(Revision),
-    /// Another commit.
-    Fetched(Box<Fetched>),
-}
-
-/// The files of one commit.
-pub struct Fetched {
-    /// Where it was found, and the commit.
-    pub revision: Revision,
-    /// Its files.
-    pub artifact: Artifact,
-    /// What a user should know although it is not an error: skipped submodules, say. At most a hundred.
-    pub notes: Vec<Note>,
-    /// What [`GitRequest::room`] gave for the artifact: free again once this is dropped.
-    pub room: Option<roadstead_budget::Reservation>,
-}
-
-impl std::fmt::Debug for Fetched {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fetched")
-            .field("revision", &self.revision)
-            .field("artifact", &self.artifact)
-            .field("notes", &self.notes)
-            .finish_non_exhaustive()
-    }
-}
 
 /// Which commit the request's reference points to now. A cheap poll: two small requests, one where the server is known.
 ///
@@ -116,7 +88,7 @@ pub async fn fetch(request: GitRequest, cancel: &CancellationToken) -> Result<Ou
 /// As [`fetch`], and [`GitError::Ended`].
 pub async fn fetch_with(
     request: GitRequest,
-    engine: &impl Engine,
+    engine: &dyn Engine,
     cancel: &CancellationToken,
 ) -> Result<Outcome, GitError> {
     // A pinned commit never changes: a server that is away need not be asked about one that is here.
@@ -131,15 +103,15 @@ pub async fn fetch_with(
 }
 
 /// A fetch of one repository: what is asked for, and how far it is.
-struct Attempt<'a, E> {
+struct Attempt<'a> {
     request: &'a GitRequest,
-    engine: &'a E,
+    engine: &'a dyn Engine,
     stop: &'a Stop,
     order: Order,
     desk: Desk,
 }
 
-impl<E: Engine> Attempt<'_, E> {
+impl Attempt<'_> {
     /// Over the network: asks, and has the answers read, until there is nothing more to ask.
     async fn over_http(mut self, url: &::url::Url) -> Result<Outcome, GitError> {
         let known_server = &self.request.known_server;
@@ -259,7 +231,7 @@ impl<E: Engine> Attempt<'_, E> {
     fn done(mut self, reply: Reply) -> Result<Outcome, GitError> {
         let revision = |commit: String| {
             let reference = self.request.reference.label();
-            wire::is_object_id(&commit).then_some(Revision { reference, commit })
+            Revision::git(&reference, &commit).ok().filter(|_| wire::is_object_id(&commit))
         };
         match reply {
             Reply::Unread(unread) => Err(unread.of(self.request)),
@@ -296,11 +268,40 @@ impl<E: Engine> Attempt<'_, E> {
     }
 }
 
+#[async_trait]
+impl Source for GitRequest {
+    async fn fetch(
+        &self,
+        known: Option<&Revision>,
+        engine: &dyn Engine,
+        stop: &CancellationToken,
+    ) -> Result<Outcome, FetchError> {
+        let request = Self { known: known.cloned(), ..self.clone() };
+        Ok(fetch_with(request, engine, stop).await?)
+    }
+
+    fn shown_url(&self) -> String {
+        self.shown_url()
+    }
+
+    fn has_credentials(&self) -> bool {
+        self.credentials.is_some()
+    }
+
+    fn tolerated(&self) -> Option<Refusal> {
+        self.guard.tolerated()
+    }
+
+    fn reserve_in(&mut self, room: Room) {
+        self.room = Some(room);
+    }
+}
+
 /// Looks until it is done, the time is up, `cancel` is called or the caller goes away; what is under way on other threads
 /// and in other processes notices each of these and ends.
 async fn in_time(
     request: GitRequest,
-    engine: &impl Engine,
+    engine: &dyn Engine,
     cancel: &CancellationToken,
     find_only: bool,
 ) -> Result<Outcome, GitError> {

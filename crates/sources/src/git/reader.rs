@@ -127,7 +127,7 @@ pub(super) fn bring(
 impl Order {
     fn knows(&self, commit: &str) -> bool {
         let known = self.known.as_ref();
-        known.is_some_and(|known| known.commit == commit && known.reference == self.reference.label())
+        known.is_some() && known == Revision::git(&self.reference.label(), commit).ok().as_ref()
     }
 }
 

@@ -86,7 +86,7 @@ impl GitReference {
     /// The revision, where it is known without asking.
     pub(super) fn pinned(&self) -> Option<Revision> {
         match self {
-            Self::Commit { id, .. } => Some(Revision { reference: self.label(), commit: id.clone() }),
+            Self::Commit { id, .. } => Revision::git(&self.label(), id).ok(),
             _ => None,
         }
     }

@@ -27,7 +27,7 @@ async fn a_branch_over_https_with_an_own_ca() {
         .commit("main", "two", &Commit::new().file("b.yaml", "x").executable("run", "y"))
         .unwrap();
     let again = crate::kit::fetched(kit.request("main")).await;
-    assert_eq!(again.revision.commit, second);
+    assert_eq!(again.revision.content(), Some(second.as_str()));
     let tree = unpack(&again.artifact.bytes, &kit.request("main").limits.tree).unwrap();
     assert_eq!(
         tree.get("a/app.yaml"),
@@ -173,7 +173,7 @@ async fn an_unchanged_poll_fetches_nothing() {
         );
     }
     // A commit is what it is: nobody is asked.
-    let known = Some(roadstead_model::Revision { reference: String::new(), commit: one.clone() });
+    let known = roadstead_model::Revision::git("", &one).ok();
     let pinned = GitRequest {
         reference: GitReference::Commit { id: one, branch: None },
         known,
@@ -184,7 +184,8 @@ async fn an_unchanged_poll_fetches_nothing() {
     // And a change is seen.
     let known = Some(fetched(kit.request("main")).await.revision);
     let two = kit.repository.commit("main", "2", &Commit::new().file("v", "2")).unwrap();
-    assert_eq!(fetched(GitRequest { known, ..kit.request("main") }).await.revision.commit, two);
+    let again = fetched(GitRequest { known, ..kit.request("main") }).await;
+    assert_eq!(again.revision.content(), Some(two.as_str()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -249,7 +250,7 @@ async fn file_urls_are_for_development() {
         GitReference::Commit { id: one.clone(), branch: None },
     ] {
         let fetched = fetched(GitRequest { reference, ..allowed.clone() }).await;
-        assert_eq!((fetched.revision.commit.as_str(), files(&fetched)), (one.as_str(), vec!["v".to_owned()]));
+        assert_eq!((fetched.revision.content(), files(&fetched)), (Some(one.as_str()), vec!["v".to_owned()]));
     }
     let missing =
         error(GitRequest { reference: GitReference::Branch("v1".to_owned()), ..allowed.clone() }).await;

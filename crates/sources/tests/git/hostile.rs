@@ -135,7 +135,7 @@ async fn a_server_that_sends_another_commit_is_not_believed() {
     let error = with_fault(&kit, Fault::OtherPack(other.clone())).await;
     assert!(matches!(error, GitError::Corrupt { .. }), "{error:?}");
     // Also when the commit was named and not looked up.
-    let tip = fetched(kit.request("main")).await.revision.commit;
+    let tip = fetched(kit.request("main")).await.revision.content().expect("a commit").to_owned();
     kit.server.fault(Fault::OtherPack(other));
     let request =
         GitRequest { reference: GitReference::Commit { id: tip, branch: None }, ..kit.request("main") };

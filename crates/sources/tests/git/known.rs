@@ -23,7 +23,7 @@ async fn a_server_is_greeted_once() {
     let login = Credentials::Basic { username: "reader".to_owned(), password: "s3cret".into() };
     let request = GitRequest { credentials: Some(login), ..kit.request("main") };
     let found = fetched_again(request.clone()).await;
-    assert_eq!(found.revision.commit, first);
+    assert_eq!(found.revision.content(), Some(first.as_str()));
     assert_eq!(requests(&kit), [GREETING, "ls-refs", "fetch"]);
 
     // Nothing new: one request.
@@ -35,7 +35,7 @@ async fn a_server_is_greeted_once() {
     }
     let second = kit.repository.commit("main", "Second", &Commit::new().file("two", "2")).unwrap();
     let found = fetched_again(known).await;
-    assert_eq!((found.revision.commit.as_str(), files(&found).len()), (second.as_str(), 2));
+    assert_eq!((found.revision.content(), files(&found).len()), (Some(second.as_str()), 2));
     assert_eq!(requests(&kit), ["ls-refs", "fetch"]);
     // Who does not know it greets it.
     fetched(request).await;
@@ -51,7 +51,11 @@ async fn a_server_that_answers_otherwise_is_greeted_anew() {
     for fault in [Fault::Status(400), Fault::Status(401), Fault::Status(404), Fault::WebPage] {
         requests(&kit);
         kit.server.fault(Fault::Once(Box::new(fault.clone())));
-        assert_eq!(fetched_again(request.clone()).await.revision.commit, commit, "{fault:?}");
+        assert_eq!(
+            fetched_again(request.clone()).await.revision.content(),
+            Some(commit.as_str()),
+            "{fault:?}"
+        );
         assert_eq!(requests(&kit), ["ls-refs", GREETING, "ls-refs", "fetch"], "{fault:?}");
         fetched_again(request.clone()).await;
         assert_eq!(requests(&kit), ["ls-refs", "fetch"], "{fault:?}");

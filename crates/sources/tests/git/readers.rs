@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use roadstead_sources::git::{Desk, Ended, Engine, InProcess, fetch_with};
 use roadstead_sources::{Credentials, GitError, GitRequest, Outcome};
 use roadstead_test_gitserver::Commit;
@@ -16,6 +17,7 @@ struct Noting {
     orders: Mutex<Vec<(String, Vec<u8>)>>,
 }
 
+#[async_trait]
 impl Engine for Noting {
     async fn admit(&self, _: &str) -> Result<(), Ended> {
         Ok(())
@@ -36,6 +38,7 @@ impl Lying {
     }
 }
 
+#[async_trait]
 impl Engine for Lying {
     async fn admit(&self, _: &str) -> Result<(), Ended> {
         Ok(())
@@ -76,7 +79,7 @@ async fn a_reader_is_told_no_url_and_no_credentials() {
     assert_eq!(files(&fetched), ["v"]);
     let orders = noting.orders.lock().unwrap();
     let about: Vec<&str> = orders.iter().map(|(about, _)| about.as_str()).collect();
-    assert_eq!(about, ["greeting", "references", &fetched.revision.commit]);
+    assert_eq!(about, ["greeting", "references", fetched.revision.content().unwrap()]);
     let port = kit.server.address().port().to_string();
     for (_, order) in orders.iter() {
         let text = String::from_utf8(order.clone()).unwrap();
@@ -133,6 +136,7 @@ async fn what_a_reader_says_is_text() {
 async fn a_reader_that_never_has_an_answer_ends_with_the_fetch() {
     /// One that does nothing.
     struct Silent;
+    #[async_trait]
     impl Engine for Silent {
         async fn admit(&self, _: &str) -> Result<(), Ended> {
             Ok(())
@@ -151,6 +155,7 @@ async fn a_reader_that_never_has_an_answer_ends_with_the_fetch() {
 async fn what_is_set_aside_is_not_brought() {
     /// Does not take packs.
     struct Refusing(InProcess);
+    #[async_trait]
     impl Engine for Refusing {
         async fn admit(&self, about: &str) -> Result<(), Ended> {
             if about.len() == 40 {

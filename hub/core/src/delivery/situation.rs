@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use jiff::Timestamp;
 use roadstead_api::kustomization::{DeletionPolicy, MAX_DEPENDENCIES, SourceKind, SourceReference};
 use roadstead_api::{
-    Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, GitRepository, KindId, Kustomization,
-    KustomizationSpec,
+    AnySource, Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, KindId, Kustomization,
+    KustomizationSpec, PipelineRole,
 };
 use roadstead_hub_plan::{
     AgentLink, AttemptState, Attempted, Dependency, DependencyState, Gate, Owned, Situation, Source, Target,
@@ -64,8 +64,8 @@ impl Delivery {
         };
         for name in names.iter().filter(|name| name.0 != stored.namespace) {
             let to = (name.0.as_str(), name.1.as_str());
-            if let Err(why) = self.access.may_refer_to(stored, &standing, KindId::Kustomization, to).await? {
-                let message = format!("Kustomization '{}/{}' of spec.dependsOn {why}", name.0, name.1);
+            if let Err(why) = self.access.may_refer_to(stored, &standing, stored.kind, to).await? {
+                let message = format!("{} '{}/{}' of spec.dependsOn {why}", stored.kind, name.0, name.1);
                 gates.push(Gate { reason: Reason::AccessDenied, message });
             }
         }
@@ -157,16 +157,18 @@ impl Delivery {
     ) -> Result<Source, HubError> {
         let reference = &spec.source_ref;
         let namespace = reference.namespace.as_deref().unwrap_or(&stored.namespace);
-        let full = format!("GitRepository '{namespace}/{}'", reference.name);
+        let Some(kind) = reference.kind.served() else {
+            return Ok(Source::NoArtifact("its kind is not served by the hub".to_owned()));
+        };
+        let full = format!("{kind} '{namespace}/{}'", reference.name);
         let to = (namespace, reference.name.as_str());
-        if let Err(why) = self.access.may_refer_to(stored, standing, KindId::GitRepository, to).await? {
+        if let Err(why) = self.access.may_refer_to(stored, standing, kind, to).await? {
             return Ok(Source::NoArtifact(format!("{full} {why}")));
         }
-        let Some(source) = self.store.get(KindId::GitRepository, namespace, &reference.name).await? else {
+        let Some(source) = self.store.get(kind, namespace, &reference.name).await? else {
             return Ok(Source::NoArtifact(format!("{full} not found")));
         };
-        let source: GitRepository = source.decode()?;
-        let status = source.status.unwrap_or_default();
+        let status = source.decode::<AnySource>()?.status.unwrap_or_default().source;
         let Some(artifact) = status.artifact else {
             let why = conditions::ready(&status.conditions)
                 .map_or("it has not been fetched yet", |ready| ready.message.as_str());
@@ -328,6 +330,9 @@ fn too_many_dependencies(count: usize) -> Gate {
 
 /// A field that this version cannot act on. To pass over it would apply something other than what was asked for.
 fn unsupported(spec: &KustomizationSpec) -> Option<String> {
+    let fetched = KindId::of_role(PipelineRole::Source).filter(|kind| kind.get().reconciled);
+    let fetched = fetched.map(|kind| kind.get().kind).collect::<Vec<_>>().join(" and ");
+    let of_other_sources = format!("spec.sourceRef.kind other than {fetched}");
     let fields = [
         ("spec.decryption", spec.decryption.is_some()),
         ("spec.postBuild", spec.post_build.is_some()),
@@ -345,10 +350,14 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
             "spec.deletionPolicy: WaitForTermination",
             spec.deletion_policy == Some(DeletionPolicy::WaitForTermination),
         ),
-        ("spec.sourceRef.kind other than GitRepository", spec.source_ref.kind != SourceKind::GitRepository),
+        (of_other_sources.as_str(), !is_fetched(spec.source_ref.kind)),
     ];
     let (field, _) = fields.into_iter().find(|(_, set)| *set)?;
     Some(format!(
         "{field} is not supported by this version of Roadstead; nothing was applied. Remove it to go on"
     ))
+}
+
+fn is_fetched(kind: SourceKind) -> bool {
+    kind.served().is_some_and(|kind| kind.get().reconciled)
 }

@@ -208,7 +208,7 @@ impl AccessRules {
         kind: KindId,
         to: (&str, &str),
     ) -> Result<Result<(), &'static str>, HubError> {
-        let what = if kind == KindId::Kustomization { Referred::Dependency } else { Referred::Source };
+        let what = if kind.is_applier() { Referred::Dependency } else { Referred::Source };
         let verdict = may_refer(&from.namespace, to.0, what, !self.no_cross_namespace_refs);
         let (Err(_), Ok(rights)) = (verdict, &standing.rights) else { return Ok(verdict) };
         if !standing.is_child && !rights.reaches(to.0) {

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use roadstead_api::{
-    Cluster, ClusterStatus, Condition, ConditionStatus, GitRepository, GitRepositoryStatus, Kustomization,
+    AnySource, AnySourceStatus, Cluster, ClusterStatus, Condition, ConditionStatus, Kustomization,
     KustomizationStatus, ManagementCluster, ManagementClusterStatus, PipelineRole, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx};
@@ -96,23 +96,27 @@ impl HasStatus for Kustomization {
     }
 }
 
-impl HasStatus for GitRepository {
-    type Status = GitRepositoryStatus;
+impl HasStatus for AnySource {
+    type Status = AnySourceStatus;
 
     fn into_status(self) -> Option<Self::Status> {
         self.status
     }
 
     fn conditions(status: &Self::Status) -> &[Condition] {
-        &status.conditions
+        &status.source.conditions
     }
 
     fn concerned(before: &Self::Status, after: &Self::Status, _: i64) -> Concerned {
         let artifact = |status: &Self::Status| {
-            status.artifact.as_ref().map(|artifact| (artifact.digest.clone(), artifact.revision.clone()))
+            status
+                .source
+                .artifact
+                .as_ref()
+                .map(|artifact| (artifact.digest.clone(), artifact.revision.clone()))
         };
         // Without an artifact, users show the source's own message.
-        let users = artifact(after) != artifact(before) || after.artifact.is_none();
+        let users = artifact(after) != artifact(before) || after.source.artifact.is_none();
         Concerned { users, parent: true }
     }
 }

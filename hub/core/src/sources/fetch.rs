@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use roadstead_budget::MemoryBudget;
 use roadstead_model::{Digest, ResourceUid};
-use roadstead_sources::git::{Desk, Ended, Engine, KnownServer, Line, MOST_QUESTION, Room, fetch_with, read};
-use roadstead_sources::{GitError, GitLimits, Outcome};
+use roadstead_sources::git::{Desk, Ended, Engine, KnownServer, Line, MOST_QUESTION, Room, read};
+use roadstead_sources::{FetchError, GitLimits, Outcome};
 use roadstead_worker::{Context, Exchange, Job, JobError, JobLimits};
 use tokio_util::sync::CancellationToken;
 
@@ -89,11 +90,11 @@ impl Sources {
         &self,
         job: &FetchJob,
         cancel: &CancellationToken,
-    ) -> Result<Result<Outcome, GitError>, HubError> {
+    ) -> Result<Result<Outcome, FetchError>, HubError> {
         let none = || HubError::Internal("this process was set up without worker processes".to_owned());
         let workers = self.options.workers.as_ref().ok_or_else(none)?;
         let readers = Readers { sources: self, job, workers, failure: Mutex::default() };
-        let outcome = fetch_with(job.request.clone(), &readers, cancel).await;
+        let outcome = job.source.fetch(job.known(), &readers, cancel).await;
         match readers.failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(failure) => Err(failure),
             None => Ok(outcome),
@@ -140,6 +141,7 @@ impl Readers<'_> {
     }
 }
 
+#[async_trait]
 impl Engine for Readers<'_> {
     async fn admit(&self, about: &str) -> Result<(), Ended> {
         if self.job.is_asked_for() {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{Condition, ConditionStatus, GitRepositorySpec};
+use roadstead_api::{Condition, ConditionStatus, SourceSpec};
 use roadstead_model::{Reason, chain};
 use roadstead_outbound::{Authority, ConnectError, Purpose, Refusal};
 use url::Url;
@@ -25,7 +25,7 @@ const TIMEOUT_CAPPED: &str = "TimeoutCapped";
 const MOST_NAMED: usize = 200;
 
 /// How long one fetch of a source may take.
-pub(crate) fn timeout(spec: &GitRepositorySpec) -> Duration {
+pub(crate) fn timeout(spec: &SourceSpec) -> Duration {
     spec.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0).min(LONGEST_TIMEOUT)
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn timeout(spec: &GitRepositorySpec) -> Duration {
 /// and until when that is so.
 pub(crate) fn note(
     conditions: &mut Vec<Condition>,
-    spec: &GitRepositorySpec,
+    spec: &SourceSpec,
     tolerated: Option<&(Refusal, Timestamp)>,
     generation: i64,
     now: Timestamp,
@@ -61,14 +61,14 @@ pub(crate) fn note(
 }
 
 /// Whether the spec asks for longer than a fetch may take.
-pub(crate) fn is_capped(spec: &GitRepositorySpec) -> bool {
+pub(crate) fn is_capped(spec: &SourceSpec) -> bool {
     spec.timeout.is_some_and(|timeout| timeout.0 > LONGEST_TIMEOUT)
 }
 
 /// Says so, or takes back that it is so.
 pub(crate) fn note_timeout(
     conditions: &mut Vec<Condition>,
-    spec: &GitRepositorySpec,
+    spec: &SourceSpec,
     generation: i64,
     now: Timestamp,
 ) {
@@ -124,7 +124,7 @@ impl Sources {
 mod tests {
     use super::*;
 
-    fn spec(timeout: &str) -> GitRepositorySpec {
+    fn spec(timeout: &str) -> SourceSpec {
         serde_json::from_value(serde_json::json!({
             "url": "https://git.example/a", "interval": "1m", "timeout": timeout,
         }))

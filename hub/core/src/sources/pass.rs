@@ -2,38 +2,35 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use roadstead_api::git_repository::GitProvider;
 use roadstead_api::{
-    Artifact, ConditionStatus, GitRepository, GitRepositorySpec, GitRepositoryStatus, KindId, PipelineRole,
-    Time,
+    AnySource, Artifact, ConditionStatus, KindId, PipelineRole, SourceSpec, SourceStatus, Time,
 };
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, SecretData, Stored};
 use roadstead_model::{KustomizationUid, Queue, Reason, ResourceUid, Revision, chain};
-use roadstead_outbound::{Authority, Purpose, Refusal};
-use roadstead_sources::{
-    Credentials, Fetched, GitError, GitLimits, GitReference, GitRequest, Measure, Outcome, Secret,
-};
+use roadstead_outbound::{Authority, Refusal};
+use roadstead_sources::{FetchError, Fetched, Outcome, Source};
 use url::Url;
 
 use crate::HubError;
 use crate::objects::conditions::{self, READY, SUSPENDED};
 use crate::objects::{status, triggers};
-use crate::sources::{Sources, notes};
+use crate::sources::{Asked, SourceKind, Sources, fetch, kind, notes};
 
+/// The name under which passes are logged.
+const LOGGER: &str = "controllers.Source";
 /// The type of the condition that says what artifact there is, and by its generation which spec it was made from. As
 /// in Flux it stays as it is where a later fetch fails.
 const ARTIFACT_IN_STORAGE: &str = "ArtifactInStorage";
-/// A source that fails is tried again after this, then twice as long, up to its interval.
+/// Where nothing is to be done for a source, and the interval of one that has none.
 const LONG: Duration = Duration::from_secs(3600);
+/// A source that fails is tried again after this, or after a tenth of its interval, where that is longer.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// A fetch to be done, or why there is none.
 pub enum FetchPlan {
-    /// The source is gone, or suspended: the next pass is due then.
+    /// The source is gone, suspended, or of a kind that is not fetched: the next pass is due then.
     Nothing(Timestamp),
     /// Fetch, and hand the outcome to [`Sources::record_fetch`].
     Fetch(Box<FetchJob>),
@@ -42,9 +39,11 @@ pub enum FetchPlan {
 /// A fetch.
 pub struct FetchJob {
     /// What to fetch.
-    pub request: GitRequest,
+    pub source: Box<dyn Source>,
+    /// The revision that need not be fetched again.
+    known: Option<Revision>,
     seen: Stored,
-    spec: GitRepositorySpec,
+    spec: SourceSpec,
     handles: Option<String>,
     /// Whether somebody asked for it since the last one.
     asked: bool,
@@ -57,14 +56,18 @@ impl FetchJob {
     /// others. Empty for a URL without one.
     #[must_use]
     pub fn host(&self) -> String {
-        let host = Url::parse(&self.spec.url).ok().as_ref().and_then(Authority::of_url);
-        host.map_or_else(String::new, |authority| authority.host.to_string())
+        authority(&self.spec.url).map_or_else(String::new, |authority| authority.host.to_string())
     }
 
     /// The namespace of the source.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.seen.namespace
+    }
+
+    /// The revision that need not be fetched again.
+    pub(crate) fn known(&self) -> Option<&Revision> {
+        self.known.as_ref()
     }
 
     /// What it is done for: the source, and which of its specs.
@@ -79,7 +82,7 @@ impl FetchJob {
 
     /// What was connected to although it is not allowed, and until when that is so.
     fn tolerated(&self) -> Option<(Refusal, Timestamp)> {
-        self.request.guard.tolerated().zip(self.grace)
+        self.source.tolerated().zip(self.grace)
     }
 }
 
@@ -93,14 +96,11 @@ impl Sources {
         let Some(stored) = self.store.get_by_uid(uid).await? else {
             return Ok(FetchPlan::Nothing(now + LONG));
         };
-        if !stored.kind.get().reconciled {
+        let Some(kind) = kind(stored.kind).filter(|_| stored.deletion_timestamp.is_none()) else {
             return Ok(FetchPlan::Nothing(now + LONG));
-        }
-        let source: GitRepository = stored.decode()?;
-        let spec = source.spec;
-        if stored.deletion_timestamp.is_some() {
-            return Ok(FetchPlan::Nothing(now + LONG));
-        }
+        };
+        let AnySource { spec, status, .. } = stored.decode()?;
+        let status = status.unwrap_or_default().source;
         if spec.suspend {
             self.write_source_status(&stored, |status, generation| {
                 conditions::set_suspended(&mut status.conditions, "the artifact", generation, now);
@@ -108,10 +108,10 @@ impl Sources {
             .await?;
             return Ok(FetchPlan::Nothing(now + LONG));
         }
-        let handled = source.status.as_ref().and_then(|status| status.last_handled_reconcile_at.clone());
-        let artifact = source.status.and_then(|status| status.artifact);
-        match self.fetch_request(&stored, &spec, artifact.as_ref()).await? {
-            Ok(mut request) => {
+        let handles = triggers::request(&stored);
+        let grace = self.store.source_grace(uid, &spec.url, now).await?;
+        match self.asked_for(&stored, kind, &spec, grace).await? {
+            Ok(source) => {
                 if notes::is_capped(&spec) {
                     // Before it is fetched, which takes as long as it may.
                     self.write_source_status(&stored, |status, generation| {
@@ -119,76 +119,64 @@ impl Sources {
                     })
                     .await?;
                 }
-                let handles = triggers::request(&stored);
-                let grace = self.store.source_grace(uid, &spec.url, now).await?;
-                let authority = Url::parse(&spec.url).ok().as_ref().and_then(Authority::of_url);
-                if let (Some(_), Some(authority)) = (grace, authority) {
-                    request.guard = request.guard.lenient_towards(authority);
-                }
-                let asked = handles.is_some() && handles != handled;
-                let job = FetchJob { request, seen: stored, spec, handles, asked, grace };
+                let known = self.known_revision(&stored, &status).await?;
+                let asked = handles.is_some() && handles != status.last_handled_reconcile_at;
+                let job = FetchJob { source, known, seen: stored, spec, handles, asked, grace };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
             Err((reason, message)) => {
-                self.source_failed(&stored, triggers::request(&stored), reason, &message).await?;
-                Ok(FetchPlan::Nothing(now + spec.interval.0.max(RETRY)))
+                self.source_failed(&stored, &spec, handles, reason, &message).await?;
+                Ok(FetchPlan::Nothing(now + interval(&spec).max(RETRY)))
             }
         }
     }
 
-    async fn fetch_request(
+    /// The source as its spec and its Secret have it, or why it cannot be fetched.
+    async fn asked_for(
         &self,
         stored: &Stored,
-        spec: &GitRepositorySpec,
-        artifact: Option<&Artifact>,
-    ) -> Result<Result<GitRequest, (Reason, String)>, HubError> {
-        if let Some(field) = unsupported(spec) {
+        kind: &dyn SourceKind,
+        spec: &SourceSpec,
+        grace: Option<Timestamp>,
+    ) -> Result<Result<Box<dyn Source>, (Reason, String)>, HubError> {
+        if let Some(field) = kind.unsupported(stored)? {
             let message = format!(
                 "{field} is not supported by this version of Roadstead; nothing was fetched. Remove it to go on"
             );
-            return Ok(Err((Reason::GitOperationFailed, message)));
+            return Ok(Err((kind.failed(), message)));
         }
-        let mut request = GitRequest::new(spec.url.clone());
-        let reference = spec.reference.clone().unwrap_or_default();
-        request.reference = GitReference::from_spec(
-            reference.branch.as_deref(),
-            reference.tag.as_deref(),
-            reference.semver.as_deref(),
-            reference.name.as_deref(),
-            reference.commit.as_deref(),
-        );
-        request.allow_file = self.options.allow_file_sources;
-        if let Some(workers) = &self.options.workers {
-            request.limits = crate::sources::fetch::limits(workers, request.limits);
-            request.room = Some(crate::sources::fetch::room(workers));
-            request.disk = Some(workers.disk.clone());
-        }
-        request.limits.tree.total_bytes = request.limits.tree.total_bytes.min(self.most_of_a_source());
-        request.guard = self.options.outbound.guard(Purpose::Git);
-        request.plain_http_credentials = self.options.outbound.plain_http_credentials;
-        request.timeout = notes::timeout(spec);
-        request.ignore.clone_from(&spec.ignore);
-        request.known = self.known_revision(stored, artifact).await?;
-        request.known_server = self.known_servers.of(stored.uid, stored.generation);
+        let mut secret = None;
         if let Some(reference) = &spec.secret_ref {
             let full = format!("Secret '{}/{}'", stored.namespace, reference.name);
-            let Some(secret) = self.store.get(KindId::Secret, &stored.namespace, &reference.name).await?
+            let Some(found) = self.store.get(KindId::Secret, &stored.namespace, &reference.name).await?
             else {
-                return Ok(Err((
-                    Reason::AuthenticationFailed,
-                    format!("{full} of spec.secretRef not found"),
-                )));
+                let why = format!("{full} of spec.secretRef not found");
+                return Ok(Err((Reason::AuthenticationFailed, why)));
             };
-            if let Err(why) = self.access.may_send(stored, &secret, &spec.url).await? {
+            if let Err(why) = self.access.may_send(stored, &found, &spec.url).await? {
                 return Ok(Err((Reason::AccessDenied, why)));
             }
-            let data = secret.secret.unwrap_or_else(|| SecretData::new(std::collections::BTreeMap::new()));
-            match credentials(&data) {
-                Ok((credentials, ca)) => (request.credentials, request.ca) = (credentials, ca),
-                Err(why) => return Ok(Err((Reason::AuthenticationFailed, format!("{full}: {why}")))),
-            }
+            let data = found.secret.unwrap_or_else(|| SecretData::new(std::collections::BTreeMap::new()));
+            secret = Some((full, data));
         }
-        Ok(Ok(request))
+        let asked = Asked {
+            stored,
+            spec,
+            secret: secret.as_ref().map(|(_, data)| data),
+            tolerated: grace.and_then(|_| authority(&spec.url)),
+            most_bytes: self.most_of_a_source(),
+            options: &self.options,
+            known_servers: &self.known_servers,
+        };
+        let full = secret.as_ref().map_or("", |(full, _)| full);
+        let source =
+            kind.source(asked)?.map_err(|why| (Reason::AuthenticationFailed, format!("{full}: {why}")));
+        Ok(source.map(|mut source| {
+            if let Some(workers) = &self.options.workers {
+                source.reserve_in(fetch::room(workers));
+            }
+            source
+        }))
     }
 
     /// Bytes of the files of one source: what a builder holds of them, and what it makes of them, is to fit into its memory.
@@ -201,12 +189,10 @@ impl Sources {
     async fn known_revision(
         &self,
         stored: &Stored,
-        artifact: Option<&Artifact>,
+        status: &SourceStatus,
     ) -> Result<Option<Revision>, HubError> {
-        let Some(artifact) = artifact else { return Ok(None) };
-        let source: GitRepository = stored.decode()?;
-        let conditions = source.status.map(|status| status.conditions).unwrap_or_default();
-        if !conditions::is_true(&conditions, ARTIFACT_IN_STORAGE, stored.generation) {
+        let Some(artifact) = &status.artifact else { return Ok(None) };
+        if !conditions::is_true(&status.conditions, ARTIFACT_IN_STORAGE, stored.generation) {
             return Ok(None);
         }
         let (Ok(revision), Ok(digest)) = (artifact.revision.parse(), artifact.digest.parse()) else {
@@ -230,11 +216,11 @@ impl Sources {
     pub async fn record_fetch(
         &self,
         job: &FetchJob,
-        outcome: Result<Outcome, GitError>,
+        outcome: Result<Outcome, FetchError>,
     ) -> Result<Timestamp, HubError> {
         let now = self.clock.now();
         let uid = KustomizationUid::from(job.seen.uid);
-        let next = now + roadstead_hub_plan::jittered(job.spec.interval.0, uid);
+        let next = now + roadstead_hub_plan::jittered(interval(&job.spec), uid);
         match outcome {
             Ok(Outcome::Unchanged(revision)) => self.source_ready(job, &revision, None).await?,
             Ok(Outcome::Fetched(fetched)) => {
@@ -245,12 +231,13 @@ impl Sources {
             }
             Err(error) => {
                 let mut message = chain(&error);
-                if is_for_want_of_memory(&error) {
+                if error.is_for_want_of_memory() {
                     message.push_str("; more fit with more memory (--memory-budget)");
                 }
-                self.source_failed(&job.seen, job.handles.clone(), error.reason(), &message).await?;
+                self.source_failed(&job.seen, &job.spec, job.handles.clone(), error.reason(), &message)
+                    .await?;
                 if error.is_transient() {
-                    return Ok(next.min(now + RETRY.max(job.spec.interval.0.min(LONG) / 10)));
+                    return Ok(next.min(now + RETRY.max(interval(&job.spec).min(LONG) / 10)));
                 }
             }
         }
@@ -304,8 +291,9 @@ impl Sources {
             .await?;
         if changed && fetched.is_some() {
             tracing::info!(
-                target: "controllers.GitRepository",
-                gitrepository = format!("{}/{}", job.seen.namespace, job.seen.name),
+                target: LOGGER,
+                kind = %job.seen.kind,
+                source = format!("{}/{}", job.seen.namespace, job.seen.name),
                 revision = revision.to_string(),
                 "stored artifact"
             );
@@ -317,16 +305,16 @@ impl Sources {
     async fn source_failed(
         &self,
         seen: &Stored,
+        spec: &SourceSpec,
         handles: Option<String>,
         reason: Reason,
         message: &str,
     ) -> Result<(), HubError> {
         let now = self.clock.now();
-        let spec: GitRepositorySpec = seen.decode::<GitRepository>()?.spec;
         let changed = self
             .write_source_status(seen, |status, generation| {
                 // Nothing is tolerated where nothing is fetched.
-                notes::note(&mut status.conditions, &spec, None, generation, now);
+                notes::note(&mut status.conditions, spec, None, generation, now);
                 status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());
                 conditions::set(
                     &mut status.conditions,
@@ -342,8 +330,9 @@ impl Sources {
             .await?;
         if changed {
             tracing::error!(
-                target: "controllers.GitRepository",
-                gitrepository = format!("{}/{}", seen.namespace, seen.name),
+                target: LOGGER,
+                kind = %seen.kind,
+                source = format!("{}/{}", seen.namespace, seen.name),
                 error = message
             );
         }
@@ -353,7 +342,7 @@ impl Sources {
     async fn write_source_status(
         &self,
         seen: &Stored,
-        change: impl FnOnce(&mut GitRepositoryStatus, i64) + Send,
+        change: impl FnOnce(&mut SourceStatus, i64) + Send,
     ) -> Result<bool, HubError> {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(seen.uid).await? else { return Ok(false) };
@@ -361,7 +350,11 @@ impl Sources {
         if stored.generation != seen.generation || stored.deletion_timestamp.is_some() {
             return Ok(false);
         }
-        let written = status::write::<GitRepository>(&mut tx, &mut stored, self.clock.now(), change).await?;
+        let written =
+            status::write::<AnySource>(&mut tx, &mut stored, self.clock.now(), |status, generation| {
+                change(&mut status.source, generation);
+            })
+            .await?;
         let Some(written) = written else { return Ok(false) };
         tx.commit().await?;
         if let Some(users) = written.users {
@@ -384,58 +377,11 @@ impl Sources {
     }
 }
 
-/// Whether a hub with more memory would take it.
-fn is_for_want_of_memory(error: &GitError) -> bool {
-    let most = GitLimits::default();
-    let GitError::TooLarge { measure, limit, .. } = error else { return false };
-    *limit
-        < match measure {
-            Measure::TotalBytes => most.tree.total_bytes,
-            Measure::ArtifactBytes => most.artifact_bytes,
-            Measure::ObjectBytes => most.object_bytes,
-            Measure::Objects => u64::from(most.objects),
-            _ => return false,
-        }
+/// How often it is looked at.
+fn interval(spec: &SourceSpec) -> Duration {
+    spec.interval.map_or(LONG, |interval| interval.0)
 }
 
-fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
-    let fields = [
-        ("spec.verify", spec.verify.is_some()),
-        ("spec.proxySecretRef", spec.proxy_secret_ref.is_some()),
-        ("spec.recurseSubmodules", spec.recurse_submodules),
-        ("spec.include", !spec.include.is_empty()),
-        ("spec.sparseCheckout", !spec.sparse_checkout.is_empty()),
-        ("spec.serviceAccountName", spec.service_account_name.is_some()),
-        ("spec.provider", spec.provider.is_some_and(|provider| provider != GitProvider::Generic)),
-    ];
-    fields.into_iter().find(|(_, set)| *set).map(|(field, _)| field)
-}
-
-type Access = (Option<Credentials>, Option<Vec<u8>>);
-
-/// Credentials and CA, from the keys that Flux reads.
-fn credentials(data: &SecretData) -> Result<Access, String> {
-    let text = |key: &str| -> Result<Option<String>, String> {
-        let Some(encoded) = data.expose(key) else { return Ok(None) };
-        let bytes = STANDARD.decode(encoded).map_err(|_| format!("key {key} is not base64"))?;
-        let text = String::from_utf8(bytes).map_err(|_| format!("key {key} is not text"))?;
-        Ok(Some(text))
-    };
-    for key in ["identity", "known_hosts"] {
-        if data.expose(key).is_some() {
-            return Err(format!("key {key}: Git over SSH is not supported by this version of Roadstead"));
-        }
-    }
-    let ca = text("ca.crt")?.or(text("caFile")?).map(String::into_bytes);
-    if let Some(token) = text("bearerToken")? {
-        return Ok((Some(Credentials::Bearer(Secret::new(token.trim().to_owned()))), ca));
-    }
-    match (text("username")?, text("password")?) {
-        (Some(username), Some(password)) => {
-            Ok((Some(Credentials::Basic { username, password: Secret::new(password) }), ca))
-        }
-        (None, None) => Ok((None, ca)),
-        (Some(_), None) => Err("has a username and no password".to_owned()),
-        (None, Some(_)) => Err("has a password and no username".to_owned()),
-    }
+fn authority(url: &str) -> Option<Authority> {
+    Url::parse(url).ok().as_ref().and_then(Authority::of_url)
 }

@@ -49,7 +49,7 @@ fn with_token(mut source: Value) -> Value {
 async fn sends(site: &Site, name: &str) -> Result<bool> {
     let uid = site.stored(GIT, "team-a", name).await?.uid;
     Ok(
-        matches!(site.hub.sources.plan_fetch(uid).await?, FetchPlan::Fetch(job) if job.request.credentials.is_some()),
+        matches!(site.hub.sources.plan_fetch(uid).await?, FetchPlan::Fetch(job) if job.source.has_credentials()),
     )
 }
 

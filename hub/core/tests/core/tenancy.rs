@@ -221,7 +221,7 @@ async fn a_child_source_sends_no_credential_to_a_server_that_nobody_used_it_for(
     let plan = async |name: &str| -> Result<bool> {
         let uid = site.stored(KindId::GitRepository, "team-a", name).await?.uid;
         Ok(
-            matches!(site.hub.sources.plan_fetch(uid).await?, FetchPlan::Fetch(job) if job.request.credentials.is_some()),
+            matches!(site.hub.sources.plan_fetch(uid).await?, FetchPlan::Fetch(job) if job.source.has_credentials()),
         )
     };
     for name in ["evil", "plain"] {
@@ -618,7 +618,7 @@ async fn a_kustomization_that_comes_while_its_source_is_recorded_does_not_wait_f
     sqlx::query("SELECT FROM schedule WHERE uid = $1 FOR UPDATE").bind(first.0).execute(&mut *held).await?;
     let hub = site.hub.clone();
     let record = tokio::spawn(async move {
-        let failed = roadstead_sources::GitError::Cancelled { url: "x".to_owned() };
+        let failed = roadstead_sources::GitError::Cancelled { url: "x".to_owned() }.into();
         hub.sources.record_fetch(&job, Err(failed)).await
     });
     let mut watching = site.database.connect().await?;

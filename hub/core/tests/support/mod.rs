@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::{
-    Artifact, Condition, ConditionStatus, GitRepository, GitRepositoryStatus, KindId, Kustomization, Time,
+    Artifact, Condition, ConditionStatus, GitRepository, KindId, Kustomization, SourceStatus, Time,
     set_condition,
 };
 use roadstead_body::Patch;
@@ -269,7 +269,7 @@ impl Site {
     }
 }
 
-fn ready_source(stored: &Stored, digest: Digest, now: jiff::Timestamp) -> Result<GitRepositoryStatus> {
+fn ready_source(stored: &Stored, digest: Digest, now: jiff::Timestamp) -> Result<SourceStatus> {
     let source: GitRepository = stored.decode()?;
     let mut status = source.status.unwrap_or_default();
     let commit = digest.hex();

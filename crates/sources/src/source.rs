@@ -1,0 +1,121 @@
+//! What all kinds of sources have in common for whoever fetches them: what is asked for comes as an artifact at a revision, or
+//! as a failure that says why and whether to try again.
+//!
+//! A kind is one implementation of [`Source`] and one variant of [`FetchError`].
+
+use std::fmt;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use roadstead_model::{Reason, Revision};
+use roadstead_outbound::Refusal;
+use tokio_util::sync::CancellationToken;
+
+use crate::artifact::Artifact;
+use crate::git::{Engine, GitError, Note, Room};
+
+/// What is to be fetched, from where and as whom, within which bounds.
+#[async_trait]
+pub trait Source: fmt::Debug + Send + Sync {
+    /// The artifact of what it holds now, or [`Outcome::Unchanged`] where that is still `known`. What servers send is read where
+    /// `engine` says. Ends within the source's own timeout, soon after `stop`, and where it is dropped.
+    ///
+    /// # Errors
+    /// Why there is no artifact. Whatever artifact the caller has stays as good as it was.
+    async fn fetch(
+        &self,
+        known: Option<&Revision>,
+        engine: &dyn Engine,
+        stop: &CancellationToken,
+    ) -> Result<Outcome, FetchError>;
+
+    /// Where it is fetched from, fit for messages: whatever looks like credentials is left out.
+    fn shown_url(&self) -> String;
+
+    /// Whether it is fetched with credentials.
+    fn has_credentials(&self) -> bool;
+
+    /// The address that was connected to although it is not allowed, where there was one.
+    fn tolerated(&self) -> Option<Refusal>;
+
+    /// Room for the artifact is reserved there, before its first byte is taken.
+    fn reserve_in(&mut self, room: Room);
+}
+
+/// What a fetch found.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It still holds what the caller has; nothing was transferred.
+    Unchanged(Revision),
+    /// Something else.
+    Fetched(Box<Fetched>),
+}
+
+/// What a source held.
+pub struct Fetched {
+    /// Which moment that was.
+    pub revision: Revision,
+    /// Its files.
+    pub artifact: Artifact,
+    /// What a user should know although it is not an error: skipped submodules, say. At most a hundred.
+    pub notes: Vec<Note>,
+    /// What was reserved for the artifact ([`Source::reserve_in`]): free again once this is dropped.
+    pub room: Option<roadstead_budget::Reservation>,
+}
+
+impl fmt::Debug for Fetched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetched")
+            .field("revision", &self.revision)
+            .field("artifact", &self.artifact)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why there is no new artifact. Every text names the source's URL, and none holds a credential.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// Of a Git repository.
+    #[error(transparent)]
+    Git(#[from] GitError),
+    /// Others waited for its place.
+    #[error(
+        "`{url}` was not fetched within {held:.0?} and made room for other sources that wait; it is tried again"
+    )]
+    GaveWay {
+        /// Where it is fetched from.
+        url: String,
+        /// How long it had its place.
+        held: Duration,
+    },
+}
+
+impl FetchError {
+    /// The reason of the source's condition.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Git(error) => error.reason(),
+            Self::GaveWay { .. } => Reason::GitOperationFailed,
+        }
+    }
+
+    /// Whether it may go away without anyone changing the source or the object: try again soon, rather than at the next interval.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Git(error) => error.is_transient(),
+            Self::GaveWay { .. } => true,
+        }
+    }
+
+    /// Whether a process with more memory would take it.
+    #[must_use]
+    pub fn is_for_want_of_memory(&self) -> bool {
+        match self {
+            Self::Git(error) => error.is_for_want_of_memory(),
+            Self::GaveWay { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! GitRepository: what its spec asks for, as a source.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use roadstead_api::GitRepository;
+use roadstead_api::git_repository::{GitProvider, GitRepositorySpec};
+use roadstead_hub_store::{SecretData, StoreError, Stored};
+use roadstead_model::Reason;
+use roadstead_outbound::Purpose;
+use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
+
+use crate::sources::{Asked, SourceKind, fetch, notes};
+
+/// The kind.
+pub(super) struct Git;
+
+impl SourceKind for Git {
+    fn failed(&self) -> Reason {
+        Reason::GitOperationFailed
+    }
+
+    fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError> {
+        Ok(unsupported(&stored.decode::<GitRepository>()?.spec))
+    }
+
+    fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError> {
+        let spec = asked.stored.decode::<GitRepository>()?.spec;
+        let options = asked.options;
+        let mut request = GitRequest::new(spec.url);
+        let reference = spec.reference.unwrap_or_default();
+        request.reference = GitReference::from_spec(
+            reference.branch.as_deref(),
+            reference.tag.as_deref(),
+            reference.semver.as_deref(),
+            reference.name.as_deref(),
+            reference.commit.as_deref(),
+        );
+        request.allow_file = options.allow_file_sources;
+        if let Some(workers) = &options.workers {
+            request.limits = fetch::limits(workers, request.limits);
+            request.disk = Some(workers.disk.clone());
+        }
+        request.limits.tree.total_bytes = request.limits.tree.total_bytes.min(asked.most_bytes);
+        request.guard = options.outbound.guard(Purpose::Git);
+        if let Some(authority) = asked.tolerated {
+            request.guard = request.guard.lenient_towards(authority);
+        }
+        request.plain_http_credentials = options.outbound.plain_http_credentials;
+        request.timeout = notes::timeout(asked.spec);
+        request.ignore = spec.ignore;
+        request.known_server = asked.known_servers.of(asked.stored.uid, asked.stored.generation);
+        if let Some(secret) = asked.secret {
+            match credentials(secret) {
+                Ok((credentials, ca)) => (request.credentials, request.ca) = (credentials, ca),
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(Box::new(request)))
+    }
+}
+
+fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
+    let fields = [
+        ("spec.verify", spec.verify.is_some()),
+        ("spec.proxySecretRef", spec.proxy_secret_ref.is_some()),
+        ("spec.recurseSubmodules", spec.recurse_submodules),
+        ("spec.include", !spec.include.is_empty()),
+        ("spec.sparseCheckout", !spec.sparse_checkout.is_empty()),
+        ("spec.serviceAccountName", spec.service_account_name.is_some()),
+        ("spec.provider", spec.provider.is_some_and(|provider| provider != GitProvider::Generic)),
+    ];
+    fields.into_iter().find(|(_, set)| *set).map(|(field, _)| field)
+}
+
+type Access = (Option<Credentials>, Option<Vec<u8>>);
+
+/// Credentials and CA, from the keys that Flux reads.
+fn credentials(data: &SecretData) -> Result<Access, String> {
+    let text = |key: &str| -> Result<Option<String>, String> {
+        let Some(encoded) = data.expose(key) else { return Ok(None) };
+        let bytes = STANDARD.decode(encoded).map_err(|_| format!("key {key} is not base64"))?;
+        let text = String::from_utf8(bytes).map_err(|_| format!("key {key} is not text"))?;
+        Ok(Some(text))
+    };
+    for key in ["identity", "known_hosts"] {
+        if data.expose(key).is_some() {
+            return Err(format!("key {key}: Git over SSH is not supported by this version of Roadstead"));
+        }
+    }
+    let ca = text("ca.crt")?.or(text("caFile")?).map(String::into_bytes);
+    if let Some(token) = text("bearerToken")? {
+        return Ok((Some(Credentials::Bearer(Secret::new(token.trim().to_owned()))), ca));
+    }
+    match (text("username")?, text("password")?) {
+        (Some(username), Some(password)) => {
+            Ok((Some(Credentials::Basic { username, password: Secret::new(password) }), ca))
+        }
+        (None, None) => Ok((None, ca)),
+        (Some(_), None) => Err("has a username and no password".to_owned()),
+        (None, Some(_)) => Err("has a password and no username".to_owned()),
+    }
+}
