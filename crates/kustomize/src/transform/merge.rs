@@ -180,6 +180,9 @@ fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>, at: At<'_>) -> Re
             (None, Some((key, b))) => (key, None, Some(b)),
             (None, None) => break,
         };
+        if at.shared {
+            at.hints.stays(&key);
+        }
         let lone = a.is_none() || b.is_none();
         // Below a type without lists that merge, what the patch does not touch can only lose empty nulls.
         let merged = walk(a, b, field, at).map_err(|message| {

@@ -365,7 +365,11 @@ fn by_id(
     })
 }
 
-/// Notes for an object which keys of a patch are not texts. What comments of a patch say counts for that patch alone.
+/// Memory of what a comment of a patch says of a key and that is kept, without its schema: its place in a list that grows, and the
+/// list.
+const KEPT_HINT: usize = 256;
+
+/// Notes for an object which keys of a patch are not texts.
 fn take_odd_keys(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
     /// Of a list of keys, and of each place where a set of them is made.
     const KEYS: usize = 192;
@@ -409,6 +413,11 @@ fn merge_into(
     budget.work(hints.len())?;
     let merged =
         merge::merge(value, patch, of, &hints, budget).map_err(|message| format!("{id}: {message}"))?;
+    let staying = hints.staying();
+    if !staying.is_empty() {
+        budget.keep(KEPT_HINT * staying.len())?;
+        resource.notes.push(Rc::new(KeyNotes { hints: staying, ..KeyNotes::default() }));
+    }
     match merged {
         Some(Value::Map(mut map)) if !map.is_empty() => {
             if resource.untagged {

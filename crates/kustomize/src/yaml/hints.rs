@@ -3,6 +3,7 @@
 //! kustomize looks at comments when it merges, those that YAML's reader counts for the key or for its value.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use super::scan::Mark;
 use crate::value::{Map, Str, Value};
@@ -14,7 +15,7 @@ pub(crate) struct Hint {
     pub(crate) key: Str,
     /// Is the comment one of the value, rather than of the key?
     pub(crate) on_value: bool,
-    pub(crate) schema: Map,
+    pub(crate) schema: Rc<Map>,
     /// The line of the comment, from 0.
     pub(super) line: usize,
 }

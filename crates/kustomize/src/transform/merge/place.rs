@@ -1,5 +1,6 @@
 //! Where a value of a patch comes to stand, and what becomes of it there.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use crate::budget::Budget;
@@ -19,13 +20,17 @@ pub(super) struct At<'h> {
 }
 
 /// What comments say of fields, by the places of their keys.
-pub(in crate::transform) struct Hints<'h>(HashMap<*const str, Said<'h>>);
+pub(in crate::transform) struct Hints<'h> {
+    of: HashMap<*const str, Said<'h>>,
+    /// Those on keys of mappings that a patch put where the object had nothing: they stay with the object.
+    stay: RefCell<Vec<Hint>>,
+}
 
 /// Schemas that comments give for one field.
 #[derive(Clone, Copy, Default)]
 struct Said<'h> {
     on_value: Option<&'h Map>,
-    on_key: Option<&'h Map>,
+    on_key: Option<&'h Hint>,
 }
 
 impl<'h> Hints<'h> {
@@ -33,20 +38,34 @@ impl<'h> Hints<'h> {
         let mut all: HashMap<*const str, Said<'h>> = HashMap::new();
         for hint in hints {
             let said = all.entry(Str::as_ptr(&hint.key)).or_default();
-            *if hint.on_value { &mut said.on_value } else { &mut said.on_key } = Some(&hint.schema);
+            if hint.on_value {
+                said.on_value = Some(&hint.schema);
+            } else {
+                said.on_key = Some(hint);
+            }
         }
-        Self(all)
+        Self { of: all, stay: RefCell::default() }
     }
 
     pub(in crate::transform) fn len(&self) -> usize {
-        self.0.len()
+        self.of.len()
     }
 
     fn of(&self, key: Option<&Str>) -> Said<'h> {
-        if self.0.is_empty() {
+        if self.of.is_empty() {
             return Said::default();
         }
-        key.and_then(|key| self.0.get(&Str::as_ptr(key))).copied().unwrap_or_default()
+        key.and_then(|key| self.of.get(&Str::as_ptr(key))).copied().unwrap_or_default()
+    }
+
+    /// Notes that what a comment says of this key, if one does, stays with the object.
+    pub(super) fn stays(&self, key: &Str) {
+        self.stay.borrow_mut().extend(self.of(Some(key)).on_key.cloned());
+    }
+
+    /// What stays with the object.
+    pub(in crate::transform) fn staying(self) -> Vec<Hint> {
+        self.stay.into_inner()
     }
 
     /// How a field merges, by its keys on both sides. A comment of the object's value counts first; that of its key last,
@@ -56,7 +75,8 @@ impl<'h> Hints<'h> {
         'h: 's,
     {
         let (own_said, new_said) = (self.of(own), self.of(new));
-        let said = own_said.on_value.or(new_said.on_value).or(new_said.on_key).or(own_said.on_key);
+        let on_key = new_said.on_key.or(own_said.on_key).map(|hint| &*hint.schema);
+        let said = own_said.on_value.or(new_said.on_value).or(on_key);
         match (said, own.or(new)) {
             (Some(hint), _) => of.hinted(hint),
             (None, Some(key)) => of.field(key),

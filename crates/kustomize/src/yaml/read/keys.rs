@@ -99,7 +99,7 @@ impl Reader<'_, '_> {
         self.count(|tally| tally.hint(comment.len(), key.len()))?;
         let Some(schema) = hints::schema(comment) else { return Ok(None) };
         let key = Str::from(key);
-        self.notes.hints.push(Hint { key: key.clone(), on_value, schema, line });
+        self.notes.hints.push(Hint { key: key.clone(), on_value, schema: schema.into(), line });
         Ok(Some(key))
     }
 

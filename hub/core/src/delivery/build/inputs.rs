@@ -7,7 +7,7 @@ use roadstead_kustomize::{Image, Overlay, Patch, Selector};
 use roadstead_model::Digest;
 
 /// Part of every build's inputs: a change of the engine that changes results changes this.
-const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/7");
+const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/8");
 
 /// What a build comes out of, besides the engine.
 pub(super) struct Inputs {
