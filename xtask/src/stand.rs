@@ -153,7 +153,12 @@ impl Stand {
         purpose: Purpose,
     ) -> Result<Servers> {
         let fsync = purpose == Purpose::Figures;
-        let options = Options { fsync, max_connections: MAX_CONNECTIONS, ..Options::default() };
+        let options = Options {
+            fsync,
+            max_connections: MAX_CONNECTIONS,
+            count_statements: purpose == Purpose::Tests,
+            ..Options::default()
+        };
         let postgres = phases.time(runner, "start Postgres", || {
             Ok(PrivatePostgres::start(&self.folder.join("postgres"), &options)?)
         })?;

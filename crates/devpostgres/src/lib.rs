@@ -35,13 +35,20 @@ pub struct Options {
     pub fsync: bool,
     /// How many sessions may be open at once.
     pub max_connections: u16,
+    /// Whether the server counts statements, for the extension `pg_stat_statements`; it must be installed.
+    pub count_statements: bool,
     /// How long a start may take, crash recovery included.
     pub start_timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { fsync: true, max_connections: 100, start_timeout: Duration::from_secs(60) }
+        Self {
+            fsync: true,
+            max_connections: 100,
+            count_statements: false,
+            start_timeout: Duration::from_secs(60),
+        }
     }
 }
 

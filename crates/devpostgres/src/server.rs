@@ -365,6 +365,12 @@ fn configuration(folder: &Folder, options: &Options) -> String {
         quoted(&folder.socket),
         options.max_connections,
     );
+    if options.count_statements {
+        // Of all tests that run beside each other: those that come last push out others.
+        text.push_str(
+            "shared_preload_libraries = 'pg_stat_statements'\npg_stat_statements.max = 50000\npg_stat_statements.save = off\n",
+        );
+    }
     text
 }
 

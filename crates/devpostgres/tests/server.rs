@@ -9,7 +9,7 @@ use std::time::Duration;
 use roadstead_devpostgres::{Options, PostgresError, PrivatePostgres};
 
 fn options() -> Options {
-    Options { fsync: false, max_connections: 20, start_timeout: Duration::from_secs(60) }
+    Options { fsync: false, max_connections: 20, ..Options::default() }
 }
 
 /// A folder that the server's user can reach also when root runs the tests.

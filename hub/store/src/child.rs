@@ -402,25 +402,4 @@ impl Tx {
         .map_err(StoreError::query("look up what a Kustomization made"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
     }
-
-    /// The Kustomization whose build holds this object.
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn parent_of(
-        &mut self,
-        kind: KindId,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<ResourceUid>, StoreError> {
-        let found: Option<Option<Uuid>> =
-            sqlx::query_scalar("SELECT parent FROM child WHERE kind = $1 AND namespace = $2 AND name = $3")
-                .bind(kind.get().kind)
-                .bind(namespace)
-                .bind(name)
-                .fetch_optional(&mut *self.inner)
-                .await
-                .map_err(StoreError::query("look up an object's parent"))?;
-        Ok(found.flatten().map(ResourceUid))
-    }
 }

@@ -61,6 +61,8 @@ pub struct OpenAttempt {
     pub reconciliation: Reconciliation,
     /// What was dispatched.
     pub spec: DispatchSpec,
+    /// Whether the session that asks is its cluster's newest.
+    pub is_current: bool,
 }
 
 /// A dispatch as its row has it.
@@ -224,18 +226,21 @@ impl Store {
         &self,
         key: &DispatchKey,
         cluster: ClusterUid,
+        session: SessionId,
     ) -> Result<Option<OpenAttempt>, StoreError> {
         #[derive(sqlx::FromRow)]
         struct Found {
             #[sqlx(flatten)]
             row: Row,
+            is_current: bool,
             dispatch_format: i16,
             dispatch: Value,
         }
         let what = "look for an open reconciliation";
         let found: Option<Found> = sqlx::query_as(
             "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, started_at, deadline, finished_at, reason, dispatch_format, dispatch
+                    deletes, started_at, deadline, finished_at, reason, dispatch_format, dispatch,
+                    EXISTS (SELECT FROM agent_session WHERE cluster_uid = $3 AND session = $7) AS is_current
              FROM reconciliation
              WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
                    AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $6",
@@ -246,15 +251,16 @@ impl Store {
         .bind(key.epoch.0)
         .bind(key.generation.0)
         .bind(FORMAT)
+        .bind(session.0)
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        let Some(Found { row, dispatch_format, dispatch }) = found else { return Ok(None) };
+        let Some(Found { row, is_current, dispatch_format, dispatch }) = found else { return Ok(None) };
         let build_digest = row.build_digest.clone();
         let Some(spec) = OpenRow { build_digest, dispatch_format, dispatch }.of(what, key)? else {
             return Ok(None);
         };
-        Ok(Some(OpenAttempt { reconciliation: row.read()?, spec }))
+        Ok(Some(OpenAttempt { reconciliation: row.read()?, spec, is_current }))
     }
 
     /// Moves the deadlines of dispatches for which an agent had no time at once, where they are open for `cluster` and `session` is

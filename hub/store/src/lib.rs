@@ -62,6 +62,7 @@ pub use grace::Grace;
 pub use health::Health;
 pub use inventory::Contested;
 pub use reconciliation::{AttemptInputs, History, Outcome, Reconciliation};
+pub use references::Concerned;
 pub use resource::{Filter, Listed, Part};
 pub use seal::{Key, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};

@@ -95,15 +95,6 @@ impl Tx {
         deadline: Timestamp,
         done: &ChangeSet,
     ) -> Result<Attempt, StoreError> {
-        sqlx::query(
-            "UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
-             WHERE kustomization = $1 AND finished_at IS NULL",
-        )
-        .bind(inputs.kustomization.0)
-        .bind(to_sql(inputs.started))
-        .execute(&mut *self.inner)
-        .await
-        .map_err(StoreError::query("supersede a reconciliation"))?;
         self.wake(Topic::Dispatch);
         self.insert_reconciliation(inputs, Some((spec, deadline)), None, done).await
     }
@@ -129,10 +120,15 @@ impl Tx {
     ) -> Result<Attempt, StoreError> {
         let what = "record a reconciliation";
         let (epoch, attempt): (i64, i64) = sqlx::query_as(
-            "SELECT epoch, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE kustomization = $1), 0)
+            "WITH superseded AS (
+               UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
+               WHERE $3 AND kustomization = $1 AND finished_at IS NULL)
+             SELECT epoch, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE kustomization = $1), 0)
              FROM hub_state",
         )
         .bind(inputs.kustomization.0)
+        .bind(to_sql(inputs.started))
+        .bind(dispatch.is_some())
         .fetch_one(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;

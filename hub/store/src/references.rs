@@ -6,6 +6,15 @@ use uuid::Uuid;
 
 use crate::{Store, StoreError, Tx};
 
+/// Who has to do with a change of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Concerned {
+    /// The appliers that refer to it.
+    pub users: Vec<ResourceUid>,
+    /// The applier whose build holds it.
+    pub parent: Option<ResourceUid>,
+}
+
 impl Tx {
     /// The objects of some kinds that refer to this one.
     ///
@@ -23,6 +32,47 @@ impl Tx {
             sqlx::query_scalar("SELECT uid FROM resource WHERE refers_to @> ARRAY[$1] AND kind = ANY($2)");
         let found = query.bind(used.key()).bind(kinds(by)).fetch_all(&mut *self.inner).await;
         uids(found, "look up who refers to an object")
+    }
+
+    /// The appliers that refer to this object, where `users` asks for them, and the one whose build holds it, where `parent` does.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn concerned(
+        &mut self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+        users: bool,
+        parent: bool,
+    ) -> Result<Concerned, StoreError> {
+        let what = "look up whom an object concerns";
+        let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+        let rows: Vec<(Uuid, bool)> = sqlx::query_as(
+            "SELECT uid, false FROM resource WHERE $1 AND refers_to @> ARRAY[$2] AND kind = ANY($3)
+             UNION ALL
+             SELECT parent, true FROM child
+             WHERE $4 AND kind = $5 AND namespace = $6 AND name = $7 AND parent IS NOT NULL",
+        )
+        .bind(users)
+        .bind(used.key())
+        .bind(kinds(PipelineRole::Applier))
+        .bind(parent)
+        .bind(kind.get().kind)
+        .bind(namespace)
+        .bind(name)
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(StoreError::query(what))?;
+        let mut concerned = Concerned::default();
+        for (uid, is_parent) in rows {
+            if is_parent {
+                concerned.parent = Some(ResourceUid(uid));
+            } else {
+                concerned.users.push(ResourceUid(uid));
+            }
+        }
+        Ok(concerned)
     }
 
     /// The Kustomizations whose `spec.clusterRef` or `spec.kubeConfig` names this cluster, and those that own objects on it.

@@ -106,6 +106,30 @@ impl Store {
         Ok(due)
     }
 
+    /// Moves the next pass over a resource, which is due at `from` or later, to `next`. Leaves it where one is asked for or under way.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn move_next_pass(
+        &self,
+        queue: Queue,
+        uid: ResourceUid,
+        from: Timestamp,
+        next: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE schedule SET due_at = $4 WHERE uid = $1 AND kind = $2 AND due_at >= $3 AND claimed_by IS NULL",
+        )
+        .bind(uid.0)
+        .bind(queue.as_str())
+        .bind(to_sql(from))
+        .bind(to_sql(next))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("move the next pass"))?;
+        Ok(())
+    }
+
     /// Gives a claim back. The next pass is at `next`, or at once where one was asked for meanwhile.
     ///
     /// # Errors

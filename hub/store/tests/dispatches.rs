@@ -124,7 +124,7 @@ async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
     ensure!(site.sent(1).await? == ["other"] && site.sent(1).await?.is_empty());
 
     // An agent tells this replica of what a newer one sent: it is not an error, and changes nothing.
-    ensure!(site.store.open_attempt(&newer, site.cluster).await?.is_none());
+    ensure!(site.store.open_attempt(&newer, site.cluster, site.session).await?.is_none());
     let mut tx = site.store.begin().await?;
     ensure!(tx.hold_open_attempt(&newer, site.cluster, site.session).await?.is_none());
     drop(tx);
@@ -139,11 +139,11 @@ async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
     // What this version wrote is found by its key, and by what an agent of the first version calls it.
     for digest in [other.digest, Some(Digest::of(b"other"))] {
         let key = DispatchKey { digest, ..other.clone() };
-        ensure!(site.store.open_attempt(&key, site.cluster).await?.is_some(), "{digest:?}");
+        ensure!(site.store.open_attempt(&key, site.cluster, site.session).await?.is_some(), "{digest:?}");
     }
     for digest in [None, Some(Digest::of(b"another"))] {
         let key = DispatchKey { digest, ..other.clone() };
-        ensure!(site.store.open_attempt(&key, site.cluster).await?.is_none(), "{digest:?}");
+        ensure!(site.store.open_attempt(&key, site.cluster, site.session).await?.is_none(), "{digest:?}");
     }
     Ok(())
 }

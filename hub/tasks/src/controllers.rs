@@ -45,8 +45,8 @@ pub(crate) struct Kustomizations;
 
 impl Controller for Kustomizations {
     const QUEUE: Queue = Queue::Kustomization;
-    // Of these, twelve at most build or wait for a build (`build::places`).
-    const CONCURRENCY: usize = 16;
+    // Of these, twenty at most build or wait for a build (`build::places`).
+    const CONCURRENCY: usize = 24;
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
         hub.delivery.process_kustomization(uid).await

@@ -5,6 +5,7 @@ mod absent;
 mod agent_life;
 mod agents;
 mod clocks;
+mod costs;
 mod crashes;
 mod dashboard;
 mod deploy;

@@ -164,7 +164,7 @@ impl Builds {
         if let Some(build) = self.store.cached_build(inputs, self.clock.now()).await? {
             return Ok(BuildOutcome::Built(build));
         }
-        let _inside = match self.places.enter(namespace) {
+        let _inside = match self.places.enter(namespace).await {
             Ok(place) => place,
             Err(later) => return Ok(BuildOutcome::Busy(later)),
         };

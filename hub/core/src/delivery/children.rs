@@ -384,15 +384,19 @@ pub(crate) struct Awaited {
     pub(crate) children: Vec<ObjectRef>,
     /// What it waits for, with the reason.
     pub(crate) late: Vec<String>,
+    /// It has or had some: what is left of those is looked after by passes.
+    pub(crate) has_any: bool,
 }
 
 impl Delivery {
     pub(crate) async fn awaited(&self, uid: KustomizationUid) -> Result<Awaited, HubError> {
-        let children = self.store.children(uid).await?.into_iter().filter(|child| child.wanted);
+        let children = self.store.children(uid).await?;
+        let has_any = !children.is_empty();
+        let children = children.into_iter().filter(|child| child.wanted);
         let children = children.map(|child| reference(child.kind, &child.namespace, &child.name)).collect();
         let Some(stored) = self.store.get_by_uid(uid.into()).await? else { return Ok(Awaited::default()) };
         let spec = stored.decode::<Kustomization>()?.spec;
-        Ok(Awaited { children, late: self.late_children(&stored, &spec).await? })
+        Ok(Awaited { children, late: self.late_children(&stored, &spec).await?, has_any })
     }
 }
 

@@ -16,11 +16,14 @@ use crate::clusters::Session;
 use crate::delivery::Delivery;
 use crate::delivery::children::{self, Awaited};
 use crate::delivery::reconcile::{GRACE, set_ready, write_status};
+use crate::delivery::situation::is_held;
 use crate::objects::conditions;
 use crate::{HubError, log};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
+/// A pass that is due so soon is made by whoever makes the one after a result.
+const SOON: Duration = Duration::from_secs(10);
 /// So long after it was planned a dispatch may begin.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Two announcements of one new object at the same instant: the loser's second try finds the winner.
@@ -182,18 +185,19 @@ impl Delivery {
         result: &DispatchResult,
     ) -> Result<(), HubError> {
         let key = &result.key;
-        self.sessions.must_be_current(session).await?;
+        let begun = self.store.open_attempt(key, session.cluster, session.id).await?;
+        if begun.as_ref().is_none_or(|begun| !begun.is_current) {
+            self.sessions.must_be_current(session).await?;
+        }
         if let Some(DispatchFailure { cancelled: true, .. }) = result.failure {
             // The agent went down, or a newer dispatch came: what is open is sent again in the next session.
             return Ok(());
         }
         let now = self.clock.now();
-        let Some(begun) = self.store.open_attempt(key, session.cluster).await? else {
-            return Ok(());
-        };
+        let Some(begun) = begun else { return Ok(()) };
         let health = session.sent.close(key);
         let (inputs, spec) = (begun.reconciliation.inputs, begun.spec);
-        let Awaited { children, mut late } = self.awaited(key.kustomization).await?;
+        let Awaited { children, mut late, has_any } = self.awaited(key.kustomization).await?;
         if result.failure.is_some() || inputs.deletes {
             late.clear();
         }
@@ -240,8 +244,25 @@ impl Delivery {
             set_ready(status, ready, reason, message, inputs.generation.0, now);
         })
         .await?;
-        tx.enqueue(Queue::Kustomization, &[stored.uid]).await?;
+        let next = now + roadstead_hub_plan::jittered(kustomization.spec.interval.0, key.kustomization);
+        let rests = succeeded
+            && !inputs.deletes
+            && !has_any
+            && late.is_empty()
+            && stored.generation == inputs.generation.0
+            && stored.deletion_timestamp.is_none()
+            && !kustomization.spec.suspend
+            && !is_held(&kustomization)
+            && next > now + SOON;
+        if !rests {
+            tx.enqueue(Queue::Kustomization, &[stored.uid]).await?;
+        }
         tx.commit().await?;
+        if rests {
+            // Whatever has changed meanwhile has asked for a pass itself. Where this fails there is one that finds nothing to do.
+            let deadline = begun.reconciliation.deadline;
+            self.store.move_next_pass(Queue::Kustomization, stored.uid, deadline, next).await?;
+        }
         let took = since(inputs.started, now);
         match (succeeded, inputs.deletes) {
             (true, false) => log::kustomization_applied(&stored, took, &change_set),
@@ -292,7 +313,7 @@ impl Delivery {
         reason: Reason,
         message: String,
     ) -> Result<(), HubError> {
-        if self.store.open_attempt(key, session.cluster).await?.is_none() {
+        if self.store.open_attempt(key, session.cluster, session.id).await?.is_none() {
             return Ok(());
         }
         let inventory = self.store.inventory(session.cluster, key.kustomization).await?;

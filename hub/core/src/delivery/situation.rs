@@ -289,7 +289,7 @@ fn dependency_state(
 /// Whether Ready says what stands in the way, by a reason that is not of an attempt: it is tried when it is processed. An attempt
 /// ends with one of these where others deny it what it is to write on the hub (`AccessDenied`), or where another agent has come
 /// meanwhile that cannot carry it out (`AgentTooOld`).
-fn is_held(kustomization: &Kustomization) -> bool {
+pub(crate) fn is_held(kustomization: &Kustomization) -> bool {
     let holds = [
         Reason::AccessDenied,
         Reason::DependencyNotReady,

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use roadstead_api::{
     AnySource, AnySourceStatus, Cluster, ClusterStatus, Condition, ConditionStatus, Kustomization,
-    KustomizationStatus, ManagementCluster, ManagementClusterStatus, PipelineRole, Typed,
+    KustomizationStatus, ManagementCluster, ManagementClusterStatus, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx};
 use roadstead_model::{Queue, ResourceUid};
@@ -64,13 +64,11 @@ pub(crate) async fn write<K: HasStatus>(
     let Concerned { users, parent } = K::concerned(&before, &status, stored.generation);
     let (namespace, name) = (&stored.namespace, &stored.name);
     let mut written = WrittenStatus::default();
-    if users {
-        let users = tx.users(stored.kind, namespace, name, PipelineRole::Applier).await?;
-        tx.enqueue(Queue::Kustomization, &users).await?;
-        written.users = Some(users);
-    }
-    if parent && let Some(parent) = tx.parent_of(stored.kind, namespace, name).await? {
-        tx.enqueue(Queue::Kustomization, &[parent]).await?;
+    if users || parent {
+        let concerned = tx.concerned(stored.kind, namespace, name, users, parent).await?;
+        tx.enqueue(Queue::Kustomization, &concerned.users).await?;
+        tx.enqueue(Queue::Kustomization, concerned.parent.as_slice()).await?;
+        written.users = users.then_some(concerned.users);
     }
     Ok(Some(written))
 }

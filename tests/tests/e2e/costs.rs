@@ -1,0 +1,99 @@
+//! What a change costs the database, as Postgres counts it.
+
+use anyhow::{Result, ensure};
+use roadstead_tests::gitserver::Commit;
+use roadstead_tests::{Fleet, PATIENCE, config_map, eventually, kustomization};
+use sqlx::PgConnection;
+use tokio::sync::Mutex;
+
+/// Kustomizations that one commit changes.
+const COUNT: usize = 20;
+
+/// Statements of one reconciliation: from the source's fetch, which all share, until nothing is due any more. What is on a timer is
+/// in it, too. Whoever needs more says why here; who needs less lowers it.
+const MOST_STATEMENTS: f64 = 60.0;
+/// Of these, the explicit transactions.
+const MOST_TRANSACTIONS: f64 = 5.0;
+
+#[tokio::test]
+async fn a_reconciliation_takes_so_many_statements() -> Result<()> {
+    let fleet = Fleet::start("costs").await?;
+    let space = fleet.cluster.namespace("costs").await?;
+    let repository = fleet.repository("app", &files(space.name(), "one")).await?;
+    let all: Vec<String> = (0..COUNT)
+        .map(|number| kustomization(&format!("app-{number}"), "app", &format!("./app-{number}/"), &[]))
+        .collect();
+    fleet.apply(&all.concat()).await?;
+    let database = Mutex::new(fleet.setup.database().connect().await?);
+    settled(&database, &repository.git(["rev-parse", "main"], &[], b"")?).await?;
+    sqlx::raw_sql("CREATE EXTENSION pg_stat_statements").execute(&mut *database.lock().await).await?;
+
+    let second = repository.commit("main", "Second", &files(space.name(), "two"))?;
+    sqlx::query(RESET).execute(&mut *database.lock().await).await?;
+    fleet.run(&["annotate", "gitrepository/app", "reconcile.fluxcd.io/requestedAt=now"]).await?;
+    settled(&database, &second).await?;
+    let counted = counted(&mut *database.lock().await).await?;
+    let of = |is_it: &dyn Fn(&str) -> bool| {
+        counted.iter().filter(|(_, query)| is_it(query)).map(|(calls, _)| calls).sum::<f64>() / COUNT as f64
+    };
+    let (statements, transactions) = (of(&|_| true), of(&|query| query == "BEGIN"));
+    println!("{statements} statements, {transactions} transactions");
+    let listed = counted.iter().map(|(calls, query)| format!("{:5.1} {query}", calls / COUNT as f64));
+    let listed = listed.collect::<Vec<_>>().join("\n");
+    ensure!(statements <= MOST_STATEMENTS, "{statements} statements for each:\n{listed}");
+    ensure!(transactions <= MOST_TRANSACTIONS, "{transactions} transactions for each:\n{listed}");
+    // It counts what it is about.
+    ensure!(
+        transactions >= 2.0 && listed.contains("INSERT INTO reconciliation"),
+        "it did not count:\n{listed}"
+    );
+    // The next pass is due at the interval, of most of them: one that was under way when the result came looks at its deadline.
+    let rest: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM schedule WHERE kind = 'kustomization' AND due_at > now() + interval '50 minutes'",
+    )
+    .fetch_one(&mut *database.lock().await)
+    .await?;
+    ensure!(usize::try_from(rest)? > COUNT / 2, "{rest} of {COUNT} rest until their interval is over");
+    Ok(())
+}
+
+fn files(namespace: &str, word: &str) -> Commit {
+    (0..COUNT).fold(Commit::new(), |files, number| {
+        let map = config_map(namespace, &format!("map-{number}"), word);
+        files.file(&format!("app-{number}/map.yaml"), map)
+    })
+}
+
+const RESET: &str =
+    "SELECT pg_stat_statements_reset(0, oid, 0) FROM pg_database WHERE datname = current_database()";
+
+/// Statements of this database with how often each was called, the most frequent first; without the test's own.
+async fn counted(database: &mut PgConnection) -> Result<Vec<(f64, String)>> {
+    let counted: Vec<(f64, String)> = sqlx::query_as(
+        "SELECT calls::float8, left(regexp_replace(query, '\\s+', ' ', 'g'), 200) FROM pg_stat_statements
+         WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+           AND query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE '%of_the_test%'
+         ORDER BY calls DESC",
+    )
+    .fetch_all(database)
+    .await?;
+    Ok(counted)
+}
+
+/// Waits until all are Ready at this commit and nothing is due any more, without asking the hub.
+async fn settled(database: &Mutex<PgConnection>, commit: &str) -> Result<()> {
+    eventually("all is applied and nothing is due", PATIENCE, || async {
+        let mut database = database.lock().await;
+        let (ready, due): (i64, i64) = sqlx::query_as(
+            "SELECT (SELECT count(*) FROM resource WHERE kind = 'Kustomization' AND ready ->> 'status' = 'True'
+                       AND object #>> '{status,lastAppliedRevision}' = 'main@sha1:' || $1) AS of_the_test,
+                    (SELECT count(*) FROM schedule WHERE due_at <= now() OR claimed_by IS NOT NULL)",
+        )
+        .bind(commit)
+        .fetch_one(&mut *database)
+        .await?;
+        ensure!(usize::try_from(ready)? == COUNT && due == 0, "{ready} of {COUNT} are Ready, {due} passes are due");
+        Ok(())
+    })
+    .await
+}
