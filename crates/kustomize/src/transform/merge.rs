@@ -6,6 +6,7 @@
 mod keyed;
 mod pairwise;
 mod place;
+mod plain;
 
 use std::collections::HashMap;
 
@@ -121,9 +122,11 @@ fn walk_map(
     let mut shared = at.shared;
     let (target, patch) = match (target, patch) {
         // Nothing there yet: the patch is taken over, and walked over itself, so that its directives and nulls work.
-        (None | Some(Value::Null(_)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
+        (own @ (None | Some(Value::Null(_))), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
             Directive::Delete => return Ok(None),
             Directive::Merge | Directive::Replace => {
+                // What takes the place of a null is written as that was.
+                patch.set_brackets(patch.brackets() && own.is_none());
                 shared = true;
                 (patch.clone(), Some(patch))
             }
@@ -135,7 +138,9 @@ fn walk_map(
         (Some(Value::Map(mut target)), Some(Value::Map(mut patch))) => match directive(&mut patch)? {
             Directive::Delete => return Ok(None),
             Directive::Replace => {
-                patch.set_brackets(target.brackets());
+                if !target.is_empty() {
+                    patch.set_brackets(target.brackets());
+                }
                 shared = true;
                 (patch.clone(), Some(patch))
             }
@@ -210,7 +215,9 @@ fn walk_list(
 ) -> Result<Option<Value>, String> {
     let mut shared = at.shared;
     let (target, patch) = match (target, patch) {
-        (None | Some(Value::Null(_)), Some(Value::List(patch))) => {
+        (None | Some(Value::Null(_)), Some(Value::List(mut patch))) => {
+            // kustomize puts the elements into a list of its own.
+            patch.set_brackets(false);
             shared = true;
             (patch.clone(), patch)
         }
@@ -219,7 +226,9 @@ fn walk_list(
         (Some(Value::List(mut target)), Some(Value::List(mut patch))) => match list_directive(&mut patch)? {
             Directive::Delete => return Ok(None),
             Directive::Replace => {
-                patch.set_brackets(target.brackets());
+                if !target.is_empty() {
+                    patch.set_brackets(target.brackets());
+                }
                 shared = true;
                 (patch.clone(), patch)
             }
@@ -237,7 +246,7 @@ fn walk_list(
     let at = At { brackets: at.brackets || own_brackets, shared, ..at };
     let (target, patch) = (target.into_vec(), patch.into_vec());
     let items = if keys.is_empty() {
-        union(patch.into_iter().map(|item| fit(item, at.brackets)), target)?
+        plain::join(target, patch, of, at)?
     } else {
         match keys {
             keys if keys.len() > MAX_KEYS => {
@@ -275,29 +284,6 @@ fn list_directive(patch: &mut List) -> Result<Directive, String> {
         _ => true,
     });
     directive(&mut map)
-}
-
-/// A list of scalars as a set: those of the patch first. Of those that say the same, the object's own stays, and the last
-/// of these.
-fn union(patch: impl Iterator<Item = Value>, target: Vec<Value>) -> Result<Vec<Value>, String> {
-    let mut places: HashMap<Str, usize> = HashMap::new();
-    let mut out = Vec::new();
-    let items = patch.map(|item| (item, false)).chain(target.into_iter().map(|item| (item, true)));
-    for (item, own) in items {
-        if item.is_null() || item.as_map().is_some_and(|map| map.is_empty() && !map.is_odd()) {
-            continue;
-        }
-        let Some(text) = item.scalar_text() else { return Err(mismatch("a scalar", &item)) };
-        match places.get(&text) {
-            Some(at) if own => out[*at] = item,
-            Some(_) => {}
-            None => {
-                places.insert(text, out.len());
-                out.push(item);
-            }
-        }
-    }
-    Ok(out)
 }
 
 /// The values of the merge keys of an element; `None` for one that has none of them.

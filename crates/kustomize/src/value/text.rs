@@ -24,6 +24,8 @@ pub(crate) enum TextStyle {
     Plain,
     /// With a tag, which is written and takes the place of quotes.
     Tagged,
+    /// With a tag, and in quotes or as a block besides.
+    TaggedQuoted,
     /// In quotes, or as a block whose lines stay.
     Quoted,
     /// As a block whose lines are folded. The lines come out otherwise once they are written and read again.
@@ -72,7 +74,9 @@ impl Text {
     pub(crate) fn kept_style(&self) -> TextStyle {
         match self.style {
             TextStyle::Made if yaml::is_quoted_when_set(self) => TextStyle::Quoted,
-            TextStyle::Made | TextStyle::Tagged | TextStyle::Untagged => TextStyle::Plain,
+            TextStyle::Made | TextStyle::Tagged | TextStyle::TaggedQuoted | TextStyle::Untagged => {
+                TextStyle::Plain
+            }
             TextStyle::Retyped => TextStyle::Quoted,
             style => style,
         }
@@ -86,6 +90,11 @@ impl Text {
     /// Is it a time rather than a text to YAML?
     pub(crate) fn is_time(&self) -> bool {
         matches!(self.style, TextStyle::Time | TextStyle::TimeInBrackets)
+    }
+
+    /// Has it a tag?
+    pub(crate) fn is_tagged(&self) -> bool {
+        matches!(self.style, TextStyle::Tagged | TextStyle::TaggedQuoted)
     }
 
     /// The shared string.

@@ -99,6 +99,8 @@ pub(super) fn set_alone(value: Value) -> Value {
 pub(super) fn fit(mut value: Value, brackets: bool) -> Value {
     if brackets {
         value.put_in_brackets();
+    } else {
+        value.take_out_of_brackets();
     }
     value
 }
@@ -124,9 +126,7 @@ pub(super) fn in_style(target: Option<&Value>, patch: Value) -> Value {
     let style = match (target, &patch) {
         (None, _) => return patch,
         // What is text stays one with the tag of what it replaces; a boolean or number gets its own.
-        (Some(Value::String(text)), Value::String(_)) if text.style() == TextStyle::Tagged => {
-            TextStyle::Tagged
-        }
+        (Some(Value::String(text)), Value::String(_)) if text.is_tagged() => text.style(),
         (Some(Value::String(text)), _) => text.kept_style(),
         (Some(_), _) => TextStyle::Plain,
     };
@@ -139,7 +139,9 @@ pub(super) fn in_style(target: Option<&Value>, patch: Value) -> Value {
             Value::String(text.with_style(style))
         }
         (_, Value::String(text)) if text.is_time() => Value::String(text.with_style(TextStyle::Time)),
-        (TextStyle::Tagged, Value::String(text)) => Value::String(text.with_style(style)),
+        (TextStyle::Tagged | TextStyle::TaggedQuoted, Value::String(text)) => {
+            Value::String(text.with_style(style))
+        }
         (_, Value::String(text)) => Value::String(text.with_style(TextStyle::Plain)),
         (TextStyle::Quoted, patch) => {
             patch.scalar_text().map_or(patch, |text| Value::String(Text::new(text, TextStyle::Retyped)))

@@ -38,7 +38,8 @@ impl Reader<'_, '_> {
         let style = match written {
             _ if self.dialect == Dialect::Kustomization => TextStyle::Made,
             ScalarStyle::Folded => TextStyle::Folded,
-            _ if tag.is_some() => TextStyle::Tagged,
+            ScalarStyle::Plain if tag.is_some() => TextStyle::Tagged,
+            _ if tag.is_some() => TextStyle::TaggedQuoted,
             ScalarStyle::Plain => TextStyle::Plain,
             ScalarStyle::Single | ScalarStyle::Double | ScalarStyle::Literal => TextStyle::Quoted,
         };
