@@ -108,6 +108,11 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// Is what ends here a block that keeps empty lines at its end, with nothing but comments after it in the document?
+    pub(super) fn is_before_comments(&self, span: Span) -> bool {
+        self.scanner.before_comments() == Some(span.end.index)
+    }
+
     /// The next event; `None` after the last.
     pub(super) fn next(&mut self) -> Result<Option<(Event<'t>, Span)>, ReadError> {
         match self.state {

@@ -144,6 +144,7 @@ fn read(
         flow: Vec::new(),
         line: 1,
         document_line: 1,
+        before_comments: false,
     };
     let mut single = true;
     if dialect == Dialect::Kustomization {
@@ -232,6 +233,8 @@ struct Reader<'l, 't> {
     flow: Vec<bool>,
     line: usize,
     document_line: usize,
+    /// Is a block read that keeps empty lines at its end, with nothing but comments after it?
+    before_comments: bool,
 }
 
 impl<'l, 't> Reader<'l, 't> {
@@ -259,6 +262,7 @@ impl<'l, 't> Reader<'l, 't> {
                 Event::SequenceEnd | Event::MappingEnd => self.flow.last() == Some(&true),
                 _ => false,
             };
+            self.before_comments = parser.is_before_comments(span);
             self.event(event, span)?;
             if ended {
                 self.before = span.end;
@@ -341,6 +345,13 @@ impl<'l, 't> Reader<'l, 't> {
             self.set_key(key);
             return Ok(());
         }
+        let longer;
+        let text = if self.before_comments && self.is_made_longer(text, style) {
+            longer = format!("{text}\n");
+            &longer
+        } else {
+            text
+        };
         self.count(|tally| tally.text(text.len()))?;
         let value = self.scalar(text, style, tag)?;
         if let Some(anchor) = anchor {

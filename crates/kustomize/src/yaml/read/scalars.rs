@@ -118,6 +118,14 @@ impl Reader<'_, '_> {
         }
     }
 
+    /// Is a block at the end of an object, with a comment after it, read again with one line break more? An empty line comes
+    /// before the comment when kustomize writes the object. An object in a list is written without what follows the list.
+    pub(super) fn is_made_longer(&self, text: &str, style: ScalarStyle) -> bool {
+        let in_list = || matches!(self.stack.first(), Some(Frame::Map { key: Some(Key::Name(key)), .. }) if &**key == "items");
+        let is_block = matches!(style, ScalarStyle::Literal | ScalarStyle::Folded);
+        is_block && self.dialect == Dialect::Object && !is_quoted(text) && !in_list()
+    }
+
     fn plain(&mut self, text: &str) -> Result<Value, ReadError> {
         let flow = self.flow.last() == Some(&true);
         match resolve(text, self.dialect) {

@@ -45,9 +45,35 @@ impl<'t> Scanner<'t> {
         }
         if chomping == Chomping::Keep {
             text.push_str(&trailing_breaks);
+            if text.ends_with("\n\n") || text == "\n" {
+                self.before_comments = self.only_comments_follow().then_some(self.mark.index);
+            }
         }
         let style = if literal { ScalarStyle::Literal } else { ScalarStyle::Folded };
         Ok(Token::Scalar(text.into(), style))
+    }
+
+    /// Does nothing but comments follow in the document, and one at least? Where one that is less indented than the block
+    /// stands at another column than the first, go-yaml parts them and gives the first to the block.
+    fn only_comments_follow(&self) -> bool {
+        let indent = usize::try_from(self.indent).unwrap_or(0);
+        let mut first = None;
+        let mut begin = self.mark.column;
+        for line in self.text[self.pos..].split('\n') {
+            let content = line.trim_start_matches(' ');
+            let column = std::mem::take(&mut begin) + line.len() - content.len();
+            if content.starts_with('#') {
+                let first = *first.get_or_insert(column);
+                if column < indent && column != first {
+                    return false;
+                }
+            } else if column == 0 && (content.starts_with("---") || content.starts_with("...")) {
+                break;
+            } else if !matches!(content, "" | "\r") {
+                return false;
+            }
+        }
+        first.is_some()
     }
 
     /// What stands after the bar, up to the end of the line: how the end is chomped, and the indentation, 0 for none.

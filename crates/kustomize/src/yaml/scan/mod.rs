@@ -107,6 +107,8 @@ pub(super) struct Scanner<'t> {
     /// How many lists and mappings may nest.
     depth: usize,
     ended: bool,
+    /// Where a block ends that keeps empty lines at its end, with nothing but comments after it.
+    before_comments: Option<usize>,
 }
 
 impl<'t> Scanner<'t> {
@@ -124,7 +126,13 @@ impl<'t> Scanner<'t> {
             indents: Vec::new(),
             depth,
             ended: false,
+            before_comments: None,
         }
+    }
+
+    /// Where a block ends that keeps empty lines at its end, with nothing but comments after it in the document.
+    pub(super) fn before_comments(&self) -> Option<usize> {
+        self.before_comments
     }
 
     /// The next token, which stays the next one.
