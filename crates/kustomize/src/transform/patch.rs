@@ -360,7 +360,9 @@ fn by_id(
     objects.change(at, |resource| {
         take_odd_keys(loader, resource, patch)?;
         merge_into(loader, resource, patch.value().clone(), &patch.notes, allow)?;
-        then.into_iter().for_each(|then| then(resource));
+        if !merge::is_forgotten(patch.value()) {
+            then.into_iter().for_each(|then| then(resource));
+        }
         Ok(())
     })
 }
