@@ -1,5 +1,6 @@
 //! `vars`: values of fields, put where `$(NAME)` stands.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use base64::Engine as _;
@@ -10,7 +11,7 @@ use crate::fields::Fields;
 use crate::fieldspec::{Create, FieldSpec};
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
-use crate::value::{Map, Str, Text, Value};
+use crate::value::{Map, Num, Str, Text, Value};
 use crate::yaml::plain_value;
 
 /// An entry of `vars`: a name for a field of an object.
@@ -160,7 +161,10 @@ impl Typed {
                 Err(_) if number.text.parse::<u64>().is_ok() => return None,
                 // A float, and so is a large integer that came by JSON.
                 Err(_) => {
-                    let float: f64 = number.text.parse().ok()?;
+                    let is_float = matches!(number.num, Num::Float(_));
+                    let text =
+                        if is_float { without_underscores(&number.text)? } else { (&*number.text).into() };
+                    let float: f64 = text.parse().ok()?;
                     (plain_value(&float.to_string()), general(float).into())
                 }
             },
@@ -173,6 +177,17 @@ impl Typed {
         };
         Some(Self { whole, part: Some(part) })
     }
+}
+
+/// The text of a float without the underscores that Go allows between digits; `None` where others are in it.
+fn without_underscores(text: &str) -> Option<Cow<'_, str>> {
+    if !text.contains('_') {
+        return Some(text.into());
+    }
+    let is_digit =
+        |at: Option<usize>| at.and_then(|at| text.as_bytes().get(at)).is_some_and(u8::is_ascii_digit);
+    let between_digits = |(at, _): (usize, &str)| is_digit(at.checked_sub(1)) && is_digit(Some(at + 1));
+    text.match_indices('_').all(between_digits).then(|| text.replace('_', "").into())
 }
 
 /// Follows a path as `spec.ports[0].port` or `metadata.annotations.[a.b/c]`.

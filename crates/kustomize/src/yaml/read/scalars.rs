@@ -78,6 +78,12 @@ impl Reader<'_, '_> {
                 Plain::Value(null) => null,
                 _ => Value::Null(NullForm::Empty),
             }),
+            "float" if fits => self.plain(text).map(|value| match value {
+                Value::Number(Number { text, num: Num::Int(int) }) => {
+                    Value::Number(Number { text, num: Num::Float(int as f64) })
+                }
+                value => value,
+            }),
             _ if fits => self.plain(text),
             "null" if self.dialect == Dialect::Object && self.in_annotations() => {
                 Ok(Value::String(Text::new(text, TextStyle::Plain)))
