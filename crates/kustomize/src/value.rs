@@ -155,6 +155,7 @@ impl Value {
             Self::Null(form @ NullForm::Empty) => *form = NullForm::Quoted,
             Self::String(text) => match text.style() {
                 TextStyle::Folded => *text = text.with_style(TextStyle::Quoted),
+                TextStyle::Untagged => *text = text.with_style(TextStyle::UntaggedInBrackets),
                 TextStyle::Time if text.contains(':') => *text = text.with_style(TextStyle::TimeInBrackets),
                 _ => {}
             },
@@ -168,7 +169,7 @@ impl Value {
     /// quotes from then on.
     pub(crate) fn quote_untagged(&mut self) {
         match self {
-            Self::String(text) if text.style() == TextStyle::Untagged && yaml::is_quoted_when_set(text) => {
+            Self::String(text) if text.is_untagged() && yaml::is_quoted_when_set(text) => {
                 *text = text.with_style(TextStyle::Quoted);
             }
             Self::List(items) => items.iter_mut().for_each(Self::quote_untagged),
@@ -183,6 +184,9 @@ impl Value {
             Self::Null(form @ NullForm::Quoted) => *form = NullForm::Empty,
             Self::String(text) if text.style() == TextStyle::TimeInBrackets => {
                 *text = text.with_style(TextStyle::Time);
+            }
+            Self::String(text) if text.style() == TextStyle::UntaggedInBrackets => {
+                *text = text.with_style(TextStyle::Untagged);
             }
             _ => {}
         }

@@ -4,9 +4,7 @@ use crate::budget::{Budget, weight};
 use crate::fieldspec::{Create, FieldSpec};
 use crate::resource::{KEPT_ID, Resource, metadata};
 use crate::resources::Resources;
-use crate::value::{Map, Str, Value};
-
-use crate::yaml::plain_value;
+use crate::value::{Map, Str, Text, TextStyle, Value};
 
 use super::step::{Affix, Namespace, Subjects};
 
@@ -143,8 +141,12 @@ fn rename(
                     // The name before stays among the earlier ids.
                     budget.make(name.len() + affix.text.len() + weight::TEXT + KEPT_ID)?;
                     let name = new_name(&name);
-                    // What is not a string is written plain again, and may be a number still.
-                    *value = if value.as_str().is_some() { Value::string(name) } else { plain_value(&name) };
+                    // It keeps its quotes, if it has some, and loses its tag: without quotes it may be a number from then on.
+                    let style = match value {
+                        Value::String(text) if text.kept_style() == TextStyle::Quoted => TextStyle::Quoted,
+                        _ => TextStyle::Untagged,
+                    };
+                    *value = Value::String(Text::new(name, style));
                     Ok(())
                 })
             });

@@ -331,7 +331,7 @@ fn set(field: Field<'_>, options: &FieldOptions, copied: &Copied, in_text: bool)
     let text =
         if options.delimiter.is_empty() { copied.text.clone() } else { splice(&old, options, copied).into() };
     *value = match made {
-        true if in_brackets || in_text => yaml::plain_value(&text),
+        true if in_text => yaml::plain_value(&text),
         true => Value::String(Text::new(text, TextStyle::Untagged)),
         false => retype(value, &text)?,
     };
@@ -379,9 +379,9 @@ fn retype(old: &Value, text: &str) -> Result<Value, String> {
         });
     }
     if let Value::String(old) = old
-        && old.style() == TextStyle::Untagged
+        && old.is_untagged()
     {
-        return Ok(Value::String(Text::new(text, TextStyle::Untagged)));
+        return Ok(Value::String(Text::new(text, old.style())));
     }
     let new = yaml::plain_value(text);
     let fits = match (old, &new) {

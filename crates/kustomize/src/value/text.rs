@@ -36,6 +36,8 @@ pub(crate) enum TextStyle {
     /// Without quotes and without a tag: a build set it where nothing was. It is a text as long as nobody looks; once it is
     /// written and read again, it is what a scalar without quotes is, a number perhaps, or null.
     Untagged,
+    /// The same in brackets, where nothing and a time with colons get quotes once they are written again.
+    UntaggedInBrackets,
     /// Without quotes, and it is a time.
     Time,
     /// A time with colons in brackets, where it gets quotes once it is written again.
@@ -74,9 +76,11 @@ impl Text {
     pub(crate) fn kept_style(&self) -> TextStyle {
         match self.style {
             TextStyle::Made if yaml::is_quoted_when_set(self) => TextStyle::Quoted,
-            TextStyle::Made | TextStyle::Tagged | TextStyle::TaggedQuoted | TextStyle::Untagged => {
-                TextStyle::Plain
-            }
+            TextStyle::Made
+            | TextStyle::Tagged
+            | TextStyle::TaggedQuoted
+            | TextStyle::Untagged
+            | TextStyle::UntaggedInBrackets => TextStyle::Plain,
             TextStyle::Retyped => TextStyle::Quoted,
             style => style,
         }
@@ -90,6 +94,11 @@ impl Text {
     /// Is it a time rather than a text to YAML?
     pub(crate) fn is_time(&self) -> bool {
         matches!(self.style, TextStyle::Time | TextStyle::TimeInBrackets)
+    }
+
+    /// Has it neither quotes nor a tag, so that it is a text only as long as nobody looks?
+    pub(crate) fn is_untagged(&self) -> bool {
+        matches!(self.style, TextStyle::Untagged | TextStyle::UntaggedInBrackets)
     }
 
     /// Has it a tag?

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::Dialect;
 use super::fold::refold;
 use super::plain_shared;
-use super::resolve::{Plain, resolve};
+use super::resolve::{Plain, plain_is_text, resolve};
 use crate::budget::{Budget, weight};
 use crate::value::{Map, Str, Text, TextStyle, Value};
 
@@ -22,7 +22,11 @@ impl Again {
     /// Changes all texts of a value.
     pub(crate) fn value(&mut self, value: &mut Value, budget: &Budget) -> Result<(), String> {
         match value {
-            Value::String(text) if text.style() == TextStyle::Untagged => {
+            Value::String(text) if is_quoted_in_brackets(text) => {
+                *text = text.with_style(TextStyle::Quoted);
+                Ok(())
+            }
+            Value::String(text) if text.is_untagged() => {
                 *value = plain_shared(text.as_shared());
                 match value {
                     Value::String(text) => self.text(text, budget),
@@ -74,7 +78,17 @@ impl Again {
 const PLACE: usize = 96;
 
 fn changes(text: &Text) -> bool {
-    matches!(text.style(), TextStyle::Folded | TextStyle::Time | TextStyle::Untagged)
+    match text.style() {
+        TextStyle::Folded | TextStyle::Time => true,
+        TextStyle::Untagged | TextStyle::UntaggedInBrackets => !plain_is_text(text),
+        _ => false,
+    }
+}
+
+/// Is a text without a tag one for its quotes, which nothing and a time with colons get in brackets?
+fn is_quoted_in_brackets(text: &Text) -> bool {
+    text.style() == TextStyle::UntaggedInBrackets
+        && (text.is_empty() || text.contains(':') && as_time(text).is_some())
 }
 
 /// Does something in a mapping come out otherwise?
