@@ -1,6 +1,6 @@
 //! One object of a build: its value, its ids now and before, and what generators and transformers noted about it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -293,28 +293,34 @@ impl Resource {
 
     /// Fails if there is a key that is not a text: a patch may have some, an object not.
     pub(crate) fn check_keys(&self) -> Result<(), String> {
-        fn check(map: &Map, odd: &HashSet<*const str>) -> Result<(), String> {
+        fn check(map: &Map, odd: &HashMap<*const str, bool>) -> Result<(), String> {
             if map.is_odd() {
                 return Err("a mapping key must be a string".into());
             }
             map.iter().try_for_each(|(key, value)| {
-                if odd.contains(&Str::as_ptr(key)) {
-                    return Err(format!(
+                match odd.get(&Str::as_ptr(key)) {
+                    Some(true) => Err(format!("the key {key:?} of a patch is twice in its mapping")),
+                    Some(false) => Err(format!(
                         "a mapping key must be a string, {key:?} of a patch is not one; quote it"
-                    ));
-                }
+                    )),
+                    None => Ok(()),
+                }?;
                 check_value(value, odd)
             })
         }
-        fn check_value(value: &Value, odd: &HashSet<*const str>) -> Result<(), String> {
+        fn check_value(value: &Value, odd: &HashMap<*const str, bool>) -> Result<(), String> {
             match value {
                 Value::Map(map) => check(map, odd),
                 Value::List(items) => items.iter().try_for_each(|item| check_value(item, odd)),
                 Value::Null(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
             }
         }
-        let odd: HashSet<*const str> =
-            self.notes.iter().flat_map(|notes| &notes.odd_keys).map(Str::as_ptr).collect();
+        // Is the key there several times? If not, it is not a text.
+        let mut odd: HashMap<*const str, bool> = HashMap::new();
+        for notes in &self.notes {
+            odd.extend(notes.odd_keys.iter().map(|key| (Str::as_ptr(key), false)));
+            odd.extend(notes.again.iter().map(|again| (Str::as_ptr(&again.key), true)));
+        }
         if odd.is_empty() { Ok(()) } else { check(&self.value, &odd) }
     }
 

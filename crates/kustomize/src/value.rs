@@ -388,6 +388,29 @@ impl Map {
         self.entries.iter_mut().map(|(k, v)| (&*k, v))
     }
 
+    /// Builds a map from entries in any order, and gives back those whose keys came before.
+    pub(crate) fn from_first(mut entries: Vec<(Str, Value)>) -> (Self, Vec<(Str, Value)>) {
+        let mut later = Vec::new();
+        if !entries.is_sorted_by(|a, b| a.0 < b.0) {
+            entries.sort_by(|a, b| a.0.cmp(&b.0));
+            entries.dedup_by(|entry, kept| {
+                let again = entry.0 == kept.0;
+                if again {
+                    later.push((kept.0.clone(), std::mem::replace(&mut entry.1, Value::Bool(false))));
+                }
+                again
+            });
+        }
+        (Self { entries, brackets: false, odd: false }, later)
+    }
+
+    /// Puts a text of its own in the place of a key, so that the key can be told from others that say the same.
+    pub(crate) fn set_own_key(&mut self, key: &Str) {
+        if let Ok(at) = self.find(key) {
+            self.entries[at].0 = key.clone();
+        }
+    }
+
     /// The entries themselves.
     pub fn into_entries(self) -> Vec<(Str, Value)> {
         self.entries

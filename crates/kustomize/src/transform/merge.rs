@@ -10,7 +10,7 @@ mod plain;
 
 use std::collections::HashMap;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Size};
 use crate::schema::{Field, Type};
 use crate::value::{List, Map, Str, Value};
 use place::{At, fit, in_brackets_of, in_style, set_alone};
@@ -197,8 +197,21 @@ fn walk_entries(target: Map, patch: Option<Map>, of: Type<'_>, at: At<'_>) -> Re
                 format!("in {key}: {message}")
             }
         })?;
-        if let Some(value) = merged {
-            out.push((key, if lone { set_alone(value) } else { value }));
+        let later = at.hints.later(&key);
+        match (merged, later) {
+            (Some(value), []) => out.push((key, if lone { set_alone(value) } else { value })),
+            // Only the first came to the object. Where the patch became a part of it, all did.
+            (Some(value), _) => {
+                let key = if at.shared { key } else { Str::from(&*key) };
+                out.push((key, if lone { set_alone(value) } else { value }));
+            }
+            // What is taken out is the first, and the others stay.
+            (None, [second, more @ ..]) if at.shared => {
+                let key = if more.is_empty() { Str::from(&*key) } else { key };
+                at.budget.put(Size::of(second), 0)?;
+                out.push((key, fit(second.clone(), at.brackets)));
+            }
+            (None, _) => {}
         }
     }
     let mut out = Map::from_sorted(out);

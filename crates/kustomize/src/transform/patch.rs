@@ -1,5 +1,6 @@
 //! Patches of a kustomization: which kind they are, which objects they are for, and applying them.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::budget::{Budget, Size};
@@ -302,18 +303,47 @@ fn take_annotations_back(object: &mut Map) {
 
 /// Sets labels and annotations of a patch again, so that nothing but their texts is left of them.
 fn settle(patch: &mut Resource) {
-    patch.edit(settle_texts);
+    let notes = patch.notes.clone();
+    patch.edit(|patch| settle_texts(patch, &last_values(&notes)));
+}
+
+/// The last values of keys of a patch that stand several times in a mapping, by the places of the keys.
+fn last_values(notes: &[Rc<KeyNotes>]) -> HashMap<*const str, &Value> {
+    let again = notes.iter().flat_map(|notes| &notes.again);
+    again.filter_map(|again| Some((Str::as_ptr(&again.key), again.later.last()?))).collect()
+}
+
+/// Of annotations that stand several times in a patch, and all came to the object, the last one counts: kustomize sets them
+/// again in the end.
+fn settle_annotations(object: &mut Map, notes: &[Rc<KeyNotes>]) {
+    let last = last_values(notes);
+    if !last.is_empty()
+        && let Some(Value::Map(meta)) = object.get_mut("metadata")
+        && let Some(Value::Map(annotations)) = meta.get_mut("annotations")
+    {
+        let entries = std::mem::take(annotations).into_entries().into_iter();
+        *annotations = entries.map(|entry| last_entry(entry, &last)).collect();
+    }
+}
+
+/// An entry with its key's last value.
+fn last_entry((key, value): (Str, Value), last: &HashMap<*const str, &Value>) -> (Str, Value) {
+    match last.get(&Str::as_ptr(&key)) {
+        Some(last) if last.scalar_text().is_some() => (Str::from(&*key), (*last).clone()),
+        _ => (key, value),
+    }
 }
 
 /// Makes texts of the labels and annotations of a patch, nulls included. kustomize does so to patches that have a target,
 /// and to those of `patchesStrategicMerge`: they cannot take a label away.
-fn settle_texts(patch: &mut Map) {
+fn settle_texts(patch: &mut Map, last: &HashMap<*const str, &Value>) {
     let meta = crate::resource::metadata(patch);
     for field in ["labels", "annotations"] {
         match meta.remove(field) {
             Some(Value::Map(map)) if !map.is_empty() => {
                 let text = |value: Value| value.scalar_text().map_or(value, Value::string);
-                let map: Map = map.into_entries().into_iter().map(|(key, v)| (key, text(v))).collect();
+                let entries = map.into_entries().into_iter().map(|entry| last_entry(entry, last));
+                let map: Map = entries.map(|(key, value)| (key, text(value))).collect();
                 meta.insert(field, Value::Map(map));
             }
             _ => {}
@@ -371,12 +401,13 @@ fn by_id(
 /// list.
 const KEPT_HINT: usize = 256;
 
-/// Notes for an object which keys of a patch are not texts.
+/// Notes for an object which keys of a patch are not texts, or stand several times.
 fn take_odd_keys(loader: &Loader<'_>, resource: &mut Resource, patch: &Resource) -> Result<(), String> {
     /// Of a list of keys, and of each place where a set of them is made.
     const KEYS: usize = 192;
-    for notes in patch.notes.iter().filter(|notes| !notes.odd_keys.is_empty()) {
-        loader.budget.keep(KEYS * (1 + notes.odd_keys.len()))?;
+    let has_keys = |notes: &&Rc<KeyNotes>| !notes.odd_keys.is_empty() || !notes.again.is_empty();
+    for notes in patch.notes.iter().filter(has_keys) {
+        loader.budget.keep(KEYS * (1 + notes.odd_keys.len() + notes.again.len()))?;
         resource.notes.push(notes.clone());
     }
     Ok(())
@@ -411,7 +442,8 @@ fn merge_into(
     // A patch before gave it an empty version, which a merge would take for a null to be left out.
     let has_given_version = !values && is_given_version(&value) && !patch_directs(&patch);
     let own_hints = own_notes.iter().flat_map(|notes| &notes.hints).filter(|hint| values || !hint.on_value);
-    let hints = merge::Hints::new(own_hints.chain(notes.iter().flat_map(|notes| &notes.hints)));
+    let hints = merge::Hints::new(own_hints.chain(notes.iter().flat_map(|notes| &notes.hints)))
+        .with_keys_again(notes.iter().flat_map(|notes| &notes.again));
     budget.work(hints.len())?;
     let merged =
         merge::merge(value, patch, of, &hints, budget).map_err(|message| format!("{id}: {message}"))?;
@@ -422,6 +454,7 @@ fn merge_into(
     }
     match merged {
         Some(Value::Map(mut map)) if !map.is_empty() => {
+            settle_annotations(&mut map, notes);
             if resource.untagged {
                 map.values_mut().for_each(|(_, value)| value.quote_untagged());
             }

@@ -21,7 +21,7 @@ mod write;
 pub(crate) use again::{Again, as_time, comes_out_otherwise};
 pub(crate) use hints::Hint;
 pub(crate) use locate::line_of;
-pub(crate) use read::{KeyNotes, Read, read_counted, read_strict_counted};
+pub(crate) use read::{KeyAgain, KeyNotes, Read, read_counted, read_strict_counted};
 
 pub use read::{Dialect, Document, ReadError, read_documents, read_strict};
 pub(crate) use resolve::{is_other_in_1_1, is_text};

@@ -42,11 +42,22 @@ pub(crate) struct KeyNotes {
     pub(crate) odd_keys: Vec<Str>,
     /// Schemas that comments give for their fields.
     pub(crate) hints: Vec<Hint>,
+    /// Those of a patch that stand several times in a mapping.
+    pub(crate) again: Vec<KeyAgain>,
+}
+
+/// A key that stands several times in a mapping of a patch. The first one counts.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct KeyAgain {
+    /// No other key has this very text.
+    pub(crate) key: Str,
+    /// The values after the first.
+    pub(crate) later: Vec<Value>,
 }
 
 impl KeyNotes {
     pub(crate) fn is_empty(&self) -> bool {
-        self.odd_keys.is_empty() && self.hints.is_empty()
+        self.odd_keys.is_empty() && self.hints.is_empty() && self.again.is_empty()
     }
 }
 
@@ -496,7 +507,7 @@ impl<'l, 't> Reader<'l, 't> {
                         }
                     },
                     Dialect::Kustomization | Dialect::Object => entries.into_iter().collect(),
-                    Dialect::Patch => entries.into_iter().rev().collect(),
+                    Dialect::Patch => self.first_entries(entries)?,
                 };
                 if !keys.merges.is_empty() {
                     map = self.merge(map, keys.merges, flow)?;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::budget::Budget;
 use crate::schema::{Field, Type};
 use crate::value::{List, Map, Str, Text, TextStyle, Value};
-use crate::yaml::{self, Hint};
+use crate::yaml::{self, Hint, KeyAgain};
 
 /// Where a value stands.
 #[derive(Clone, Copy)]
@@ -24,6 +24,8 @@ pub(in crate::transform) struct Hints<'h> {
     of: HashMap<*const str, Said<'h>>,
     /// Those on keys of mappings that a patch put where the object had nothing: they stay with the object.
     stay: RefCell<Vec<Hint>>,
+    /// Values of keys of the patch that stand several times in a mapping.
+    again: HashMap<*const str, &'h [Value]>,
 }
 
 /// Schemas that comments give for one field.
@@ -44,11 +46,25 @@ impl<'h> Hints<'h> {
                 said.on_key = Some(hint);
             }
         }
-        Self { of: all, stay: RefCell::default() }
+        Self { of: all, stay: RefCell::default(), again: HashMap::new() }
+    }
+
+    /// With the keys that stand several times in a mapping of the patch.
+    pub(in crate::transform) fn with_keys_again(mut self, again: impl Iterator<Item = &'h KeyAgain>) -> Self {
+        self.again.extend(again.map(|again| (Str::as_ptr(&again.key), &*again.later)));
+        self
+    }
+
+    /// The values of a key after its first one.
+    pub(super) fn later(&self, key: &Str) -> &'h [Value] {
+        if self.again.is_empty() {
+            return &[];
+        }
+        self.again.get(&Str::as_ptr(key)).copied().unwrap_or_default()
     }
 
     pub(in crate::transform) fn len(&self) -> usize {
-        self.of.len()
+        self.of.len() + self.again.len()
     }
 
     fn of(&self, key: Option<&Str>) -> Said<'h> {

@@ -4,8 +4,8 @@ use super::super::hints::{self, Hint};
 use super::super::parse::CORE;
 use super::super::resolve::{Plain, resolve};
 use super::super::scan::ScalarStyle;
-use super::{Dialect, Frame, Key, MERGE, ReadError, Reader, Span};
-use crate::value::Str;
+use super::{Dialect, Frame, Key, KeyAgain, MERGE, ReadError, Reader, Span};
+use crate::value::{Map, Str, Value};
 
 impl Reader<'_, '_> {
     /// A key that says `<<`, or has the tag of a merge.
@@ -101,6 +101,26 @@ impl Reader<'_, '_> {
         let key = Str::from(key);
         self.notes.hints.push(Hint { key: key.clone(), on_value, schema: schema.into(), line });
         Ok(Some(key))
+    }
+
+    /// The mapping of a patch in which the first of equal keys counts. The others are noted.
+    pub(super) fn first_entries(&mut self, entries: Vec<(Str, Value)>) -> Result<Map, ReadError> {
+        let (mut map, later) = Map::from_first(entries);
+        let mut last: Option<Str> = None;
+        for (key, value) in later {
+            self.count(|tally| tally.odd_key(key.len()))?;
+            match self.notes.again.last_mut() {
+                Some(again) if last.as_ref() == Some(&key) => again.later.push(value),
+                _ => {
+                    let is_common = self.keys.get(&key).is_some_and(|known| Str::ptr_eq(known, &key));
+                    let own = if is_common { Str::from(&*key) } else { key.clone() };
+                    map.set_own_key(&own);
+                    self.notes.again.push(KeyAgain { key: own, later: vec![value] });
+                    last = Some(key);
+                }
+            }
+        }
+        Ok(map)
     }
 
     /// Takes in the comment after a value in brackets. It is about the outermost one that ends on the line.
