@@ -8,9 +8,15 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use crate::account::Account;
 use crate::error::{PostgresError, attempt};
+
+/// A folder that was just given back is locked for a moment more where this process is starting another one, which has its open files
+/// until it runs its own program.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+const LOCK_POLL: Duration = Duration::from_millis(10);
 
 /// The socket's file name: PostgreSQL makes it from the port, which is only a name where nothing listens on TCP.
 pub(crate) const SOCKET_FILE: &str = ".s.PGSQL.5432";
@@ -51,16 +57,20 @@ impl Folder {
         let open =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let mut file = attempt("open", &path, open)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                let mut holder = String::new();
-                let _ = file.read_to_string(&mut holder);
-                let holder = if holder.is_empty() { "another process" } else { holder.trim() };
-                return Err(PostgresError::InUse { dir: self.state.clone(), holder: holder.to_owned() });
-            }
-            Err(TryLockError::Error(source)) => {
-                return Err(PostgresError::Io { action: "lock", path, source });
+        let until = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(LOCK_POLL),
+                Err(TryLockError::WouldBlock) => {
+                    let mut holder = String::new();
+                    let _ = file.read_to_string(&mut holder);
+                    let holder = if holder.is_empty() { "another process" } else { holder.trim() };
+                    return Err(PostgresError::InUse { dir: self.state.clone(), holder: holder.to_owned() });
+                }
+                Err(TryLockError::Error(source)) => {
+                    return Err(PostgresError::Io { action: "lock", path, source });
+                }
             }
         }
         let program = std::env::current_exe().ok();
