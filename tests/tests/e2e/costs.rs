@@ -6,8 +6,9 @@ use roadstead_tests::{Fleet, PATIENCE, config_map, eventually, kustomization};
 use sqlx::PgConnection;
 use tokio::sync::Mutex;
 
-/// Kustomizations that one commit changes.
-const COUNT: usize = 20;
+/// Kustomizations that one commit changes: no more than may build, or wait for that, at once. Others come again, how often depends
+/// on how fast builds are.
+const COUNT: usize = 16;
 
 /// Statements of one reconciliation: from the source's fetch, which all share, until nothing is due any more. What is on a timer is
 /// in it, too. Whoever needs more says why here; who needs less lowers it.
