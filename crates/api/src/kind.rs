@@ -86,6 +86,12 @@ impl KindId {
         self.get().role == PipelineRole::Applier
     }
 
+    /// Whether it is a source or deploys: others wait for objects of such a kind.
+    #[must_use]
+    pub fn is_in_pipeline(self) -> bool {
+        self.get().role != PipelineRole::Other
+    }
+
     /// The kind of source of that name.
     #[must_use]
     pub fn source(kind: &str) -> Option<Self> {

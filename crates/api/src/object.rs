@@ -243,7 +243,7 @@ pub struct Object<Spec, Status> {
     pub status: Option<Status>,
 }
 
-/// A type that holds one kind's objects in their storage version.
+/// A type that holds objects of a kind, or what several kinds have in common, in their storage version.
 pub trait Typed: serde::de::DeserializeOwned {
     /// Reads a stored object.
     ///

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::KindId;
 
-/// Of one object so many references are taken at most; those beyond lead nowhere, and it is reconciled at its interval all the same.
+/// At most so many references are taken of one object, its sources first. A change of what the others name does not lead to it; it is
+/// reconciled at its interval all the same.
 pub const MAX_REFERENCES: usize = 1_000;
 /// The longest name and namespace that an object may have.
 const MAX_NAME: usize = 253;
@@ -49,7 +50,6 @@ impl KindId {
         let mut found = found.found;
         found.sort_unstable();
         found.dedup();
-        found.truncate(MAX_REFERENCES);
         found
     }
 }
@@ -73,7 +73,7 @@ impl References<'_> {
         let namespace = namespace.as_str().unwrap_or(self.namespace);
         let Some(name) = name.as_str() else { return };
         // Nothing can have a longer one.
-        if name.len() <= MAX_NAME && namespace.len() <= MAX_NAME {
+        if self.found.len() < MAX_REFERENCES && name.len() <= MAX_NAME && namespace.len() <= MAX_NAME {
             self.found.push(Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() });
         }
     }
@@ -105,6 +105,8 @@ pub(crate) fn kustomization(spec: &Value, found: &mut References<'_>) {
 
 /// Of a source of any kind.
 pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
+    // Of a chart.
+    found.source(&spec["sourceRef"]);
     for field in ["secretRef", "certSecretRef", "proxySecretRef"] {
         found.local(KindId::Secret, &spec[field]["name"]);
     }
@@ -112,8 +114,6 @@ pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
     for include in items(&spec["include"]) {
         found.local(KindId::GitRepository, &include["repository"]["name"]);
     }
-    // Of a chart.
-    found.source(&spec["sourceRef"]);
 }
 
 fn items(value: &Value) -> &[Value] {
@@ -182,7 +182,10 @@ mod tests {
         });
         assert_eq!(keys(KindId::Kustomization, &spec), Vec::<String>::new());
         let many: Vec<Value> = (0..2 * MAX_REFERENCES).map(|n| json!({ "name": n.to_string() })).collect();
-        assert_eq!(keys(KindId::Kustomization, &json!({ "dependsOn": many })).len(), MAX_REFERENCES);
+        let spec = json!({ "postBuild": { "substituteFrom": many }, "sourceRef": { "kind": "Bucket", "name": "b" } });
+        let found = keys(KindId::Kustomization, &spec);
+        assert_eq!(found.len(), MAX_REFERENCES);
+        assert!(found.contains(&"Bucket/dev/b".to_owned()), "its source is not among them");
         assert_eq!(keys(KindId::Secret, &json!({ "sourceRef": { "kind": "Bucket", "name": "b" } })).len(), 0);
     }
 }

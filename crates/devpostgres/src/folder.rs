@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use crate::account::Account;
 use crate::error::{PostgresError, attempt};
 
-/// A folder that was just given back is locked for a moment more where this process is starting another one, which has its open files
-/// until it runs its own program.
+/// While this process starts a program, the child has copies of its open files until the program runs, and with them the lock of a
+/// folder that was given back in the meantime.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 const LOCK_POLL: Duration = Duration::from_millis(10);
 

@@ -5,11 +5,12 @@ mod support;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use jiff::Timestamp;
 use roadstead_api::KindId;
 use roadstead_budget::PoolName;
 use roadstead_hub_link::LinkOptions;
 use roadstead_hub_store::AtRest;
-use roadstead_model::{Attempt, Digest, DispatchKey, KustomizationUid, Reason};
+use roadstead_model::{Attempt, Digest, DispatchKey, KustomizationUid, Queue, Reason, ReplicaId};
 use roadstead_proto::v1;
 use roadstead_proto::v1::agent_message::Body as Said;
 use roadstead_proto::v1::hub_message::Body as Say;
@@ -537,5 +538,53 @@ async fn a_flood_of_anonymous_clients_leaves_an_agent_the_time_for_its_handshake
     goes_on(&mut site.session(&agent).await?).await?;
     assert!(!flood.is_finished());
     flood.abort();
+    Ok(())
+}
+
+/// A dispatch whose pass is over, so that the next one is due at `next`.
+async fn passed(site: &Site, agent: &Agent, name: &str, next: Timestamp) -> Result<DispatchKey> {
+    let (key, replica) = (site.dispatch(agent.cluster, name, &[]).await?, ReplicaId::random());
+    let now = site.store.now().await?;
+    let due = site.store.claim_due(Queue::Kustomization, replica, now, PATIENCE, 10, false).await?;
+    let claim = due.claims.into_iter().find(|claim| claim.uid == key.kustomization.into());
+    site.store.release(replica, claim.context("a pass that is due")?, next).await?;
+    Ok(key)
+}
+
+/// When the first pass is due that is not due yet.
+async fn next_pass(site: &Site) -> Result<Option<Timestamp>> {
+    let (now, replica) = (site.store.now().await?, ReplicaId::random());
+    Ok(site.store.claim_due(Queue::Kustomization, replica, now, PATIENCE, 0, false).await?.next)
+}
+
+#[tokio::test]
+async fn there_is_a_pass_after_a_result_where_something_is_left_to_do() -> Result<()> {
+    let site = Site::new().await?;
+    let agent = site.joined("a").await?;
+    let mut session = site.session(&agent).await?;
+    let now = site.store.now().await?;
+    let (deadline, interval) = (now + Duration::from_secs(900), now + Duration::from_secs(3600));
+
+    // All is done: the next one is at the interval, also for whoever comes too late to ask for something else.
+    let key = passed(&site, &agent, "done", deadline).await?;
+    session.send(finished(&key)).await?;
+    session.handled().await?;
+    let rests = next_pass(&site).await?.context("a next pass")?;
+    assert!(rests >= interval, "{rests}");
+    let uid = key.kustomization.into();
+    site.store.move_next_pass(Queue::Kustomization, uid, 0, deadline, deadline).await?;
+    assert_eq!(next_pass(&site).await?, Some(rests), "moved, though a pass was asked for since");
+
+    // A newer revision could not be built meanwhile, and is to be tried again: not at the interval only.
+    let key = passed(&site, &agent, "newer", deadline).await?;
+    let mut tx = site.store.begin().await?;
+    let mut stored = tx.get_by_uid(key.kustomization.into()).await?.context("a Kustomization")?;
+    stored.object["status"] = serde_json::json!({ "lastAttemptedRevision": "main@sha1:newer" });
+    tx.put(stored).await?;
+    tx.commit().await?;
+    session.send(finished(&key)).await?;
+    session.handled().await?;
+    // It is due at once.
+    assert_eq!(next_pass(&site).await?, Some(rests));
     Ok(())
 }

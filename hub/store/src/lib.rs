@@ -61,8 +61,8 @@ pub use fleet::{ConnectionTimes, FleetAttempt, HealthCount, KustomizationRow, Ow
 pub use grace::Grace;
 pub use health::Health;
 pub use inventory::Contested;
-pub use reconciliation::{AttemptInputs, History, Outcome, Reconciliation};
-pub use references::Concerned;
+pub use reconciliation::{AttemptInputs, Closed, History, Outcome, Reconciliation};
+pub use references::{Concerned, Whom};
 pub use resource::{Filter, Listed, Part};
 pub use seal::{Key, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};

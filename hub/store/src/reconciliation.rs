@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    Attempt, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch, KustomizationUid, Reason,
-    Revision, StepTiming, Topic,
+    Attempt, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch, KustomizationUid, Queue,
+    Reason, Revision, StepTiming, Topic,
 };
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -80,6 +80,15 @@ pub struct History {
     pub timings: Vec<StepTiming>,
     /// The health of what was waited for, by object, as far as it was told.
     pub health: BTreeMap<String, String>,
+}
+
+/// An attempt that was closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// All that was done, on the hub and on the cluster.
+    pub change_set: ChangeSet,
+    /// How many passes over its Kustomization were asked for until then.
+    pub wanted: i64,
 }
 
 impl Tx {
@@ -183,8 +192,8 @@ impl Tx {
         Ok(Attempt(attempt))
     }
 
-    /// Records how an attempt ended; what was done on its cluster comes behind what was done on the hub before. Returns all
-    /// of that; none where the attempt was closed before (a late or a repeated result).
+    /// Records how an attempt ended; what was done on its cluster comes behind what was done on the hub before. None where the
+    /// attempt was closed before (a late or a repeated result).
     ///
     /// # Errors
     /// Where the database refuses.
@@ -195,11 +204,12 @@ impl Tx {
         cluster: ClusterUid,
         outcome: &Outcome,
         at: Timestamp,
-    ) -> Result<Option<ChangeSet>, StoreError> {
-        let closed: Option<Json<ChangeSet>> = sqlx::query_scalar(
+    ) -> Result<Option<Closed>, StoreError> {
+        let closed: Option<(Json<ChangeSet>, i64)> = sqlx::query_as(
             "UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, timings = $8, health = $9,
                     change_set = coalesce(change_set, '[]') || $7
-             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL RETURNING change_set",
+             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL
+             RETURNING change_set, coalesce((SELECT wanted FROM schedule WHERE uid = $1 AND kind = $10), 0)",
         )
         .bind(kustomization.0)
         .bind(attempt.0)
@@ -210,10 +220,11 @@ impl Tx {
         .bind(Json(&outcome.change_set))
         .bind(Json(&outcome.timings))
         .bind(Some(&outcome.health).filter(|health| !health.is_empty()).map(Json))
+        .bind(Queue::Kustomization.as_str())
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("close a reconciliation"))?;
-        Ok(closed.map(|Json(change_set)| change_set))
+        Ok(closed.map(|(Json(change_set), wanted)| Closed { change_set, wanted }))
     }
 
     /// Records what was done on the hub after the newest attempt of a Kustomization had ended.

@@ -6,7 +6,16 @@ use uuid::Uuid;
 
 use crate::{Store, StoreError, Tx};
 
-/// Who has to do with a change of an object.
+/// Whom a change of an object concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Whom {
+    /// The appliers that refer to it: as their source, or as what they depend on.
+    pub users: bool,
+    /// The applier whose build holds it.
+    pub parent: bool,
+}
+
+/// The same, looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Concerned {
     /// The appliers that refer to it.
@@ -34,7 +43,7 @@ impl Tx {
         uids(found, "look up who refers to an object")
     }
 
-    /// The appliers that refer to this object, where `users` asks for them, and the one whose build holds it, where `parent` does.
+    /// Those of `whom` that there are for this object.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -43,8 +52,7 @@ impl Tx {
         kind: KindId,
         namespace: &str,
         name: &str,
-        users: bool,
-        parent: bool,
+        whom: Whom,
     ) -> Result<Concerned, StoreError> {
         let what = "look up whom an object concerns";
         let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
@@ -54,10 +62,10 @@ impl Tx {
              SELECT parent, true FROM child
              WHERE $4 AND kind = $5 AND namespace = $6 AND name = $7 AND parent IS NOT NULL",
         )
-        .bind(users)
+        .bind(whom.users)
         .bind(used.key())
         .bind(kinds(PipelineRole::Applier))
-        .bind(parent)
+        .bind(whom.parent)
         .bind(kind.get().kind)
         .bind(namespace)
         .bind(name)

@@ -106,7 +106,8 @@ impl Store {
         Ok(due)
     }
 
-    /// Moves the next pass over a resource, which is due at `from` or later, to `next`. Leaves it where one is asked for or under way.
+    /// Moves the next pass over a resource to `next`, where it is due at `from` or later, none is under way, and none was asked for
+    /// since `wanted` of them were.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -114,16 +115,19 @@ impl Store {
         &self,
         queue: Queue,
         uid: ResourceUid,
+        wanted: i64,
         from: Timestamp,
         next: Timestamp,
     ) -> Result<(), StoreError> {
         sqlx::query(
-            "UPDATE schedule SET due_at = $4 WHERE uid = $1 AND kind = $2 AND due_at >= $3 AND claimed_by IS NULL",
+            "UPDATE schedule SET due_at = $4
+             WHERE uid = $1 AND kind = $2 AND due_at >= $3 AND claimed_by IS NULL AND wanted = $5",
         )
         .bind(uid.0)
         .bind(queue.as_str())
         .bind(to_sql(from))
         .bind(to_sql(next))
+        .bind(wanted)
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("move the next pass"))?;

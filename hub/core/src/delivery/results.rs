@@ -6,10 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
 use roadstead_api::{ConditionStatus, Kustomization};
-use roadstead_hub_store::{AttemptInputs, Outcome};
+use roadstead_hub_store::{AttemptInputs, Closed, Outcome, Stored};
 use roadstead_model::{
     Capabilities, Capability, ChangeSet, Dispatch, DispatchKey, DispatchSpec, ObjectRef, ObjectResult, Queue,
-    Reason, StepTiming,
+    Reason, StepTiming, chain,
 };
 
 use crate::clusters::Session;
@@ -17,13 +17,13 @@ use crate::delivery::Delivery;
 use crate::delivery::children::{self, Awaited};
 use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::delivery::situation::is_held;
-use crate::objects::conditions;
+use crate::objects::conditions::{self, READY};
 use crate::{HubError, log};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
 const BATCH: i64 = 64;
-/// A pass that is due so soon is made by whoever makes the one after a result.
-const SOON: Duration = Duration::from_secs(10);
+/// A pass that is due sooner than this is not left to the timer, which the loop of passes may oversleep.
+const NAP: Duration = Duration::from_secs(10);
 /// So long after it was planned a dispatch may begin.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// Two announcements of one new object at the same instant: the loser's second try finds the winner.
@@ -208,7 +208,7 @@ impl Delivery {
         let outcome = Outcome { health, timings, ..outcome(result, &inputs, &spec) };
         let closed =
             tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
-        let Some(change_set) = closed else { return Ok(()) };
+        let Some(Closed { change_set, wanted }) = closed else { return Ok(()) };
         tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
         let wrote = |result: &ObjectResult| result.action.wrote();
         if result.change_set.iter().any(wrote) {
@@ -245,29 +245,23 @@ impl Delivery {
         })
         .await?;
         let next = now + roadstead_hub_plan::jittered(kustomization.spec.interval.0, key.kustomization);
-        let rests = succeeded
-            && !inputs.deletes
-            && !has_any
-            && late.is_empty()
-            && stored.generation == inputs.generation.0
-            && stored.deletion_timestamp.is_none()
-            && !kustomization.spec.suspend
-            && !is_held(&kustomization)
-            && next > now + SOON;
+        let rests = !has_any && next > now + NAP && !is_held(&kustomization) && is_done(&stored, &inputs)?;
         if !rests {
             tx.enqueue(Queue::Kustomization, &[stored.uid]).await?;
         }
         tx.commit().await?;
-        if rests {
-            // Whatever has changed meanwhile has asked for a pass itself. Where this fails there is one that finds nothing to do.
-            let deadline = begun.reconciliation.deadline;
-            self.store.move_next_pass(Queue::Kustomization, stored.uid, deadline, next).await?;
-        }
         let took = since(inputs.started, now);
         match (succeeded, inputs.deletes) {
             (true, false) => log::kustomization_applied(&stored, took, &change_set),
             (true, true) => log::kustomization_pruned(&stored, took, &change_set),
             (false, _) => log::kustomization_failed(&stored, &outcome.message),
+        }
+        if rests {
+            let (queue, deadline) = (Queue::Kustomization, begun.reconciliation.deadline);
+            // Where it stays there is one pass more, which finds nothing to do.
+            if let Err(error) = self.store.move_next_pass(queue, stored.uid, wanted, deadline, next).await {
+                tracing::debug!(kustomization = %stored, error = chain(&error), "could not move the next pass");
+            }
         }
         Ok(())
     }
@@ -349,6 +343,20 @@ fn outcome(result: &DispatchResult, inputs: &AttemptInputs, spec: &DispatchSpec)
         timings: result.timings.clone(),
         health: BTreeMap::new(),
     }
+}
+
+/// Whether what was attempted is what is wanted, as far as the object tells, and all of it is done: then nothing is left to do until
+/// the interval is over or something changes, which asks for a pass itself. A newer attempt that failed in the hub is to be tried
+/// again before.
+fn is_done(stored: &Stored, inputs: &AttemptInputs) -> Result<bool, HubError> {
+    let Kustomization { spec, status, .. } = stored.decode()?;
+    let status = status.unwrap_or_default();
+    Ok(!inputs.deletes
+        && stored.deletion_timestamp.is_none()
+        && !spec.suspend
+        && stored.generation == inputs.generation.0
+        && status.last_attempted_revision == inputs.revision.as_ref().map(ToString::to_string)
+        && conditions::is_true(&status.conditions, READY, stored.generation))
 }
 
 /// The timings with the labels of their steps. Those of steps that were not dispatched are left out.

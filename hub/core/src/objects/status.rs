@@ -6,7 +6,7 @@ use roadstead_api::{
     AnySource, AnySourceStatus, Cluster, ClusterStatus, Condition, ConditionStatus, Kustomization,
     KustomizationStatus, ManagementCluster, ManagementClusterStatus, Typed,
 };
-use roadstead_hub_store::{StoreError, Stored, Tx};
+use roadstead_hub_store::{StoreError, Stored, Tx, Whom};
 use roadstead_model::{Queue, ResourceUid};
 use serde::Serialize;
 
@@ -24,17 +24,8 @@ pub(crate) trait HasStatus: Typed {
     /// Its conditions.
     fn conditions(status: &Self::Status) -> &[Condition];
 
-    /// Whom a change of it concerns, of an object with this generation.
-    fn concerned(before: &Self::Status, after: &Self::Status, generation: i64) -> Concerned;
-}
-
-/// Who is to be processed again after a change of a status.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Concerned {
-    /// The appliers that refer to it: as their source, or as what they depend on.
-    users: bool,
-    /// The applier that made it.
-    parent: bool,
+    /// Who is to be processed again after a change of it, of an object with this generation.
+    fn concerned(before: &Self::Status, after: &Self::Status, generation: i64) -> Whom;
 }
 
 /// A status that was written.
@@ -61,14 +52,14 @@ pub(crate) async fn write<K: HasStatus>(
     managers::set_status(stored, &status, now)?;
     tx.put(stored.clone()).await?;
     events::on_ready(tx, stored, K::conditions(&before), K::conditions(&status), now).await?;
-    let Concerned { users, parent } = K::concerned(&before, &status, stored.generation);
+    let whom = K::concerned(&before, &status, stored.generation);
     let (namespace, name) = (&stored.namespace, &stored.name);
     let mut written = WrittenStatus::default();
-    if users || parent {
-        let concerned = tx.concerned(stored.kind, namespace, name, users, parent).await?;
+    if whom != Whom::default() {
+        let concerned = tx.concerned(stored.kind, namespace, name, whom).await?;
         tx.enqueue(Queue::Kustomization, &concerned.users).await?;
         tx.enqueue(Queue::Kustomization, concerned.parent.as_slice()).await?;
-        written.users = users.then_some(concerned.users);
+        written.users = whom.users.then_some(concerned.users);
     }
     Ok(Some(written))
 }
@@ -84,13 +75,13 @@ impl HasStatus for Kustomization {
         &status.conditions
     }
 
-    fn concerned(before: &Self::Status, after: &Self::Status, generation: i64) -> Concerned {
+    fn concerned(before: &Self::Status, after: &Self::Status, generation: i64) -> Whom {
         let ready = |status: &Self::Status| {
             (conditions::is_true(&status.conditions, READY, generation), status.last_applied_revision.clone())
         };
         // A parent that waits says why its child is not Ready, too.
         let parent = verdict(&before.conditions) != verdict(&after.conditions);
-        Concerned { users: ready(before) != ready(after), parent }
+        Whom { users: ready(before) != ready(after), parent }
     }
 }
 
@@ -105,7 +96,7 @@ impl HasStatus for AnySource {
         &status.source.conditions
     }
 
-    fn concerned(before: &Self::Status, after: &Self::Status, _: i64) -> Concerned {
+    fn concerned(before: &Self::Status, after: &Self::Status, _: i64) -> Whom {
         let artifact = |status: &Self::Status| {
             status
                 .source
@@ -115,7 +106,7 @@ impl HasStatus for AnySource {
         };
         // Without an artifact, users show the source's own message.
         let users = artifact(after) != artifact(before) || after.source.artifact.is_none();
-        Concerned { users, parent: true }
+        Whom { users, parent: true }
     }
 }
 
@@ -131,8 +122,8 @@ impl HasStatus for Cluster {
     }
 
     /// Whoever changes what others go by (an agent's session) says so.
-    fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Concerned {
-        Concerned::default()
+    fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Whom {
+        Whom::default()
     }
 }
 
@@ -147,8 +138,8 @@ impl HasStatus for ManagementCluster {
         &status.conditions
     }
 
-    fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Concerned {
-        Concerned::default()
+    fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Whom {
+        Whom::default()
     }
 }
 

@@ -112,7 +112,7 @@ pub async fn on_change(
         look_at_adopters(tx, before, after).await?;
     }
     // What has it as its source, or depends on it, may go on, or no longer.
-    if is_used(object.kind) && (before.is_none() || after.is_none()) {
+    if object.kind.is_in_pipeline() && (before.is_none() || after.is_none()) {
         let users = users(tx, object, PipelineRole::Applier).await?;
         tx.enqueue(Queue::Kustomization, &users).await?;
     }
@@ -161,11 +161,6 @@ pub async fn on_change(
         _ => {}
     }
     Ok(())
-}
-
-/// Whether appliers wait for objects of this kind.
-fn is_used(kind: KindId) -> bool {
-    kind.is_source() || kind.is_applier()
 }
 
 async fn users(tx: &mut Tx, used: &Stored, by: PipelineRole) -> Result<Vec<ResourceUid>, StoreError> {

@@ -443,7 +443,7 @@ fn attempt_item(attempt: FleetAttempt) -> AttemptItem {
 
 /// Whether the stream tells the changes of a kind.
 fn is_followed(kind: KindId) -> bool {
-    kind.is_applier() || kind.is_source() || kind == KindId::Cluster
+    kind.is_in_pipeline() || kind == KindId::Cluster
 }
 
 /// The changes of what the fleet views show.
