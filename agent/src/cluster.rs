@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Engine, Error, Outcome, Prepared, Run, Waited};
-use roadstead_model::{KustomizationUid, ObjectRef, ServiceAccount};
+use roadstead_model::{ApplierUid, ObjectRef, ServiceAccount};
 use serde_json::Value;
 
 use crate::warden::Warden;
@@ -66,7 +66,7 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// See [`Engine::prune`].
     fn prune(
         &self,
-        owner: KustomizationUid,
+        owner: ApplierUid,
         inventory: &[ObjectRef],
         keep: &[ObjectRef],
         run: &mut Run<'_>,
@@ -147,7 +147,7 @@ impl Cluster for Guarded {
 
     async fn prune(
         &self,
-        owner: KustomizationUid,
+        owner: ApplierUid,
         inventory: &[ObjectRef],
         keep: &[ObjectRef],
         run: &mut Run<'_>,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_model::{Digest, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, Position};
+use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, Position};
 use roadstead_proto::v1::Refused;
 use roadstead_proto::{Backlog, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Started};
 use tokio::sync::{Notify, oneshot};
@@ -57,14 +57,14 @@ struct State {
     is_live: bool,
     refusals: VecDeque<Refused>,
     builds: BTreeMap<Digest, Sent>,
-    intents: BTreeMap<KustomizationUid, PendingIntent>,
-    progress: BTreeMap<KustomizationUid, Gathered>,
+    intents: BTreeMap<ApplierUid, PendingIntent>,
+    progress: BTreeMap<ApplierUid, Gathered>,
     /// When progress of a Kustomization was last sent.
-    progress_sent: BTreeMap<KustomizationUid, Instant>,
+    progress_sent: BTreeMap<ApplierUid, Instant>,
     /// Dispatches that wait, or have begun after they waited, until they end.
-    backlog: BTreeMap<KustomizationUid, Standing>,
+    backlog: BTreeMap<ApplierUid, Standing>,
     backlog_sent: Option<Instant>,
-    finished: BTreeMap<KustomizationUid, (Finished, Sent)>,
+    finished: BTreeMap<ApplierUid, (Finished, Sent)>,
 }
 
 /// A dispatch that waits, or has waited.
@@ -177,23 +177,23 @@ impl Outbox {
     pub fn intend(&self, intent: InventoryIntent) -> oneshot::Receiver<IntentAnswer> {
         let (answer, answered) = oneshot::channel();
         let pending = PendingIntent { intent, answer, sent: false };
-        self.change(|state| state.intents.insert(pending.intent.key.kustomization, pending));
+        self.change(|state| state.intents.insert(pending.intent.key.applier, pending));
         answered
     }
 
     /// The intent is not pursued any more.
     pub fn withdraw_intent(&self, key: &DispatchKey) {
         let mut state = self.state();
-        if state.intents.get(&key.kustomization).is_some_and(|pending| pending.intent.key == *key) {
-            state.intents.remove(&key.kustomization);
+        if state.intents.get(&key.applier).is_some_and(|pending| pending.intent.key == *key) {
+            state.intents.remove(&key.applier);
         }
     }
 
     /// The hub's answer to an intent; one that nobody waits for is dropped.
     pub fn answer_intent(&self, key: &DispatchKey, answer: IntentAnswer) {
         let mut state = self.state();
-        if state.intents.get(&key.kustomization).is_some_and(|pending| pending.intent.key == *key)
-            && let Some(pending) = state.intents.remove(&key.kustomization)
+        if state.intents.get(&key.applier).is_some_and(|pending| pending.intent.key == *key)
+            && let Some(pending) = state.intents.remove(&key.applier)
         {
             drop(state);
             // Who does not wait any more does not hear it.
@@ -213,10 +213,8 @@ impl Outbox {
             if !state.is_live {
                 return;
             }
-            let gathered = state
-                .progress
-                .entry(key.kustomization)
-                .or_insert_with(|| Gathered::new(key.clone(), position));
+            let gathered =
+                state.progress.entry(key.applier).or_insert_with(|| Gathered::new(key.clone(), position));
             if gathered.key != *key {
                 *gathered = Gathered::new(key.clone(), position);
             }
@@ -239,22 +237,22 @@ impl Outbox {
     }
 
     fn stand(&self, standing: Standing) {
-        self.change(|state| state.backlog.insert(standing.key.kustomization, standing));
+        self.change(|state| state.backlog.insert(standing.key.applier, standing));
     }
 
     /// A dispatch ended, or its end is to be told once more. An older end of the Kustomization is forgotten.
     pub fn finish(&self, finished: Finished) {
         self.change(|state| {
-            state.backlog.remove(&finished.key.kustomization);
-            state.finished.insert(finished.key.kustomization, (finished, false));
+            state.backlog.remove(&finished.key.applier);
+            state.finished.insert(finished.key.applier, (finished, false));
         });
     }
 
     /// The hub has taken in how a dispatch ended.
     pub fn confirm_finished(&self, key: &DispatchKey) {
         let mut state = self.state();
-        if state.finished.get(&key.kustomization).is_some_and(|(finished, _)| finished.key == *key) {
-            state.finished.remove(&key.kustomization);
+        if state.finished.get(&key.applier).is_some_and(|(finished, _)| finished.key == *key) {
+            state.finished.remove(&key.applier);
         }
     }
 
@@ -291,7 +289,7 @@ impl Outbox {
         if let Some(backlog) = next_backlog(&mut state, now) {
             return message(Outgoing::Backlog(backlog));
         }
-        let ended: BTreeSet<KustomizationUid> =
+        let ended: BTreeSet<ApplierUid> =
             state.finished.iter().filter(|(_, (_, sent))| !sent).map(|(uid, _)| *uid).collect();
         if let Some(uid) = ended.first() {
             // What happened goes before how it ended.
@@ -334,8 +332,7 @@ fn next_backlog(state: &mut State, now: Instant) -> Option<Backlog> {
 
 /// Progress of the Kustomization that has waited its time, or when the first one will have.
 fn next_progress(state: &mut State, now: Instant) -> Next {
-    let due =
-        |uid: &KustomizationUid| state.progress_sent.get(uid).map_or(now, |sent| *sent + PROGRESS_EVERY);
+    let due = |uid: &ApplierUid| state.progress_sent.get(uid).map_or(now, |sent| *sent + PROGRESS_EVERY);
     let backlog_due = backlog_due(state, now);
     let Some((due, uid)) = state.progress.keys().map(|uid| (due(uid), *uid)).min() else {
         return backlog_due.map_or(Next::Nothing, Next::At);
@@ -354,8 +351,8 @@ fn next_progress(state: &mut State, now: Instant) -> Next {
 mod tests {
     use super::{Next, Outbox, Outgoing};
     use roadstead_model::{
-        Action, Attempt, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
-        Position, Stage,
+        Action, ApplierUid, Attempt, DispatchKey, Generation, HubEpoch, ObjectRef, ObjectResult, Position,
+        Stage,
     };
     use roadstead_proto::{Finished, InventoryAck, InventoryIntent};
     use std::time::Duration;
@@ -366,7 +363,7 @@ mod tests {
     fn key(attempt: i64) -> DispatchKey {
         DispatchKey {
             epoch: HubEpoch(1),
-            kustomization: KustomizationUid(uuid::Uuid::nil()),
+            applier: ApplierUid(uuid::Uuid::nil()),
             generation: Generation(1),
             attempt: Attempt(attempt),
             digest: None,
@@ -385,7 +382,14 @@ mod tests {
     }
 
     fn finished(attempt: i64) -> Finished {
-        Finished { key: key(attempt), failure: None, change_set: vec![], inventory: vec![], timings: vec![] }
+        Finished {
+            key: key(attempt),
+            failure: None,
+            change_set: vec![],
+            inventory: vec![],
+            timings: vec![],
+            reads: vec![],
+        }
     }
 
     fn message(next: Next) -> Outgoing {
@@ -456,8 +460,7 @@ mod tests {
         let outbox = Outbox::default();
         outbox.begin_session();
         let now = Instant::now();
-        let of =
-            |number| DispatchKey { kustomization: KustomizationUid(uuid::Uuid::from_u128(number)), ..key(1) };
+        let of = |number| DispatchKey { applier: ApplierUid(uuid::Uuid::from_u128(number)), ..key(1) };
         let backlog = |next| match next {
             Next::Message(message) => match *message {
                 Outgoing::Backlog(backlog) => (
@@ -482,8 +485,14 @@ mod tests {
         let later = later + Duration::from_millis(250);
         assert_eq!(backlog(outbox.next(later)), (vec![of(2)], vec![of(1)]));
         // What has ended is not told of.
-        let ended =
-            Finished { key: of(1), failure: None, change_set: vec![], inventory: vec![], timings: vec![] };
+        let ended = Finished {
+            key: of(1),
+            failure: None,
+            change_set: vec![],
+            inventory: vec![],
+            timings: vec![],
+            reads: vec![],
+        };
         outbox.finish(ended);
         outbox.begin_session();
         assert_eq!(backlog(outbox.next(later + Duration::from_millis(250))), (vec![of(2)], vec![]));

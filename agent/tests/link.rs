@@ -19,8 +19,8 @@ use roadstead_agent::upgrade::Report;
 use roadstead_agent_policy::{Account, Policy as Rules, Rights, Signature};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
-    Action, Attempt, Capabilities, ClusterUid, Digest, Dispatch, DispatchKey, DispatchSpec, Generation,
-    HubEpoch, KubeSystemUid, KustomizationUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming,
+    Action, ApplierUid, Attempt, Capabilities, ClusterUid, Digest, Dispatch, DispatchKey, DispatchSpec,
+    Generation, HubEpoch, KubeSystemUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming,
     StepKind,
 };
 use roadstead_proto::limits::MAX_MESSAGE_BYTES;
@@ -93,7 +93,7 @@ impl Cluster for Fake {
 
     async fn prune(
         &self,
-        _owner: KustomizationUid,
+        _owner: ApplierUid,
         _inventory: &[ObjectRef],
         keep: &[ObjectRef],
         _run: &mut Run<'_>,
@@ -198,7 +198,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn key(attempt: i64) -> DispatchKey {
     DispatchKey {
         epoch: HubEpoch(1),
-        kustomization: KustomizationUid(uuid::Uuid::from_u128(7)),
+        applier: ApplierUid(uuid::Uuid::from_u128(7)),
         generation: Generation(1),
         attempt: Attempt(attempt),
         digest: Some(applies().digest()),

@@ -10,7 +10,7 @@ use kube::client::Body;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use roadstead_apply::{Desired, Engine, Error, Manifest, Options, Run};
 use roadstead_deploy::Agent;
-use roadstead_model::{KustomizationUid, ServiceAccount};
+use roadstead_model::{ApplierUid, ServiceAccount};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -131,7 +131,7 @@ impl Reduced {
         let engine = Engine::new(self.agent.clone(), options).impersonate(account);
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}});
         let desired = Desired {
-            owner: KustomizationUid::random(),
+            owner: ApplierUid::random(),
             manifests: vec![Manifest::from(object)],
             default_namespace: self.apps.clone(),
             force: false,

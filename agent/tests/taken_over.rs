@@ -16,7 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::{Compression, write::GzEncoder};
 use roadstead_model::{
-    Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, KustomizationUid, ObjectRef,
+    ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch, ObjectRef,
     OnImmutable, StepKind,
 };
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
@@ -39,7 +39,7 @@ struct World {
     agent: Child,
     log: std::path::PathBuf,
     attempt: i64,
-    uid: KustomizationUid,
+    uid: ApplierUid,
     _hub: Hub,
     _enrolment: Enrolment,
     folder: tempfile::TempDir,
@@ -121,7 +121,7 @@ impl World {
         let (session, hello) = hub.session().await;
         assert_eq!(hello.image, IMAGE);
         api.writes();
-        let uid = KustomizationUid::random();
+        let uid = ApplierUid::random();
         Self { api, session, agent, log, attempt: 0, uid, _hub: hub, _enrolment: enrolment, folder }
     }
 
@@ -165,7 +165,7 @@ impl World {
         spec.groups[0].on_immutable = OnImmutable::Recreate;
         let key = DispatchKey {
             epoch: HubEpoch(1),
-            kustomization: self.uid,
+            applier: self.uid,
             generation: Generation(1),
             attempt: Attempt(self.attempt),
             digest: Some(spec.digest()),

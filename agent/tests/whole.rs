@@ -17,9 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use roadstead_model::{
-    Attempt, Digest, Dispatch, DispatchKey, Generation, HubEpoch, KustomizationUid, StepKind,
-};
+use roadstead_model::{ApplierUid, Attempt, Digest, Dispatch, DispatchKey, Generation, HubEpoch, StepKind};
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
 use support::enrolment::Enrolment;
 use support::{Hub, HubSession, PATIENCE, Pki, spec};
@@ -151,7 +149,7 @@ impl Process {
 
 struct Work {
     json: Vec<u8>,
-    uid: KustomizationUid,
+    uid: ApplierUid,
 }
 
 impl Work {
@@ -160,7 +158,7 @@ impl Work {
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": namespace},
             "data": {"key": value},
         }]);
-        Self { json: object.to_string().into_bytes(), uid: KustomizationUid::random() }
+        Self { json: object.to_string().into_bytes(), uid: ApplierUid::random() }
     }
 
     fn dispatch(&self) -> v1::Dispatch {
@@ -172,7 +170,7 @@ impl Work {
         let spec = spec(Digest::of(&self.json), steps);
         let key = DispatchKey {
             epoch: HubEpoch(1),
-            kustomization: self.uid,
+            applier: self.uid,
             generation: Generation(1),
             attempt: Attempt(1),
             digest: Some(spec.digest()),

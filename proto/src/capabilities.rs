@@ -72,7 +72,16 @@ mod tests {
         Entry { name: "DispatchKey", fields: 5, added: &[] },
         Entry { name: "ObjectRef", fields: 5, added: &[] },
         // One group as the first version has it is told in the older fields too.
-        Entry { name: "Dispatch", fields: 9, added: &[("groups", Since::With(Capability::Groups))] },
+        Entry {
+            name: "Dispatch",
+            fields: 11,
+            added: &[
+                ("groups", Since::With(Capability::Groups)),
+                ("kind", Since::With(Capability::Appliers)),
+                ("purpose", Since::With(Capability::Plans)),
+            ],
+        },
+        Entry { name: "Purpose", fields: 2, added: &[] },
         Entry { name: "Group", fields: 5, added: &[] },
         Entry {
             name: "Order",
@@ -115,7 +124,8 @@ mod tests {
         Entry { name: "BuildChunk", fields: 6, added: &[] },
         Entry { name: "InventoryIntent", fields: 2, added: &[] },
         Entry { name: "InventoryAck", fields: 2, added: &[] },
-        Entry { name: "OwnedByAnother", fields: 2, added: &[] },
+        // An agent that does not know of kinds takes every owner for a Kustomization: its message is wrong in that word.
+        Entry { name: "OwnedByAnother", fields: 3, added: &[("owner_kind", Since::First)] },
         Entry { name: "Stage", fields: 6, added: &[] },
         Entry {
             name: "Action",
@@ -132,7 +142,9 @@ mod tests {
         Entry { name: "Progress", fields: 5, added: &[("step", Since::First)] },
         Entry { name: "ObjectHealth", fields: 3, added: &[] },
         Entry { name: "StageTiming", fields: 3, added: &[("step", Since::First)] },
-        Entry { name: "Finished", fields: 5, added: &[] },
+        // It comes of a read only, which a hub that does not know of it never asks for.
+        Entry { name: "Finished", fields: 6, added: &[("reads", Since::First)] },
+        Entry { name: "ReadObject", fields: 2, added: &[] },
         Entry { name: "Failure", fields: 5, added: &[("step", Since::First)] },
         Entry { name: "Cancel", fields: 1, added: &[] },
         Entry { name: "Refused", fields: 4, added: &[] },

@@ -168,6 +168,7 @@ mod tests {
             change_set: objects.iter().map(change).collect(),
             inventory: objects.clone(),
             timings: vec![StageTiming { stage: 1, micros: 1, step: Some(63) }; MAX_TIMINGS],
+            reads: vec![],
             failure: None,
         };
         assert_eq!(check(&message(Body::Finished(finished))), Ok(()));

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid, ObjectRef, ObjectResult,
-    Position, ServiceAccount, Stage, StepTiming,
+    Action, ApplierRef, ApplierUid, Attempt, Digest, DispatchKey, Generation, HubEpoch, ObjectRef,
+    ObjectResult, Position, ReadObject, ServiceAccount, Stage, StepTiming,
 };
 
 use crate::limits::{
-    MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_RUNNING, MAX_STEPS,
-    MAX_TEXT_BYTES, MAX_TIMINGS, bounded,
+    MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_READ_BYTES, MAX_READS,
+    MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, bounded,
 };
 use crate::message::{
     Backlog, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
@@ -200,7 +200,7 @@ impl From<DispatchKey> for v1::DispatchKey {
         Self {
             // Both count from zero upwards: never negative.
             epoch: u64::try_from(key.epoch.0).unwrap_or_default(),
-            kustomization_uid: key.kustomization.to_string(),
+            applier_uid: key.applier.to_string(),
             generation: key.generation.0,
             attempt: u64::try_from(key.attempt.0).unwrap_or_default(),
             digest: key.digest.map(|digest| digest.to_string()).unwrap_or_default(),
@@ -221,10 +221,8 @@ impl TryFrom<v1::DispatchKey> for DispatchKey {
         let count = |field, value: u64| {
             i64::try_from(value).map_err(|_| ConvertError::invalid(field, format!("{value}, beyond 63 bits")))
         };
-        let uid: KustomizationUid = key
-            .kustomization_uid
-            .parse()
-            .map_err(|_| ConvertError::invalid("kustomization_uid", "not a uid"))?;
+        let uid: ApplierUid =
+            key.applier_uid.parse().map_err(|_| ConvertError::invalid("applier_uid", "not a uid"))?;
         let digest = match key.digest.as_str() {
             "" => None,
             digest => Some(self::digest("digest", digest)?),
@@ -234,7 +232,7 @@ impl TryFrom<v1::DispatchKey> for DispatchKey {
         }
         Ok(Self {
             epoch: HubEpoch(count("epoch", key.epoch)?),
-            kustomization: uid,
+            applier: uid,
             generation: Generation(key.generation),
             attempt: Attempt(count("attempt", key.attempt)?),
             digest,
@@ -371,9 +369,19 @@ impl TryFrom<v1::InventoryIntent> for InventoryIntent {
     }
 }
 
+/// The kind of an applier; none is named where the other side knows of Kustomizations only.
+fn applier_kind(field: &str, kind: String) -> Result<String> {
+    if kind.is_empty() {
+        return Ok(ApplierRef::kustomization("", "").kind);
+    }
+    text(field, kind)
+}
+
 impl From<OwnedByAnother> for v1::OwnedByAnother {
     fn from(owned: OwnedByAnother) -> Self {
-        Self { object: Some(owned.object.into()), owner: owned.owner }
+        let ApplierRef { kind, namespace, name } = owned.owner;
+        let owner = if namespace.is_empty() { name } else { format!("{namespace}/{name}") };
+        Self { object: Some(owned.object.into()), owner, owner_kind: kind }
     }
 }
 
@@ -381,7 +389,11 @@ impl TryFrom<v1::OwnedByAnother> for OwnedByAnother {
     type Error = ConvertError;
 
     fn try_from(owned: v1::OwnedByAnother) -> Result<Self> {
-        Ok(Self { object: object("object", owned.object)?, owner: text("owner", owned.owner)? })
+        let owner = text("owner", owned.owner)?;
+        let (namespace, name) = owner.split_once('/').unwrap_or(("", &owner));
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        let owner = ApplierRef { kind: applier_kind("owner_kind", owned.owner_kind)?, namespace, name };
+        Ok(Self { object: object("object", owned.object)?, owner })
     }
 }
 
@@ -517,6 +529,21 @@ impl TryFrom<v1::Failure> for Failure {
     }
 }
 
+impl From<ReadObject> for v1::ReadObject {
+    fn from(read: ReadObject) -> Self {
+        Self { object: Some(read.object.into()), json: read.json.unwrap_or_default() }
+    }
+}
+
+impl TryFrom<v1::ReadObject> for ReadObject {
+    type Error = ConvertError;
+
+    fn try_from(read: v1::ReadObject) -> Result<Self> {
+        let json = Some(read.json).filter(|json| !json.is_empty());
+        Ok(Self { object: object("object", read.object)?, json })
+    }
+}
+
 impl From<Finished> for v1::Finished {
     fn from(finished: Finished) -> Self {
         Self {
@@ -525,6 +552,7 @@ impl From<Finished> for v1::Finished {
             change_set: messages(finished.change_set),
             inventory: messages(finished.inventory),
             timings: messages(finished.timings),
+            reads: messages(finished.reads),
         }
     }
 }
@@ -543,8 +571,19 @@ impl TryFrom<v1::Finished> for Finished {
             change_set: list("change_set", finished.change_set, MAX_OBJECTS)?,
             inventory: list("inventory", finished.inventory, MAX_OBJECTS)?,
             timings: list("timings", finished.timings, MAX_TIMINGS)?,
+            reads: reads(finished.reads)?,
         })
     }
+}
+
+/// What was read, within the bound of all of it.
+fn reads(reads: Vec<v1::ReadObject>) -> Result<Vec<ReadObject>> {
+    let length = reads.iter().map(|read| read.json.len()).sum();
+    if length > MAX_READ_BYTES {
+        let field = "reads".to_owned();
+        return Err(ConvertError::TooLong { field, length, unit: "bytes", max: MAX_READ_BYTES });
+    }
+    list("reads", reads, MAX_READS)
 }
 
 #[cfg(test)]

@@ -19,6 +19,12 @@ pub const MAX_RUNNING: usize = 20_000;
 /// Timings in one `Finished`: of each step, one for each of its stages.
 pub const MAX_TIMINGS: usize = 5 * MAX_STEPS;
 
+/// Objects that the steps of one dispatch read.
+pub const MAX_READS: usize = 100;
+
+/// The JSON of all objects that one dispatch reads, in bytes.
+pub const MAX_READ_BYTES: usize = 1024 * 1024;
+
 /// A build's uncompressed JSON, in bytes.
 pub const MAX_BUILD_BYTES: usize = 64 * 1024 * 1024;
 

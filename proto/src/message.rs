@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use roadstead_kstatus::Status;
-use roadstead_model::{ChangeSet, DispatchKey, ObjectRef, ObjectResult, Position, StepTiming};
+use roadstead_model::{
+    ApplierRef, ChangeSet, DispatchKey, ObjectRef, ObjectResult, Position, ReadObject, StepTiming,
+};
 
 /// What will be owned; nothing is written before the hub's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +25,13 @@ pub struct InventoryAck {
     pub owned_by_another: Vec<OwnedByAnother>,
 }
 
-/// An object that another Kustomization owns on this cluster.
+/// An object that another applier owns on this cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedByAnother {
     /// The object.
     pub object: ObjectRef,
-    /// `namespace/name` of the owner on the hub.
-    pub owner: String,
+    /// The owner on the hub. Of one that is gone only the uid is known, in the place of the name.
+    pub owner: ApplierRef,
 }
 
 /// What was done, or seen, since the last one of this dispatch.
@@ -87,6 +89,8 @@ pub struct Finished {
     pub inventory: Vec<ObjectRef>,
     /// How long each stage of each step took.
     pub timings: Vec<StepTiming>,
+    /// What its read steps found.
+    pub reads: Vec<ReadObject>,
 }
 
 /// Why a dispatch failed.

@@ -297,9 +297,9 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
         match Dispatch::try_from(dispatch) {
             Err(error) => Some(not_understood(seq, key, "dispatch", &error)),
             Ok(dispatch) => {
-                let name = format!("{}/{}", dispatch.spec.namespace, dispatch.spec.name);
+                let name = dispatch.spec.applier.to_string();
                 let not_taken = self.runner.dispatch(dispatch).err()?;
-                tracing::warn!(kustomization = name, reason = %not_taken, "a dispatch was refused");
+                tracing::warn!(applier = name, reason = %not_taken, "a dispatch was refused");
                 Some(refused(seq, key, not_taken.what(), not_taken.to_string()))
             }
         }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_model::{Attempt, Dispatch, DispatchKey, HubEpoch, KustomizationUid, Position, Stage};
+use roadstead_model::{ApplierUid, Attempt, Dispatch, DispatchKey, HubEpoch, Position, Stage};
 use roadstead_places::{Limits, Places};
 use roadstead_proto::{Failure, Finished};
 use tokio_util::sync::CancellationToken;
@@ -74,7 +74,7 @@ struct Inner<C> {
     cluster: C,
     outbox: Arc<Outbox>,
     builds: Builds,
-    slots: Mutex<HashMap<KustomizationUid, Slot>>,
+    slots: Mutex<HashMap<ApplierUid, Slot>>,
     places: Places,
     stop: CancellationToken,
     tasks: TaskTracker,
@@ -119,7 +119,7 @@ impl<C: Cluster> Runner<C> {
         Self { inner: Arc::new(Inner { cluster, outbox, builds, slots, places, stop, tasks }) }
     }
 
-    fn slots(&self) -> MutexGuard<'_, HashMap<KustomizationUid, Slot>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<ApplierUid, Slot>> {
         self.inner.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,7 +144,7 @@ impl<C: Cluster> Runner<C> {
             return Err(NotTaken::Stopping);
         }
         let mut slots = self.slots();
-        let uid = dispatch.key.kustomization;
+        let uid = dispatch.key.applier;
         if slots.len() >= MAX_KUSTOMIZATIONS && !slots.contains_key(&uid) {
             return Err(NotTaken::Full);
         }
@@ -187,7 +187,7 @@ impl<C: Cluster> Runner<C> {
     /// Ends a dispatch at the next safe place; its end is told. One that is not known, or done, is left alone.
     pub fn cancel(&self, key: &DispatchKey) {
         let mut slots = self.slots();
-        let Some(slot) = slots.get_mut(&key.kustomization) else { return };
+        let Some(slot) = slots.get_mut(&key.applier) else { return };
         if let Some((running, cancel)) = &slot.running
             && running == key
         {
@@ -231,7 +231,7 @@ impl<C: Cluster> Runner<C> {
                 cluster: &inner.cluster,
                 places: &inner.places,
             };
-            let uid = dispatch.key.kustomization;
+            let uid = dispatch.key.applier;
             let finished = work.carry_out(dispatch, cancel).await;
             let is_stopping = inner.stop.is_cancelled();
             let mut slots = self.slots();
@@ -265,6 +265,7 @@ fn never_began(dispatch: Dispatch) -> Finished {
         change_set: Vec::new(),
         inventory: dispatch.inventory,
         timings: Vec::new(),
+        reads: Vec::new(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a Kustomization's dispatches mean for each other. Pure.
 
-use roadstead_model::{Attempt, DispatchKey, HubEpoch};
+use roadstead_model::{ApplierUid, Attempt, DispatchKey, HubEpoch};
 
 /// What to do with a dispatch that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,12 +52,12 @@ impl Known<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Known, Verdict};
-    use roadstead_model::{Attempt, Digest, DispatchKey, Generation, HubEpoch, KustomizationUid};
+    use roadstead_model::{ApplierUid, Attempt, Digest, DispatchKey, Generation, HubEpoch};
 
     fn key(epoch: i64, attempt: i64) -> DispatchKey {
         DispatchKey {
             epoch: HubEpoch(epoch),
-            kustomization: KustomizationUid(uuid::Uuid::nil()),
+            applier: ApplierUid(uuid::Uuid::nil()),
             generation: Generation(1),
             attempt: Attempt(attempt),
             digest: Some(Digest::of(b"[]")),

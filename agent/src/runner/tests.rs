@@ -8,8 +8,8 @@ use flate2::{Compression, write::GzEncoder};
 use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
-    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group, HubEpoch,
-    KustomizationUid, ObjectRef, ObjectResult, Position, ServiceAccount, Stage, StageTiming, Step, StepKind,
+    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
+    HubEpoch, ObjectRef, ObjectResult, Position, Purpose, ServiceAccount, Stage, StageTiming, Step, StepKind,
 };
 use roadstead_places::Limits;
 use roadstead_proto::v1::BuildChunk;
@@ -121,7 +121,7 @@ impl Cluster for Fake {
 
     async fn prune(
         &self,
-        _owner: KustomizationUid,
+        _owner: ApplierUid,
         inventory: &[ObjectRef],
         keep: &[ObjectRef],
         _run: &mut Run<'_>,
@@ -149,7 +149,7 @@ fn dispatch(attempt: i64) -> Dispatch {
     Dispatch {
         key: DispatchKey {
             epoch: HubEpoch(1),
-            kustomization: KustomizationUid(uuid::Uuid::nil()),
+            applier: ApplierUid(uuid::Uuid::nil()),
             generation: Generation(1),
             attempt: Attempt(attempt),
             digest: Some(Digest::of(b"a dispatch")),
@@ -165,8 +165,8 @@ fn dispatch(attempt: i64) -> Dispatch {
 
 fn spec(steps: Vec<StepKind>) -> DispatchSpec {
     DispatchSpec {
-        namespace: "team".to_owned(),
-        name: "web".to_owned(),
+        applier: ApplierRef::kustomization("team", "web"),
+        purpose: Purpose::Reconcile,
         default_namespace: None,
         service_account: None,
         timeout: Duration::from_secs(60),
@@ -345,7 +345,7 @@ async fn what_another_owns_is_named_and_nothing_is_written() {
             other => panic!("{other:?}"),
         }
     };
-    let owned = OwnedByAnother { object: config_map("a"), owner: "team/other".to_owned() };
+    let owned = OwnedByAnother { object: config_map("a"), owner: ApplierRef::kustomization("team", "other") };
     let ack = InventoryAck { key: intent.key.clone(), owned_by_another: vec![owned] };
     runner.outbox().answer_intent(&intent.key, Ok(ack));
     let finished = to_the_end(&runner).await;
@@ -407,8 +407,8 @@ async fn a_cancelled_dispatch_says_so_and_one_that_the_end_of_the_agent_cut_says
 
 /// Of the Kustomization with this number.
 fn of_number(number: u128, dispatch: Dispatch) -> Dispatch {
-    let kustomization = KustomizationUid(uuid::Uuid::from_u128(number));
-    Dispatch { key: DispatchKey { kustomization, ..dispatch.key }, ..dispatch }
+    let applier = ApplierUid(uuid::Uuid::from_u128(number));
+    Dispatch { key: DispatchKey { applier, ..dispatch.key }, ..dispatch }
 }
 
 /// A runner with so many places, which are kept for so long at least.

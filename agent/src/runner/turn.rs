@@ -51,7 +51,7 @@ impl Turn<'_> {
         }
         let Dispatch { key, spec, .. } = self.dispatch;
         let taken = async {
-            let mut turn = pin!(self.places.take(&spec.namespace, ""));
+            let mut turn = pin!(self.places.take(&spec.applier.namespace, ""));
             if let Ok(place) = tokio::time::timeout(SHORT_WAIT, turn.as_mut()).await {
                 return place;
             }

@@ -9,8 +9,8 @@ use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
 use roadstead_model::{
-    Action, ChangeSet, Digest, Dispatch, GoDuration, Group, ObjectRef, OnImmutable, Position, ServiceAccount,
-    Stage, StepKind, StepTiming,
+    Action, ApplierRef, ChangeSet, Digest, Dispatch, GoDuration, Group, ObjectRef, OnImmutable, Position,
+    ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
 };
 use roadstead_places::Places;
 use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth};
@@ -47,6 +47,7 @@ pub(super) struct Record {
     change_set: ChangeSet,
     inventory: Vec<ObjectRef>,
     timings: Vec<StepTiming>,
+    reads: Vec<ReadObject>,
     /// The index of the step that it is at.
     step: Option<usize>,
     /// What the groups hold that were applied, by their indices.
@@ -153,13 +154,14 @@ impl<C: Cluster> Work<'_, C> {
         }
         drop(turn);
         log(&dispatch, began.elapsed(), &record, failure.as_deref());
-        let Record { change_set, inventory, timings, .. } = record;
+        let Record { change_set, inventory, timings, reads, .. } = record;
         Finished {
             key: dispatch.key.clone(),
             failure: failure.map(|failure| *failure),
             change_set,
             inventory,
             timings,
+            reads,
         }
     }
 
@@ -197,7 +199,7 @@ impl<C: Cluster> Work<'_, C> {
         let manifests = self.manifests(on, ahead, group, record).await?;
         let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
         let desired = Desired {
-            owner: key.kustomization,
+            owner: key.applier,
             manifests,
             default_namespace: on.dispatch.spec.default_namespace().to_owned(),
             force: group.on_immutable == OnImmutable::Recreate,
@@ -357,7 +359,7 @@ impl<C: Cluster> Work<'_, C> {
         on.tell(self.outbox, Stage::Prune);
         let mut tell = on.teller(self.outbox);
         let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut tell);
-        let outcome = cluster.prune(key.kustomization, &record.inventory, keep, &mut run).await;
+        let outcome = cluster.prune(key.applier, &record.inventory, keep, &mut run).await;
         record.take(outcome)
     }
 
@@ -462,9 +464,7 @@ fn owned_by_another(ack: &InventoryAck) -> Option<Box<Failure>> {
     if owned.is_empty() {
         return None;
     }
-    let name = |one: &roadstead_proto::OwnedByAnother| {
-        format!("{} is owned by Kustomization {}", one.object, one.owner)
-    };
+    let name = |one: &roadstead_proto::OwnedByAnother| format!("{} is owned by {}", one.object, one.owner);
     let mut named: Vec<String> = owned.iter().take(MAX_NAMED).map(name).collect();
     if owned.len() > MAX_NAMED {
         named.push(format!("and {} more", owned.len() - MAX_NAMED));
@@ -476,7 +476,8 @@ fn owned_by_another(ack: &InventoryAck) -> Option<Box<Failure>> {
 
 fn log(dispatch: &Dispatch, took: Duration, record: &Record, failure: Option<&Failure>) {
     let count = |action| record.change_set.iter().filter(|result| result.action == action).count();
-    let kustomization = format!("{}/{}", dispatch.spec.namespace, dispatch.spec.name);
+    let ApplierRef { kind, namespace, name } = &dispatch.spec.applier;
+    let applier = format!("{namespace}/{name}");
     let duration = GoDuration(took).to_string();
     let (created, configured, unchanged) =
         (count(Action::Created), count(Action::Configured), count(Action::Unchanged));
@@ -485,7 +486,8 @@ fn log(dispatch: &Dispatch, took: Duration, record: &Record, failure: Option<&Fa
         (count(Action::Deleted), count(Action::Skipped), dispatch.key.attempt.0);
     match failure {
         None => tracing::info!(
-            kustomization,
+            kind,
+            applier,
             attempt,
             duration,
             created,
@@ -498,7 +500,7 @@ fn log(dispatch: &Dispatch, took: Duration, record: &Record, failure: Option<&Fa
             "dispatch finished"
         ),
         Some(failure) => tracing::warn!(
-            kustomization, attempt, duration, created, configured, recreated, adopted, unchanged, deleted, skipped,
+            kind, applier, attempt, duration, created, configured, recreated, adopted, unchanged, deleted, skipped,
             stage = ?failure.position.stage, cancelled = failure.cancelled, error = failure.message, "dispatch failed"
         ),
     }

@@ -14,7 +14,9 @@ use rcgen::{
     KeyPair, KeyUsagePurpose,
 };
 use roadstead_agent::identity::{Identity, PrivateKey, check_certificate};
-use roadstead_model::{Capabilities, ClusterUid, Digest, DispatchSpec, Group, Step, StepKind};
+use roadstead_model::{
+    ApplierRef, Capabilities, ClusterUid, Digest, DispatchSpec, Group, Purpose, Step, StepKind,
+};
 use roadstead_proto::v1::link_server::{Link, LinkServer};
 use roadstead_proto::v1::{AgentMessage, Hello, HubMessage, Welcome, agent_message, hub_message};
 use tokio::net::{TcpListener, TcpStream};
@@ -250,8 +252,8 @@ impl Hub {
 /// Of a Kustomization `team/web` whose only group is this build, with the agent's own rights.
 pub fn spec(build: Digest, steps: Vec<StepKind>) -> DispatchSpec {
     DispatchSpec {
-        namespace: "team".to_owned(),
-        name: "web".to_owned(),
+        applier: ApplierRef::kustomization("team", "web"),
+        purpose: Purpose::Reconcile,
         default_namespace: None,
         service_account: None,
         timeout: Duration::from_secs(30),

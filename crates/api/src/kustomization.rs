@@ -138,27 +138,11 @@ pub struct KustomizationSpec {
     pub validation: Option<ValidationStrategy>,
 }
 
-impl KustomizationSpec {
-    /// The service account to impersonate, as (namespace, name); `own` is the Kustomization's namespace, which is
-    /// meant where none is named.
-    #[must_use]
-    pub fn impersonated<'a>(&'a self, own: &'a str) -> Option<(&'a str, &'a str)> {
-        if let Some(account) = &self.service_account {
-            return Some((account.namespace.as_deref().unwrap_or(own), &account.name));
-        }
-        self.service_account_name.as_deref().map(|name| (own, name))
-    }
-
-    /// The timeout of one reconciliation.
-    #[must_use]
-    pub fn timeout(&self) -> GoDuration {
-        self.timeout.unwrap_or(self.interval)
-    }
-}
-
 /// Health checks with the API versions that they leave out. The stored object keeps them left out: `kubectl apply`
 /// compares what it applied with what is there.
-fn health_checks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<HealthCheck>, D::Error> {
+pub(crate) fn health_checks<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<HealthCheck>, D::Error> {
     let mut checks = Vec::<HealthCheck>::deserialize(deserializer)?;
     for check in &mut checks {
         if check.api_version.as_deref().is_none_or(str::is_empty) {

@@ -3,6 +3,7 @@
 //! Values only: no network, no clock, no database. [`KINDS`] is the one list; everything that serves, stores or checks
 //! an object goes by it.
 
+pub mod applier;
 pub mod cluster;
 pub mod columns;
 pub mod convert;
@@ -23,6 +24,7 @@ pub mod schema;
 pub mod source;
 pub mod validate;
 
+pub use applier::{AnyApplier, AnyApplierStatus, ApplierSpec, ApplierStatus};
 pub use cluster::{
     AgentRemoval, AgentUpgrade, Cluster, ClusterAccessGrant, ClusterAgent, ClusterApiOrigin,
     ClusterDeletionPolicy, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec, ClusterStatus,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use roadstead_model::{GroupKind, KustomizationUid, ObjectRef, ServiceAccount, Stage};
+use roadstead_model::{ApplierUid, GroupKind, ObjectRef, ServiceAccount, Stage};
 use serde_json::Value;
 
 use crate::discovery::{Discovery, Resource, get};
@@ -142,7 +142,7 @@ impl Engine {
     /// is left: `keep`'s share and what could not be deleted.
     pub async fn prune(
         &self,
-        owner: KustomizationUid,
+        owner: ApplierUid,
         inventory: &[ObjectRef],
         keep: &[ObjectRef],
         run: &mut Run<'_>,
@@ -151,12 +151,7 @@ impl Engine {
     }
 
     /// Deletes everything of an owner that goes away.
-    pub async fn delete_all(
-        &self,
-        owner: KustomizationUid,
-        inventory: &[ObjectRef],
-        run: &mut Run<'_>,
-    ) -> Outcome {
+    pub async fn delete_all(&self, owner: ApplierUid, inventory: &[ObjectRef], run: &mut Run<'_>) -> Outcome {
         self.prune(owner, inventory, &[], run).await
     }
 
@@ -219,7 +214,7 @@ pub(crate) fn is_secret(object: &ObjectRef) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use roadstead_model::KustomizationUid;
+    use roadstead_model::ApplierUid;
 
     use super::Engine;
     use crate::{Desired, Prepared, Run};
@@ -230,7 +225,7 @@ mod tests {
         fn is_send<T: Send>(_: T) {}
         is_send(engine.prepare(desired, run));
         is_send(engine.apply(prepared, &[], run));
-        is_send(engine.prune(KustomizationUid::random(), &[], &[], run));
+        is_send(engine.prune(ApplierUid::random(), &[], &[], run));
         is_send(engine.wait(&[], run));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use roadstead_model::{KustomizationUid, ObjectRef, Stage};
+use roadstead_model::{ApplierUid, ObjectRef, Stage};
 use serde_json::Value;
 
 use crate::directives::Directives;
@@ -20,7 +20,7 @@ use crate::{Error, InputError, OWNER_LABEL};
 #[derive(Debug, Clone)]
 pub struct Desired {
     /// Whose objects these are: becomes their owner label.
-    pub owner: KustomizationUid,
+    pub owner: ApplierUid,
     /// The objects, in any order.
     pub manifests: Vec<Manifest>,
     /// The namespace of namespaced objects that name none.
@@ -32,7 +32,7 @@ pub struct Desired {
 /// Objects that are ready to be applied, in stages.
 #[derive(Clone)]
 pub struct Prepared {
-    owner: KustomizationUid,
+    owner: ApplierUid,
     /// In order; within a stage in the order of kinds.
     pub(crate) stages: Vec<Vec<Arc<Planned>>>,
 }
@@ -40,7 +40,7 @@ pub struct Prepared {
 /// One object that is ready to be applied.
 pub(crate) struct Planned {
     /// Whose it is to be.
-    pub(crate) owner: KustomizationUid,
+    pub(crate) owner: ApplierUid,
     pub(crate) reference: ObjectRef,
     pub(crate) resource: Resource,
     /// Whether its kind comes from a CRD among the objects, which the apiserver may serve a moment late.
@@ -56,7 +56,7 @@ pub(crate) struct Planned {
 impl Prepared {
     /// Whose objects they are.
     #[must_use]
-    pub fn owner(&self) -> KustomizationUid {
+    pub fn owner(&self) -> ApplierUid {
         self.owner
     }
 

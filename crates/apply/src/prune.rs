@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use roadstead_model::{Action, KustomizationUid, ObjectRef, Stage};
+use roadstead_model::{Action, ApplierUid, ObjectRef, Stage};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ const TRIES: usize = 3;
 
 pub(crate) async fn prune(
     engine: &Engine,
-    owner: KustomizationUid,
+    owner: ApplierUid,
     inventory: &[ObjectRef],
     keep: &[ObjectRef],
     run: &mut Run<'_>,

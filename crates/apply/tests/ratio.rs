@@ -11,7 +11,7 @@ use anyhow::Result;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::Request;
 use roadstead_apply::{Desired, Manifest, Options, Run};
-use roadstead_model::KustomizationUid;
+use roadstead_model::ApplierUid;
 use serde_json::{Value, json};
 use support::{Fixture, config_map, deployment, service};
 use tokio::time::Instant;
@@ -65,7 +65,7 @@ async fn engine(fixture: &Fixture) -> Result<Duration> {
         let mut events = |_| ();
         let mut run = Run::new(began + Duration::from_secs(120), fixture.cancel.clone(), &mut events);
         let desired = Desired {
-            owner: KustomizationUid::random(),
+            owner: ApplierUid::random(),
             manifests: set(number).into_iter().map(Manifest::from).collect(),
             default_namespace: fixture.namespace.clone(),
             force: false,

@@ -25,6 +25,10 @@ pub enum Capability {
     KeepOthers,
     /// An agent that replaces objects whose change the apiserver calls immutable.
     Replace,
+    /// An agent that knows of appliers that are no Kustomizations.
+    Appliers,
+    /// An agent that carries a dispatch out up to its first write, and tells what it would do.
+    Plans,
     /// An agent that runs hooks.
     Hooks,
     /// An agent that reads objects for the hub.
@@ -33,7 +37,7 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -42,6 +46,8 @@ impl Capability {
         Self::HelmOrder,
         Self::KeepOthers,
         Self::Replace,
+        Self::Appliers,
+        Self::Plans,
         Self::Hooks,
         Self::Reads,
     ];
@@ -58,6 +64,8 @@ impl Capability {
             Self::HelmOrder => "helm-order",
             Self::KeepOthers => "keep-others",
             Self::Replace => "replace",
+            Self::Appliers => "appliers",
+            Self::Plans => "plans",
             Self::Hooks => "hooks",
             Self::Reads => "reads",
         }
@@ -84,7 +92,7 @@ impl Capabilities {
     /// What an agent of this version can do.
     #[must_use]
     pub fn of_this_agent() -> Self {
-        Self([Capability::Groups].into())
+        Self([Capability::Groups, Capability::Appliers].into())
     }
 
     /// What the other side named. Names that this version does not know are of no use to it.

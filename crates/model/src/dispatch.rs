@@ -2,23 +2,24 @@
 //! is its one form in all three.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Capabilities, Capability, Digest, DispatchKey, ObjectRef};
+use crate::{ApplierRef, Capabilities, Capability, Digest, DispatchKey, ObjectRef};
 
 /// The namespace of a cluster for objects that name none, where nothing else is said.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
-/// An ordered list of steps for one Kustomization on one cluster.
+/// An ordered list of steps for one applier on one cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dispatch {
     /// What makes it that dispatch.
     pub key: DispatchKey,
     /// What to do.
     pub spec: DispatchSpec,
-    /// What the Kustomization owned on this cluster before.
+    /// What the applier owned on this cluster before.
     pub inventory: Vec<ObjectRef>,
 }
 
@@ -27,10 +28,12 @@ pub struct Dispatch {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DispatchSpec {
-    /// The hub namespace of the Kustomization.
-    pub namespace: String,
-    /// The Kustomization's name.
-    pub name: String,
+    /// The applier: for messages.
+    #[serde(flatten)]
+    pub applier: ApplierRef,
+    /// What it is carried out for.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub purpose: Purpose,
     /// The namespace of the cluster for namespaced objects that name none; see [`DispatchSpec::default_namespace`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_namespace: Option<String>,
@@ -60,6 +63,11 @@ impl DispatchSpec {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Canonical<'a> {
+            // An agent that does not know of kinds is sent Kustomizations only, of which it is left out.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            kind: Option<&'a str>,
+            #[serde(skip_serializing_if = "is_default")]
+            purpose: Purpose,
             namespace: &'a str,
             name: &'a str,
             default_namespace: &'a str,
@@ -68,9 +76,14 @@ impl DispatchSpec {
             steps: &'a [Step],
         }
         // Without a pattern, a field that is added above would be forgotten here.
-        let Self { namespace, name, default_namespace: _, service_account, timeout: _, groups, steps } = self;
+        let Self { applier, purpose, default_namespace: _, service_account, timeout: _, groups, steps } =
+            self;
+        let ApplierRef { kind, namespace, name } = applier;
+        let kind = (!applier.is_kustomization()).then_some(kind.as_str());
         let default_namespace = self.default_namespace();
-        let canonical = Canonical { namespace, name, default_namespace, service_account, groups, steps };
+        let purpose = *purpose;
+        let canonical =
+            Canonical { kind, purpose, namespace, name, default_namespace, service_account, groups, steps };
         #[expect(
             clippy::expect_used,
             reason = "texts, numbers and lists of them are JSON whatever they hold, and memory takes all of it"
@@ -79,10 +92,22 @@ impl DispatchSpec {
         Digest::of(&encoded)
     }
 
+    /// Whether it only reads: nothing is written, and what is owned stays as it is.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        !self.steps.is_empty() && self.steps.iter().all(|step| matches!(step.kind, StepKind::Read { .. }))
+    }
+
     /// What an agent must be able to do to take this step.
     #[must_use]
     pub fn needs(&self, step: &Step) -> BTreeSet<Capability> {
         let mut needs = BTreeSet::new();
+        if !self.applier.is_kustomization() {
+            needs.insert(Capability::Appliers);
+        }
+        if self.purpose == Purpose::Plan {
+            needs.insert(Capability::Plans);
+        }
         if self.groups.len() > 1 {
             needs.insert(Capability::Groups);
         }
@@ -122,6 +147,28 @@ pub struct Lacking<'a> {
     pub label: &'a str,
     /// What the agent would have to be able to do.
     pub capability: Capability,
+}
+
+/// What a dispatch is carried out for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Purpose {
+    /// To bring the cluster to what is wanted.
+    #[default]
+    Reconcile,
+    /// To tell what that would do: it ends before its first write.
+    Plan,
+}
+
+/// What an attempt is to do on its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AttemptKind {
+    /// To apply what was rendered.
+    Apply,
+    /// To delete what is owned, and to apply nothing.
+    Delete,
+    /// To read what a render needs, and to write nothing.
+    Read,
 }
 
 /// Objects that are applied together, and how.
@@ -304,6 +351,25 @@ impl StepKind {
     }
 }
 
+/// An object that a step was to read. It may be a Secret, so its content does not print.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ReadObject {
+    /// Which one.
+    pub object: ObjectRef,
+    /// The object as JSON; none where it is not there.
+    pub json: Option<Vec<u8>>,
+}
+
+impl fmt::Debug for ReadObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { object, json } = self;
+        f.debug_struct("ReadObject")
+            .field("object", object)
+            .field("bytes", &json.as_ref().map(Vec::len))
+            .finish()
+    }
+}
+
 /// When the objects of a hook are removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -350,8 +416,8 @@ mod tests {
 
     fn spec() -> DispatchSpec {
         DispatchSpec {
-            namespace: "team-a".to_owned(),
-            name: "app".to_owned(),
+            applier: ApplierRef::kustomization("team-a", "app"),
+            purpose: Purpose::Reconcile,
             default_namespace: None,
             service_account: Some(("apps".to_owned(), "deployer".to_owned()).into()),
             timeout: Duration::from_secs(90),
@@ -399,9 +465,11 @@ mod tests {
             ..spec()
         };
         assert_eq!(same.digest(), digest);
-        let changes: [fn(&mut DispatchSpec); 7] = [
-            |spec| spec.namespace.push('x'),
-            |spec| spec.name.push('x'),
+        let changes: [fn(&mut DispatchSpec); 9] = [
+            |spec| spec.purpose = Purpose::Plan,
+            |spec| spec.applier.kind.push('x'),
+            |spec| spec.applier.namespace.push('x'),
+            |spec| spec.applier.name.push('x'),
             |spec| spec.default_namespace = Some("apps".to_owned()),
             |spec| spec.service_account = None,
             |spec| spec.groups[0].order = Order::Helm,
@@ -424,6 +492,11 @@ mod tests {
         let lacking = two.lacking(&none).map(|lacking| (lacking.index, lacking.capability));
         assert_eq!(lacking, Some((0, Capability::Groups)));
         assert_eq!(two.lacking(&Capabilities::of_this_agent()), None);
+        let mut other = spec();
+        other.applier.kind = "HelmRelease".to_owned();
+        let lacking = other.lacking(&none).map(|lacking| (lacking.index, lacking.capability));
+        assert_eq!(lacking, Some((0, Capability::Appliers)));
+        assert_eq!(other.lacking(&Capabilities::of_this_agent()), None);
         two.steps.push(Step {
             label: "migrate".to_owned(),
             kind: StepKind::Hook { group: 1, policy: HookPolicy::default() },

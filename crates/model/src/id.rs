@@ -1,4 +1,4 @@
-//! Typed identities: a cluster's uid cannot be handed over where a Kustomization's is wanted.
+//! Typed identities: a cluster's uid cannot be handed over where an applier's is wanted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -48,8 +48,8 @@ uid!(
     ResourceUid
 );
 uid!(
-    /// `metadata.uid` of a hub `Kustomization`: the owner of an inventory.
-    KustomizationUid
+    /// `metadata.uid` of an applier, an object of the hub that deploys: the owner of an inventory.
+    ApplierUid
 );
 uid!(
     /// `metadata.uid` of a hub `Cluster`: the subject of its agent's certificate.
@@ -68,14 +68,14 @@ uid!(
     SessionId
 );
 
-impl From<ResourceUid> for KustomizationUid {
+impl From<ResourceUid> for ApplierUid {
     fn from(uid: ResourceUid) -> Self {
         Self(uid.0)
     }
 }
 
-impl From<KustomizationUid> for ResourceUid {
-    fn from(uid: KustomizationUid) -> Self {
+impl From<ApplierUid> for ResourceUid {
+    fn from(uid: ApplierUid) -> Self {
         Self(uid.0)
     }
 }
@@ -117,7 +117,7 @@ counter!(
     Generation
 );
 counter!(
-    /// Counts the reconciliations of one Kustomization that were dispatched, from 1.
+    /// Counts the reconciliations of one applier that were dispatched, from 1.
     Attempt
 );
 
@@ -128,8 +128,8 @@ counter!(
 pub struct DispatchKey {
     /// The hub's epoch.
     pub epoch: HubEpoch,
-    /// The Kustomization whose objects are meant.
-    pub kustomization: KustomizationUid,
+    /// The applier whose objects are meant.
+    pub applier: ApplierUid,
     /// The generation of its spec.
     pub generation: Generation,
     /// Which attempt this is.
@@ -140,7 +140,7 @@ pub struct DispatchKey {
 }
 
 impl DispatchKey {
-    /// The order in which dispatches of one Kustomization supersede each other.
+    /// The order in which dispatches of one applier supersede each other.
     #[must_use]
     pub fn fence(&self) -> (HubEpoch, Attempt) {
         (self.epoch, self.attempt)

@@ -24,17 +24,17 @@ pub use chain::chain;
 pub use change::{Action, ChangeSet, ObjectResult, Position, Stage, StageTiming, StepTiming};
 pub use digest::{Digest, DigestError, Hasher};
 pub use dispatch::{
-    Conflicts, DEFAULT_NAMESPACE, Dispatch, DispatchSpec, Group, HookPolicy, Lacking, OnImmutable, Order,
-    ServiceAccount, Step, StepKind,
+    AttemptKind, Conflicts, DEFAULT_NAMESPACE, Dispatch, DispatchSpec, Group, HookPolicy, Lacking,
+    OnImmutable, Order, Purpose, ReadObject, ServiceAccount, Step, StepKind,
 };
 pub use duration::{DurationError, GoDuration};
 pub use fleet::{AttemptFilter, EventFilter, InventoryFilter, InventoryKey, KustomizationFilter};
 pub use id::{
-    Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, KustomizationUid, ReplicaId,
+    ApplierUid, Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, ReplicaId,
     ResourceUid, SessionId,
 };
 pub use managed::ManagedCluster;
-pub use object::{GroupKind, ObjectRef};
+pub use object::{ApplierRef, GroupKind, ObjectRef};
 pub use order::{AgentOrder, OrderKind, OrderState};
 pub use reason::Reason;
 pub use revision::{Revision, RevisionError};

@@ -100,3 +100,49 @@ impl fmt::Display for ObjectRef {
         }
     }
 }
+
+/// The kind that dispatches were of before there were others.
+const KUSTOMIZATION: &str = "Kustomization";
+
+/// An applier as people name it: an object of the hub that deploys.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ApplierRef {
+    /// Its kind.
+    #[serde(default = "kustomization", skip_serializing_if = "is_kustomization")]
+    pub kind: String,
+    /// Its namespace on the hub.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+fn kustomization() -> String {
+    KUSTOMIZATION.to_owned()
+}
+
+fn is_kustomization(kind: &str) -> bool {
+    kind == KUSTOMIZATION
+}
+
+impl ApplierRef {
+    /// A Kustomization.
+    #[must_use]
+    pub fn kustomization(namespace: &str, name: &str) -> Self {
+        Self { kind: kustomization(), namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// Whether it is a Kustomization, of which all versions know.
+    #[must_use]
+    pub fn is_kustomization(&self) -> bool {
+        is_kustomization(&self.kind)
+    }
+}
+
+impl fmt::Display for ApplierRef {
+    /// `Kind namespace/name`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, namespace, name } = self;
+        // Of one that is gone only its uid is known, in the place of the name.
+        if namespace.is_empty() { write!(f, "{kind} {name}") } else { write!(f, "{kind} {namespace}/{name}") }
+    }
+}

@@ -9,8 +9,8 @@ use crate::ResourceUid;
 pub enum Queue {
     /// Fetches sources.
     Source,
-    /// Plans Kustomizations.
-    Kustomization,
+    /// Plans what appliers are to do.
+    Applier,
     /// Empties namespaces that are being deleted.
     Namespace,
     /// Brings clusters on board by their kubeconfigs.
@@ -25,7 +25,7 @@ impl Queue {
     /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Source,
-        Self::Kustomization,
+        Self::Applier,
         Self::Namespace,
         Self::Cluster,
         Self::KubeConfig,
@@ -37,7 +37,7 @@ impl Queue {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Source => "source",
-            Self::Kustomization => "kustomization",
+            Self::Applier => "applier",
             Self::Namespace => "namespace",
             Self::Cluster => "cluster",
             Self::KubeConfig => "kubeconfig",

@@ -1,10 +1,13 @@
-//! From an artifact to a cluster: passes over Kustomizations, builds, what of a build goes to the hub, dispatches to agents and
+//! From an artifact to a cluster: passes over appliers, builds, what of a build goes to the hub, dispatches to agents and
 //! what came of them.
 
+mod applier;
+mod appliers;
 pub(crate) mod build;
 pub(crate) mod children;
 mod placing;
 pub(crate) mod reconcile;
+mod render;
 pub(crate) mod results;
 mod situation;
 mod transfer;
@@ -23,7 +26,7 @@ pub use build::Builds;
 pub use results::{DispatchFailure, DispatchResult};
 pub use transfer::BuildReader;
 
-/// What brings a Kustomization's objects to its cluster.
+/// What brings an applier's objects to its cluster.
 pub struct Delivery {
     store: Store,
     clock: Arc<dyn Clock>,

@@ -18,12 +18,12 @@ fn name(stored: &Stored) -> String {
 }
 
 /// An apply went through.
-pub(crate) fn kustomization_applied(stored: &Stored, took: Duration, change_set: &ChangeSet) {
+pub(crate) fn applier_applied(stored: &Stored, took: Duration, change_set: &ChangeSet) {
     done(stored, "applied", took, change_set);
 }
 
 /// All that a Kustomization owned on a cluster was deleted there.
-pub(crate) fn kustomization_pruned(stored: &Stored, took: Duration, change_set: &ChangeSet) {
+pub(crate) fn applier_pruned(stored: &Stored, took: Duration, change_set: &ChangeSet) {
     done(stored, "pruned", took, change_set);
 }
 
@@ -42,22 +42,22 @@ fn done(stored: &Stored, what: &str, took: Duration, change_set: &ChangeSet) {
 }
 
 /// An attempt failed. The text is the condition's.
-pub(crate) fn kustomization_failed(stored: &Stored, error: &str) {
+pub(crate) fn applier_failed(stored: &Stored, error: &str) {
     tracing::error!(target: logger!(), kustomization = name(stored), error);
 }
 
 /// Something stands in the way of an attempt, in the condition's text. What it `waits` for comes by itself, or tells of its
 /// own failures.
-pub(crate) fn kustomization_held(stored: &Stored, message: &str, waits: bool) {
+pub(crate) fn applier_held(stored: &Stored, message: &str, waits: bool) {
     if waits {
         tracing::info!(target: logger!(), kustomization = name(stored), "{message}");
     } else {
-        kustomization_failed(stored, message);
+        applier_failed(stored, message);
     }
 }
 
 /// A deleted Kustomization is gone; `orphaned` tells why objects stay, where any do.
-pub(crate) fn kustomization_released(stored: &Stored, orphaned: Option<&str>) {
+pub(crate) fn applier_released(stored: &Stored, orphaned: Option<&str>) {
     match orphaned {
         None => tracing::info!(target: logger!(), kustomization = name(stored), "Kustomization deleted"),
         Some(why) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{AnySource, ConditionStatus, KindId, Kustomization};
+use roadstead_api::{AnyApplier, AnySource, ConditionStatus, Reference};
 use roadstead_hub_store::{Store, Stored};
 use roadstead_model::{Claim, Digest, Due, Queue, Reason, ReplicaId, ResourceUid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -109,13 +109,10 @@ impl Schedule {
 
     /// What changes when there is a reason to try again: the spec, the annotation that asks, what the source holds.
     async fn inputs_of(&self, queue: Queue, stored: &Stored) -> Result<Digest, HubError> {
-        let artifact = match stored.kind {
-            KindId::Kustomization => self.artifact_of(stored).await?,
-            _ => None,
-        };
+        let artifacts = self.artifacts_of(stored).await?;
         let request = triggers::request(stored);
         let text = format!(
-            "look\n{queue:?}\n{}\n{}\n{request:?}\n{artifact:?}\n{}",
+            "look\n{queue:?}\n{}\n{}\n{request:?}\n{artifacts:?}\n{}",
             stored.uid,
             stored.generation,
             stored.deletion_timestamp.is_some()
@@ -123,15 +120,20 @@ impl Schedule {
         Ok(Digest::of(text.as_bytes()))
     }
 
-    async fn artifact_of(&self, stored: &Stored) -> Result<Option<String>, HubError> {
-        let reference = stored.decode::<Kustomization>()?.spec.source_ref;
-        let namespace = reference.namespace.as_deref().unwrap_or(&stored.namespace);
-        let Some(kind) = reference.kind.served() else { return Ok(None) };
-        let Some(source) = self.store.get(kind, namespace, &reference.name).await? else {
-            return Ok(None);
-        };
-        let status = source.decode::<AnySource>()?.status;
-        Ok(status.and_then(|status| status.source.artifact).map(|artifact| artifact.digest))
+    /// The digests of the artifacts that an applier deploys.
+    async fn artifacts_of(&self, stored: &Stored) -> Result<Vec<String>, HubError> {
+        let mut artifacts = Vec::new();
+        if !stored.kind.is_applier() {
+            return Ok(artifacts);
+        }
+        let references = stored.kind.references(&stored.object, &stored.namespace);
+        for Reference { kind, namespace, name } in references.iter().filter(|one| one.kind.is_source()) {
+            let Some(source) = self.store.get(*kind, namespace, name).await? else { continue };
+            let status = source.decode::<AnySource>()?.status;
+            artifacts
+                .extend(status.and_then(|status| status.source.artifact).map(|artifact| artifact.digest));
+        }
+        Ok(artifacts)
     }
 
     async fn tell_set_aside(&self, uid: ResourceUid, message: &str) -> Result<(), HubError> {
@@ -139,8 +141,8 @@ impl Schedule {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(uid).await? else { return Ok(()) };
         match stored.kind {
-            KindId::Kustomization => {
-                let suspended = stored.decode::<Kustomization>()?.spec.suspend;
+            kind if kind.is_applier() => {
+                let suspended = stored.decode::<AnyApplier>()?.spec.suspend;
                 write_status(&mut tx, &mut stored, suspended, now, |status, generation| {
                     let reason = Reason::BuildFailed;
                     set_ready(status, ConditionStatus::False, reason, message, generation, now);

@@ -18,6 +18,7 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
         change_set: finished.change_set,
         inventory: finished.inventory,
         timings: finished.timings,
+        reads: finished.reads,
     }
 }
 

@@ -10,7 +10,7 @@ use roadstead_api::KindId;
 use roadstead_budget::PoolName;
 use roadstead_hub_link::LinkOptions;
 use roadstead_hub_store::AtRest;
-use roadstead_model::{Attempt, Digest, DispatchKey, KustomizationUid, Queue, Reason, ReplicaId};
+use roadstead_model::{ApplierUid, Attempt, Digest, DispatchKey, Queue, Reason, ReplicaId};
 use roadstead_proto::v1;
 use roadstead_proto::v1::agent_message::Body as Said;
 use roadstead_proto::v1::hub_message::Body as Say;
@@ -165,29 +165,29 @@ async fn an_agent_cannot_tell_progress_of_another_clusters_dispatch() -> Result<
     dispatched(&mut of_b).await?;
     let one = [config_map("default", "one")];
     of_a.send(progress(&key, &one, "forged")).await?;
-    let unknown = DispatchKey { kustomization: KustomizationUid(uuid::Uuid::new_v4()), ..key.clone() };
+    let unknown = DispatchKey { applier: ApplierUid(uuid::Uuid::new_v4()), ..key.clone() };
     of_a.send(progress(&unknown, &one, "forged")).await?;
     of_a.send(finished(&key)).await?;
     of_a.send(intent_of(&key, &one)).await?;
     of_a.handled().await?;
     assert!(
-        site.hub.sessions.progress(key.kustomization).is_none()
-            && site.hub.sessions.progress(unknown.kustomization).is_none()
+        site.hub.sessions.progress(key.applier).is_none()
+            && site.hub.sessions.progress(unknown.applier).is_none()
     );
-    assert!(site.store.inventory(a.cluster, key.kustomization).await?.is_empty());
+    assert!(site.store.inventory(a.cluster, key.applier).await?.is_empty());
     // What the right one told is not taken away by the wrong one either.
     of_b.send(progress(&key, &one, "true")).await?;
     of_b.handled().await?;
     of_a.send(finished(&key)).await?;
     of_a.send(progress(&DispatchKey { attempt: Attempt(9), ..key.clone() }, &one, "forged")).await?;
     of_a.handled().await?;
-    let told = site.hub.sessions.progress(key.kustomization).context("progress")?;
+    let told = site.hub.sessions.progress(key.applier).context("progress")?;
     assert_eq!(told.health.values().collect::<Vec<_>>(), ["InProgress: true"]);
     of_b.send(finished(&key)).await?;
     of_b.handled().await?;
-    let history = site.store.history(key.kustomization, 1).await?;
+    let history = site.store.history(key.applier, 1).await?;
     assert_eq!(history[0].health.values().collect::<Vec<_>>(), ["InProgress: true"]);
-    assert!(site.hub.sessions.progress(key.kustomization).is_none());
+    assert!(site.hub.sessions.progress(key.applier).is_none());
     Ok(())
 }
 
@@ -209,19 +209,19 @@ async fn progress_of_a_session_is_bounded_and_goes_with_it() -> Result<()> {
         session.send(progress(&key, &objects, &text)).await?;
         session.handled().await?;
     }
-    let kept = site.hub.sessions.progress(key.kustomization).context("progress")?;
+    let kept = site.hub.sessions.progress(key.applier).context("progress")?;
     let bytes: usize = kept.health.iter().map(|(object, text)| object.len() + text.len()).sum();
     let most = usize::try_from(site.hub.budget().pool(PoolName::Progress).size())? / 4;
     assert!(bytes + 200 * kept.results.len() <= most, "{bytes} bytes and {} results", kept.results.len());
     assert!(!kept.results.is_empty());
     // All attempts of random Kustomizations are nobody's.
-    let unknown = DispatchKey { kustomization: KustomizationUid(uuid::Uuid::new_v4()), ..key.clone() };
+    let unknown = DispatchKey { applier: ApplierUid(uuid::Uuid::new_v4()), ..key.clone() };
     session.send(progress(&unknown, &[config_map("default", "one")], "")).await?;
     session.handled().await?;
-    assert!(site.hub.sessions.progress(unknown.kustomization).is_none());
+    assert!(site.hub.sessions.progress(unknown.applier).is_none());
     drop(session);
     until("the progress goes with its session", async || {
-        Ok(site.hub.sessions.progress(key.kustomization).is_none())
+        Ok(site.hub.sessions.progress(key.applier).is_none())
     })
     .await
 }
@@ -253,7 +253,7 @@ async fn an_agent_of_the_first_version_is_sent_what_it_can_read() -> Result<()> 
     }
     session.send(finished(&sent)).await?;
     session.handled().await?;
-    let newest = site.store.newest_reconciliation(key.kustomization).await?.context("an attempt")?;
+    let newest = site.store.newest_reconciliation(key.applier).await?.context("an attempt")?;
     assert_eq!(newest.finished.map(|(_, reason)| reason), Some(Reason::ReconciliationSucceeded));
     Ok(())
 }
@@ -265,11 +265,11 @@ async fn what_an_agent_cannot_do_is_not_sent_to_it() -> Result<()> {
     let two = site.dispatch_two_groups(agent.cluster, "two").await?;
     let mut older = of_the_first_version(&site, &agent).await?;
     until("the dispatch is over", async || {
-        let newest = site.store.newest_reconciliation(two.kustomization).await?.context("an attempt")?;
+        let newest = site.store.newest_reconciliation(two.applier).await?.context("an attempt")?;
         Ok(newest.finished.is_some_and(|(_, reason)| reason == Reason::AgentTooOld))
     })
     .await?;
-    let newest = site.store.history(two.kustomization, 1).await?.pop().context("an attempt")?;
+    let newest = site.store.history(two.applier, 1).await?.pop().context("an attempt")?;
     assert_eq!(
         newest.message,
         "step 1 (apply) needs an agent with the capability 'groups', which the agent of cluster a, version 0.0.0-test, \
@@ -309,7 +309,7 @@ async fn what_an_agent_cannot_do_is_not_sent_to_it() -> Result<()> {
     };
     session.send(Said::Finished(end)).await?;
     session.handled().await?;
-    let newest = site.store.history(more.kustomization, 1).await?.pop().context("an attempt")?;
+    let newest = site.store.history(more.applier, 1).await?.pop().context("an attempt")?;
     assert_eq!(newest.message, "step 2 (apply): why");
     let timings = newest.timings.iter().map(|timing| (timing.step, timing.label.as_deref()));
     assert_eq!(timings.collect::<Vec<_>>(), [(Some(0), Some("apply")), (Some(1), Some("apply"))]);
@@ -331,7 +331,7 @@ async fn only_objects_of_the_build_are_taken_as_intended() -> Result<()> {
             }
             other => panic!("{other:?} where a refusal was expected"),
         }
-        assert_eq!(site.store.inventory(agent.cluster, key.kustomization).await?, []);
+        assert_eq!(site.store.inventory(agent.cluster, key.applier).await?, []);
     }
     // Another generation, build or epoch is not the dispatch that is open.
     let other = DispatchKey { digest: Some(Digest::of(b"another")), ..key.clone() };
@@ -341,7 +341,7 @@ async fn only_objects_of_the_build_are_taken_as_intended() -> Result<()> {
         Say::InventoryAck(ack) => assert!(ack.owned_by_another.is_empty()),
         other => panic!("{other:?} where an acknowledgement was expected"),
     }
-    assert_eq!(site.store.inventory(agent.cluster, key.kustomization).await?.len(), 2);
+    assert_eq!(site.store.inventory(agent.cluster, key.applier).await?.len(), 2);
     Ok(())
 }
 
@@ -361,7 +361,7 @@ async fn a_session_ends_when_another_agent_joins_as_its_cluster() -> Result<()> 
     session.send(finished(&key)).await?;
     let status = session.ended().await?;
     assert_eq!(status.code(), tonic::Code::Aborted, "{status}");
-    assert!(site.store.newest_reconciliation(key.kustomization).await?.context("it")?.finished.is_none());
+    assert!(site.store.newest_reconciliation(key.applier).await?.context("it")?.finished.is_none());
     // Nor does it get in again: over the connection that it has, or over another.
     let again = Session::open(channel, &thief).await.err().context("the old key opened a session")?;
     assert!(again.to_string().contains("another agent has joined"), "{again:#}");
@@ -402,7 +402,7 @@ async fn a_session_ends_with_its_cluster() -> Result<()> {
     tx.commit().await?;
     session.send(finished(&key)).await?;
     assert_eq!(session.ended().await?.code(), tonic::Code::Aborted);
-    assert!(site.store.newest_reconciliation(key.kustomization).await?.context("it")?.finished.is_none());
+    assert!(site.store.newest_reconciliation(key.applier).await?.context("it")?.finished.is_none());
     Ok(())
 }
 
@@ -545,8 +545,8 @@ async fn a_flood_of_anonymous_clients_leaves_an_agent_the_time_for_its_handshake
 async fn passed(site: &Site, agent: &Agent, name: &str, next: Timestamp) -> Result<DispatchKey> {
     let (key, replica) = (site.dispatch(agent.cluster, name, &[]).await?, ReplicaId::random());
     let now = site.store.now().await?;
-    let due = site.store.claim_due(Queue::Kustomization, replica, now, PATIENCE, 10, false).await?;
-    let claim = due.claims.into_iter().find(|claim| claim.uid == key.kustomization.into());
+    let due = site.store.claim_due(Queue::Applier, replica, now, PATIENCE, 10, false).await?;
+    let claim = due.claims.into_iter().find(|claim| claim.uid == key.applier.into());
     site.store.release(replica, claim.context("a pass that is due")?, next).await?;
     Ok(key)
 }
@@ -554,7 +554,7 @@ async fn passed(site: &Site, agent: &Agent, name: &str, next: Timestamp) -> Resu
 /// When the first pass is due that is not due yet.
 async fn next_pass(site: &Site) -> Result<Option<Timestamp>> {
     let (now, replica) = (site.store.now().await?, ReplicaId::random());
-    Ok(site.store.claim_due(Queue::Kustomization, replica, now, PATIENCE, 0, false).await?.next)
+    Ok(site.store.claim_due(Queue::Applier, replica, now, PATIENCE, 0, false).await?.next)
 }
 
 #[tokio::test]
@@ -571,14 +571,14 @@ async fn there_is_a_pass_after_a_result_where_something_is_left_to_do() -> Resul
     session.handled().await?;
     let rests = next_pass(&site).await?.context("a next pass")?;
     assert!(rests >= interval, "{rests}");
-    let uid = key.kustomization.into();
-    site.store.move_next_pass(Queue::Kustomization, uid, 0, deadline, deadline).await?;
+    let uid = key.applier.into();
+    site.store.move_next_pass(Queue::Applier, uid, 0, deadline, deadline).await?;
     assert_eq!(next_pass(&site).await?, Some(rests), "moved, though a pass was asked for since");
 
     // A newer revision could not be built meanwhile, and is to be tried again: not at the interval only.
     let key = passed(&site, &agent, "newer", deadline).await?;
     let mut tx = site.store.begin().await?;
-    let mut stored = tx.get_by_uid(key.kustomization.into()).await?.context("a Kustomization")?;
+    let mut stored = tx.get_by_uid(key.applier.into()).await?.context("a Kustomization")?;
     stored.object["status"] = serde_json::json!({ "lastAttemptedRevision": "main@sha1:newer" });
     tx.put(stored).await?;
     tx.commit().await?;

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_model::{ClusterUid, Digest, Reason, Revision};
+use roadstead_model::{AttemptKind, ClusterUid, Digest, Reason, Revision};
 
 use crate::schedule::jittered;
 use crate::{
@@ -107,6 +107,10 @@ fn when_due(
         return at_once;
     }
     let AttemptState::Finished { at, succeeded } = last.state else { return at_once };
+    // What was read is to be rendered by.
+    if last.kind == AttemptKind::Read && succeeded {
+        return at_once;
+    }
     let (since, period, failed) = match situation.late {
         Some(since) => (since, situation.retry_interval, true),
         None if succeeded => (at, situation.interval, false),
@@ -117,11 +121,25 @@ fn when_due(
 
 /// Whether `last` was an attempt at what is wanted now.
 fn is_current(last: &Attempted, situation: &Situation, cluster: ClusterUid, wanted: Wanted<'_>) -> bool {
-    !last.deletes
+    last.kind != AttemptKind::Delete
+        && !last.outdated
         && last.generation == situation.generation
         && last.cluster == Some(cluster)
         && (last.revision.as_ref(), last.artifact) == (Some(wanted.0), Some(wanted.1))
         && last.request == situation.request
+}
+
+impl Situation {
+    /// Whether the newest attempt was one at what is wanted now, on this cluster.
+    #[must_use]
+    pub fn is_last_current(&self, cluster: ClusterUid) -> bool {
+        match (&self.last, &self.source) {
+            (Some(last), Source::Artifact { revision, digest }) => {
+                is_current(last, self, cluster, (revision, *digest))
+            }
+            _ => false,
+        }
+    }
 }
 
 /// The deadline of an open attempt that is worth waiting for: one at what is wanted now, or a deletion on a cluster
@@ -133,7 +151,7 @@ fn still_wanted(
     wanted: Wanted<'_>,
 ) -> Option<Timestamp> {
     let AttemptState::Open { deadline } = last.state else { return None };
-    let leaves = last.deletes && last.cluster.is_some_and(|old| old != cluster);
+    let leaves = last.kind == AttemptKind::Delete && last.cluster.is_some_and(|old| old != cluster);
     (leaves || is_current(last, situation, cluster, wanted)).then_some(deadline)
 }
 
@@ -156,7 +174,9 @@ fn leave_other_clusters(situation: &Situation, stays: ClusterUid, now: Timestamp
 
 /// Prunes what is on a cluster that is being deleted; nothing where all is done that is to be done.
 fn leave(situation: &Situation, cluster: ClusterUid, now: Timestamp) -> Option<Decision> {
-    if let Some(Attempted { deletes: true, state: AttemptState::Open { deadline }, .. }) = situation.last {
+    if let Some(Attempted { kind: AttemptKind::Delete, state: AttemptState::Open { deadline }, .. }) =
+        situation.last
+    {
         return Some(wait_for(deadline, now));
     }
     let owns = situation.owns_on.iter().any(|owned| owned.exists && owned.cluster == cluster);
@@ -175,7 +195,9 @@ fn decide_deletion(situation: &Situation, now: Timestamp) -> Decision {
         let orphaned = (!situation.owns_on.is_empty()).then(|| why.to_owned());
         return Decision::Release { orphaned };
     }
-    if let Some(Attempted { deletes: true, state: AttemptState::Open { deadline }, .. }) = situation.last {
+    if let Some(Attempted { kind: AttemptKind::Delete, state: AttemptState::Open { deadline }, .. }) =
+        situation.last
+    {
         return wait_for(deadline, now);
     }
     match situation.owns_on.iter().find(|owned| owned.exists) {
@@ -189,8 +211,9 @@ fn decide_deletion(situation: &Situation, now: Timestamp) -> Decision {
 
 /// Deletes, unless the last try at that failed a moment ago.
 fn delete_from(situation: &Situation, cluster: ClusterUid, now: Timestamp) -> Decision {
-    if let Some(Attempted { deletes: true, cluster: Some(tried), state, generation, request, .. }) =
-        &situation.last
+    if let Some(Attempted {
+        kind: AttemptKind::Delete, cluster: Some(tried), state, generation, request, ..
+    }) = &situation.last
         && let AttemptState::Finished { at, succeeded: false } = state
         && *tried == cluster
         && *generation == situation.generation

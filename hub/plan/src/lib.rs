@@ -12,7 +12,7 @@ mod schedule;
 mod tests;
 
 use jiff::Timestamp;
-use roadstead_model::{ClusterUid, Digest, Generation, KustomizationUid, Reason, Revision};
+use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Digest, Generation, Reason, Revision};
 use std::time::Duration;
 
 pub use access::{Account, Asked, ClusterAccess, Delegation, Grant, Referred, Rights, may_deploy, may_refer};
@@ -28,7 +28,7 @@ pub use schedule::jittered;
 #[derive(Debug, Clone)]
 pub struct Situation {
     /// Its uid: also what spreads intervals, so that a thousand Kustomizations do not fire together.
-    pub uid: KustomizationUid,
+    pub uid: ApplierUid,
     /// The generation of its spec.
     pub generation: Generation,
     /// It is being deleted and waits for its finalizer.
@@ -158,8 +158,10 @@ pub struct Attempted {
     pub artifact: Option<Digest>,
     /// The value of the reconcile annotation then.
     pub request: Option<String>,
-    /// It deletes what is owned, and applies nothing.
-    pub deletes: bool,
+    /// What it was to do.
+    pub kind: AttemptKind,
+    /// An object of the hub that it was rendered by is another one now.
+    pub outdated: bool,
     /// Where it stands.
     pub state: AttemptState,
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use roadstead_model::KustomizationUid;
+use roadstead_model::ApplierUid;
 
 /// `interval`, up to a tenth longer, by an amount that depends on the uid only: a thousand Kustomizations that were
 /// created together do not fire together, and each keeps its own rhythm.
 #[must_use]
-pub fn jittered(interval: Duration, uid: KustomizationUid) -> Duration {
+pub fn jittered(interval: Duration, uid: ApplierUid) -> Duration {
     let bytes = uid.0.as_bytes();
     // Random uids: any two bytes spread evenly.
     let part = u32::from(u16::from_be_bytes([bytes[14], bytes[15]]));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_model::{ClusterUid, Digest, Generation, KustomizationUid, Reason, Revision};
+use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Digest, Generation, Reason, Revision};
 use uuid::Uuid;
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 const EDGE: ClusterUid = ClusterUid(Uuid::from_u128(1));
 const OTHER: ClusterUid = ClusterUid(Uuid::from_u128(2));
 /// Its last bytes are zero: no jitter.
-const UID: KustomizationUid = KustomizationUid(Uuid::from_u128(7 << 32));
+const UID: ApplierUid = ApplierUid(Uuid::from_u128(7 << 32));
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
@@ -59,7 +59,8 @@ fn applied(succeeded: bool) -> Situation {
             revision: Some(revision('a')),
             artifact: Some(artifact()),
             request: None,
-            deletes: false,
+            kind: AttemptKind::Apply,
+            outdated: false,
             state: AttemptState::Finished { at: at(0), succeeded },
         }),
         owns_on: vec![Owned { cluster: EDGE, exists: true }],
@@ -68,9 +69,10 @@ fn applied(succeeded: bool) -> Situation {
 }
 
 fn open(situation: Situation, deletes: bool) -> Situation {
+    let kind = if deletes { AttemptKind::Delete } else { AttemptKind::Apply };
     let last = situation.last.clone().unwrap();
     Situation {
-        last: Some(Attempted { deletes, state: AttemptState::Open { deadline: at(100) }, ..last }),
+        last: Some(Attempted { kind, state: AttemptState::Open { deadline: at(100) }, ..last }),
         ..situation
     }
 }
@@ -275,7 +277,7 @@ fn deletion_prunes_then_lets_go() {
 #[test]
 fn a_failed_deletion_is_tried_again_later() {
     let situation = Situation { deleting: true, ..applied(false) };
-    let last = Attempted { deletes: true, ..situation.last.clone().unwrap() };
+    let last = Attempted { kind: AttemptKind::Delete, ..situation.last.clone().unwrap() };
     let failed = Situation { last: Some(last), ..situation };
     assert_eq!(decide(&failed, at(29)), Decision::Idle { until: at(30) });
     assert_eq!(decide(&failed, at(30)), Decision::Delete { cluster: EDGE });
@@ -285,7 +287,7 @@ fn a_failed_deletion_is_tried_again_later() {
 fn jitter_is_a_tenth_at_most() {
     let interval = Duration::from_secs(100);
     let spread: Vec<Duration> =
-        (0..200_u128).map(|n| jittered(interval, KustomizationUid(Uuid::from_u128(n * 331)))).collect();
+        (0..200_u128).map(|n| jittered(interval, ApplierUid(Uuid::from_u128(n * 331)))).collect();
     assert!(spread.iter().all(|period| *period >= interval && *period <= interval + Duration::from_secs(10)));
     assert!(spread.iter().any(|period| *period > interval + Duration::from_secs(5)));
 }

@@ -115,7 +115,7 @@ async fn agent_orders(tx: &mut Connection, sealer: &Sealer) -> Result<usize, Sto
 
 async fn dispatches(tx: &mut Connection, sealer: &Sealer) -> Result<usize, StoreError> {
     let rows: Vec<dispatched::Dispatched> = sqlx::query_as(
-        "SELECT kustomization, attempt, cluster_uid, epoch, generation, build_digest, dispatch_format, dispatch, \
+        "SELECT applier, attempt, cluster_uid, epoch, generation, build_digest, dispatch_format, dispatch, \
          mac FROM reconciliation \
          WHERE finished_at IS NULL AND dispatch IS NOT NULL AND cluster_uid IS NOT NULL AND mac IS NULL FOR UPDATE",
     )
@@ -123,8 +123,8 @@ async fn dispatches(tx: &mut Connection, sealer: &Sealer) -> Result<usize, Store
     .await
     .map_err(StoreError::query(WHAT))?;
     for dispatched in &rows {
-        let sql = "UPDATE reconciliation SET mac = $2 WHERE kustomization = $1 AND finished_at IS NULL";
-        sign(tx, sealer, sql, dispatched.kustomization, &dispatched.row()).await?;
+        let sql = "UPDATE reconciliation SET mac = $2 WHERE applier = $1 AND finished_at IS NULL";
+        sign(tx, sealer, sql, dispatched.applier, &dispatched.row()).await?;
     }
     Ok(rows.len())
 }

@@ -14,10 +14,19 @@ const READ_AT_ONCE: usize = 8;
 /// A build that was made before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CachedBuild {
-    /// What goes to the cluster.
-    pub digest: Digest,
+    /// What goes to the cluster, in the order of the groups.
+    pub groups: Vec<BuiltGroup>,
     /// What goes to the hub, as a JSON list; none where nothing does.
     pub children: Option<Vec<u8>>,
+}
+
+/// A group of objects whose bytes are stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BuiltGroup {
+    /// Its name, for people; empty where it is the only one.
+    pub label: String,
+    /// The digest of its objects.
+    pub objects: Digest,
 }
 
 /// Whether a blob is encrypted at rest.
@@ -214,19 +223,29 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<CachedBuild>, StoreError> {
         let what = "look up a build";
-        let found: Option<(Vec<u8>, Option<Vec<u8>>)> = sqlx::query_as(
-            "WITH hit AS (UPDATE build_cache SET used_at = $2 WHERE inputs = $1 RETURNING build_digest, children)
-             UPDATE blob SET used_at = $2 FROM hit WHERE blob.digest = hit.build_digest RETURNING blob.digest, children",
+        type Found = (Vec<Vec<u8>>, Vec<String>, Option<Vec<u8>>, Vec<Vec<u8>>);
+        let found: Option<Found> = sqlx::query_as(
+            "WITH hit AS (UPDATE build_cache SET used_at = $2 WHERE inputs = $1 RETURNING digests, labels, children),
+                  stored AS (UPDATE blob SET used_at = $2 FROM hit WHERE blob.digest = ANY(hit.digests) RETURNING blob.digest)
+             SELECT digests, labels, children, ARRAY(SELECT digest FROM stored) FROM hit",
         )
         .bind(inputs.as_bytes().as_slice())
         .bind(to_sql(now))
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        let Some((bytes, children)) = found else { return Ok(None) };
+        let Some((digests, labels, children, stored)) = found else { return Ok(None) };
+        // Of a group that is not stored any more the build is made again.
+        if digests.iter().any(|digest| !stored.contains(digest)) {
+            return Ok(None);
+        }
+        let group = |(bytes, label): (Vec<u8>, String)| {
+            Ok::<_, StoreError>(BuiltGroup { label, objects: digest(what, &bytes)? })
+        };
+        let groups = digests.into_iter().zip(labels).map(group).collect::<Result<_, _>>()?;
         let open =
             |sealed: Vec<u8>| self.sealer.open(what, inputs.as_bytes(), &sealed).map(|plain| plain.to_vec());
-        Ok(Some(CachedBuild { digest: digest(what, &bytes)?, children: children.map(open).transpose()? }))
+        Ok(Some(CachedBuild { groups, children: children.map(open).transpose()? }))
     }
 
     /// Records which build came out of which inputs.
@@ -244,14 +263,15 @@ impl Store {
         let seal = |plain: &Vec<u8>| self.sealer.seal("seal what goes to the hub", inputs.as_bytes(), plain);
         let children = build.children.as_ref().map(seal).transpose()?;
         sqlx::query(
-            "INSERT INTO build_cache (inputs, build_digest, objects, used_at, children) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (inputs) DO UPDATE SET build_digest = $2, objects = $3, used_at = $4, children = $5",
+            "INSERT INTO build_cache (inputs, digests, labels, objects, used_at, children) VALUES ($1, $2, $6, $3, $4, $5)
+             ON CONFLICT (inputs) DO UPDATE SET digests = $2, labels = $6, objects = $3, used_at = $4, children = $5",
         )
         .bind(inputs.as_bytes().as_slice())
-        .bind(build.digest.as_bytes().as_slice())
+        .bind(build.groups.iter().map(|group| group.objects.as_bytes().to_vec()).collect::<Vec<_>>())
         .bind(i32::try_from(objects).unwrap_or(i32::MAX))
         .bind(to_sql(now))
         .bind(&children)
+        .bind(build.groups.iter().map(|group| group.label.as_str()).collect::<Vec<_>>())
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("remember a build"))?;
@@ -266,7 +286,8 @@ impl Store {
     /// Where the database refuses.
     pub async fn drop_unused_blobs(&self, before: Timestamp) -> Result<u64, StoreError> {
         let dropped = sqlx::query(
-            "DELETE FROM blob WHERE used_at < $1
+            "WITH forgotten AS (DELETE FROM build_cache WHERE used_at < $1)
+             DELETE FROM blob WHERE used_at < $1
                AND digest NOT IN (SELECT build_digest FROM reconciliation
                                   WHERE build_digest IS NOT NULL AND finished_at IS NULL)
                AND 'sha256:' || encode(digest, 'hex') NOT IN

@@ -1,7 +1,7 @@
 //! Which objects on the hub a Kustomization's build holds. Written ahead of the object, so that a crash orphans none.
 
 use roadstead_api::{KindId, PipelineRole, Reference};
-use roadstead_model::{KustomizationUid, ResourceUid};
+use roadstead_model::{ApplierUid, ResourceUid};
 use sqlx::Row as _;
 use uuid::Uuid;
 
@@ -33,7 +33,7 @@ pub struct Child {
 #[derive(Debug, Clone)]
 pub struct Parent<'a> {
     /// The Kustomization.
-    pub uid: KustomizationUid,
+    pub uid: ApplierUid,
     /// Its `namespace/name`.
     pub name: &'a str,
     /// `namespace/name` of the service account that it acts as; empty for none.
@@ -61,7 +61,7 @@ pub struct MadeBy {
     /// Its `namespace/name`.
     pub name: String,
     /// Its uid; none where it is gone.
-    pub uid: Option<KustomizationUid>,
+    pub uid: Option<ApplierUid>,
     /// It only keeps the object up to date: a person made it.
     pub kept: bool,
     /// A person had it take the object over, now or before.
@@ -73,7 +73,7 @@ impl Store {
     ///
     /// # Errors
     /// Where the database cannot be reached.
-    pub async fn children(&self, parent: KustomizationUid) -> Result<Vec<Child>, StoreError> {
+    pub async fn children(&self, parent: ApplierUid) -> Result<Vec<Child>, StoreError> {
         let what = "read a Kustomization's children";
         let rows = sqlx::query(
             "SELECT kind, namespace, name, wanted, git_namespace, kept, adopted, object FROM child
@@ -186,7 +186,7 @@ impl Tx {
                     None => None,
                     Some(name) => Some(MadeBy {
                         name,
-                        uid: row.try_get::<Option<Uuid>, _>("parent")?.map(KustomizationUid),
+                        uid: row.try_get::<Option<Uuid>, _>("parent")?.map(ApplierUid),
                         kept: row.try_get("kept")?,
                         adopted: row.try_get("adopted")?,
                     }),
@@ -287,7 +287,7 @@ impl Tx {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn note_made(&mut self, parent: KustomizationUid, made: &Stored) -> Result<bool, StoreError> {
+    pub async fn note_made(&mut self, parent: ApplierUid, made: &Stored) -> Result<bool, StoreError> {
         let noted = sqlx::query(
             "UPDATE child SET object = $5, kept = false, adopted = false
              WHERE parent = $1 AND kind = $2 AND namespace = $3 AND name = $4 AND wanted",
@@ -307,7 +307,7 @@ impl Tx {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn forget_child(&mut self, parent: KustomizationUid, child: &Child) -> Result<(), StoreError> {
+    pub async fn forget_child(&mut self, parent: ApplierUid, child: &Child) -> Result<(), StoreError> {
         let what = "forget a child";
         for forget in [
             "UPDATE child SET parent = NULL
@@ -348,7 +348,7 @@ impl Tx {
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
-        if kind != KindId::Kustomization {
+        if !kind.is_applier() {
             return Ok(());
         }
         sqlx::query(
@@ -362,11 +362,11 @@ impl Tx {
         Ok(())
     }
 
-    /// The Kustomizations of these names (`namespace/name`) that are there.
+    /// The appliers of these names (`namespace/name`) that are there.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn kustomizations_named(&mut self, names: &[&str]) -> Result<Vec<ResourceUid>, StoreError> {
+    pub async fn appliers_named(&mut self, names: &[&str]) -> Result<Vec<ResourceUid>, StoreError> {
         let (namespaces, names): (Vec<&str>, Vec<&str>) =
             names.iter().filter_map(|name| name.split_once('/')).unzip();
         let found: Vec<Uuid> = sqlx::query_scalar(
@@ -378,7 +378,7 @@ impl Tx {
         .bind(kinds(PipelineRole::Applier))
         .fetch_all(&mut *self.inner)
         .await
-        .map_err(StoreError::query("look up Kustomizations by their names"))?;
+        .map_err(StoreError::query("look up appliers by their names"))?;
         Ok(found.into_iter().map(ResourceUid).collect())
     }
 

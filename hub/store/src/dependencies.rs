@@ -22,8 +22,8 @@ pub struct DependencyRow {
     pub conditions: Value,
     /// `status.lastAppliedRevision`.
     pub last_applied_revision: Option<String>,
-    /// `spec.sourceRef`.
-    pub source_ref: Value,
+    /// The keys of what it refers to.
+    pub refers_to: Vec<String>,
 }
 
 /// A Kustomization that is reached along `spec.dependsOn`.
@@ -38,8 +38,8 @@ pub struct ReachedDependency {
 /// How far [`Store::reached_dependencies`] goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Reach {
-    /// Kustomizations that are visited.
-    pub kustomizations: usize,
+    /// Appliers that are visited.
+    pub appliers: usize,
     /// One with more entries than this in `spec.dependsOn` is not followed: it is refused itself.
     pub entries: usize,
 }
@@ -66,7 +66,7 @@ impl Store {
                SELECT namespace, name, generation, deletion_timestamp IS NOT NULL AS deleting,
                       coalesce(object #> '{status,conditions}', 'null') AS conditions,
                       object #>> '{status,lastAppliedRevision}' AS last_applied_revision,
-                      coalesce(object #> '{spec,sourceRef}', 'null') AS source_ref
+                      coalesce(refers_to, '{}') AS refers_to
                FROM resource
                WHERE api_group = $3 AND kind = $4
                  AND namespace = wanted.namespace AND name = wanted.name OFFSET 0) found",
@@ -87,7 +87,7 @@ impl Store {
                     deleting: row.try_get("deleting")?,
                     conditions: row.try_get("conditions")?,
                     last_applied_revision: row.try_get("last_applied_revision")?,
-                    source_ref: row.try_get("source_ref")?,
+                    refers_to: row.try_get("refers_to")?,
                 })
             })
             .collect::<Result<_, sqlx::Error>>()
@@ -125,7 +125,7 @@ impl Store {
         )))
         .bind(&namespaces)
         .bind(&names)
-        .bind(i64::try_from(reach.kustomizations).unwrap_or(i64::MAX))
+        .bind(i64::try_from(reach.appliers).unwrap_or(i64::MAX))
         .bind(i32::try_from(reach.entries).unwrap_or(i32::MAX))
         .bind(&start.0)
         .bind(&start.1)

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    Attempt, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, Group, HubEpoch, KustomizationUid,
-    ObjectRef, OnImmutable, Queue, Reason, ServiceAccount, SessionId, Step, StepKind, Topic,
+    ApplierRef, ApplierUid, Attempt, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, Group,
+    HubEpoch, ObjectRef, OnImmutable, Purpose, Queue, Reason, ServiceAccount, SessionId, Step, StepKind,
+    Topic,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -30,7 +31,7 @@ pub struct ToSend {
     /// The hub's epoch.
     pub epoch: HubEpoch,
     /// Whose it is.
-    pub kustomization: KustomizationUid,
+    pub applier: ApplierUid,
     /// The generation of its spec.
     pub generation: Generation,
     /// Which attempt it is.
@@ -43,9 +44,9 @@ impl ToSend {
     /// What makes it that dispatch, for an agent that takes groups or for one of the first version.
     #[must_use]
     pub fn key(&self, takes_groups: bool) -> DispatchKey {
-        let Self { epoch, kustomization, generation, attempt, ref spec } = *self;
+        let Self { epoch, applier, generation, attempt, ref spec } = *self;
         let digest = if takes_groups { Some(spec.digest()) } else { first_digest(spec) };
-        DispatchKey { epoch, kustomization, generation, attempt, digest }
+        DispatchKey { epoch, applier, generation, attempt, digest }
     }
 }
 
@@ -68,7 +69,7 @@ pub struct OpenAttempt {
 /// A dispatch as its row has it.
 #[derive(sqlx::FromRow)]
 pub(crate) struct Dispatched {
-    pub(crate) kustomization: Uuid,
+    pub(crate) applier: Uuid,
     pub(crate) attempt: i64,
     pub(crate) cluster_uid: Uuid,
     pub(crate) epoch: i64,
@@ -83,7 +84,7 @@ impl Dispatched {
     /// What of it is signed: all that an agent is told.
     pub(crate) fn row(&self) -> SignedRow {
         let row = SignedRow::of("reconciliation")
-            .bytes(self.kustomization.as_bytes())
+            .bytes(self.applier.as_bytes())
             .number(self.attempt)
             .bytes(self.cluster_uid.as_bytes())
             .number(self.epoch)
@@ -97,7 +98,7 @@ impl Dispatched {
     fn into_sent(self, what: &'static str) -> Result<ToSend, StoreError> {
         Ok(ToSend {
             epoch: HubEpoch(self.epoch),
-            kustomization: KustomizationUid(self.kustomization),
+            applier: ApplierUid(self.applier),
             generation: Generation(self.generation),
             attempt: Attempt(self.attempt),
             spec: read(what, self.dispatch, self.dispatch_format, self.build_digest.as_deref())?,
@@ -155,8 +156,8 @@ impl First {
             FirstStep::Delete => StepKind::Delete,
         };
         DispatchSpec {
-            namespace: self.namespace,
-            name: self.name,
+            applier: ApplierRef::kustomization(&self.namespace, &self.name),
+            purpose: Purpose::Reconcile,
             default_namespace: self.default_namespace,
             service_account: self.service_account,
             timeout: Duration::from_millis(self.timeout_millis),
@@ -198,12 +199,12 @@ impl Tx {
         let what = "look for an open reconciliation";
         let open: Option<OpenRow> = sqlx::query_as(
             "SELECT build_digest, dispatch_format, dispatch FROM reconciliation
-             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
+             WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
                    AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $7
                    AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $3 AND s.session = $6)
              FOR UPDATE",
         )
-        .bind(key.kustomization.0)
+        .bind(key.applier.0)
         .bind(key.attempt.0)
         .bind(cluster.0)
         .bind(key.epoch.0)
@@ -238,14 +239,14 @@ impl Store {
         }
         let what = "look for an open reconciliation";
         let found: Option<Found> = sqlx::query_as(
-            "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, started_at, deadline, finished_at, reason, dispatch_format, dispatch,
+            "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
+                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, dispatch_format, dispatch,
                     EXISTS (SELECT FROM agent_session WHERE cluster_uid = $3 AND session = $7) AS is_current
              FROM reconciliation
-             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
+             WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
                    AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $6",
         )
-        .bind(key.kustomization.0)
+        .bind(key.applier.0)
         .bind(key.attempt.0)
         .bind(cluster.0)
         .bind(key.epoch.0)
@@ -282,24 +283,24 @@ impl Store {
         // A pass that is planned for later than the deadline would miss it.
         sqlx::query(
             "WITH told AS (SELECT * FROM unnest($3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[], $7::timestamptz[])
-                           AS t (kustomization, attempt, epoch, generation, began)),
+                           AS t (applier, attempt, epoch, generation, began)),
                   moved AS (UPDATE reconciliation r
                             SET deadline = CASE WHEN t.began IS NULL THEN r.started_at + make_interval(secs => $8)
                                 ELSE least(t.began, r.started_at + make_interval(secs => $8)) + make_interval(secs => $9)
                                      + make_interval(secs => (r.dispatch ->> 'timeoutMillis')::float8 / 1000) END
                             FROM told t
-                            WHERE (r.kustomization, r.attempt, r.epoch, r.generation)
-                                  = (t.kustomization, t.attempt, t.epoch, t.generation)
+                            WHERE (r.applier, r.attempt, r.epoch, r.generation)
+                                  = (t.applier, t.attempt, t.epoch, t.generation)
                               AND r.cluster_uid = $1 AND r.finished_at IS NULL AND r.dispatch_format <= $10
                               AND r.dispatch ->> 'timeoutMillis' IS NOT NULL
                               AND EXISTS (SELECT FROM agent_session s WHERE s.cluster_uid = $1 AND s.session = $2)
-                            RETURNING r.kustomization, r.deadline)
+                            RETURNING r.applier, r.deadline)
              UPDATE schedule SET due_at = moved.deadline FROM moved
-             WHERE schedule.uid = moved.kustomization AND schedule.kind = $11 AND schedule.due_at > moved.deadline",
+             WHERE schedule.uid = moved.applier AND schedule.kind = $11 AND schedule.due_at > moved.deadline",
         )
         .bind(cluster.0)
         .bind(session.0)
-        .bind(told.iter().map(|(key, _)| key.kustomization.0).collect::<Vec<_>>())
+        .bind(told.iter().map(|(key, _)| key.applier.0).collect::<Vec<_>>())
         .bind(numbers(|key| key.attempt.0))
         .bind(numbers(|key| key.epoch.0))
         .bind(numbers(|key| key.generation.0))
@@ -307,7 +308,7 @@ impl Store {
         .bind(max_wait.as_secs_f64())
         .bind(grace.as_secs_f64())
         .bind(FORMAT)
-        .bind(Queue::Kustomization.as_str())
+        .bind(Queue::Applier.as_str())
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("move deadlines of dispatches"))?;
@@ -366,12 +367,12 @@ impl Store {
         let what = "take dispatches to send";
         let rows: Vec<Dispatched> = sqlx::query_as(
             "UPDATE reconciliation SET sent_in = $2
-             WHERE (kustomization, attempt) IN
-                   (SELECT kustomization, attempt FROM reconciliation
+             WHERE (applier, attempt) IN
+                   (SELECT applier, attempt FROM reconciliation
                     WHERE cluster_uid = $1 AND finished_at IS NULL AND sent_in IS DISTINCT FROM $2
                           AND dispatch_format <= $4
                     ORDER BY started_at LIMIT $3 FOR UPDATE)
-             RETURNING kustomization, attempt, cluster_uid, epoch, generation, build_digest, dispatch_format,
+             RETURNING applier, attempt, cluster_uid, epoch, generation, build_digest, dispatch_format,
                        dispatch, mac",
         )
         .bind(cluster.0)
@@ -392,19 +393,19 @@ impl Store {
     async fn close_forged(&self, sent: &Dispatched) -> Result<(), StoreError> {
         sqlx::query(
             "WITH closed AS (UPDATE reconciliation SET finished_at = now(), reason = $3, message = $4
-                 WHERE kustomization = $1 AND attempt = $2 AND finished_at IS NULL RETURNING kustomization)
+                 WHERE applier = $1 AND attempt = $2 AND finished_at IS NULL RETURNING applier)
              UPDATE schedule SET due_at = '-infinity', wanted = wanted + 1 FROM closed 
-             WHERE uid = closed.kustomization AND kind = $5",
+             WHERE uid = closed.applier AND kind = $5",
         )
-        .bind(sent.kustomization)
+        .bind(sent.applier)
         .bind(sent.attempt)
         .bind(Reason::ReconciliationFailed.as_str())
         .bind("the dispatch in the database was not written by a hub with this key: it was not sent")
-        .bind(Queue::Kustomization.as_str())
+        .bind(Queue::Applier.as_str())
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("close a dispatch that is not the hub's"))?;
-        self.signals.send(Topic::Due(Queue::Kustomization));
+        self.signals.send(Topic::Due(Queue::Applier));
         Ok(())
     }
 }
@@ -444,8 +445,8 @@ mod tests {
             StepKind::Delete,
         ];
         let read_as = DispatchSpec {
-            namespace: "team-a".to_owned(),
-            name: "app".to_owned(),
+            applier: ApplierRef::kustomization("team-a", "app"),
+            purpose: Purpose::Reconcile,
             default_namespace: None,
             service_account: Some(("apps".to_owned(), "deployer".to_owned()).into()),
             timeout: Duration::from_secs(90),

@@ -138,18 +138,18 @@ impl Store {
             "SELECT found.*, coalesce(told.health, CASE WHEN ended.reason IS DISTINCT FROM 'ReconciliationSucceeded' \
              THEN 'Unknown' WHEN waits THEN 'Current' END) AS health FROM ( \
              SELECT i.cluster_uid, i.api_group, i.version, i.kind, i.namespace, i.name, i.intended, i.labels, \
-             i.kustomization, coalesce(c.name, '') AS cluster, coalesce(k.namespace, '') AS owner_namespace, \
+             i.applier, coalesce(c.name, '') AS cluster, coalesce(k.namespace, '') AS owner_namespace, \
              coalesce(k.name, '') AS owner, k.object #>> '{spec,wait}' = 'true' AS waits \
-             FROM inventory i LEFT JOIN resource c ON c.uid = i.cluster_uid LEFT JOIN resource k ON k.uid = i.kustomization \
+             FROM inventory i LEFT JOIN resource c ON c.uid = i.cluster_uid LEFT JOIN resource k ON k.uid = i.applier \
              WHERE (i.cluster_uid, i.api_group, i.kind, i.namespace, i.name) > ($1, $2, $3, $4, $5) \
              AND ($6 = '' OR c.name = $6) AND ($7 = '' OR i.kind = $7) AND ($8 = '' OR i.namespace = $8) \
              AND ($9 = '' OR strpos(i.name, $9) > 0) AND ($10 = '' OR k.namespace = $10) AND ($11 = '' OR k.name = $11) \
              AND i.labels @> $13 AND i.labels ?& $14 \
              ORDER BY i.cluster_uid, i.api_group, i.kind, i.namespace, i.name LIMIT $12) found \
              LEFT JOIN LATERAL (SELECT r.health ->> concat_ws('/', found.kind, nullif(found.namespace, ''), found.name) \
-             AS health FROM reconciliation r WHERE r.kustomization = found.kustomization AND r.health IS NOT NULL \
+             AS health FROM reconciliation r WHERE r.applier = found.applier AND r.health IS NOT NULL \
              ORDER BY r.attempt DESC LIMIT 1) told ON true \
-             LEFT JOIN LATERAL (SELECT r.reason FROM reconciliation r WHERE r.kustomization = found.kustomization \
+             LEFT JOIN LATERAL (SELECT r.reason FROM reconciliation r WHERE r.applier = found.applier \
              AND r.finished_at IS NOT NULL ORDER BY r.attempt DESC LIMIT 1) ended ON true \
              ORDER BY cluster_uid, api_group, kind, namespace, name",
         )
@@ -343,19 +343,19 @@ impl Store {
         let rows = sqlx::query(
             "SELECT k.namespace, k.name, coalesce(c.name, '') AS cluster, r.attempt, r.revision, r.started_at, \
              r.finished_at, r.reason, coalesce(r.message, '') AS message, r.change_set \
-             FROM reconciliation r JOIN resource k ON k.uid = r.kustomization \
+             FROM reconciliation r JOIN resource k ON k.uid = r.applier \
              LEFT JOIN resource c ON c.uid = r.cluster_uid \
              WHERE ($1 = '' OR k.namespace = $1) AND ($2 = '' OR c.name = $2) \
              AND (NOT $3 OR (r.finished_at IS NOT NULL AND r.reason <> 'ReconciliationSucceeded')) \
              AND ($4::timestamptz IS NULL OR r.started_at < $4) \
-             AND (NOT $5 OR (r.finished_at IS NOT NULL AND NOT r.deletes AND \
+             AND (NOT $5 OR (r.finished_at IS NOT NULL AND NOT r.deletes AND NOT r.reads AND \
                   jsonb_path_exists(r.change_set, '$[*] ? (@.action == \"created\" || @.action == \"configured\" || \
                                     @.action == \"recreated\" || @.action == \"adopted\")') AND \
-                  EXISTS (SELECT FROM reconciliation b WHERE b.kustomization = r.kustomization AND b.attempt = \
-                          (SELECT max(attempt) FROM reconciliation m WHERE m.kustomization = r.kustomization \
+                  EXISTS (SELECT FROM reconciliation b WHERE b.applier = r.applier AND b.attempt = \
+                          (SELECT max(attempt) FROM reconciliation m WHERE m.applier = r.applier \
                            AND m.attempt < r.attempt AND m.reason = 'ReconciliationSucceeded') \
-                          AND b.build_digest = r.build_digest AND b.cluster_uid = r.cluster_uid AND NOT b.deletes))) \
-             ORDER BY r.started_at DESC, r.kustomization, r.attempt DESC LIMIT $6",
+                          AND b.build_digest = r.build_digest AND b.cluster_uid = r.cluster_uid AND NOT b.deletes AND NOT b.reads))) \
+             ORDER BY r.started_at DESC, r.applier, r.attempt DESC LIMIT $6",
         )
         .bind(&filter.namespace)
         .bind(&filter.cluster)

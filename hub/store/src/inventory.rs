@@ -1,7 +1,7 @@
 //! Which objects a Kustomization owns on a cluster. Written ahead of the first write to the cluster, so that neither a
 //! crash nor a cut link orphans anything.
 
-use roadstead_model::{ClusterUid, Digest, KustomizationUid, ObjectRef};
+use roadstead_model::{ApplierUid, ClusterUid, Digest, ObjectRef};
 use uuid::Uuid;
 
 use crate::{Store, StoreError, Tx};
@@ -12,7 +12,7 @@ pub struct Contested {
     /// The object.
     pub object: ObjectRef,
     /// Who owns it.
-    pub owner: KustomizationUid,
+    pub owner: ApplierUid,
 }
 
 /// Object references as columns, for `unnest`.
@@ -50,7 +50,7 @@ fn object((group, version, kind, namespace, name): Row) -> ObjectRef {
 }
 
 impl Tx {
-    /// Records that `kustomization` is about to own `objects`. Where others own some of them, nothing is recorded and
+    /// Records that `applier` is about to own `objects`. Where others own some of them, nothing is recorded and
     /// they are returned.
     ///
     /// # Errors
@@ -58,18 +58,18 @@ impl Tx {
     pub async fn announce(
         &mut self,
         cluster: ClusterUid,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
         objects: &[ObjectRef],
     ) -> Result<Vec<Contested>, StoreError> {
         let columns = Columns::of(objects);
         let contested: Vec<(String, String, String, String, String, Uuid)> = sqlx::query_as(
-            "SELECT i.api_group, i.version, i.kind, i.namespace, i.name, i.kustomization
+            "SELECT i.api_group, i.version, i.kind, i.namespace, i.name, i.applier
              FROM unnest($3::text[], $4::text[], $5::text[], $6::text[]) AS o (api_group, kind, namespace, name)
              JOIN inventory i USING (api_group, kind, namespace, name)
-             WHERE i.cluster_uid = $1 AND i.kustomization <> $2 ORDER BY 1, 3, 4, 5",
+             WHERE i.cluster_uid = $1 AND i.applier <> $2 ORDER BY 1, 3, 4, 5",
         )
         .bind(cluster.0)
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(&columns.groups)
         .bind(&columns.kinds)
         .bind(&columns.namespaces)
@@ -82,23 +82,23 @@ impl Tx {
                 .into_iter()
                 .map(|(group, version, kind, namespace, name, owner)| Contested {
                     object: object((group, version, kind, namespace, name)),
-                    owner: KustomizationUid(owner),
+                    owner: ApplierUid(owner),
                 })
                 .collect());
         }
         // Two Kustomizations that announce the same new object at once: the second one's insert waits for the first
         // one's commit and then fails on the primary key, and the caller tries again and is told who owns it.
         sqlx::query(
-            "INSERT INTO inventory (cluster_uid, api_group, kind, namespace, name, version, kustomization, intended)
+            "INSERT INTO inventory (cluster_uid, api_group, kind, namespace, name, version, applier, intended)
              SELECT $1, api_group, kind, namespace, name, version, $2, true
              FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
                   AS o (api_group, version, kind, namespace, name)
-             WHERE NOT EXISTS (SELECT FROM inventory i WHERE i.cluster_uid = $1 AND i.kustomization = $2
+             WHERE NOT EXISTS (SELECT FROM inventory i WHERE i.cluster_uid = $1 AND i.applier = $2
                                AND (i.api_group, i.kind, i.namespace, i.name)
                                    = (o.api_group, o.kind, o.namespace, o.name))",
         )
         .bind(cluster.0)
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(&columns.groups)
         .bind(&columns.versions)
         .bind(&columns.kinds)
@@ -110,7 +110,7 @@ impl Tx {
         Ok(Vec::new())
     }
 
-    /// Those of `objects` that are neither in one of the builds, as they are remembered, nor owned by `kustomization` on `cluster`
+    /// Those of `objects` that are neither in one of the builds, as they are remembered, nor owned by `applier` on `cluster`
     /// already; at most ten. Where the build names no namespace, an object may be in `default_namespace` or in none; an object
     /// of a kind without namespaces is in none, whatever the build says.
     ///
@@ -119,7 +119,7 @@ impl Tx {
     pub async fn outside_build(
         &mut self,
         cluster: ClusterUid,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
         builds: impl Iterator<Item = Digest>,
         default_namespace: &str,
         objects: &[ObjectRef],
@@ -136,11 +136,11 @@ impl Tx {
                      UNION ALL SELECT g, k, '', n FROM built
                      UNION ALL SELECT g, k, $4, n FROM built WHERE ns = ''
                      UNION ALL SELECT api_group, kind, namespace, name FROM inventory
-                               WHERE cluster_uid = $1 AND kustomization = $2)
+                               WHERE cluster_uid = $1 AND applier = $2)
              LIMIT 10",
         )
         .bind(cluster.0)
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(builds)
         .bind(default_namespace)
         .bind(&columns.groups)
@@ -154,7 +154,7 @@ impl Tx {
         Ok(rows.into_iter().map(outside).collect())
     }
 
-    /// Settles what `kustomization` owns on `cluster` after an attempt: of what was announced, `owned` stays and the
+    /// Settles what `applier` owns on `cluster` after an attempt: of what was announced, `owned` stays and the
     /// rest goes. What was never announced is not taken.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl Tx {
     pub async fn settle(
         &mut self,
         cluster: ClusterUid,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
         owned: &[ObjectRef],
     ) -> Result<(), StoreError> {
         let columns = Columns::of(owned);
@@ -170,16 +170,16 @@ impl Tx {
             "WITH owned AS (SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[])
                             AS o (api_group, kind, namespace, name)),
                   kept AS (UPDATE inventory i SET intended = false FROM owned o
-                           WHERE i.cluster_uid = $1 AND i.kustomization = $2 AND i.intended
+                           WHERE i.cluster_uid = $1 AND i.applier = $2 AND i.intended
                              AND (i.api_group, i.kind, i.namespace, i.name)
                                  = (o.api_group, o.kind, o.namespace, o.name))
              DELETE FROM inventory i
-             WHERE i.cluster_uid = $1 AND i.kustomization = $2
+             WHERE i.cluster_uid = $1 AND i.applier = $2
                AND NOT EXISTS (SELECT FROM owned o WHERE (i.api_group, i.kind, i.namespace, i.name)
                                                          = (o.api_group, o.kind, o.namespace, o.name))",
         )
         .bind(cluster.0)
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(&columns.groups)
         .bind(&columns.kinds)
         .bind(&columns.namespaces)
@@ -190,26 +190,26 @@ impl Tx {
         Ok(())
     }
 
-    /// Gives what `kustomization` owns on `cluster` the labels that this build has for it.
+    /// Gives what `applier` owns on `cluster` the labels that this build has for it.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn label_inventory(
         &mut self,
         cluster: ClusterUid,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
         build: Digest,
     ) -> Result<(), StoreError> {
         // Where the build names no namespace, the agent has chosen one.
         sqlx::query(
             "UPDATE inventory i SET labels = coalesce(o.l, '{}')
              FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text, l jsonb)
-             WHERE b.build_digest = $3 AND i.cluster_uid = $1 AND i.kustomization = $2
+             WHERE b.build_digest = $3 AND i.cluster_uid = $1 AND i.applier = $2
                AND (i.api_group, i.kind, i.name) = (o.g, o.k, o.n) AND o.ns IN (i.namespace, '')
                AND i.labels IS DISTINCT FROM coalesce(o.l, '{}')",
         )
         .bind(cluster.0)
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(build.as_bytes().as_slice())
         .execute(&mut *self.inner)
         .await
@@ -217,13 +217,13 @@ impl Tx {
         Ok(())
     }
 
-    /// Forgets what `kustomization` owns anywhere: its objects stay where they are.
+    /// Forgets what `applier` owns anywhere: its objects stay where they are.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn orphan(&mut self, kustomization: KustomizationUid) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM inventory WHERE kustomization = $1")
-            .bind(kustomization.0)
+    pub async fn orphan(&mut self, applier: ApplierUid) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM inventory WHERE applier = $1")
+            .bind(applier.0)
             .execute(&mut *self.inner)
             .await
             .map_err(StoreError::query("forget an inventory"))?;
@@ -266,56 +266,53 @@ impl Store {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn kustomizations_with_inventory(
-        &self,
-        cluster: ClusterUid,
-    ) -> Result<Vec<KustomizationUid>, StoreError> {
+    pub async fn appliers_with_inventory(&self, cluster: ClusterUid) -> Result<Vec<ApplierUid>, StoreError> {
         let owners: Vec<Uuid> = sqlx::query_scalar(
-            "SELECT DISTINCT kustomization FROM inventory WHERE cluster_uid = $1 ORDER BY kustomization",
+            "SELECT DISTINCT applier FROM inventory WHERE cluster_uid = $1 ORDER BY applier",
         )
         .bind(cluster.0)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look up who owns something on a cluster"))?;
-        Ok(owners.into_iter().map(KustomizationUid).collect())
+        Ok(owners.into_iter().map(ApplierUid).collect())
     }
 
-    /// What `kustomization` owns on `cluster`, intended or applied.
+    /// What `applier` owns on `cluster`, intended or applied.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn inventory(
         &self,
         cluster: ClusterUid,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
     ) -> Result<Vec<ObjectRef>, StoreError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT api_group, version, kind, namespace, name FROM inventory
-             WHERE cluster_uid = $1 AND kustomization = $2 ORDER BY api_group, kind, namespace, name",
+             WHERE cluster_uid = $1 AND applier = $2 ORDER BY api_group, kind, namespace, name",
         )
         .bind(cluster.0)
-        .bind(kustomization.0)
+        .bind(applier.0)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("read an inventory"))?;
         Ok(rows.into_iter().map(object).collect())
     }
 
-    /// What of these API groups `kustomization` owns on a cluster.
+    /// What of these API groups `applier` owns on a cluster.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn inventory_of_groups(
         &self,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
         cluster: ClusterUid,
         groups: &[&str],
     ) -> Result<Vec<ObjectRef>, StoreError> {
         let rows: Vec<Row> = sqlx::query_as(
             "SELECT api_group, version, kind, namespace, name FROM inventory
-             WHERE kustomization = $1 AND cluster_uid = $2 AND api_group = ANY($3)",
+             WHERE applier = $1 AND cluster_uid = $2 AND api_group = ANY($3)",
         )
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(cluster.0)
         .bind(groups)
         .fetch_all(&self.pool)
@@ -324,20 +321,20 @@ impl Store {
         Ok(rows.into_iter().map(object).collect())
     }
 
-    /// The clusters on which `kustomization` owns something, and whether the hub still knows each.
+    /// The clusters on which `applier` owns something, and whether the hub still knows each.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn clusters_with_inventory(
         &self,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
     ) -> Result<Vec<(ClusterUid, bool)>, StoreError> {
         let rows: Vec<(Uuid, bool)> = sqlx::query_as(
             "SELECT i.cluster_uid, r.uid IS NOT NULL
-             FROM (SELECT DISTINCT cluster_uid FROM inventory WHERE kustomization = $1) i
+             FROM (SELECT DISTINCT cluster_uid FROM inventory WHERE applier = $1) i
              LEFT JOIN resource r ON r.uid = i.cluster_uid ORDER BY 1",
         )
-        .bind(kustomization.0)
+        .bind(applier.0)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look up clusters with an inventory"))?;

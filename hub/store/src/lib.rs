@@ -48,7 +48,7 @@ use uuid::Uuid;
 pub use agent::FleetAgent;
 pub use audit::{AuditCheck, AuditRecord};
 pub use authority::KeyPair;
-pub use blob::{AtRest, BlobHead, CachedBuild};
+pub use blob::{AtRest, BlobHead, BuiltGroup, CachedBuild};
 pub use changes::Committed;
 pub use child::{Child, MadeBy, Parent, Present};
 pub use cluster::{AgentSession, JoinToken};

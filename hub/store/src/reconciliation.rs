@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    Attempt, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch, KustomizationUid, Queue,
-    Reason, Revision, StepTiming, Topic,
+    ApplierUid, Attempt, AttemptKind, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch,
+    ObjectRef, Queue, ReadObject, Reason, Revision, StepTiming, Topic,
 };
 use sqlx::types::Json;
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
 use crate::blob::digest;
 use crate::dispatched::{self, Dispatched};
@@ -20,7 +21,7 @@ use crate::{Store, StoreError, Tx};
 #[derive(Debug, Clone)]
 pub struct AttemptInputs {
     /// Whose.
-    pub kustomization: KustomizationUid,
+    pub applier: ApplierUid,
     /// On which cluster; none where it failed before one was chosen.
     pub cluster: Option<ClusterUid>,
     /// The spec's generation.
@@ -33,8 +34,11 @@ pub struct AttemptInputs {
     pub build: Option<Digest>,
     /// The value of the reconcile annotation that it answers.
     pub request: Option<String>,
-    /// It deletes and applies nothing.
-    pub deletes: bool,
+    /// What it is to do.
+    pub kind: AttemptKind,
+    /// The objects of the hub that it was rendered by, by their keys (`Kind/namespace/name`), with the uid and the resource version that
+    /// each had.
+    pub rendered_by: BTreeMap<String, String>,
     /// When it began.
     pub started: Timestamp,
 }
@@ -131,11 +135,11 @@ impl Tx {
         let (epoch, attempt): (i64, i64) = sqlx::query_as(
             "WITH superseded AS (
                UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
-               WHERE $3 AND kustomization = $1 AND finished_at IS NULL)
-             SELECT epoch, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE kustomization = $1), 0)
+               WHERE $3 AND applier = $1 AND finished_at IS NULL)
+             SELECT epoch, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE applier = $1), 0)
              FROM hub_state",
         )
-        .bind(inputs.kustomization.0)
+        .bind(inputs.applier.0)
         .bind(to_sql(inputs.started))
         .bind(dispatch.is_some())
         .fetch_one(&mut *self.inner)
@@ -147,7 +151,7 @@ impl Tx {
                 let stored = serde_json::to_value(spec)
                     .map_err(|error| StoreError::Corrupt { what, why: error.to_string() })?;
                 let dispatched = Dispatched {
-                    kustomization: inputs.kustomization.0,
+                    applier: inputs.applier.0,
                     attempt,
                     cluster_uid: cluster.0,
                     epoch,
@@ -162,18 +166,18 @@ impl Tx {
             _ => None,
         };
         sqlx::query(
-            "INSERT INTO reconciliation (kustomization, attempt, cluster_uid, epoch, generation, build_digest, revision,
+            "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision,
                                          request, deletes, dispatch, started_at, deadline, finished_at, reason, message,
-                                         artifact_digest, change_set, mac, dispatch_format)
-             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19)",
+                                         artifact_digest, change_set, mac, dispatch_format, reads, rendered_by)
+             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21)",
         )
-        .bind(inputs.kustomization.0)
+        .bind(inputs.applier.0)
         .bind(inputs.cluster.map(|cluster| cluster.0))
         .bind(inputs.generation.0)
         .bind(build)
         .bind(inputs.revision.as_ref().map(ToString::to_string))
         .bind(&inputs.request)
-        .bind(inputs.deletes)
+        .bind(inputs.kind == AttemptKind::Delete)
         .bind(dispatch.map(|(spec, _)| Json(spec)))
         .bind(to_sql(inputs.started))
         .bind(to_sql(dispatch.map_or(inputs.started, |(_, deadline)| deadline)))
@@ -186,6 +190,8 @@ impl Tx {
         .bind(epoch)
         .bind(mac)
         .bind(dispatched::FORMAT)
+        .bind(inputs.kind == AttemptKind::Read)
+        .bind(Some(&inputs.rendered_by).filter(|by| !by.is_empty()).map(Json))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
@@ -199,7 +205,7 @@ impl Tx {
     /// Where the database refuses.
     pub async fn finish_reconciliation(
         &mut self,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
         attempt: Attempt,
         cluster: ClusterUid,
         outcome: &Outcome,
@@ -208,10 +214,10 @@ impl Tx {
         let closed: Option<(Json<ChangeSet>, i64)> = sqlx::query_as(
             "UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, timings = $8, health = $9,
                     change_set = coalesce(change_set, '[]') || $7
-             WHERE kustomization = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL
+             WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL
              RETURNING change_set, coalesce((SELECT wanted FROM schedule WHERE uid = $1 AND kind = $10), 0)",
         )
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(attempt.0)
         .bind(cluster.0)
         .bind(to_sql(at))
@@ -220,27 +226,53 @@ impl Tx {
         .bind(Json(&outcome.change_set))
         .bind(Json(&outcome.timings))
         .bind(Some(&outcome.health).filter(|health| !health.is_empty()).map(Json))
-        .bind(Queue::Kustomization.as_str())
+        .bind(Queue::Applier.as_str())
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("close a reconciliation"))?;
         Ok(closed.map(|(Json(change_set), wanted)| Closed { change_set, wanted }))
     }
 
+    /// Keeps what an attempt has read of its cluster, as JSON: sealed, since it may be secret.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn keep_facts(
+        &mut self,
+        applier: ApplierUid,
+        attempt: Attempt,
+        facts: &[ReadObject],
+    ) -> Result<(), StoreError> {
+        let what = "keep what was read of a cluster";
+        let text =
+            |fact: &ReadObject| fact.json.as_deref().map(|json| String::from_utf8_lossy(json).into_owned());
+        let rows: Vec<(&ObjectRef, Option<String>)> =
+            facts.iter().map(|fact| (&fact.object, text(fact))).collect();
+        let plain = Zeroizing::new(
+            serde_json::to_vec(&rows)
+                .map_err(|error| StoreError::Corrupt { what, why: error.to_string() })?,
+        );
+        let sealed = self.sealer.seal(what, applier.0.as_bytes(), &plain)?;
+        sqlx::query("UPDATE reconciliation SET facts = $3 WHERE applier = $1 AND attempt = $2")
+            .bind(applier.0)
+            .bind(attempt.0)
+            .bind(sealed)
+            .execute(&mut *self.inner)
+            .await
+            .map_err(StoreError::query(what))?;
+        Ok(())
+    }
+
     /// Records what was done on the hub after the newest attempt of a Kustomization had ended.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn add_changes(
-        &mut self,
-        kustomization: KustomizationUid,
-        changes: &ChangeSet,
-    ) -> Result<(), StoreError> {
+    pub async fn add_changes(&mut self, applier: ApplierUid, changes: &ChangeSet) -> Result<(), StoreError> {
         sqlx::query(
-            "UPDATE reconciliation SET change_set = coalesce(change_set, '[]') || $2 WHERE kustomization = $1
-             AND attempt = (SELECT max(attempt) FROM reconciliation WHERE kustomization = $1)",
+            "UPDATE reconciliation SET change_set = coalesce(change_set, '[]') || $2 WHERE applier = $1
+             AND attempt = (SELECT max(attempt) FROM reconciliation WHERE applier = $1)",
         )
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(Json(changes))
         .execute(&mut *self.inner)
         .await
@@ -252,12 +284,9 @@ impl Tx {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn forget_reconciliations(
-        &mut self,
-        kustomization: KustomizationUid,
-    ) -> Result<(), StoreError> {
-        sqlx::query("DELETE FROM reconciliation WHERE kustomization = $1")
-            .bind(kustomization.0)
+    pub async fn forget_reconciliations(&mut self, applier: ApplierUid) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM reconciliation WHERE applier = $1")
+            .bind(applier.0)
             .execute(&mut *self.inner)
             .await
             .map_err(StoreError::query("forget reconciliations"))?;
@@ -268,7 +297,7 @@ impl Tx {
 
 #[derive(sqlx::FromRow)]
 pub(crate) struct Row {
-    kustomization: Uuid,
+    applier: Uuid,
     attempt: i64,
     cluster_uid: Option<Uuid>,
     generation: i64,
@@ -277,6 +306,8 @@ pub(crate) struct Row {
     pub(crate) build_digest: Option<Vec<u8>>,
     request: Option<String>,
     deletes: bool,
+    reads: bool,
+    rendered_by: Option<Json<BTreeMap<String, String>>>,
     started_at: ::time::OffsetDateTime,
     deadline: ::time::OffsetDateTime,
     finished_at: Option<::time::OffsetDateTime>,
@@ -306,14 +337,19 @@ impl Row {
         Ok(Reconciliation {
             attempt: Attempt(self.attempt),
             inputs: AttemptInputs {
-                kustomization: KustomizationUid(self.kustomization),
+                applier: ApplierUid(self.applier),
                 cluster: self.cluster_uid.map(ClusterUid),
                 generation: Generation(self.generation),
                 revision,
                 artifact: digest(self.artifact_digest)?,
                 build: digest(self.build_digest)?,
                 request: self.request,
-                deletes: self.deletes,
+                kind: match (self.deletes, self.reads) {
+                    (true, _) => AttemptKind::Delete,
+                    (false, true) => AttemptKind::Read,
+                    (false, false) => AttemptKind::Apply,
+                },
+                rendered_by: self.rendered_by.map(|Json(by)| by).unwrap_or_default(),
                 started: from_sql(what, self.started_at)?,
             },
             deadline: from_sql(what, self.deadline)?,
@@ -329,9 +365,32 @@ impl Store {
     /// Where the database refuses.
     pub async fn newest_reconciliation(
         &self,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
     ) -> Result<Option<Reconciliation>, StoreError> {
-        self.read_reconciliation(kustomization, None).await
+        self.read_reconciliation(applier, None).await
+    }
+
+    /// What the newest attempt of an applier has read of its cluster.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn facts(&self, applier: ApplierUid) -> Result<Vec<ReadObject>, StoreError> {
+        let what = "look up what was read of a cluster";
+        let sealed: Option<Option<Vec<u8>>> = sqlx::query_scalar(
+            "SELECT facts FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT 1",
+        )
+        .bind(applier.0)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        let Some(sealed) = sealed.flatten() else { return Ok(Vec::new()) };
+        let plain = self.sealer.open(what, applier.0.as_bytes(), &sealed)?;
+        let rows: Vec<(ObjectRef, Option<String>)> = serde_json::from_slice(&plain)
+            .map_err(|error| StoreError::Corrupt { what, why: error.to_string() })?;
+        Ok(rows
+            .into_iter()
+            .map(|(object, json)| ReadObject { object, json: json.map(String::into_bytes) })
+            .collect())
     }
 
     /// One attempt of a Kustomization.
@@ -340,24 +399,24 @@ impl Store {
     /// Where the database refuses.
     pub async fn reconciliation(
         &self,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
         attempt: Attempt,
     ) -> Result<Option<Reconciliation>, StoreError> {
-        self.read_reconciliation(kustomization, Some(attempt)).await
+        self.read_reconciliation(applier, Some(attempt)).await
     }
 
     async fn read_reconciliation(
         &self,
-        kustomization: KustomizationUid,
+        applier: ApplierUid,
         attempt: Option<Attempt>,
     ) -> Result<Option<Reconciliation>, StoreError> {
         let row: Option<Row> = sqlx::query_as(
-            "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, started_at, deadline, finished_at, reason
-             FROM reconciliation WHERE kustomization = $1 AND ($2::bigint IS NULL OR attempt = $2)
+            "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
+                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason
+             FROM reconciliation WHERE applier = $1 AND ($2::bigint IS NULL OR attempt = $2)
              ORDER BY attempt DESC LIMIT 1",
         )
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(attempt.map(|attempt| attempt.0))
         .fetch_optional(&self.pool)
         .await
@@ -369,11 +428,7 @@ impl Store {
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn history(
-        &self,
-        kustomization: KustomizationUid,
-        limit: i64,
-    ) -> Result<Vec<History>, StoreError> {
+    pub async fn history(&self, applier: ApplierUid, limit: i64) -> Result<Vec<History>, StoreError> {
         #[derive(sqlx::FromRow)]
         struct Full {
             #[sqlx(flatten)]
@@ -384,11 +439,11 @@ impl Store {
             health: Option<Json<BTreeMap<String, String>>>,
         }
         let rows: Vec<Full> = sqlx::query_as(
-            "SELECT kustomization, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, started_at, deadline, finished_at, reason, message, change_set, timings, health
-             FROM reconciliation WHERE kustomization = $1 ORDER BY attempt DESC LIMIT $2",
+            "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
+                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, message, change_set, timings, health
+             FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT $2",
         )
-        .bind(kustomization.0)
+        .bind(applier.0)
         .bind(limit)
         .fetch_all(&self.pool)
         .await
@@ -425,8 +480,8 @@ impl Store {
     pub async fn trim_reconciliations(&self, keep: i64) -> Result<u64, StoreError> {
         let trimmed = sqlx::query(
             "DELETE FROM reconciliation r USING
-               (SELECT kustomization, max(attempt) AS newest FROM reconciliation GROUP BY kustomization) n
-             WHERE r.kustomization = n.kustomization AND r.attempt <= n.newest - $1 AND r.finished_at IS NOT NULL",
+               (SELECT applier, max(attempt) AS newest FROM reconciliation GROUP BY applier) n
+             WHERE r.applier = n.applier AND r.attempt <= n.newest - $1 AND r.finished_at IS NOT NULL",
         )
         .bind(keep)
         .execute(&self.pool)

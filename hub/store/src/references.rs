@@ -43,6 +43,24 @@ impl Tx {
         uids(found, "look up who refers to an object")
     }
 
+    /// The appliers whose attempts were rendered by this object of the hub.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn rendered_by(
+        &mut self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+        let query = sqlx::query_scalar(
+            "SELECT DISTINCT applier FROM reconciliation WHERE rendered_by IS NOT NULL AND rendered_by ? $1",
+        );
+        let found = query.bind(used.key()).fetch_all(&mut *self.inner).await;
+        uids(found, "look up who was rendered by an object")
+    }
+
     /// Those of `whom` that there are for this object.
     ///
     /// # Errors
@@ -83,11 +101,11 @@ impl Tx {
         Ok(concerned)
     }
 
-    /// The Kustomizations whose `spec.clusterRef` or `spec.kubeConfig` names this cluster, and those that own objects on it.
+    /// The appliers whose `spec.clusterRef` or `spec.kubeConfig` names this cluster, and those that own objects on it.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn kustomizations_of_cluster(
+    pub async fn appliers_of_cluster(
         &mut self,
         uid: ResourceUid,
         name: &str,
@@ -96,11 +114,11 @@ impl Tx {
             "SELECT uid FROM resource WHERE kind = ANY($3) AND cluster_ref = $1
              UNION SELECT used.uid FROM resource used JOIN resource cluster USING (kubeconfig)
              WHERE cluster.uid = $2 AND used.kind = ANY($3)
-             UNION SELECT DISTINCT kustomization FROM inventory WHERE cluster_uid = $2",
+             UNION SELECT DISTINCT applier FROM inventory WHERE cluster_uid = $2",
         );
         let query = query.bind(name).bind(uid.0).bind(kinds(PipelineRole::Applier));
         let found = query.fetch_all(&mut *self.inner).await;
-        uids(found, "look up a cluster's Kustomizations")
+        uids(found, "look up a cluster's appliers")
     }
 
     /// The Clusters whose `spec.kubeConfig.secretRef` names this Secret.

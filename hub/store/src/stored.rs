@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use roadstead_api::{KindId, Reference};
-use roadstead_model::ResourceUid;
+use roadstead_model::{ApplierRef, ResourceUid};
 use serde_json::{Map, Value, json};
 use sqlx::Row;
 use sqlx::postgres::PgRow;
@@ -69,6 +69,16 @@ impl Stored {
             what: "read a stored object",
             why: format!("{self}: {error}"),
         })
+    }
+
+    /// How it is named as an applier, which it is to be.
+    #[must_use]
+    pub fn applier_ref(&self) -> ApplierRef {
+        ApplierRef {
+            kind: self.kind.get().kind.to_owned(),
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
     }
 
     /// The labels.

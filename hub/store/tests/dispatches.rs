@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use roadstead_hub_store::{AgentSession, AttemptInputs, Key, Sealer, Store};
 use roadstead_model::{
-    Attempt, Capabilities, ChangeSet, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, Group,
-    KustomizationUid, ReplicaId, SessionId, StepKind,
+    ApplierRef, ApplierUid, Attempt, AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchKey,
+    DispatchSpec, Generation, Group, Purpose, ReplicaId, SessionId, StepKind,
 };
 use roadstead_tests::TestDatabase;
 
@@ -53,19 +53,20 @@ impl Site {
         let now = self.store.now().await?;
         let build = Digest::of(name.as_bytes());
         let inputs = AttemptInputs {
-            kustomization: KustomizationUid::random(),
+            applier: ApplierUid::random(),
             cluster: Some(self.cluster),
             generation: Generation(1),
             revision: None,
             artifact: None,
             build: Some(build),
             request: None,
-            deletes: false,
+            kind: AttemptKind::Apply,
+            rendered_by: Default::default(),
             started: now,
         };
         let spec = DispatchSpec {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
+            applier: ApplierRef::kustomization("default", name),
+            purpose: Purpose::Reconcile,
             default_namespace: None,
             service_account: None,
             timeout: Duration::from_secs(60),
@@ -78,19 +79,13 @@ impl Site {
         tx.commit().await?;
         let epoch = self.store.epoch().await?;
         let digest = Some(spec.digest());
-        Ok(DispatchKey {
-            epoch,
-            kustomization: inputs.kustomization,
-            generation: Generation(1),
-            attempt,
-            digest,
-        })
+        Ok(DispatchKey { epoch, applier: inputs.applier, generation: Generation(1), attempt, digest })
     }
 
     /// The names of what is sent now.
     async fn sent(&self, limit: i64) -> Result<Vec<String>> {
         let sent = self.store.take_to_send(self.cluster, self.session, limit).await?;
-        Ok(sent.into_iter().map(|sent| sent.spec.name).collect())
+        Ok(sent.into_iter().map(|sent| sent.spec.applier.name).collect())
     }
 }
 
@@ -129,7 +124,7 @@ async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
     ensure!(tx.hold_open_attempt(&newer, site.cluster, site.session).await?.is_none());
     drop(tx);
     // The Kustomization is planned as it was.
-    let newest = site.store.newest_reconciliation(newer.kustomization).await?.context("an attempt")?;
+    let newest = site.store.newest_reconciliation(newer.applier).await?.context("an attempt")?;
     ensure!(newest.attempt == Attempt(1) && newest.finished.is_none());
     let left: (Option<String>, bool) =
         sqlx::query_as("SELECT reason, sent_in IS NULL FROM reconciliation WHERE dispatch_format = 3")
@@ -153,11 +148,10 @@ async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
 async fn a_deadline_counts_from_when_the_dispatch_begins() -> Result<()> {
     let site = Site::new().await?;
     let key = site.dispatch("app").await?;
-    let begun =
-        site.store.newest_reconciliation(key.kustomization).await?.context("an attempt")?.inputs.started;
+    let begun = site.store.newest_reconciliation(key.applier).await?.context("an attempt")?.inputs.started;
     let at = |seconds| Some(begun + Duration::from_secs(seconds));
     let deadline = async || -> Result<f64> {
-        let newest = site.store.newest_reconciliation(key.kustomization).await?.context("an attempt")?;
+        let newest = site.store.newest_reconciliation(key.applier).await?.context("an attempt")?;
         Ok(newest.deadline.duration_since(begun).as_secs_f64())
     };
     let (max_wait, grace) = (Duration::from_secs(3600), Duration::from_secs(30));
@@ -179,16 +173,16 @@ async fn a_deadline_counts_from_when_the_dispatch_begins() -> Result<()> {
     ensure!(deadline().await? == 3690.0);
     // A pass that is planned for later is not too late.
     let mut connection = site.database.connect().await?;
-    insert(&mut connection, key.kustomization.0, "Kustomization").await?;
+    insert(&mut connection, key.applier.0, "Kustomization").await?;
     sqlx::query(
-        "INSERT INTO schedule (uid, kind, due_at) VALUES ($1, 'kustomization', now() + interval '2 hours')",
+        "INSERT INTO schedule (uid, kind, due_at) VALUES ($1, 'applier', now() + interval '2 hours')",
     )
-    .bind(key.kustomization.0)
+    .bind(key.applier.0)
     .execute(&mut connection)
     .await?;
     tell(&key, site.session, at(100)).await?;
     let is_due: bool = sqlx::query_scalar(
-        "SELECT s.due_at = r.deadline FROM schedule s JOIN reconciliation r ON r.kustomization = s.uid",
+        "SELECT s.due_at = r.deadline FROM schedule s JOIN reconciliation r ON r.applier = s.uid",
     )
     .fetch_one(&mut connection)
     .await?;
@@ -205,7 +199,7 @@ async fn a_reason_of_a_newer_version_is_a_failure() -> Result<()> {
     sqlx::query("UPDATE reconciliation SET finished_at = now(), reason = 'OfTheFuture'")
         .execute(&mut connection)
         .await?;
-    let newest = site.store.newest_reconciliation(key.kustomization).await?.context("an attempt")?;
+    let newest = site.store.newest_reconciliation(key.applier).await?.context("an attempt")?;
     let reason = newest.finished.map(|(_, reason)| reason);
     ensure!(reason == Some(roadstead_model::Reason::ReconciliationFailed), "{reason:?}");
     Ok(())

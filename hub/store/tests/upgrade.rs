@@ -45,9 +45,8 @@ async fn an_older_database_is_brought_up_to_date_and_what_was_due_is_due() -> Re
     let database = older().await?;
     let store = open(&database).await?;
     let now = store.now().await?;
-    let due = store
-        .claim_due(Queue::Kustomization, ReplicaId::random(), now, Duration::from_secs(60), 10, false)
-        .await?;
+    let due =
+        store.claim_due(Queue::Applier, ReplicaId::random(), now, Duration::from_secs(60), 10, false).await?;
     ensure!(due.claims.len() == 1, "{due:?}");
     store.close().await;
     Ok(())

@@ -40,16 +40,16 @@ pub(crate) trait Controller: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Timestamp, HubError>> + Send;
 }
 
-/// Reconciles Kustomizations.
-pub(crate) struct Kustomizations;
+/// Reconciles appliers.
+pub(crate) struct Appliers;
 
-impl Controller for Kustomizations {
-    const QUEUE: Queue = Queue::Kustomization;
+impl Controller for Appliers {
+    const QUEUE: Queue = Queue::Applier;
     // Of these, twenty at most build or wait for a build (`build::places`).
     const CONCURRENCY: usize = 24;
 
     async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
-        hub.delivery.process_kustomization(uid).await
+        hub.delivery.process_applier(uid).await
     }
 }
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 #[must_use]
 pub fn start(hub: &Hub, stop: &CancellationToken) -> JoinSet<()> {
     let mut loops = JoinSet::new();
-    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Kustomizations));
+    loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Appliers));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::Namespaces));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), controllers::KubeConfigs));
     loops.spawn(controllers::run(hub.clone(), stop.clone(), onboard::Clusters));

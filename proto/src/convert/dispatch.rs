@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use roadstead_model::{
-    Capabilities, Capability, Conflicts, Dispatch, DispatchSpec, Group, HookPolicy, OnImmutable, Order,
-    ServiceAccount, Step, StepKind,
+    ApplierRef, Capabilities, Capability, Conflicts, Dispatch, DispatchSpec, Group, HookPolicy, OnImmutable,
+    Order, Purpose, ServiceAccount, Step, StepKind,
 };
 
 use super::{
-    ConvertError, Result, digest, dns, filled, index, key, list, messages, number, object_name, text, words,
+    ConvertError, Result, applier_kind, digest, dns, filled, index, key, list, messages, number, object_name,
+    text, words,
 };
 use crate::limits::{MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_OBJECTS, MAX_STEPS};
 use crate::v1;
@@ -45,6 +46,15 @@ impl TryFrom<v1::Group> for Group {
             conflicts: conflicts("conflicts", group.conflicts)?,
             on_immutable: on_immutable("on_immutable", group.on_immutable)?,
         })
+    }
+}
+
+/// A purpose; an agent refuses one that it does not know.
+fn purpose(value: i32) -> Result<Purpose> {
+    match v1::Purpose::try_from(value) {
+        Ok(v1::Purpose::Unspecified) => Ok(Purpose::Reconcile),
+        Ok(v1::Purpose::Plan) => Ok(Purpose::Plan),
+        Err(_) => Err(ConvertError::Unknown { field: "purpose".to_owned() }),
     }
 }
 
@@ -126,8 +136,14 @@ impl From<Dispatch> for v1::Dispatch {
             key: Some(key.into()),
             default_namespace: spec.default_namespace().to_owned(),
             steps,
-            namespace: spec.namespace,
-            name: spec.name,
+            kind: spec.applier.kind,
+            purpose: match spec.purpose {
+                Purpose::Reconcile => v1::Purpose::Unspecified,
+                Purpose::Plan => v1::Purpose::Plan,
+            }
+            .into(),
+            namespace: spec.applier.namespace,
+            name: spec.applier.name,
             service_account: spec.service_account.map(Into::into),
             inventory: messages(inventory),
             timeout_millis: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
@@ -168,9 +184,12 @@ impl TryFrom<v1::Dispatch> for Dispatch {
         let steps = steps.collect::<Result<Vec<_>>>()?;
         let service_account = dispatch.service_account.map(ServiceAccount::try_from).transpose();
         let default_namespace = dns("default_namespace", dispatch.default_namespace, MAX_DNS_LABEL_BYTES)?;
+        let namespace = dns("namespace", filled("namespace", dispatch.namespace)?, MAX_DNS_LABEL_BYTES)?;
+        let name = object_name("name", dispatch.name)?;
+        let applier = ApplierRef { kind: applier_kind("kind", dispatch.kind)?, namespace, name };
         let spec = DispatchSpec {
-            namespace: dns("namespace", filled("namespace", dispatch.namespace)?, MAX_DNS_LABEL_BYTES)?,
-            name: object_name("name", dispatch.name)?,
+            applier,
+            purpose: purpose(dispatch.purpose)?,
             default_namespace: Some(default_namespace).filter(|namespace| !namespace.is_empty()),
             service_account: service_account.map_err(|error| error.within("service_account"))?,
             timeout,

@@ -7,8 +7,9 @@ use prost::Message as _;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group, HubEpoch,
-    KustomizationUid, ObjectRef, ObjectResult, OnImmutable, Position, Stage, Step, StepKind, StepTiming,
+    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
+    HubEpoch, ObjectRef, ObjectResult, OnImmutable, Position, Purpose, ReadObject, Stage, Step, StepKind,
+    StepTiming,
 };
 
 use crate::limits::MAX_OBJECTS;
@@ -18,7 +19,7 @@ use crate::v1;
 fn key() -> DispatchKey {
     DispatchKey {
         epoch: HubEpoch(1),
-        kustomization: KustomizationUid::random(),
+        applier: ApplierUid::random(),
         generation: Generation(3),
         attempt: Attempt(7),
         digest: Some(Digest::of(b"[]")),
@@ -42,8 +43,8 @@ fn group(label: &str) -> Group {
 
 fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
     DispatchSpec {
-        namespace: "team".to_owned(),
-        name: "web".to_owned(),
+        applier: ApplierRef::kustomization("team", "web"),
+        purpose: Purpose::Reconcile,
         default_namespace: Some("apps".to_owned()),
         service_account: Some(super::ServiceAccount {
             namespace: "dev".to_owned(),
@@ -170,6 +171,10 @@ fn what_an_agent_says_comes_back_as_it_was() {
         change_set: vec![result.clone()],
         inventory: vec![backend()],
         timings: vec![StepTiming { step: Some(0), label: None, stage: Stage::Validate, micros: 12 }],
+        reads: vec![
+            ReadObject { object: backend(), json: Some(b"{}".to_vec()) },
+            ReadObject { object: backend(), json: None },
+        ],
     };
     assert_eq!(Finished::try_from(v1::Finished::from(finished.clone())), Ok(finished));
     let health =
@@ -183,8 +188,11 @@ fn what_an_agent_says_comes_back_as_it_was() {
     assert_eq!(Progress::try_from(v1::Progress::from(progress.clone())), Ok(progress));
     let intent = InventoryIntent { key: key(), objects: vec![backend()] };
     assert_eq!(InventoryIntent::try_from(v1::InventoryIntent::from(intent.clone())), Ok(intent));
-    let owned = super::OwnedByAnother { object: backend(), owner: "team/other".to_owned() };
-    let ack = InventoryAck { key: key(), owned_by_another: vec![owned] };
+    let another = |owner| super::OwnedByAnother { object: backend(), owner };
+    let gone =
+        ApplierRef { kind: "HelmRelease".to_owned(), namespace: String::new(), name: "uid".to_owned() };
+    let owned_by_another = vec![another(ApplierRef::kustomization("team", "other")), another(gone)];
+    let ack = InventoryAck { key: key(), owned_by_another };
     assert_eq!(InventoryAck::try_from(v1::InventoryAck::from(ack.clone())), Ok(ack));
 }
 

@@ -135,8 +135,9 @@ pub struct Heartbeat {}
 pub struct DispatchKey {
     #[prost(uint64, tag = "1")]
     pub epoch: u64,
+    /// of the object on the hub that deploys
     #[prost(string, tag = "2")]
-    pub kustomization_uid: ::prost::alloc::string::String,
+    pub applier_uid: ::prost::alloc::string::String,
     #[prost(int64, tag = "3")]
     pub generation: i64,
     #[prost(uint64, tag = "4")]
@@ -159,12 +160,12 @@ pub struct ObjectRef {
     #[prost(string, tag = "5")]
     pub name: ::prost::alloc::string::String,
 }
-/// An ordered list of steps for one Kustomization on this cluster.
+/// An ordered list of steps for one applier (a Kustomization, or an object of another kind that deploys) on this cluster.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Dispatch {
     #[prost(message, optional, tag = "1")]
     pub key: ::core::option::Option<DispatchKey>,
-    /// of the Kustomization on the hub: for messages
+    /// of the applier on the hub: for messages
     #[prost(string, tag = "2")]
     pub namespace: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -172,7 +173,7 @@ pub struct Dispatch {
     /// impersonated for every read and write; absent: the agent's own rights
     #[prost(message, optional, tag = "4")]
     pub service_account: ::core::option::Option<ServiceAccount>,
-    /// what the Kustomization owned on this cluster before
+    /// what the applier owned on this cluster before
     #[prost(message, repeated, tag = "5")]
     pub inventory: ::prost::alloc::vec::Vec<ObjectRef>,
     /// for validation, apply and health together
@@ -186,6 +187,11 @@ pub struct Dispatch {
     /// What the steps apply. A hub of the first version names none: its only group is the build of the key's digest.
     #[prost(message, repeated, tag = "9")]
     pub groups: ::prost::alloc::vec::Vec<Group>,
+    /// of the applier: for messages; empty: a Kustomization
+    #[prost(string, tag = "10")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(enumeration = "Purpose", tag = "11")]
+    pub purpose: i32,
 }
 /// Objects that are applied together, and how.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -278,7 +284,7 @@ pub struct Read {
     #[prost(message, repeated, tag = "1")]
     pub objects: ::prost::alloc::vec::Vec<ObjectRef>,
 }
-/// Delete everything in the inventory: the Kustomization is going away.
+/// Delete everything in the inventory: the applier is going away, or leaves this cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Delete {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -316,7 +322,7 @@ pub struct InventoryIntent {
 pub struct InventoryAck {
     #[prost(message, optional, tag = "1")]
     pub key: ::core::option::Option<DispatchKey>,
-    /// Objects that another Kustomization owns: the dispatch must end with an error that names them, nothing written.
+    /// Objects that another applier owns: the dispatch must end with an error that names them, nothing written.
     #[prost(message, repeated, tag = "2")]
     pub owned_by_another: ::prost::alloc::vec::Vec<OwnedByAnother>,
 }
@@ -324,9 +330,12 @@ pub struct InventoryAck {
 pub struct OwnedByAnother {
     #[prost(message, optional, tag = "1")]
     pub object: ::core::option::Option<ObjectRef>,
-    /// `namespace/name` of the owning Kustomization
+    /// `namespace/name` of the owning applier; its uid where it is gone
     #[prost(string, tag = "2")]
     pub owner: ::prost::alloc::string::String,
+    /// its kind; empty: a Kustomization
+    #[prost(string, tag = "3")]
+    pub owner_kind: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ObjectResult {
@@ -403,6 +412,18 @@ pub struct Finished {
     pub inventory: ::prost::alloc::vec::Vec<ObjectRef>,
     #[prost(message, repeated, tag = "5")]
     pub timings: ::prost::alloc::vec::Vec<StageTiming>,
+    /// what its read steps found, in their order
+    #[prost(message, repeated, tag = "6")]
+    pub reads: ::prost::alloc::vec::Vec<ReadObject>,
+}
+/// An object that a step was to read.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReadObject {
+    #[prost(message, optional, tag = "1")]
+    pub object: ::core::option::Option<ObjectRef>,
+    /// the object; empty where it is not there
+    #[prost(bytes = "vec", tag = "2")]
+    pub json: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Failure {
@@ -498,6 +519,35 @@ pub struct RemovalReport {
     /// why it cannot; empty where the cluster has begun to remove it
     #[prost(string, tag = "1")]
     pub error: ::prost::alloc::string::String,
+}
+/// What a dispatch is carried out for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Purpose {
+    /// to reconcile
+    Unspecified = 0,
+    /// up to its first write, to tell what it would do
+    Plan = 1,
+}
+impl Purpose {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PURPOSE_UNSPECIFIED",
+            Self::Plan => "PURPOSE_PLAN",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PURPOSE_UNSPECIFIED" => Some(Self::Unspecified),
+            "PURPOSE_PLAN" => Some(Self::Plan),
+            _ => None,
+        }
+    }
 }
 /// In which order a group's objects are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -679,7 +729,7 @@ pub enum Action {
     Skipped = 5,
     /// Deleted and recreated, since a field that cannot change differed.
     Recreated = 6,
-    /// It was there and belonged to nobody or to another Kustomization.
+    /// It was there and belonged to nobody or to another applier.
     Adopted = 7,
 }
 impl Action {

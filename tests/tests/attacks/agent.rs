@@ -55,8 +55,8 @@ pub(super) async fn session(agent: &EnrolledAgent) -> Result<()> {
 }
 
 fn key() -> v1::DispatchKey {
-    let kustomization_uid = uuid::Uuid::new_v4().to_string();
-    v1::DispatchKey { epoch: 1, kustomization_uid, generation: 1, attempt: 1, ..v1::DispatchKey::default() }
+    let applier_uid = uuid::Uuid::new_v4().to_string();
+    v1::DispatchKey { epoch: 1, applier_uid, generation: 1, attempt: 1, ..v1::DispatchKey::default() }
 }
 
 fn object(number: usize) -> v1::ObjectRef {

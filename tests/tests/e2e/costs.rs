@@ -50,7 +50,7 @@ async fn a_reconciliation_takes_so_many_statements() -> Result<()> {
     );
     // The next pass is due at the interval, of most of them: one that was under way when the result came looks at its deadline.
     let rest: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM schedule WHERE kind = 'kustomization' AND due_at > now() + interval '50 minutes'",
+        "SELECT count(*) FROM schedule WHERE kind = 'applier' AND due_at > now() + interval '50 minutes'",
     )
     .fetch_one(&mut *database.lock().await)
     .await?;

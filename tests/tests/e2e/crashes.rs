@@ -324,7 +324,7 @@ impl World {
             "only one of inventory and cluster has {:?}",
             told.symmetric_difference(&there)
         );
-        let query = "SELECT kind || '/' || name, intended FROM inventory WHERE kustomization = $1::uuid";
+        let query = "SELECT kind || '/' || name, intended FROM inventory WHERE applier = $1::uuid";
         let rows: Vec<(String, bool)> =
             sqlx::query_as(query).bind(&self.uid).fetch_all(&mut self.database).await?;
         ensure!(rows.iter().all(|(_, intended)| !intended), "still intended: {rows:?}");
@@ -340,7 +340,7 @@ impl World {
     /// The attempts at a commit: how each ended, if it has.
     async fn attempts(&mut self, commit: &str) -> Result<Vec<Option<String>>> {
         let query = "SELECT CASE WHEN finished_at IS NOT NULL THEN reason END FROM reconciliation \
-                     WHERE kustomization = $1::uuid AND revision LIKE '%' || $2 ORDER BY attempt";
+                     WHERE applier = $1::uuid AND revision LIKE '%' || $2 ORDER BY attempt";
         sqlx::query_scalar(query)
             .bind(&self.uid)
             .bind(commit)
@@ -756,7 +756,8 @@ async fn a_hub_that_is_ended_and_started_again_turns_nothing_not_ready() -> Resu
         fleet.hub = HubProcess::start(&fleet.setup).await?;
         fleet.ready("cluster/edge").await?;
         println!("measured: the agent was back {:?} after the hub's start began", began.elapsed());
-        let attempts = "SELECT min(newest) FROM (SELECT max(attempt) AS newest FROM reconciliation GROUP BY kustomization) n";
+        let attempts =
+            "SELECT min(newest) FROM (SELECT max(attempt) AS newest FROM reconciliation GROUP BY applier) n";
         let then: i64 = sqlx::query_scalar(attempts).fetch_one(&mut database).await?;
         let deadline = Instant::now() + PATIENCE;
         loop {

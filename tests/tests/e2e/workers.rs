@@ -70,7 +70,7 @@ async fn a_commit_that_no_build_survives_is_set_aside_and_the_others_go_on() -> 
     eventually("several attempts were recorded", PATIENCE, || async {
         let mut connection = fleet.setup.database().connect().await?;
         let count: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM reconciliation JOIN resource ON resource.uid = reconciliation.kustomization
+            "SELECT count(*) FROM reconciliation JOIN resource ON resource.uid = reconciliation.applier
              WHERE resource.name = 'bomb'",
         )
         .fetch_one(&mut connection)

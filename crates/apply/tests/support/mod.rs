@@ -9,7 +9,7 @@ use http::{Request, StatusCode};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use roadstead_apply::{Desired, Engine, Event, Manifest, Options, Outcome, Prepared, Run, Waited};
-use roadstead_model::{Action, KustomizationUid, ObjectRef};
+use roadstead_model::{Action, ApplierUid, ObjectRef};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ pub(crate) struct Fixture {
     pub(crate) client: kube::Client,
     pub(crate) engine: Engine,
     pub(crate) namespace: String,
-    pub(crate) owner: KustomizationUid,
+    pub(crate) owner: ApplierUid,
     pub(crate) cancel: CancellationToken,
     pub(crate) counted: Arc<Mutex<Vec<String>>>,
     /// Merge patches by path. After each dry-run of the engine, and before it hears the answer, somebody else sends one.
@@ -110,7 +110,7 @@ impl Fixture {
             client,
             engine: Engine::new(engine, options),
             namespace: format!("apply-{number}-{suffix}"),
-            owner: KustomizationUid::random(),
+            owner: ApplierUid::random(),
             cancel: CancellationToken::new(),
             counted,
             meddling,

@@ -11,8 +11,8 @@ use roadstead_hub_core::objects::WriteOptions;
 use roadstead_hub_core::{Address, Hub, HubError, HubOptions, SystemClock};
 use roadstead_hub_store::AttemptInputs;
 use roadstead_model::{
-    AuditFilter, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group, KustomizationUid, OrderKind,
-    ResourceUid, SessionId, StepKind,
+    ApplierRef, ApplierUid, AttemptKind, AuditFilter, ChangeSet, ClusterUid, Digest, DispatchSpec,
+    Generation, Group, OrderKind, Purpose, ResourceUid, SessionId, StepKind,
 };
 use serde_json::{Value, json};
 
@@ -153,19 +153,20 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
     let store = site.store().await?;
     let now = replica.hub.now();
     let inputs = AttemptInputs {
-        kustomization: KustomizationUid(ResourceUid::random().0),
+        applier: ApplierUid(ResourceUid::random().0),
         cluster: Some(edge),
         generation: Generation(1),
         revision: None,
         artifact: None,
         build: None,
         request: None,
-        deletes: false,
+        kind: AttemptKind::Apply,
+        rendered_by: Default::default(),
         started: now,
     };
     let spec = DispatchSpec {
-        namespace: "default".to_owned(),
-        name: "web".to_owned(),
+        applier: ApplierRef::kustomization("default", "web"),
+        purpose: Purpose::Reconcile,
         default_namespace: None,
         service_account: Some(("default".to_owned(), "restricted".to_owned()).into()),
         timeout: Duration::from_secs(60),
@@ -194,7 +195,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         let sent = store.take_to_send(edge, SessionId::random(), 10).await?;
         ensure!(sent.is_empty(), "{sql}: {sent:?}");
         // It is over: what is wanted is dispatched again.
-        let newest = store.newest_reconciliation(inputs.kustomization).await?.context("an attempt")?;
+        let newest = store.newest_reconciliation(inputs.applier).await?.context("an attempt")?;
         ensure!(newest.finished.is_some(), "{sql}");
     }
     // The same dispatch for another cluster.

@@ -23,7 +23,7 @@ async fn bury(site: &Site, ended: Hub) -> Result<()> {
 }
 
 async fn claims(hub: &Hub) -> Result<Vec<Claim>> {
-    Ok(hub.schedule.claim_due(Queue::Kustomization, 10, true).await?.claims)
+    Ok(hub.schedule.claim_due(Queue::Applier, 10, true).await?.claims)
 }
 
 async fn object(replica: &Replica, name: &str) -> Result<Value> {
@@ -64,7 +64,7 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
             let one = claims(&hub).await?;
             ensure!(one.iter().filter(|claim| claim.is_suspect()).count() == 1, "{one:?}");
             let suspect = *one.iter().find(|claim| claim.is_suspect()).context("a suspect")?;
-            ensure!(hub.schedule.leave_alone(Queue::Kustomization, suspect).await?.is_none(), "too early");
+            ensure!(hub.schedule.leave_alone(Queue::Applier, suspect).await?.is_none(), "too early");
             if is_killer(&suspect) {
                 ensure!(suspect.lost == lost, "{suspect:?}");
                 break;
@@ -80,7 +80,7 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
     let hub = process(&site).await?;
     let killer = loop {
         let one = *claims(&hub).await?.iter().find(|claim| claim.is_suspect()).context("a suspect")?;
-        let left = hub.schedule.leave_alone(Queue::Kustomization, one).await?;
+        let left = hub.schedule.leave_alone(Queue::Applier, one).await?;
         if is_killer(&one) {
             let until = left.context("it is taken a fourth time")?;
             ensure!(until > hub.now() + Duration::from_secs(3500) && one.lost == 3, "{until} {one:?}");
@@ -103,18 +103,15 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
 
     // A pass that something else asks for changes nothing; a reason to try again does.
     let mut tx = site.store().await?.begin().await?;
-    tx.enqueue(Queue::Kustomization, &[killer.uid]).await?;
+    tx.enqueue(Queue::Applier, &[killer.uid]).await?;
     tx.commit().await?;
     let again = *claims(&hub).await?.first().context("a look")?;
-    ensure!(
-        hub.schedule.leave_alone(Queue::Kustomization, again).await?.is_some(),
-        "it is taken without a reason"
-    );
+    ensure!(hub.schedule.leave_alone(Queue::Applier, again).await?.is_some(), "it is taken without a reason");
     hub.schedule.release_untaken(again, hub.now() + Duration::from_secs(3600)).await?;
     ask(&replica, "killer", "now").await?;
     let asked = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
     ensure!(
-        hub.schedule.leave_alone(Queue::Kustomization, asked).await?.is_none(),
+        hub.schedule.leave_alone(Queue::Applier, asked).await?.is_none(),
         "it was asked for by annotation"
     );
 
@@ -122,11 +119,11 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
     bury(&site, hub).await?;
     let hub = process(&site).await?;
     let once_more = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
-    ensure!(hub.schedule.leave_alone(Queue::Kustomization, once_more).await?.is_some());
+    ensure!(hub.schedule.leave_alone(Queue::Applier, once_more).await?.is_some());
     hub.schedule.release_untaken(once_more, hub.now()).await?;
     ask(&replica, "killer", "and again").await?;
     let last = *claims(&hub).await?.iter().find(|claim| is_killer(claim)).context("a look")?;
-    ensure!(hub.schedule.leave_alone(Queue::Kustomization, last).await?.is_none());
+    ensure!(hub.schedule.leave_alone(Queue::Applier, last).await?.is_none());
     hub.schedule.release_claim(last, hub.now()).await?;
     ensure!(claims(&hub).await?.iter().all(|claim| claim.lost == 0));
     Ok(())

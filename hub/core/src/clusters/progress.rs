@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use roadstead_budget::{Pool, Reservation};
 use roadstead_model::{
-    Attempt, DispatchKey, KustomizationUid, ObjectRef, ObjectResult, Position, SessionId, Stage, Step,
+    ApplierUid, Attempt, DispatchKey, ObjectRef, ObjectResult, Position, SessionId, Stage, Step,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -63,7 +63,7 @@ struct Kept {
 /// All that is under way and heard of here.
 pub(crate) struct Followed {
     pool: Pool,
-    kept: Mutex<HashMap<KustomizationUid, Kept>>,
+    kept: Mutex<HashMap<ApplierUid, Kept>>,
 }
 
 /// The dispatches that a session was sent and that are not closed yet. With the last of its clones, what was kept of them
@@ -74,7 +74,7 @@ pub(crate) struct Sent(Arc<SentInSession>);
 struct SentInSession {
     session: SessionId,
     followed: Arc<Followed>,
-    open: Mutex<HashMap<KustomizationUid, SentDispatch>>,
+    open: Mutex<HashMap<ApplierUid, SentDispatch>>,
 }
 
 /// A dispatch that was sent.
@@ -102,7 +102,7 @@ impl Sent {
         Self(Arc::new(SentInSession { session, followed: Arc::clone(followed), open: Mutex::default() }))
     }
 
-    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<KustomizationUid, SentDispatch>> {
+    fn open(&self) -> std::sync::MutexGuard<'_, HashMap<ApplierUid, SentDispatch>> {
         // Whole at any time: a panic elsewhere does not spoil it.
         self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,16 +110,16 @@ impl Sent {
     /// This is sent; it supersedes an older dispatch of the same Kustomization.
     pub(crate) fn add(&self, key: &DispatchKey, steps: &[Step]) {
         let steps = steps.iter().map(|step| step.label.clone()).collect();
-        self.open().insert(key.kustomization, SentDispatch { key: key.clone(), steps });
+        self.open().insert(key.applier, SentDispatch { key: key.clone(), steps });
     }
 
     fn has(&self, key: &DispatchKey) -> bool {
-        self.open().get(&key.kustomization).is_some_and(|sent| sent.key == *key)
+        self.open().get(&key.applier).is_some_and(|sent| sent.key == *key)
     }
 
     /// The label of a step of what was sent last.
-    fn label(&self, kustomization: KustomizationUid, step: usize) -> Option<String> {
-        self.open().get(&kustomization)?.steps.get(step).cloned()
+    fn label(&self, applier: ApplierUid, step: usize) -> Option<String> {
+        self.open().get(&applier)?.steps.get(step).cloned()
     }
 
     /// This is closed; gives the health that was told of it in this session.
@@ -127,12 +127,12 @@ impl Sent {
         if !self.has(key) {
             return BTreeMap::new();
         }
-        self.open().remove(&key.kustomization);
+        self.open().remove(&key.applier);
         self.0.followed.with(|kept| {
             let is_it = |kept: &Kept| kept.session == self.0.session && kept.progress.attempt == key.attempt;
-            match kept.get(&key.kustomization) {
+            match kept.get(&key.applier) {
                 Some(found) if is_it(found) => {
-                    kept.remove(&key.kustomization).map(|gone| gone.progress.health).unwrap_or_default()
+                    kept.remove(&key.applier).map(|gone| gone.progress.health).unwrap_or_default()
                 }
                 _ => BTreeMap::new(),
             }
@@ -151,7 +151,7 @@ impl Followed {
         Self { pool: pool.clone(), kept: Mutex::default() }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut HashMap<KustomizationUid, Kept>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut HashMap<ApplierUid, Kept>) -> T) -> T {
         // Entries are whole at any time: a panic elsewhere does not spoil them.
         act(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -189,7 +189,7 @@ impl Sessions {
             let of_session = all.values().filter(|kept| kept.session == session.id);
             let used: u64 = of_session.map(|kept| kept.bytes).sum();
             let mut left = (followed.pool.size() / SHARE).saturating_sub(used);
-            if all.get(&key.kustomization).is_none_or(|kept| kept.progress.attempt != key.attempt) {
+            if all.get(&key.applier).is_none_or(|kept| kept.progress.attempt != key.attempt) {
                 let reserved = followed.pool.try_reserve(ENTRY as u64);
                 let Some(reserved) = reserved.ok().filter(|_| left >= ENTRY as u64) else { return };
                 left -= ENTRY as u64;
@@ -203,16 +203,16 @@ impl Sessions {
                     health: BTreeMap::new(),
                 };
                 let kept = Kept { session: session.id, progress, bytes: ENTRY as u64, reserved };
-                all.insert(key.kustomization, kept);
+                all.insert(key.applier, kept);
             }
-            let Some(kept) = all.get_mut(&key.kustomization) else { return };
+            let Some(kept) = all.get_mut(&key.applier) else { return };
             // It was sent again in this session, which goes on with it.
             kept.session = session.id;
             // Messages are handled side by side: an older one does not take it back.
             let before = Position { step: kept.progress.step, stage: kept.progress.stage };
             if before <= position {
                 let Position { step, stage } = position;
-                kept.progress.label = step.and_then(|step| session.sent.label(key.kustomization, step));
+                kept.progress.label = step.and_then(|step| session.sent.label(key.applier, step));
                 (kept.progress.step, kept.progress.stage) = (step, stage);
             }
             for result in results {
@@ -241,7 +241,7 @@ impl Sessions {
 
     /// What is under way for this Kustomization, as far as this replica hears of it.
     #[must_use]
-    pub fn progress(&self, kustomization: KustomizationUid) -> Option<Progress> {
-        self.followed.with(|all| all.get(&kustomization).map(|kept| kept.progress.clone()))
+    pub fn progress(&self, applier: ApplierUid) -> Option<Progress> {
+        self.followed.with(|all| all.get(&applier).map(|kept| kept.progress.clone()))
     }
 }

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{AgentRemoval, Cluster, ClusterDeletionPolicy, ConditionStatus, Kustomization};
+use roadstead_api::{AgentRemoval, AnyApplier, Cluster, ClusterDeletionPolicy, ConditionStatus};
 use roadstead_hub_store::{Stored, Tx};
 use roadstead_model::{ClusterUid, OrderKind, OrderState, Reason};
 
@@ -142,9 +142,9 @@ impl Agents {
     /// The Kustomizations that are still to be pruned from a cluster.
     async fn still_pruned(&self, cluster: ClusterUid) -> Result<Vec<String>, HubError> {
         let mut names = Vec::new();
-        for owner in self.store.kustomizations_with_inventory(cluster).await? {
+        for owner in self.store.appliers_with_inventory(cluster).await? {
             let Some(stored) = self.store.get_by_uid(owner.into()).await? else { continue };
-            let spec = stored.decode::<Kustomization>()?.spec;
+            let spec = stored.decode::<AnyApplier>()?.spec;
             if stored.deletion_timestamp.is_some() || (spec.prune && !spec.suspend) {
                 names.push(format!("{}/{}", stored.namespace, stored.name));
             }

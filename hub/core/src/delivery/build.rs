@@ -1,28 +1,28 @@
-//! From an artifact to a build: identical inputs are built once, however many ask. The building itself, and all reading of
-//! the artifact's bytes, is a worker process's.
+//! From artifacts to a build, which is what an applier renders: identical inputs are rendered once, however many ask. The rendering
+//! itself, and all reading of the artifacts' bytes, is a worker process's.
 
-mod inputs;
 mod job;
 mod places;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use roadstead_api::KustomizationSpec;
 use roadstead_budget::Reservation;
-use roadstead_hub_store::{AtRest, CachedBuild, Store};
+use roadstead_hub_store::{AtRest, BuiltGroup, CachedBuild, Store};
 use roadstead_model::Digest;
 use roadstead_worker::{Exchange, Job, JobError, JobLimits};
 
 use crate::clock::Clock;
 use crate::context::Context;
+use crate::delivery::applier::Need;
 use crate::quarantine::{Quarantine, not_built};
 use crate::workers::Workers;
 use crate::{HubError, HubOptions};
 pub(crate) use job::Builder;
-use job::{Built, Order};
+pub(crate) use job::Order;
+use job::{Made, Rendered};
 pub(crate) use places::BuildPlaces;
 
 /// The kind of the job that builds.
@@ -57,7 +57,9 @@ impl BuildsUnderWay {
 pub(crate) enum BuildOutcome {
     /// It is stored.
     Built(CachedBuild),
-    /// What is wrong with the source or the Kustomization, for its condition.
+    /// The render goes on once it has these too.
+    Needs(Vec<Need>),
+    /// What is wrong with the source or the applier, for its condition.
     Failed(String),
     /// Others are before it: it is to be asked for again after this.
     Busy(Duration),
@@ -66,24 +68,26 @@ pub(crate) enum BuildOutcome {
 /// What a build takes of this process's memory, for each byte of its result: as it came, and as it is stored.
 const COPIES: u64 = 2;
 
-/// Gives a worker the artifact's bytes, and holds room for its result.
-struct Artifact<'a> {
+/// Gives a worker its artifacts' bytes, and holds room for its result.
+struct Artifacts<'a> {
     store: &'a Store,
     /// Where room for both is reserved, for one after the other.
     room: &'a roadstead_budget::Pool,
     /// Held until the result is stored.
     result: Option<Reservation>,
-    digest: Digest,
+    /// Those that it may have.
+    digests: &'a [Digest],
     /// Why it could not, where that is the hub's own fault.
     failure: Option<HubError>,
 }
 
-impl Exchange for Artifact<'_> {
+impl Exchange for Artifacts<'_> {
     async fn answer(&mut self, question: Vec<u8>) -> Result<Bytes, String> {
-        if question != job::ARTIFACT {
+        let asked = question.strip_prefix(job::ARTIFACT);
+        let Some(digest) = self.digests.iter().find(|digest| asked == Some(digest.as_bytes())) else {
             return Err("there is nothing else to ask for".to_owned());
-        }
-        self.read().await.unwrap_or_else(|failure| {
+        };
+        self.read(*digest).await.unwrap_or_else(|failure| {
             self.failure = Some(failure);
             Err("the artifact could not be read".to_owned())
         })
@@ -98,9 +102,8 @@ impl Exchange for Artifact<'_> {
     }
 }
 
-impl Artifact<'_> {
-    async fn read(&self) -> Result<Result<Bytes, String>, HubError> {
-        let digest = self.digest;
+impl Artifacts<'_> {
+    async fn read(&self, digest: Digest) -> Result<Result<Bytes, String>, HubError> {
         let gone = || Err(format!("artifact {digest} is no longer stored; the source is fetched again"));
         let Some(size) = self.store.blob_size(digest).await? else { return Ok(gone()) };
         let room = match self.room.reserve(size).await {
@@ -149,18 +152,14 @@ impl Builds {
         }
     }
 
-    /// The build of `artifact` for the `spec` of a Kustomization in `namespace`. Where somebody `asked`, it is tried although it
-    /// is set aside.
+    /// The build that an applier in `namespace` orders. Where somebody `asked`, it is tried although it is set aside.
     pub(crate) async fn build(
         &self,
         namespace: &str,
-        spec: &KustomizationSpec,
-        artifact: Digest,
-        stays: BTreeSet<String>,
+        order: &Order,
         asked: bool,
     ) -> Result<BuildOutcome, HubError> {
-        let order = Order { artifact, spec: spec.clone(), stays };
-        let inputs = order.inputs().digest();
+        let inputs = order.key().map_err(unserializable)?;
         if let Some(build) = self.store.cached_build(inputs, self.clock.now()).await? {
             return Ok(BuildOutcome::Built(build));
         }
@@ -184,62 +183,67 @@ impl Builds {
             return Ok(BuildOutcome::Failed(why));
         }
         let workers = self.workers()?;
-        let mut exchange = Artifact {
+        let mut exchange = Artifacts {
             store: &self.store,
             room: &workers.artifacts,
             result: None,
-            digest: artifact,
+            digests: &order.artifacts,
             failure: None,
         };
         let outcome = {
             let _at_work = self.places.worker(namespace).await;
-            self.build_in_a_worker(workers, &order, &mut exchange).await?
+            self.build_in_a_worker(workers, order, &mut exchange).await?
         };
-        let built = match outcome {
-            Ok(Ok(built)) => built,
-            Ok(Err(why)) => return Ok(BuildOutcome::Failed(why)),
-            Err(ended) if ended.is_of_the_job() => {
-                return Ok(BuildOutcome::Failed(self.quarantine.put_aside(inputs, not_built(&ended)).await?));
+        match outcome {
+            Ok(Ok(Made::Needs(needs))) => Ok(BuildOutcome::Needs(needs)),
+            Ok(Ok(Made::Rendered(rendered))) => {
+                self.keep_build(inputs, rendered, asked).await.map(BuildOutcome::Built)
             }
-            Err(ended) => return Ok(BuildOutcome::Failed(not_built(&ended))),
-        };
-        self.keep_build(inputs, built, asked).await.map(BuildOutcome::Built)
+            Ok(Err(why)) => Ok(BuildOutcome::Failed(why)),
+            Err(ended) if ended.is_of_the_job() => {
+                Ok(BuildOutcome::Failed(self.quarantine.put_aside(inputs, not_built(&ended)).await?))
+            }
+            Err(ended) => Ok(BuildOutcome::Failed(not_built(&ended))),
+        }
     }
 
-    async fn keep_build(&self, inputs: Digest, built: Built, asked: bool) -> Result<CachedBuild, HubError> {
-        let build = CachedBuild { digest: built.digest, children: built.children.map(Vec::from) };
-        let at_rest = if built.secret { AtRest::Sealed } else { AtRest::Plain };
+    async fn keep_build(
+        &self,
+        inputs: Digest,
+        rendered: Rendered,
+        asked: bool,
+    ) -> Result<CachedBuild, HubError> {
+        let Rendered { groups, children } = rendered;
         let now = self.clock.now();
-        self.store.put_blob(build.digest, &built.packed, at_rest, now).await?;
-        self.store.remember_labels(build.digest, &built.labels).await?;
-        self.store.remember_build(inputs, &build, built.objects, now).await?;
+        let (mut cached, mut objects) = (Vec::with_capacity(groups.len()), 0);
+        for group in groups {
+            let at_rest = if group.secret { AtRest::Sealed } else { AtRest::Plain };
+            self.store.put_blob(group.digest, &group.packed, at_rest, now).await?;
+            self.store.remember_labels(group.digest, &group.labels).await?;
+            objects += group.objects;
+            cached.push(BuiltGroup { label: group.label, objects: group.digest });
+        }
+        let build = CachedBuild { groups: cached, children: children.map(Vec::from) };
+        self.store.remember_build(inputs, &build, objects, now).await?;
         if asked {
             self.store.take_back(inputs).await?;
         }
         Ok(build)
     }
 
-    /// Has a worker build. The errors, from the outside in: the hub's own, what ended the worker, what is wrong with the
-    /// source or the Kustomization.
+    /// Has a worker render. The errors, from the outside in: the hub's own, what ended the worker, what is wrong with the
+    /// sources or the applier.
     async fn build_in_a_worker(
         &self,
         workers: &Workers,
         order: &Order,
-        exchange: &mut Artifact<'_>,
-    ) -> Result<Result<Result<Built, String>, JobError>, HubError> {
-        let artifact = order.artifact;
-        let input = serde_json::to_vec(order)
-            .map_err(|error| HubError::Internal(format!("a build job cannot be serialized: {error}")))?;
+        exchange: &mut Artifacts<'_>,
+    ) -> Result<Result<Result<Made, String>, JobError>, HubError> {
         let job = Job {
             kind: job::KIND,
-            input,
-            affinity: Some(*artifact.as_bytes()),
-            limits: JobLimits {
-                cpu: CPU,
-                wall: WALL,
-                output: job::MAX_BUILD_BYTES as u64,
-                ..JobLimits::default()
-            },
+            input: serde_json::to_vec(order).map_err(unserializable)?,
+            affinity: order.artifacts.first().map(|artifact| *artifact.as_bytes()),
+            limits: JobLimits { cpu: CPU, wall: WALL, output: job::MAX_BYTES as u64, ..JobLimits::default() },
         };
         let mut outcome = workers.builders.run(job.clone(), exchange).await;
         if matches!(outcome, Err(JobError::Killed(_))) {
@@ -253,13 +257,13 @@ impl Builds {
             Ok(answer) => answer,
             Err(ended) => {
                 if let JobError::Start(why) = &ended {
-                    tracing::error!(%artifact, why, "no worker process could be started for a build");
+                    tracing::error!(kind = %order.kind, why, "no worker process could be started for a build");
                 }
                 return Ok(Err(ended));
             }
         };
         match job::decode(answer.into()) {
-            Ok(built) => Ok(Ok(built)),
+            Ok(made) => Ok(Ok(made)),
             Err(what) => Ok(Err(JobError::Protocol(format!("it answered with something else: {what}")))),
         }
     }
@@ -268,6 +272,10 @@ impl Builds {
         let none = || HubError::Internal("this process was set up without worker processes".to_owned());
         self.options.workers.as_ref().ok_or_else(none)
     }
+}
+
+fn unserializable(error: serde_json::Error) -> HubError {
+    HubError::Internal(format!("a render job cannot be serialized: {error}"))
 }
 
 #[cfg(test)]

@@ -7,17 +7,19 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::HealthCheck;
-use roadstead_api::{ConditionStatus, KindId, Kustomization, KustomizationSpec, Reference};
+use roadstead_api::{AnyApplier, ApplierSpec, ConditionStatus, KindId, Reference};
 use roadstead_hub_plan::{AttemptState, Attempted, Rights};
 use roadstead_hub_store::{Child, Parent, Stored};
-use roadstead_model::{Action, ChangeSet, KustomizationUid, ObjectRef, ObjectResult, Reason, Revision};
+use roadstead_model::{
+    Action, ApplierUid, AttemptKind, ChangeSet, ObjectRef, ObjectResult, Reason, Revision,
+};
 use serde_json::Value;
 
 use crate::HubError;
 use crate::address::{Address, named};
 use crate::delivery::Delivery;
 use crate::delivery::placing::{Claim, Fixed, Placed, Placing, Seen, changed_field, claim, settle};
-use crate::delivery::reconcile::{SeenKustomization, set_ready};
+use crate::delivery::reconcile::{SeenApplier, set_ready};
 use crate::identity::Identity;
 use crate::identity::access::{ADOPTED_BY, MAX_DEPTH, asked, too_deep};
 use crate::objects::apply::Wanted;
@@ -59,7 +61,7 @@ impl Delivery {
     /// Applies what of a build goes to the hub, with the rights that the Kustomization has and passes on.
     pub(crate) async fn apply_children(
         &self,
-        seen: &SeenKustomization,
+        seen: &SeenApplier,
         revision: &Revision,
         children: Vec<Value>,
     ) -> Result<AppliedChildren, HubError> {
@@ -114,7 +116,7 @@ impl Delivery {
     /// Records what the Kustomization is about to own; nothing where any of it is not its to write.
     async fn claim_children(
         &self,
-        seen: &SeenKustomization,
+        seen: &SeenApplier,
         placed: Vec<Placed>,
     ) -> Result<Result<Vec<Admitted>, AppliedChildren>, HubError> {
         let parent = &seen.stored;
@@ -175,7 +177,7 @@ impl Delivery {
     async fn apply_child(
         &self,
         who: &Identity,
-        parent: KustomizationUid,
+        parent: ApplierUid,
         rights: &Rights,
         one: Admitted,
     ) -> Result<Action, HubError> {
@@ -222,11 +224,15 @@ impl Delivery {
 
     /// Deletes the children that are not wanted any more, once what replaces them is applied; all of them with a parent that
     /// prunes.
-    pub(crate) async fn prune_children(&self, seen: &SeenKustomization) -> Result<(), HubError> {
+    pub(crate) async fn prune_children(&self, seen: &SeenApplier) -> Result<(), HubError> {
         let situation = &seen.situation;
         let applied = matches!(
             situation.last,
-            Some(Attempted { deletes: false, state: AttemptState::Finished { succeeded: true, .. }, .. })
+            Some(Attempted {
+                kind: AttemptKind::Apply,
+                state: AttemptState::Finished { succeeded: true, .. },
+                ..
+            })
         );
         let goes = |child: &&Child| situation.deleting || (applied && !child.wanted);
         if situation.suspended || (situation.deleting && !situation.prune) {
@@ -277,11 +283,11 @@ impl Delivery {
     pub(crate) async fn late_children(
         &self,
         parent: &Stored,
-        spec: &KustomizationSpec,
+        spec: &ApplierSpec,
     ) -> Result<Vec<String>, HubError> {
         let mut awaited: Vec<Child> = Vec::new();
         if spec.wait {
-            awaited = self.store.children(KustomizationUid::from(parent.uid)).await?;
+            awaited = self.store.children(ApplierUid::from(parent.uid)).await?;
             awaited.retain(|child| child.wanted);
         } else {
             for check in &spec.health_checks {
@@ -306,7 +312,7 @@ impl Delivery {
     async fn checked_child(
         &self,
         parent: &Stored,
-        spec: &KustomizationSpec,
+        spec: &ApplierSpec,
         kind: KindId,
         check: &HealthCheck,
     ) -> Result<Child, HubError> {
@@ -331,11 +337,11 @@ impl Delivery {
     /// Says what came of waiting for children. Returns when the next pass is due.
     pub(crate) async fn await_children(
         &self,
-        seen: &SeenKustomization,
+        seen: &SeenApplier,
         until: Timestamp,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let Some(Attempted { deletes: false, state, revision, .. }) = &seen.situation.last else {
+        let Some(Attempted { kind: AttemptKind::Apply, state, revision, .. }) = &seen.situation.last else {
             return Ok(until);
         };
         let AttemptState::Finished { at, succeeded: true } = state else { return Ok(until) };
@@ -346,7 +352,7 @@ impl Delivery {
         {
             return Ok(until);
         }
-        let spec = &seen.kustomization.spec;
+        let spec = &seen.applier.spec;
         let late = self.late_children(&seen.stored, spec).await?;
         let deadline = *at + spec.timeout().0;
         let revision = revision.as_ref().map(ToString::to_string);
@@ -389,13 +395,13 @@ pub(crate) struct Awaited {
 }
 
 impl Delivery {
-    pub(crate) async fn awaited(&self, uid: KustomizationUid) -> Result<Awaited, HubError> {
+    pub(crate) async fn awaited(&self, uid: ApplierUid) -> Result<Awaited, HubError> {
         let children = self.store.children(uid).await?;
         let has_any = !children.is_empty();
         let children = children.into_iter().filter(|child| child.wanted);
         let children = children.map(|child| reference(child.kind, &child.namespace, &child.name)).collect();
         let Some(stored) = self.store.get_by_uid(uid.into()).await? else { return Ok(Awaited::default()) };
-        let spec = stored.decode::<Kustomization>()?.spec;
+        let spec = stored.decode::<AnyApplier>()?.spec;
         Ok(Awaited { children, late: self.late_children(&stored, &spec).await?, has_any })
     }
 }

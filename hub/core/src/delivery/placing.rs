@@ -6,7 +6,7 @@ use roadstead_api::older::modernize;
 use roadstead_api::{ChildRule, KindId, Reference};
 use roadstead_hub_plan::Rights;
 use roadstead_hub_store::{Child, MadeBy, Present, Stored};
-use roadstead_model::{KustomizationUid, ObjectRef, ResourceUid};
+use roadstead_model::{ApplierUid, ObjectRef, ResourceUid};
 use serde_json::{Value, json};
 
 use crate::address::Address;
@@ -221,7 +221,7 @@ impl Placing<'_> {
         self.write_metadata(&mut object, &namespace, &git_namespace)
             .ok_or_else(|| format!("{shown}: its metadata, labels or annotations are not objects"))?;
         self.follow(&mut object["spec"]);
-        if kind == KindId::Kustomization && object["spec"].is_object() {
+        if kind.is_applier() && object["spec"].is_object() {
             let spec = &object["spec"];
             let is_parent = (&namespace, &name) == (&self.parent.namespace, &self.parent.name);
             if !is_parent && spec["clusterRef"].is_null() && spec["kubeConfig"].is_null() {
@@ -324,7 +324,7 @@ pub(crate) fn claim(
         ))
     };
     match &present.made_by {
-        Some(by) if !by.kept && by.uid == Some(KustomizationUid::from(parent.uid)) => return Ok(owned),
+        Some(by) if !by.kept && by.uid == Some(ApplierUid::from(parent.uid)) => return Ok(owned),
         Some(by) if !by.kept && by.uid.is_some() => {
             return Err(format!(
                 "{} is in the build, and is owned by Kustomization {}: remove it from one of them",
@@ -350,7 +350,7 @@ pub(crate) fn claim(
     }
     // What it kept up to date before a person's word was asked for goes on. Of another source than its own, and of what deploys
     // from one, its author could so say what others deploy.
-    let mine = |by: &MadeBy| by.kept && !by.adopted && by.uid == Some(KustomizationUid::from(parent.uid));
+    let mine = |by: &MadeBy| by.kept && !by.adopted && by.uid == Some(ApplierUid::from(parent.uid));
     if present.made_by.as_ref().is_some_and(mine) {
         let is_same =
             !present.sources.is_empty() && present.sources.iter().all(|source| sources.contains(source));
@@ -392,7 +392,7 @@ pub(crate) fn changed_field(fixed: Fixed, before: &Stored, after: &Stored) -> Op
 fn rights_of(stored: &Stored) -> BTreeMap<&'static str, Value> {
     let spec = &stored.object["spec"];
     let fields: &[&'static str] = match stored.kind {
-        KindId::Kustomization => {
+        kind if kind.is_applier() => {
             &["clusterRef", "kubeConfig", "serviceAccount", "serviceAccountName", "delegation", "decryption"]
         }
         _ => &["secretRef", "certSecretRef", "proxySecretRef", "serviceAccountName", "provider", "verify"],

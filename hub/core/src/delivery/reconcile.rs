@@ -1,4 +1,4 @@
-//! One pass over one Kustomization: gather, decide, carry the decision out.
+//! One pass over one applier: gather, decide, carry the decision out.
 //!
 //! Everything that a pass does is safe to do again: it may die at any point, and the next one goes on from what the
 //! database holds.
@@ -7,18 +7,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{ConditionStatus, Kustomization, KustomizationStatus};
+use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus};
 use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
-use roadstead_hub_store::{AttemptInputs, Child, Outcome, Stored, Tx};
+use roadstead_hub_store::{AttemptInputs, CachedBuild, Child, Outcome, Stored, Tx};
 use roadstead_model::{
-    Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group, KustomizationUid,
-    ObjectRef, OnImmutable, Reason, ResourceUid, Revision, ServiceAccount, Step, StepKind, Topic,
+    ApplierUid, AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group,
+    Purpose, Reason, ResourceUid, Revision, ServiceAccount, Step, StepKind, Topic,
 };
 
-use crate::delivery::build::BuildOutcome;
+use crate::delivery::Delivery;
+use crate::delivery::applier::{Applier, Work, applier};
 use crate::delivery::children::AppliedChildren;
+use crate::delivery::render::{Rendered, Rendering};
 use crate::delivery::results::AgentOf;
-use crate::delivery::{Delivery, placing};
 use crate::identity::access::Standing;
 use crate::objects::conditions::{self, READY, SUSPENDED};
 use crate::objects::{events, status, triggers};
@@ -46,19 +47,20 @@ impl Failed {
 }
 
 impl Delivery {
-    /// Makes one pass over a Kustomization: does what is to be done, and tells when the next pass is due.
+    /// Makes one pass over an applier: does what is to be done, and tells when the next pass is due.
     ///
     /// # Errors
-    /// Where the database fails, or the object is not readable. What concerns the Kustomization itself becomes its
+    /// Where the database fails, or the object is not readable. What concerns the applier itself becomes its
     /// condition and is not an error.
-    pub async fn process_kustomization(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
+    pub async fn process_applier(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
         let now = self.clock.now();
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(now + LONG) };
-        let kustomization: Kustomization = stored.decode()?;
-        let children = async { Ok(self.store.children(KustomizationUid::from(stored.uid)).await?) };
-        let ((situation, standing), children) =
-            tokio::try_join!(self.situation(&stored, &kustomization), children)?;
-        let seen = SeenKustomization { stored, kustomization, situation, standing, children };
+        let Some(kind) = applier(stored.kind) else { return Ok(now + LONG) };
+        let applier: AnyApplier = stored.decode()?;
+        let children = async { Ok(self.store.children(ApplierUid::from(stored.uid)).await?) };
+        let ((situation, standing, artifacts), children) =
+            tokio::try_join!(self.situation(&stored, kind, &applier), children)?;
+        let seen = SeenApplier { kind, stored, applier, situation, standing, artifacts, children };
         self.prune_children(&seen).await?;
         match decide(&seen.situation, now) {
             Decision::Idle { until } => {
@@ -72,12 +74,13 @@ impl Delivery {
             }
             Decision::Hold { reason, message, until, waits } => {
                 if self.note_held(&seen, reason, &message, now).await? {
-                    log::kustomization_held(&seen.stored, &message, waits);
+                    log::applier_held(&seen.stored, &message, waits);
                 }
                 Ok(until)
             }
             Decision::Reconcile { cluster, revision, artifact, news } => {
-                let target = ReconcileTarget { cluster, revision, artifact, news };
+                let target =
+                    ReconcileTarget { cluster, revision, artifact, news, rendered_by: BTreeMap::new() };
                 self.reconcile(&seen, target, now).await
             }
             Decision::Delete { cluster } => self.dispatch_delete(&seen, cluster, now).await,
@@ -88,7 +91,7 @@ impl Delivery {
         }
     }
 
-    async fn suspend(&self, seen: &SeenKustomization, now: Timestamp) -> Result<Timestamp, HubError> {
+    async fn suspend(&self, seen: &SeenApplier, now: Timestamp) -> Result<Timestamp, HubError> {
         self.update_status(seen, now, |status, generation| {
             conditions::set_suspended(&mut status.conditions, triggers::UNTOUCHED, generation, now);
         })
@@ -97,7 +100,7 @@ impl Delivery {
     }
 
     /// Takes the Suspended condition away where it is left over.
-    async fn resume(&self, seen: &SeenKustomization, now: Timestamp) -> Result<(), HubError> {
+    async fn resume(&self, seen: &SeenApplier, now: Timestamp) -> Result<(), HubError> {
         let suspended = seen.status().conditions.iter().any(|condition| condition.type_ == SUSPENDED);
         if suspended && !seen.situation.suspended {
             self.update_status(seen, now, |_, _| {}).await?;
@@ -108,7 +111,7 @@ impl Delivery {
     /// Says what stands in the way; gives whether that is news.
     async fn note_held(
         &self,
-        seen: &SeenKustomization,
+        seen: &SeenApplier,
         reason: Reason,
         message: &str,
         now: Timestamp,
@@ -127,35 +130,38 @@ impl Delivery {
 
     async fn reconcile(
         &self,
-        seen: &SeenKustomization,
+        seen: &SeenApplier,
         target: ReconcileTarget,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let spec = &seen.kustomization.spec;
-        let stays =
-            self.store.inventory_of_groups(seen.situation.uid, target.cluster, &served_groups()).await?;
-        let default =
-            seen.standing.default_namespace.as_deref().unwrap_or(roadstead_model::DEFAULT_NAMESPACE);
-        let stays = stays.iter().flat_map(|object| placing::inventory_keys(object, default)).collect();
-        let namespace = &seen.stored.namespace;
-        let built =
-            match self.builds.build(namespace, spec, target.artifact, stays, seen.is_asked_for()).await? {
-                BuildOutcome::Built(build) => build,
-                BuildOutcome::Busy(later) => return Ok(now + later),
-                BuildOutcome::Failed(message) => {
-                    return self.failed(seen, &target, Failed::to_build(message), now).await;
+        let Rendered { rendering, by } = self.render(seen, target.cluster).await?;
+        let target = ReconcileTarget { rendered_by: by, ..target };
+        let built = match rendering {
+            Rendering::Built(build) => build,
+            Rendering::Later(later) => return Ok(now + later),
+            Rendering::Reads(objects) => {
+                let steps = vec![StepKind::Read { objects }.into()];
+                let dispatch = seen.dispatch(Vec::new(), steps);
+                if let Some(message) = self.too_old_agent(&target, seen.cluster(), &dispatch).await? {
+                    return self.hold_for_agent(seen, &message, now).await;
                 }
-            };
-        let steps = match steps(spec, &seen.standing.home) {
-            Ok(steps) => steps,
-            Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
-        };
-        let dispatch = seen.dispatch(vec![group(spec, built.digest)], steps);
-        if let Some(message) = self.too_old_agent(&target, seen.cluster(), &dispatch).await? {
-            if self.note_held(seen, Reason::AgentTooOld, &message, now).await? {
-                log::kustomization_held(&seen.stored, &message, false);
+                let attempt = seen.attempt(Some(&target), None, AttemptKind::Read, now);
+                return self.open(seen, &target, &attempt, &dispatch, &ChangeSet::new(), now).await;
             }
-            return Ok(now + RECHECK);
+            Rendering::Failed(reason, message) => {
+                let failed = Failed { reason, message, changes: ChangeSet::new() };
+                return self.failed(seen, &target, failed, now).await;
+            }
+        };
+        let Work { groups, steps } =
+            match seen.kind.steps(&seen.stored, &seen.standing.home, &built.groups)? {
+                Ok(work) => work,
+                Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
+            };
+        let dispatch = seen.dispatch(groups, steps);
+        // Before anything is written, on the hub either.
+        if let Some(message) = self.too_old_agent(&target, seen.cluster(), &dispatch).await? {
+            return self.hold_for_agent(seen, &message, now).await;
         }
         let children = match built.children.as_deref().map(serde_json::from_slice).transpose() {
             Ok(children) => children.unwrap_or_default(),
@@ -167,11 +173,24 @@ impl Delivery {
             let failed = Failed { reason, message, changes };
             return self.failed(seen, &target, failed, now).await;
         }
+        let attempt = seen.attempt(Some(&target), build_digest(&built), AttemptKind::Apply, now);
+        self.open(seen, &target, &attempt, &dispatch, &changes, now).await
+    }
+
+    /// Opens an attempt, which is sent from then on; `done` is what was done for it on the hub. Returns when it is given up.
+    async fn open(
+        &self,
+        seen: &SeenApplier,
+        target: &ReconcileTarget,
+        attempt: &AttemptInputs,
+        dispatch: &DispatchSpec,
+        done: &ChangeSet,
+        now: Timestamp,
+    ) -> Result<Timestamp, HubError> {
         let deadline = now + dispatch.timeout + GRACE;
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
-        let new = seen.attempt(Some(&target), Some(built.digest), false, now);
-        tx.open_reconciliation(&new, &dispatch, deadline, &changes).await?;
+        tx.open_reconciliation(attempt, dispatch, deadline, done).await?;
         let revision = target.revision.to_string();
         seen.write_status(&mut tx, &mut stored, now, |status, generation| {
             status.last_attempted_revision = Some(revision);
@@ -184,6 +203,19 @@ impl Delivery {
         .await?;
         tx.commit().await?;
         Ok(deadline)
+    }
+
+    /// Says that the cluster's agent is too old for what is to be done.
+    async fn hold_for_agent(
+        &self,
+        seen: &SeenApplier,
+        message: &str,
+        now: Timestamp,
+    ) -> Result<Timestamp, HubError> {
+        if self.note_held(seen, Reason::AgentTooOld, message, now).await? {
+            log::applier_held(&seen.stored, message, false);
+        }
+        Ok(now + RECHECK)
     }
 
     /// Why the cluster's agent cannot carry this out, where it cannot.
@@ -205,7 +237,7 @@ impl Delivery {
     /// Records an attempt that failed before anything was dispatched.
     async fn failed(
         &self,
-        seen: &SeenKustomization,
+        seen: &SeenApplier,
         target: &ReconcileTarget,
         failed: Failed,
         now: Timestamp,
@@ -220,7 +252,8 @@ impl Delivery {
             change_set: changes,
             timings: Vec::new(),
         };
-        tx.record_failed_reconciliation(&seen.attempt(Some(target), None, false, now), &outcome).await?;
+        let attempt = seen.attempt(Some(target), None, AttemptKind::Apply, now);
+        tx.record_failed_reconciliation(&attempt, &outcome).await?;
         let revision = target.revision.to_string();
         let request = seen.situation.request.clone();
         seen.write_status(&mut tx, &mut stored, now, |status, generation| {
@@ -230,7 +263,7 @@ impl Delivery {
         })
         .await?;
         tx.commit().await?;
-        log::kustomization_failed(&seen.stored, &message);
+        log::applier_failed(&seen.stored, &message);
         if reason == Reason::AccessDenied {
             // It is tried again by each pass over it, since what denies it is not its own: so it is not to be processed at once.
             return Ok(now + seen.situation.retry_interval);
@@ -241,7 +274,7 @@ impl Delivery {
 
     async fn dispatch_delete(
         &self,
-        seen: &SeenKustomization,
+        seen: &SeenApplier,
         cluster: ClusterUid,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
@@ -251,7 +284,7 @@ impl Delivery {
             self.store.session(cluster).await?.is_some_and(|session| session.disconnected.is_none());
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
-        let mut new = seen.attempt(None, None, true, now);
+        let mut new = seen.attempt(None, None, AttemptKind::Delete, now);
         new.cluster = Some(cluster);
         tx.open_reconciliation(&new, &dispatch, deadline, &ChangeSet::new()).await?;
         seen.write_status(&mut tx, &mut stored, now, |status, generation| {
@@ -270,7 +303,7 @@ impl Delivery {
 
     async fn give_up(
         &self,
-        seen: &SeenKustomization,
+        seen: &SeenApplier,
         reason: Reason,
         message: &str,
         now: Timestamp,
@@ -294,13 +327,13 @@ impl Delivery {
             })
             .await?;
             tx.wake(Topic::Dispatch);
-            log::kustomization_failed(&seen.stored, &message);
+            log::applier_failed(&seen.stored, &message);
         }
         tx.commit().await?;
         Ok(now)
     }
 
-    async fn release(&self, seen: &SeenKustomization, orphaned: Option<&str>) -> Result<Timestamp, HubError> {
+    async fn release(&self, seen: &SeenApplier, orphaned: Option<&str>) -> Result<Timestamp, HubError> {
         let now = self.clock.now();
         let mut tx = self.store.begin().await?;
         let Some(stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
@@ -311,16 +344,16 @@ impl Delivery {
             events::note(&mut tx, &stored, "Warning", Reason::PruneFailed.as_str(), orphaned, now).await?;
         }
         tx.commit().await?;
-        log::kustomization_released(&seen.stored, orphaned);
+        log::applier_released(&seen.stored, orphaned);
         Ok(now + LONG)
     }
 
     /// Writes a changed status; false where it is as it was, and nothing was written.
     pub(crate) async fn update_status(
         &self,
-        seen: &SeenKustomization,
+        seen: &SeenApplier,
         now: Timestamp,
-        change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
+        change: impl FnOnce(&mut ApplierStatus, i64) + Send,
     ) -> Result<bool, HubError> {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(false) };
@@ -338,20 +371,25 @@ struct ReconcileTarget {
     revision: Revision,
     artifact: Digest,
     news: bool,
+    /// The objects of the hub that it is rendered by.
+    rendered_by: BTreeMap<String, String>,
 }
 
-/// A Kustomization as a pass has seen it.
-pub(crate) struct SeenKustomization {
+/// An applier as a pass has seen it.
+pub(crate) struct SeenApplier {
+    pub(crate) kind: &'static dyn Applier,
     pub(crate) stored: Stored,
-    pub(crate) kustomization: Kustomization,
+    pub(crate) applier: AnyApplier,
     pub(crate) situation: Situation,
     /// Whence it has its rights.
     pub(crate) standing: Standing,
+    /// The artifacts of its sources, in their order.
+    pub(crate) artifacts: Vec<Digest>,
     /// What it owns on the hub.
     pub(crate) children: Vec<Child>,
 }
 
-impl SeenKustomization {
+impl SeenApplier {
     /// The name of the chosen cluster.
     pub(crate) fn cluster(&self) -> &str {
         match &self.situation.target {
@@ -363,17 +401,19 @@ impl SeenKustomization {
     /// Whether an attempt is open that applies something.
     fn is_applying(&self) -> bool {
         let last = self.situation.last.as_ref();
-        last.is_some_and(|last| !last.deletes && matches!(last.state, AttemptState::Open { .. }))
+        last.is_some_and(|last| {
+            last.kind != AttemptKind::Delete && matches!(last.state, AttemptState::Open { .. })
+        })
     }
 
     /// Whether somebody asks for a reconciliation that was not tried yet.
-    fn is_asked_for(&self) -> bool {
+    pub(crate) fn is_asked_for(&self) -> bool {
         let tried = self.situation.last.as_ref().and_then(|last| last.request.as_ref());
         self.situation.request.is_some() && self.situation.request.as_ref() != tried
     }
 
-    pub(crate) fn status(&self) -> KustomizationStatus {
-        self.kustomization.status.clone().unwrap_or_default()
+    pub(crate) fn status(&self) -> ApplierStatus {
+        self.applier.status.clone().unwrap_or_default().applier
     }
 
     /// The object, locked; none where what is wanted has changed since it was seen. Then another pass is due anyway.
@@ -389,16 +429,16 @@ impl SeenKustomization {
         tx: &mut Tx,
         stored: &mut Stored,
         now: Timestamp,
-        change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
+        change: impl FnOnce(&mut ApplierStatus, i64) + Send,
     ) -> Result<bool, HubError> {
         write_status(tx, stored, self.situation.suspended, now, change).await
     }
 
     fn dispatch(&self, groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
-        let spec = &self.kustomization.spec;
+        let spec = &self.applier.spec;
         DispatchSpec {
-            namespace: self.stored.namespace.clone(),
-            name: self.stored.name.clone(),
+            applier: self.stored.applier_ref(),
+            purpose: Purpose::Reconcile,
             default_namespace: self.standing.default_namespace.clone(),
             service_account: self.standing.account().map(|account| ServiceAccount {
                 namespace: account.namespace.clone(),
@@ -414,18 +454,19 @@ impl SeenKustomization {
         &self,
         target: Option<&ReconcileTarget>,
         build: Option<Digest>,
-        deletes: bool,
+        kind: AttemptKind,
         started: Timestamp,
     ) -> AttemptInputs {
         AttemptInputs {
-            kustomization: self.situation.uid,
+            applier: self.situation.uid,
             cluster: target.map(|target| target.cluster),
             generation: Generation(self.stored.generation),
             revision: target.map(|target| target.revision.clone()),
             artifact: target.map(|target| target.artifact),
             build,
             request: self.situation.request.clone(),
-            deletes,
+            kind,
+            rendered_by: target.map(|target| target.rendered_by.clone()).unwrap_or_default(),
             started,
         }
     }
@@ -437,9 +478,10 @@ pub(crate) async fn write_status(
     stored: &mut Stored,
     suspended: bool,
     now: Timestamp,
-    change: impl FnOnce(&mut KustomizationStatus, i64) + Send,
+    change: impl FnOnce(&mut ApplierStatus, i64) + Send,
 ) -> Result<bool, HubError> {
-    let written = status::write::<Kustomization>(tx, stored, now, |status, generation| {
+    let written = status::write::<AnyApplier>(tx, stored, now, |status, generation| {
+        let status = &mut status.applier;
         if !suspended {
             status.conditions.retain(|condition| condition.type_ != SUSPENDED);
         }
@@ -450,7 +492,7 @@ pub(crate) async fn write_status(
 
 /// Sets Ready, and with it the generation that was processed.
 pub(crate) fn set_ready(
-    status: &mut KustomizationStatus,
+    status: &mut ApplierStatus,
     ready: ConditionStatus,
     reason: Reason,
     message: &str,
@@ -461,49 +503,14 @@ pub(crate) fn set_ready(
     status.observed_generation = Some(generation);
 }
 
-/// The API groups of kinds of which a build's objects go to the hub.
-fn served_groups() -> Vec<&'static str> {
-    let mut groups: Vec<&str> =
-        roadstead_api::KINDS.iter().filter(|kind| kind.id.is_child()).map(|kind| kind.group()).collect();
-    groups.dedup();
-    groups
-}
-
-/// What a Kustomization applies, and how.
-fn group(spec: &roadstead_api::KustomizationSpec, build: Digest) -> Group {
-    let on_immutable = if spec.force { OnImmutable::Recreate } else { OnImmutable::Fail };
-    Group { on_immutable, ..Group::of(build) }
-}
-
-/// `home` is the namespace of health checks that name none, as Flux has it.
-fn steps(spec: &roadstead_api::KustomizationSpec, home: &str) -> Result<Vec<Step>, String> {
-    let mut steps = vec![StepKind::Apply { group: 0 }];
-    if spec.prune {
-        steps.push(StepKind::Prune);
-    }
-    let mut objects = Vec::with_capacity(spec.health_checks.len());
-    for (index, check) in spec.health_checks.iter().enumerate() {
-        let Some(api_version) = &check.api_version else {
-            return Err(format!(
-                "spec.healthChecks[{index}].apiVersion is missing: {} is not of a known kind",
-                check.kind
-            ));
-        };
-        let (group, version) = ObjectRef::split_api_version(api_version);
-        if placing::is_checked_here(group, &check.kind) {
-            continue;
+/// What the history names as the build of an attempt: of several groups, one digest that changes with each of them.
+fn build_digest(build: &CachedBuild) -> Option<Digest> {
+    match build.groups.as_slice() {
+        [] => None,
+        [only] => Some(only.objects),
+        groups => {
+            let digests: Vec<String> = groups.iter().map(|group| group.objects.to_string()).collect();
+            Some(Digest::of(digests.join("\n").as_bytes()))
         }
-        objects.push(ObjectRef {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            kind: check.kind.clone(),
-            namespace: check.namespace.clone().unwrap_or_else(|| home.to_owned()),
-            name: check.name.clone(),
-        });
     }
-    if spec.wait || !objects.is_empty() {
-        let groups = if spec.wait { vec![0] } else { Vec::new() };
-        steps.push(StepKind::Wait { objects, groups });
-    }
-    Ok(steps.into_iter().map(Step::from).collect())
 }

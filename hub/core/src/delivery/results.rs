@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::{InventoryEntry, ResourceInventory};
-use roadstead_api::{ConditionStatus, Kustomization};
+use roadstead_api::{AnyApplier, ConditionStatus};
 use roadstead_hub_store::{AttemptInputs, Closed, Outcome, Stored};
 use roadstead_model::{
-    Capabilities, Capability, ChangeSet, Dispatch, DispatchKey, DispatchSpec, ObjectRef, ObjectResult, Queue,
-    Reason, StepTiming, chain,
+    ApplierRef, AttemptKind, Capabilities, Capability, ChangeSet, Dispatch, DispatchKey, DispatchSpec,
+    ObjectRef, ObjectResult, Queue, ReadObject, Reason, StepKind, StepTiming, chain,
 };
 
 use crate::clusters::Session;
@@ -42,6 +42,8 @@ pub struct DispatchResult {
     pub inventory: Vec<ObjectRef>,
     /// How long the stages of its steps took.
     pub timings: Vec<StepTiming>,
+    /// What its read steps found.
+    pub reads: Vec<ReadObject>,
 }
 
 /// Why a dispatch failed.
@@ -110,7 +112,7 @@ impl Delivery {
         session: &Session,
         dispatch: &mut Dispatch,
     ) -> Result<(), HubError> {
-        dispatch.inventory = self.store.inventory(session.cluster, dispatch.key.kustomization).await?;
+        dispatch.inventory = self.store.inventory(session.cluster, dispatch.key.applier).await?;
         Ok(())
     }
 
@@ -125,7 +127,7 @@ impl Delivery {
         session: &Session,
         key: &DispatchKey,
         objects: &[ObjectRef],
-    ) -> Result<Vec<(ObjectRef, String)>, HubError> {
+    ) -> Result<Vec<(ObjectRef, ApplierRef)>, HubError> {
         for _ in 1..ANNOUNCE_TRIES {
             match self.try_announce(session, key, objects).await {
                 Err(HubError::Store(error)) if error.is_unique_violation() => {}
@@ -140,14 +142,14 @@ impl Delivery {
         session: &Session,
         key: &DispatchKey,
         objects: &[ObjectRef],
-    ) -> Result<Vec<(ObjectRef, String)>, HubError> {
+    ) -> Result<Vec<(ObjectRef, ApplierRef)>, HubError> {
         let mut tx = self.store.begin().await?;
         let Some(spec) = tx.hold_open_attempt(key, session.cluster, session.id).await? else {
             drop(tx);
             self.sessions.must_be_current(session).await?;
             return Err(HubError::Gone("the dispatch was superseded".to_owned()));
         };
-        let (cluster, owner) = (session.cluster, key.kustomization);
+        let (cluster, owner) = (session.cluster, key.applier);
         let builds = spec.groups.iter().map(|group| group.objects);
         let outside = tx.outside_build(cluster, owner, builds, spec.default_namespace(), objects).await?;
         if !outside.is_empty() {
@@ -157,7 +159,7 @@ impl Delivery {
                 named.join(", ")
             )));
         }
-        let contested = tx.announce(session.cluster, key.kustomization, objects).await?;
+        let contested = tx.announce(session.cluster, key.applier, objects).await?;
         if contested.is_empty() {
             tx.commit().await?;
             return Ok(Vec::new());
@@ -166,10 +168,10 @@ impl Delivery {
         let mut named = Vec::with_capacity(contested.len());
         for contested in contested {
             let owner = self.store.get_by_uid(contested.owner.into()).await?;
-            let owner = owner.map_or_else(
-                || contested.owner.to_string(),
-                |owner| format!("{}/{}", owner.namespace, owner.name),
-            );
+            let owner = match owner {
+                Some(owner) => owner.applier_ref(),
+                None => ApplierRef::kustomization("", &contested.owner.to_string()),
+            };
             named.push((contested.object, owner));
         }
         Ok(named)
@@ -197,33 +199,50 @@ impl Delivery {
         let Some(begun) = begun else { return Ok(()) };
         let health = session.sent.close(key);
         let (inputs, spec) = (begun.reconciliation.inputs, begun.spec);
-        let Awaited { children, mut late, has_any } = self.awaited(key.kustomization).await?;
-        if result.failure.is_some() || inputs.deletes {
+        let unasked;
+        let result = match misread(result, &spec) {
+            Some(failure) if result.failure.is_none() => {
+                unasked = DispatchResult { failure: Some(failure), reads: Vec::new(), ..result.clone() };
+                &unasked
+            }
+            _ => result,
+        };
+        let Awaited { children, mut late, has_any } = self.awaited(key.applier).await?;
+        if result.failure.is_some() || inputs.kind != AttemptKind::Apply {
             late.clear();
         }
         let mut tx = self.store.begin().await?;
         // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
-        let Some(mut stored) = tx.get_by_uid(key.kustomization.into()).await? else { return Ok(()) };
+        let Some(mut stored) = tx.get_by_uid(key.applier.into()).await? else { return Ok(()) };
         let timings = labelled(&result.timings, &spec);
         let outcome = Outcome { health, timings, ..outcome(result, &inputs, &spec) };
         let closed =
-            tx.finish_reconciliation(key.kustomization, key.attempt, session.cluster, &outcome, now).await?;
+            tx.finish_reconciliation(key.applier, key.attempt, session.cluster, &outcome, now).await?;
         let Some(Closed { change_set, wanted }) = closed else { return Ok(()) };
-        tx.settle(session.cluster, key.kustomization, &result.inventory).await?;
+        if inputs.kind == AttemptKind::Read {
+            tx.keep_facts(key.applier, key.attempt, &result.reads).await?;
+        } else {
+            tx.settle(session.cluster, key.applier, &result.inventory).await?;
+        }
         let wrote = |result: &ObjectResult| result.action.wrote();
         if result.change_set.iter().any(wrote) {
             for group in &spec.groups {
-                tx.label_inventory(session.cluster, key.kustomization, group.objects).await?;
+                tx.label_inventory(session.cluster, key.applier, group.objects).await?;
             }
         }
-        let kustomization: Kustomization = stored.decode()?;
+        let applier: AnyApplier = stored.decode()?;
         let succeeded = result.failure.is_none();
-        write_status(&mut tx, &mut stored, kustomization.spec.suspend, now, |status, _| {
+        let only_read = succeeded && inputs.kind == AttemptKind::Read;
+        write_status(&mut tx, &mut stored, applier.spec.suspend, now, |status, _| {
+            // What it has read is rendered by now, and that is the answer.
+            if only_read {
+                return;
+            }
             status.last_handled_reconcile_at =
                 inputs.request.clone().or(status.last_handled_reconcile_at.take());
             status.inventory = Some(inventory(result.inventory.iter().chain(&children)));
             let revision = inputs.revision.as_ref().map(ToString::to_string);
-            if succeeded && !inputs.deletes && late.is_empty() {
+            if succeeded && inputs.kind == AttemptKind::Apply && late.is_empty() {
                 status.last_applied_revision.clone_from(&revision);
             }
             // A newer attempt that failed in the hub has the last word, though this one ends after it.
@@ -235,7 +254,7 @@ impl Delivery {
             }
             status.last_attempted_revision = revision.or(status.last_attempted_revision.take());
             let waits = children::waits_for(&late);
-            let (ready, reason, message) = match (succeeded, inputs.deletes) {
+            let (ready, reason, message) = match (succeeded, inputs.kind == AttemptKind::Delete) {
                 // What follows is another attempt, or the end of the object.
                 (true, true) => (ConditionStatus::Unknown, Reason::Progressing, &outcome.message),
                 (true, false) if !late.is_empty() => (ConditionStatus::Unknown, Reason::Progressing, &waits),
@@ -244,20 +263,21 @@ impl Delivery {
             set_ready(status, ready, reason, message, inputs.generation.0, now);
         })
         .await?;
-        let next = now + roadstead_hub_plan::jittered(kustomization.spec.interval.0, key.kustomization);
-        let rests = !has_any && next > now + NAP && !is_held(&kustomization) && is_done(&stored, &inputs)?;
+        let next = now + roadstead_hub_plan::jittered(applier.spec.interval.0, key.applier);
+        let rests = !has_any && next > now + NAP && !is_held(&applier) && is_done(&stored, &inputs)?;
         if !rests {
-            tx.enqueue(Queue::Kustomization, &[stored.uid]).await?;
+            tx.enqueue(Queue::Applier, &[stored.uid]).await?;
         }
         tx.commit().await?;
         let took = since(inputs.started, now);
-        match (succeeded, inputs.deletes) {
-            (true, false) => log::kustomization_applied(&stored, took, &change_set),
-            (true, true) => log::kustomization_pruned(&stored, took, &change_set),
-            (false, _) => log::kustomization_failed(&stored, &outcome.message),
+        match (succeeded, inputs.kind) {
+            (true, AttemptKind::Apply) => log::applier_applied(&stored, took, &change_set),
+            (true, AttemptKind::Delete) => log::applier_pruned(&stored, took, &change_set),
+            (true, AttemptKind::Read) => {}
+            (false, _) => log::applier_failed(&stored, &outcome.message),
         }
         if rests {
-            let (queue, deadline) = (Queue::Kustomization, begun.reconciliation.deadline);
+            let (queue, deadline) = (Queue::Applier, begun.reconciliation.deadline);
             // Where it stays there is one pass more, which finds nothing to do.
             if let Err(error) = self.store.move_next_pass(queue, stored.uid, wanted, deadline, next).await {
                 tracing::debug!(kustomization = %stored, error = chain(&error), "could not move the next pass");
@@ -310,7 +330,7 @@ impl Delivery {
         if self.store.open_attempt(key, session.cluster, session.id).await?.is_none() {
             return Ok(());
         }
-        let inventory = self.store.inventory(session.cluster, key.kustomization).await?;
+        let inventory = self.store.inventory(session.cluster, key.applier).await?;
         let failure = DispatchFailure { step: None, reason, message, cancelled: false };
         let result = DispatchResult {
             key: key.clone(),
@@ -318,18 +338,38 @@ impl Delivery {
             change_set: ChangeSet::new(),
             inventory,
             timings: Vec::new(),
+            reads: Vec::new(),
         };
         self.dispatch_finished(session, &result).await
     }
 }
 
+/// Why what an agent says that it has read cannot be: it is not believed to have read what it was asked for.
+fn misread(result: &DispatchResult, spec: &DispatchSpec) -> Option<DispatchFailure> {
+    let asked = spec.steps.iter().flat_map(|step| match &step.kind {
+        StepKind::Read { objects } => objects.as_slice(),
+        _ => &[],
+    });
+    let is_json = |read: &ReadObject| {
+        read.json.as_deref().is_none_or(|json| serde_json::from_slice::<serde::de::IgnoredAny>(json).is_ok())
+    };
+    let whole = asked.eq(result.reads.iter().map(|read| &read.object)) && result.reads.iter().all(is_json);
+    let message = "the cluster's agent has read something other than what it was asked for".to_owned();
+    let reason = Reason::ReconciliationFailed;
+    (!whole).then_some(DispatchFailure { step: None, reason, message, cancelled: false })
+}
+
 fn outcome(result: &DispatchResult, inputs: &AttemptInputs, spec: &DispatchSpec) -> Outcome {
-    let deletes = inputs.deletes;
+    let deletes = inputs.kind == AttemptKind::Delete;
     let (reason, message) = match &result.failure {
         Some(failure) if deletes => (Reason::PruneFailed, failure.message.clone()),
         Some(failure) => (failure.reason, failure.told(spec)),
         None if deletes => {
             (Reason::ReconciliationSucceeded, "deleted what it owned on its cluster".to_owned())
+        }
+        None if inputs.kind == AttemptKind::Read => {
+            let read = format!("read {} objects of the cluster, to render by", result.reads.len());
+            (Reason::ReconciliationSucceeded, read)
         }
         None => {
             let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);
@@ -349,9 +389,9 @@ fn outcome(result: &DispatchResult, inputs: &AttemptInputs, spec: &DispatchSpec)
 /// the interval is over or something changes, which asks for a pass itself. A newer attempt that failed in the hub is to be tried
 /// again before.
 fn is_done(stored: &Stored, inputs: &AttemptInputs) -> Result<bool, HubError> {
-    let Kustomization { spec, status, .. } = stored.decode()?;
-    let status = status.unwrap_or_default();
-    Ok(!inputs.deletes
+    let AnyApplier { spec, status, .. } = stored.decode()?;
+    let status = status.unwrap_or_default().applier;
+    Ok(inputs.kind == AttemptKind::Apply
         && stored.deletion_timestamp.is_none()
         && !spec.suspend
         && stored.generation == inputs.generation.0

@@ -1,21 +1,22 @@
-//! Gathers what a decision about one Kustomization depends on.
+//! Gathers what a decision about one applier depends on.
 
 use std::collections::{HashMap, VecDeque};
 
 use jiff::Timestamp;
-use roadstead_api::kustomization::{DeletionPolicy, MAX_DEPENDENCIES, SourceKind, SourceReference};
+use roadstead_api::kustomization::{DeletionPolicy, MAX_DEPENDENCIES};
 use roadstead_api::{
-    AnySource, Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, KindId, Kustomization,
-    KustomizationSpec, PipelineRole,
+    AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, KindId,
+    Reference,
 };
 use roadstead_hub_plan::{
     AgentLink, AttemptState, Attempted, Dependency, DependencyState, Gate, Owned, Situation, Source, Target,
 };
 use roadstead_hub_store::{DependencyRow, Reach, ReachedDependency, StoreError, Stored};
-use roadstead_model::{Generation, KustomizationUid, Reason};
+use roadstead_model::{ApplierUid, Digest, Generation, Reason};
 
 use crate::HubError;
 use crate::delivery::Delivery;
+use crate::delivery::applier::Applier;
 use crate::identity::access::Standing;
 use crate::objects::conditions::{self, READY};
 use crate::objects::triggers;
@@ -27,23 +28,29 @@ impl Delivery {
     pub(crate) async fn situation(
         &self,
         stored: &Stored,
-        kustomization: &Kustomization,
-    ) -> Result<(Situation, Standing), HubError> {
-        let spec = &kustomization.spec;
-        let uid = KustomizationUid::from(stored.uid);
+        kind: &dyn Applier,
+        applier: &AnyApplier,
+    ) -> Result<(Situation, Standing, Vec<Digest>), HubError> {
+        let spec = &applier.spec;
+        let uid = ApplierUid::from(stored.uid);
         // Each asks for something of its own.
         let (last, owns_on, (target, cluster)) = tokio::try_join!(
             self.store.newest_reconciliation(uid),
             self.store.clusters_with_inventory(uid),
             self.target(stored, spec),
         )?;
+        let outdated = match &last {
+            Some(last) => self.is_outdated(&last.inputs.rendered_by).await?,
+            None => false,
+        };
         let last = last.map(|last| Attempted {
             generation: last.inputs.generation,
             cluster: last.inputs.cluster,
             revision: last.inputs.revision,
             artifact: last.inputs.artifact,
             request: last.inputs.request,
-            deletes: last.inputs.deletes,
+            kind: last.inputs.kind,
+            outdated,
             state: match last.finished {
                 None => AttemptState::Open { deadline: last.deadline },
                 Some((at, reason)) => {
@@ -69,10 +76,11 @@ impl Delivery {
                 gates.push(Gate { reason: Reason::AccessDenied, message });
             }
         }
-        let (dependencies, cycle, source) = tokio::try_join!(
-            self.dependencies(stored, spec, &names),
+        let references = kind.sources(stored)?;
+        let (dependencies, cycle, sources) = tokio::try_join!(
+            self.dependencies(stored, references.first(), &names),
             self.cycle(stored, &names),
-            self.source(stored, spec, &standing),
+            self.sources(stored, &standing, &references),
         )?;
         let deleting = stored.deletion_timestamp.is_some();
         let situation = Situation {
@@ -82,26 +90,30 @@ impl Delivery {
             suspended: spec.suspend,
             prune: if deleting { prunes_on_deletion(spec) } else { spec.prune },
             interval: spec.interval.0,
-            retry_interval: spec.retry_interval.unwrap_or(spec.interval).0,
+            retry_interval: spec.retry_interval().0,
             request: triggers::request(stored),
-            unsupported: unsupported(spec),
+            unsupported: kind.unsupported(stored)?,
             gates,
             dependencies,
             cycle,
             target,
-            source,
+            source: combined(&sources),
             last,
-            held: is_held(kustomization),
-            late: late_since(kustomization).filter(|_| well),
+            held: is_held(applier),
+            late: late_since(applier).filter(|_| well),
             owns_on: owns_on.into_iter().map(|(cluster, exists)| Owned { cluster, exists }).collect(),
         };
-        Ok((situation, standing))
+        let artifacts = sources.into_iter().filter_map(|source| match source {
+            Source::NoArtifact(_) => None,
+            Source::Artifact { digest, .. } => Some(digest),
+        });
+        Ok((situation, standing, artifacts.collect()))
     }
 
     async fn target(
         &self,
         stored: &Stored,
-        spec: &KustomizationSpec,
+        spec: &ApplierSpec,
     ) -> Result<(Target, Option<Stored>), StoreError> {
         let not_found = |why: String| Ok((Target::NotFound(why), None));
         let secret = spec.kube_config.as_ref().and_then(|config| config.secret_ref.as_ref());
@@ -149,23 +161,32 @@ impl Delivery {
         Ok((Target::Cluster { uid, name: cluster.name.clone(), agent }, Some(cluster)))
     }
 
+    /// The sources that an applier refers to, in their order.
+    async fn sources(
+        &self,
+        stored: &Stored,
+        standing: &Standing,
+        references: &[Reference],
+    ) -> Result<Vec<Source>, HubError> {
+        let mut sources = Vec::with_capacity(references.len());
+        for reference in references {
+            sources.push(self.source(stored, standing, reference).await?);
+        }
+        Ok(sources)
+    }
+
     async fn source(
         &self,
         stored: &Stored,
-        spec: &KustomizationSpec,
         standing: &Standing,
+        reference: &Reference,
     ) -> Result<Source, HubError> {
-        let reference = &spec.source_ref;
-        let namespace = reference.namespace.as_deref().unwrap_or(&stored.namespace);
-        let Some(kind) = reference.kind.served() else {
-            return Ok(Source::NoArtifact("its kind is not served by the hub".to_owned()));
-        };
-        let full = format!("{kind} '{namespace}/{}'", reference.name);
-        let to = (namespace, reference.name.as_str());
-        if let Err(why) = self.access.may_refer_to(stored, standing, kind, to).await? {
+        let Reference { kind, namespace, name } = reference;
+        let full = format!("{kind} '{namespace}/{name}'");
+        if let Err(why) = self.access.may_refer_to(stored, standing, *kind, (namespace, name)).await? {
             return Ok(Source::NoArtifact(format!("{full} {why}")));
         }
-        let Some(source) = self.store.get(kind, namespace, &reference.name).await? else {
+        let Some(source) = self.store.get(*kind, namespace, name).await? else {
             return Ok(Source::NoArtifact(format!("{full} not found")));
         };
         let status = source.decode::<AnySource>()?.status.unwrap_or_default().source;
@@ -186,12 +207,12 @@ impl Delivery {
     async fn dependencies(
         &self,
         stored: &Stored,
-        spec: &KustomizationSpec,
+        source: Option<&Reference>,
         names: &[Name],
     ) -> Result<Vec<Dependency>, HubError> {
         let mut found: HashMap<Name, DependencyState> = HashMap::with_capacity(names.len());
         for row in self.store.dependencies(stored.kind, names).await? {
-            let state = dependency_state(stored, spec, &row)?;
+            let state = dependency_state(source, &row)?;
             found.insert((row.namespace, row.name), state);
         }
         Ok(names
@@ -206,9 +227,33 @@ impl Delivery {
     /// The names along a cycle of dependencies that leads back to `stored`.
     async fn cycle(&self, stored: &Stored, names: &[Name]) -> Result<Option<Vec<String>>, HubError> {
         let start = (stored.namespace.clone(), stored.name.clone());
-        let reach = Reach { kustomizations: MAX_REACHED, entries: MAX_DEPENDENCIES };
+        let reach = Reach { appliers: MAX_REACHED, entries: MAX_DEPENDENCIES };
         let reached = self.store.reached_dependencies(stored.kind, &start, names, reach).await?;
         Ok(cycle(&start, names, &reached))
+    }
+}
+
+/// What the planner has to know of several sources: the revision of the first one, and a digest that changes with each of them.
+fn combined(sources: &[Source]) -> Source {
+    let missing = sources.iter().find(|source| matches!(source, Source::NoArtifact(_)));
+    if let Some(missing) = missing {
+        return missing.clone();
+    }
+    let mut digests = String::new();
+    for source in sources {
+        if let Source::Artifact { digest, .. } = source {
+            digests.push_str(&digest.to_string());
+        }
+    }
+    match sources {
+        [] => Source::NoArtifact("it names no source of a kind that the hub serves".to_owned()),
+        [only] => only.clone(),
+        [first, ..] => match first {
+            Source::Artifact { revision, .. } => {
+                Source::Artifact { revision: revision.clone(), digest: Digest::of(digests.as_bytes()) }
+            }
+            Source::NoArtifact(_) => first.clone(),
+        },
     }
 }
 
@@ -216,7 +261,7 @@ impl Delivery {
 type Name = (String, String);
 
 /// The Kustomizations that `spec.dependsOn` names.
-fn depends_on(stored: &Stored, spec: &KustomizationSpec) -> Vec<Name> {
+fn depends_on(stored: &Stored, spec: &ApplierSpec) -> Vec<Name> {
     spec.depends_on
         .iter()
         .map(|reference| {
@@ -256,9 +301,9 @@ fn cycle(start: &Name, first: &[Name], reached: &[ReachedDependency]) -> Option<
     Some(way)
 }
 
+/// `source` is the one whose revision counts.
 fn dependency_state(
-    stored: &Stored,
-    spec: &KustomizationSpec,
+    source: Option<&Reference>,
     dependency: &DependencyRow,
 ) -> Result<DependencyState, HubError> {
     let unreadable = |error: serde_json::Error| {
@@ -271,15 +316,8 @@ fn dependency_state(
     {
         return Ok(DependencyState::NotReady);
     }
-    let other: SourceReference = serde_json::from_value(dependency.source_ref.clone()).map_err(unreadable)?;
-    let source = |reference: &SourceReference, own: &str| {
-        (
-            reference.kind,
-            reference.namespace.clone().unwrap_or_else(|| own.to_owned()),
-            reference.name.clone(),
-        )
-    };
-    if source(&spec.source_ref, &stored.namespace) != source(&other, &dependency.namespace) {
+    let shared = source.is_some_and(|source| dependency.refers_to.contains(&source.key()));
+    if !shared {
         return Ok(DependencyState::Ready);
     }
     let revision = dependency.last_applied_revision.as_deref();
@@ -289,7 +327,7 @@ fn dependency_state(
 /// Whether Ready says what stands in the way, by a reason that is not of an attempt: it is tried when it is processed. An attempt
 /// ends with one of these where others deny it what it is to write on the hub (`AccessDenied`), or where another agent has come
 /// meanwhile that cannot carry it out (`AgentTooOld`).
-pub(crate) fn is_held(kustomization: &Kustomization) -> bool {
+pub(crate) fn is_held(applier: &AnyApplier) -> bool {
     let holds = [
         Reason::AccessDenied,
         Reason::DependencyNotReady,
@@ -298,21 +336,21 @@ pub(crate) fn is_held(kustomization: &Kustomization) -> bool {
         Reason::ClusterUnreachable,
         Reason::AgentTooOld,
     ];
-    ready(kustomization).is_some_and(|ready| holds.iter().any(|reason| ready.reason == reason.as_str()))
+    ready(applier).is_some_and(|ready| holds.iter().any(|reason| ready.reason == reason.as_str()))
 }
 
 /// Since when Ready says that what was applied did not get healthy.
-fn late_since(kustomization: &Kustomization) -> Option<Timestamp> {
-    let ready = ready(kustomization)?;
+fn late_since(applier: &AnyApplier) -> Option<Timestamp> {
+    let ready = ready(applier)?;
     let late = ready.status == ConditionStatus::False && ready.reason == Reason::HealthCheckFailed.as_str();
     late.then_some(ready.last_transition_time.0)
 }
 
-fn ready(kustomization: &Kustomization) -> Option<&Condition> {
-    conditions::ready(&kustomization.status.as_ref()?.conditions)
+fn ready(applier: &AnyApplier) -> Option<&Condition> {
+    conditions::ready(&applier.status.as_ref()?.applier.conditions)
 }
 
-fn prunes_on_deletion(spec: &KustomizationSpec) -> bool {
+fn prunes_on_deletion(spec: &ApplierSpec) -> bool {
     match spec.deletion_policy {
         None | Some(DeletionPolicy::MirrorPrune) => spec.prune,
         Some(DeletionPolicy::Delete | DeletionPolicy::WaitForTermination) => true,
@@ -326,38 +364,4 @@ fn too_many_dependencies(count: usize) -> Gate {
         "spec.dependsOn has {count} entries, and at most {MAX_DEPENDENCIES} are followed: remove some"
     );
     Gate { reason: Reason::DependencyNotReady, message }
-}
-
-/// A field that this version cannot act on. To pass over it would apply something other than what was asked for.
-fn unsupported(spec: &KustomizationSpec) -> Option<String> {
-    let fetched = KindId::of_role(PipelineRole::Source).filter(|kind| kind.get().reconciled);
-    let fetched = fetched.map(|kind| kind.get().kind).collect::<Vec<_>>().join(" and ");
-    let of_other_sources = format!("spec.sourceRef.kind other than {fetched}");
-    let fields = [
-        ("spec.decryption", spec.decryption.is_some()),
-        ("spec.postBuild", spec.post_build.is_some()),
-        (
-            "spec.kubeConfig.configMapRef",
-            spec.kube_config.as_ref().is_some_and(|config| config.config_map_ref.is_some()),
-        ),
-        ("spec.healthCheckExprs", !spec.health_check_exprs.is_empty()),
-        (
-            "spec.dependsOn[].readyExpr",
-            spec.depends_on.iter().any(|reference| reference.ready_expr.is_some()),
-        ),
-        ("spec.ignore", !spec.ignore.is_empty()),
-        (
-            "spec.deletionPolicy: WaitForTermination",
-            spec.deletion_policy == Some(DeletionPolicy::WaitForTermination),
-        ),
-        (of_other_sources.as_str(), !is_fetched(spec.source_ref.kind)),
-    ];
-    let (field, _) = fields.into_iter().find(|(_, set)| *set)?;
-    Some(format!(
-        "{field} is not supported by this version of Roadstead; nothing was applied. Remove it to go on"
-    ))
-}
-
-fn is_fetched(kind: SourceKind) -> bool {
-    kind.served().is_some_and(|kind| kind.get().reconciled)
 }

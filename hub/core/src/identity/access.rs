@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use roadstead_api::{Cluster, KindId, Kustomization, KustomizationSpec};
+use roadstead_api::{AnyApplier, ApplierSpec, Cluster, KindId};
 use roadstead_hub_plan::{
     Account, Asked, ClusterAccess, Delegation, Gate, Grant, Referred, Rights, may_deploy, may_refer,
 };
@@ -76,11 +76,10 @@ impl AccessRules {
     pub(crate) async fn standing(
         &self,
         stored: &Stored,
-        spec: &KustomizationSpec,
+        spec: &ApplierSpec,
         cluster: Option<&str>,
     ) -> Result<Standing, HubError> {
-        let descent =
-            self.store.descent(KindId::Kustomization, &stored.namespace, &stored.name, MAX_DEPTH + 1).await?;
+        let descent = self.store.descent(stored.kind, &stored.namespace, &stored.name, MAX_DEPTH + 1).await?;
         let home = home(stored, descent.as_ref());
         let named = spec.impersonated(&home).map(account);
         let asked = Asked {
@@ -309,7 +308,7 @@ fn home(stored: &Stored, descent: Option<&Descent>) -> String {
 
 /// What a Kustomization of a build asks for, as it would be stored.
 pub(crate) fn asked(stored: &Stored, home: &str, cluster: Option<String>) -> Result<Asked, StoreError> {
-    let spec = stored.decode::<Kustomization>()?.spec;
+    let spec = stored.decode::<AnyApplier>()?.spec;
     Ok(Asked {
         name: (stored.namespace.clone(), stored.name.clone()),
         account: spec.impersonated(home).map(account),

@@ -1,7 +1,7 @@
 //! Server-side apply: what a manager wants of an object, merged with what others want.
 
 use roadstead_hub_store::Stored;
-use roadstead_model::{Action, KustomizationUid};
+use roadstead_model::{Action, ApplierUid};
 use serde_json::{Map, Value};
 
 use crate::HubError;
@@ -19,7 +19,7 @@ pub(crate) struct Wanted {
     /// Whether it takes from others what they manage.
     pub(crate) force: bool,
     /// The Kustomization whose it then is, where there was none.
-    pub(crate) maker: Option<KustomizationUid>,
+    pub(crate) maker: Option<ApplierUid>,
 }
 
 impl Objects {

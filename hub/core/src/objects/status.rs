@@ -3,8 +3,8 @@
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AnySource, AnySourceStatus, Cluster, ClusterStatus, Condition, ConditionStatus, Kustomization,
-    KustomizationStatus, ManagementCluster, ManagementClusterStatus, Typed,
+    AnyApplier, AnyApplierStatus, AnySource, AnySourceStatus, Cluster, ClusterStatus, Condition,
+    ConditionStatus, ManagementCluster, ManagementClusterStatus, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx, Whom};
 use roadstead_model::{Queue, ResourceUid};
@@ -57,30 +57,33 @@ pub(crate) async fn write<K: HasStatus>(
     let mut written = WrittenStatus::default();
     if whom != Whom::default() {
         let concerned = tx.concerned(stored.kind, namespace, name, whom).await?;
-        tx.enqueue(Queue::Kustomization, &concerned.users).await?;
-        tx.enqueue(Queue::Kustomization, concerned.parent.as_slice()).await?;
+        tx.enqueue(Queue::Applier, &concerned.users).await?;
+        tx.enqueue(Queue::Applier, concerned.parent.as_slice()).await?;
         written.users = whom.users.then_some(concerned.users);
     }
     Ok(Some(written))
 }
 
-impl HasStatus for Kustomization {
-    type Status = KustomizationStatus;
+impl HasStatus for AnyApplier {
+    type Status = AnyApplierStatus;
 
     fn into_status(self) -> Option<Self::Status> {
         self.status
     }
 
     fn conditions(status: &Self::Status) -> &[Condition] {
-        &status.conditions
+        &status.applier.conditions
     }
 
     fn concerned(before: &Self::Status, after: &Self::Status, generation: i64) -> Whom {
         let ready = |status: &Self::Status| {
-            (conditions::is_true(&status.conditions, READY, generation), status.last_applied_revision.clone())
+            (
+                conditions::is_true(&status.applier.conditions, READY, generation),
+                status.applier.last_applied_revision.clone(),
+            )
         };
         // A parent that waits says why its child is not Ready, too.
-        let parent = verdict(&before.conditions) != verdict(&after.conditions);
+        let parent = verdict(&before.applier.conditions) != verdict(&after.applier.conditions);
         Whom { users: ready(before) != ready(after), parent }
     }
 }

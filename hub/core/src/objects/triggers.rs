@@ -3,8 +3,8 @@
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AgentRemoval, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus, ConditionStatus, KindId,
-    KustomizationStatus, ObjectMeta, PipelineRole, reconcile_requested,
+    AgentRemoval, AnyApplierStatus, ChildRule, Cluster, ClusterDeletionPolicy, ClusterStatus,
+    ConditionStatus, KindId, ObjectMeta, PipelineRole, reconcile_requested,
 };
 use roadstead_hub_store::{Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Queue, Reason, ResourceUid};
@@ -25,13 +25,13 @@ pub(crate) const UNTOUCHED: &str = "what is on the cluster";
 /// Where the object's status cannot be written, which no valid object's can.
 pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> {
     match stored.kind {
-        KindId::Kustomization => {
+        kind if kind.is_applier() => {
             let sent = stored.clone();
             stored.add_finalizer(FINALIZER);
             managers::note_hub(Some(&sent), stored, now);
             if is_suspended(stored) {
-                let mut status = KustomizationStatus::default();
-                conditions::set_suspended(&mut status.conditions, UNTOUCHED, stored.generation, now);
+                let mut status = AnyApplierStatus::default();
+                conditions::set_suspended(&mut status.applier.conditions, UNTOUCHED, stored.generation, now);
                 managers::set_status(stored, &status, now)?;
             }
         }
@@ -114,7 +114,7 @@ pub async fn on_change(
     // What has it as its source, or depends on it, may go on, or no longer.
     if object.kind.is_in_pipeline() && (before.is_none() || after.is_none()) {
         let users = users(tx, object, PipelineRole::Applier).await?;
-        tx.enqueue(Queue::Kustomization, &users).await?;
+        tx.enqueue(Queue::Applier, &users).await?;
     }
     match object.kind {
         kind if kind.is_applier() => {
@@ -122,18 +122,20 @@ pub async fn on_change(
             let idle = |after: &Stored| before.is_none() && is_suspended(after);
             let changed = before.is_some_and(|before| after.is_some_and(|after| !same_rights(before, after)));
             if (asks || changed) && after.is_some_and(|after| !idle(after)) {
-                tx.enqueue(Queue::Kustomization, &[object.uid]).await?;
+                tx.enqueue(Queue::Applier, &[object.uid]).await?;
             }
             // What it made acts by its rights.
             if changed {
                 let made = tx.descendants(object.uid).await?;
-                tx.enqueue(Queue::Kustomization, &made).await?;
+                tx.enqueue(Queue::Applier, &made).await?;
             }
         }
         kind if kind.is_source() && asks && after.is_some() && kind.get().reconciled => {
             tx.enqueue(Queue::Source, &[object.uid]).await?;
         }
+        KindId::ConfigMap => wake_rendered(tx, object).await?,
         KindId::Secret => {
+            wake_rendered(tx, object).await?;
             if after.is_some_and(kubeconfigs::is_kubeconfig) {
                 tx.enqueue(Queue::KubeConfig, &[object.uid]).await?;
             }
@@ -167,6 +169,12 @@ async fn users(tx: &mut Tx, used: &Stored, by: PipelineRole) -> Result<Vec<Resou
     tx.users(used.kind, &used.namespace, &used.name, by).await
 }
 
+/// Schedules a pass over those that were rendered by this object.
+async fn wake_rendered(tx: &mut Tx, object: &Stored) -> Result<(), StoreError> {
+    let rendered = tx.rendered_by(object.kind, &object.namespace, &object.name).await?;
+    tx.enqueue(Queue::Applier, &rendered).await
+}
+
 async fn on_cluster_change(
     tx: &mut Tx,
     before: Option<&Stored>,
@@ -189,8 +197,8 @@ async fn on_cluster_change(
 
 /// Schedules a pass over all that is, or waits to be, on a cluster.
 pub(crate) async fn wake_cluster(tx: &mut Tx, uid: ResourceUid, name: &str) -> Result<(), StoreError> {
-    let users = tx.kustomizations_of_cluster(uid, name).await?;
-    tx.enqueue(Queue::Kustomization, &users).await
+    let users = tx.appliers_of_cluster(uid, name).await?;
+    tx.enqueue(Queue::Applier, &users).await
 }
 
 /// What a person hands over, or takes back, is worth a pass over whom they name.
@@ -202,8 +210,8 @@ async fn look_at_adopters(
     let named = [before, after].map(|stored| stored.and_then(|stored| annotation(stored, ADOPTED_BY)));
     if named[0] != named[1] {
         let names: Vec<&str> = named.into_iter().flatten().collect();
-        let adopters = tx.kustomizations_named(&names).await?;
-        tx.enqueue(Queue::Kustomization, &adopters).await?;
+        let adopters = tx.appliers_named(&names).await?;
+        tx.enqueue(Queue::Applier, &adopters).await?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use roadstead_api::{
 };
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, SecretData, Stored};
-use roadstead_model::{KustomizationUid, Queue, Reason, ResourceUid, Revision, chain};
+use roadstead_model::{ApplierUid, Queue, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Refusal};
 use roadstead_sources::{FetchError, Fetched, Outcome, Source};
 use url::Url;
@@ -219,7 +219,7 @@ impl Sources {
         outcome: Result<Outcome, FetchError>,
     ) -> Result<Timestamp, HubError> {
         let now = self.clock.now();
-        let uid = KustomizationUid::from(job.seen.uid);
+        let uid = ApplierUid::from(job.seen.uid);
         let next = now + roadstead_hub_plan::jittered(interval(&job.spec), uid);
         match outcome {
             Ok(Outcome::Unchanged(revision)) => self.source_ready(job, &revision, None).await?,
@@ -370,7 +370,7 @@ impl Sources {
         let mut users = tx.users(source.kind, &source.namespace, &source.name, PipelineRole::Applier).await?;
         users.retain(|user| !known.contains(user));
         if !users.is_empty() {
-            tx.enqueue(Queue::Kustomization, &users).await?;
+            tx.enqueue(Queue::Applier, &users).await?;
             tx.commit().await?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use roadstead_api::{KindId, Time};
 use roadstead_hub_store::Reconciliation;
 use roadstead_model::{
-    Action, Attempt, ChangeSet, Generation, GoDuration, KustomizationUid, Reason, StepTiming,
+    Action, ApplierUid, Attempt, AttemptKind, ChangeSet, Generation, GoDuration, Reason, StepTiming,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -104,7 +104,7 @@ impl Views {
         let found = self.store.get(KindId::Kustomization, namespace, name).await?;
         let stored =
             found.ok_or_else(|| HubError::NotFound { what: format!("{} \"{name}\"", kind.qualified()) })?;
-        let uid = KustomizationUid::from(stored.uid);
+        let uid = ApplierUid::from(stored.uid);
         let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, SHOWN));
         let history = self.store.history(uid, shown).await?;
         let mut told = false;
@@ -128,7 +128,7 @@ impl Views {
                     generation: inputs.generation,
                     revision: inputs.revision.map(|revision| revision.to_string()),
                     build: inputs.build.map(|digest| digest.to_string()),
-                    deletes: inputs.deletes,
+                    deletes: inputs.kind == AttemptKind::Delete,
                     started: Time(inputs.started),
                     took: finished.and_then(|(at, _)| {
                         at.duration_since(inputs.started).try_into().ok().map(GoDuration)

@@ -15,7 +15,7 @@ async fn a_loop_is_told_what_is_due_and_when_the_next_one_is() -> Result<()> {
     site.apply(git_repository("default", "one", "https://git.example.test/one")).await?;
     let due = site.hub.schedule.claim_due(Queue::Source, 10, false).await?;
     ensure!(due.claims.len() == 1 && due.next.is_none(), "{due:?}");
-    let others = site.hub.schedule.claim_due(Queue::Kustomization, 10, false).await?;
+    let others = site.hub.schedule.claim_due(Queue::Applier, 10, false).await?;
     ensure!(others.claims.is_empty() && others.next.is_none(), "a source is not a Kustomization: {others:?}");
 
     let again = site.hub.schedule.claim_due(Queue::Source, 10, false).await?;

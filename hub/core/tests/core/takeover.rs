@@ -85,7 +85,7 @@ async fn what_a_person_makes_in_the_place_of_what_git_made_is_the_persons() -> R
     site.process("team-a", "app").await?;
     let made = site.uid("team-a", "web").await?;
     site.delete(K, "team-a", "web").await?;
-    site.hub.delivery.process_kustomization(made).await?;
+    site.hub.delivery.process_applier(made).await?;
     ensure!(!site.exists(K, "team-a", "web").await?);
     let mine = json!({ "clusterRef": { "name": "prod" } });
     site.apply(kustomization("team-a", "web", "./mine", mine)).await?;
@@ -104,7 +104,7 @@ async fn what_a_person_makes_in_the_place_of_what_git_made_is_the_persons() -> R
     site.process("team-a", "app").await?;
     let made = site.uid("team-a", "web").await?;
     site.delete(K, "team-a", "web").await?;
-    site.hub.delivery.process_kustomization(made).await?;
+    site.hub.delivery.process_applier(made).await?;
     site.fetched(
         "team-a",
         "fleet",
@@ -229,7 +229,7 @@ async fn what_git_took_over_keeps_its_account_when_that_is_over() -> Result<()> 
             site.replace(bare).await?;
         } else {
             site.delete(K, "team-a", "app").await?;
-            site.hub.delivery.process_kustomization(site.uid("team-a", "app").await?).await?;
+            site.hub.delivery.process_applier(site.uid("team-a", "app").await?).await?;
             ensure!(!site.exists(K, "team-a", "app").await?);
         }
         site.ask("team-a", "infra").await?;
@@ -490,7 +490,7 @@ async fn what_is_refused_is_not_tried_again_before_its_time() -> Result<()> {
     )
     .await?;
     is_denied(&site, "app", &["spec.delegation.serviceAccounts"]).await?;
-    let next = site.hub.delivery.process_kustomization(site.uid("team-a", "app").await?).await?;
+    let next = site.hub.delivery.process_applier(site.uid("team-a", "app").await?).await?;
     let wait = next.duration_since(site.hub.now());
     ensure!(wait.as_secs() > 10, "it is looked at again in {wait:?}");
     Ok(())

@@ -426,7 +426,7 @@ async fn what_a_parent_leaves_behind_keeps_its_account_and_is_taken_up_by_its_li
     let site = team_a(json!({ "prune": false }), &files).await?;
     site.process("team-a", "app").await?;
     site.delete(K, "team-a", "app").await?;
-    site.hub.delivery.process_kustomization(site.uid("team-a", "app").await?).await?;
+    site.hub.delivery.process_applier(site.uid("team-a", "app").await?).await?;
     ensure!(!site.exists(K, "team-a", "app").await?);
     site.process("team-a", "web").await?;
     ensure!(site.dispatched("team-a", "web").await?.1 == "team-a/restricted");

@@ -153,7 +153,7 @@ impl Site {
 
     /// Looks at a Kustomization, and gives the reason and message of its Ready condition.
     pub(crate) async fn process(&self, namespace: &str, name: &str) -> Result<(String, String)> {
-        self.hub.delivery.process_kustomization(self.uid(namespace, name).await?).await?;
+        self.hub.delivery.process_applier(self.uid(namespace, name).await?).await?;
         self.ready(KindId::Kustomization, namespace, name).await
     }
 

@@ -18,8 +18,8 @@ use roadstead_hub_core::{Address, Clock, Hub, HubOptions, SystemClock};
 use roadstead_hub_link::LinkOptions;
 use roadstead_hub_store::{AtRest, AttemptInputs, Key, Sealer, Store};
 use roadstead_model::{
-    Capabilities, ChangeSet, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, Group, KubeSystemUid,
-    KustomizationUid, StepKind,
+    ApplierRef, ApplierUid, AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchKey,
+    DispatchSpec, Generation, Group, KubeSystemUid, Purpose, StepKind,
 };
 use roadstead_proto::v1::link_client::LinkClient;
 use roadstead_proto::v1::{AgentMessage, Heartbeat, Hello, HubMessage, agent_message, hub_message};
@@ -158,7 +158,7 @@ impl Site {
     /// As [`Site::dispatch`], with one more group, of the same objects.
     pub(crate) async fn dispatch_two_groups(&self, cluster: ClusterUid, name: &str) -> Result<DispatchKey> {
         let made = self.dispatch(cluster, name, &["one"]).await?;
-        let newest = self.store.newest_reconciliation(made.kustomization).await?.context("an attempt")?;
+        let newest = self.store.newest_reconciliation(made.applier).await?.context("an attempt")?;
         let build = newest.inputs.build.context("a build")?;
         let mut spec = spec_of(name, build);
         spec.groups.push(Group { label: "second".to_owned(), ..Group::of(build) });
@@ -186,7 +186,7 @@ impl Site {
             "metadata": { "name": name, "namespace": "default" },
             "spec": { "interval": "1h", "prune": true, "sourceRef": { "kind": "GitRepository", "name": "none" } } });
         let made = self.create(KindId::Kustomization, object).await?;
-        let uid: KustomizationUid = made["metadata"]["uid"].as_str().context("a uid")?.parse()?;
+        let uid: ApplierUid = made["metadata"]["uid"].as_str().context("a uid")?.parse()?;
         let digest = Digest::of(build);
         self.store.put_blob(digest, build, at_rest, self.hub.now()).await?;
         let labels: Value =
@@ -194,14 +194,15 @@ impl Site {
         self.store.remember_labels(digest, labels.to_string().as_bytes()).await?;
         let now = self.hub.now();
         let inputs = AttemptInputs {
-            kustomization: uid,
+            applier: uid,
             cluster: Some(cluster),
             generation: Generation(1),
             revision: None,
             artifact: None,
             build: Some(digest),
             request: None,
-            deletes: false,
+            kind: AttemptKind::Apply,
+            rendered_by: Default::default(),
             started: now,
         };
         let spec = spec_of(name, digest);
@@ -211,7 +212,7 @@ impl Site {
         tx.commit().await?;
         let epoch = self.store.epoch().await?;
         let digest = Some(spec.digest());
-        Ok(DispatchKey { epoch, kustomization: uid, generation: Generation(1), attempt, digest })
+        Ok(DispatchKey { epoch, applier: uid, generation: Generation(1), attempt, digest })
     }
 
     pub(crate) async fn channel(&self, agent: &Agent) -> Result<Channel> {
@@ -294,8 +295,8 @@ pub(crate) fn build_of(name: &str) -> Vec<u8> {
 /// What is dispatched of a Kustomization with this build.
 fn spec_of(name: &str, build: Digest) -> DispatchSpec {
     DispatchSpec {
-        namespace: "default".to_owned(),
-        name: name.to_owned(),
+        applier: ApplierRef::kustomization("default", name),
+        purpose: Purpose::Reconcile,
         service_account: None,
         timeout: Duration::from_secs(600),
         groups: vec![Group::of(build)],

@@ -1,119 +1,180 @@
-//! The build as a job: what a worker process does with an artifact and a spec, and what goes over the pipe.
+//! The render as a job: what a worker process does with artifacts and a recipe, and what goes over the pipe.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, BufReader, Read, Write as _};
+use std::sync::Arc;
 
 use bytes::{Buf as _, Bytes};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use roadstead_api::KustomizationSpec;
-use roadstead_kustomize::{Limits, MemoryTree, Options, TreePath};
+use roadstead_api::KindId;
+use roadstead_kustomize::{MemoryTree, TreePath};
 use roadstead_model::{Digest, Hasher, chain};
 use roadstead_sources::{Entry, TreeLimits, unpack_from};
 use roadstead_worker::Context;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::inputs::Inputs;
+use crate::delivery::applier::{Given, Inputs, MAX_NEEDS, Need, Objects, Render, applier};
 use crate::delivery::placing;
 
 /// The kind of this job.
-pub(super) const KIND: &str = "build";
-/// The question for the artifact's bytes.
-pub(super) const ARTIFACT: &[u8] = b"artifact";
-/// Steps of one build, so that a repository made to be slow does not hold a place for long: looking at 2 × 10⁸ pairs of
-/// patch and object took 24 s in a release build. All of kustomize's public cases stay below half of it.
-const MAX_WORK: u64 = 200_000_000;
-/// Memory of one build in bytes, besides the source's tree and what is made of the objects afterwards.
-const MAX_BUILD_MEMORY: usize = 200 << 20;
-/// More than this is not a build that an agent takes.
-pub(super) const MAX_BUILD_BYTES: usize = 64 << 20;
-/// Bytes of a packed build: agents are sent no more.
+pub(super) const KIND: &str = "render";
+/// Before an artifact's digest: the question for its bytes.
+pub(super) const ARTIFACT: &[u8] = b"artifact ";
+/// More than this is not a render that an agent takes: bytes of all groups, as JSON.
+pub(super) const MAX_BYTES: usize = 64 << 20;
+/// Bytes of a packed group: agents are sent no more.
 const MAX_PACKED_BYTES: usize = 16 << 20;
-/// Trees that were unpacked last: the Kustomizations of one source are built one after the other.
+/// Groups of a render. Agents take no more.
+const MAX_GROUPS: usize = 64;
+/// Trees that were unpacked last: the appliers of one source are rendered one after the other.
 const CACHED_TREES: usize = 4;
 const CACHED_TREE_BYTES: usize = 32 << 20;
 
-/// What a worker is asked to build.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Order {
-    pub(super) artifact: Digest,
-    pub(super) spec: KustomizationSpec,
+/// What a worker is asked to render.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The kind of the applier.
+    pub(crate) kind: KindId,
+    /// What it renders by.
+    pub(crate) recipe: Value,
+    /// The artifacts of its sources.
+    pub(crate) artifacts: Vec<Digest>,
     /// Objects of kinds that go to the hub and that stay in the cluster.
-    pub(super) stays: BTreeSet<String>,
+    pub(crate) stays: BTreeSet<String>,
+    /// What it asked for in the rounds before.
+    pub(crate) given: Vec<Given>,
 }
 
 impl Order {
-    pub(super) fn inputs(&self) -> Inputs {
-        Inputs::of(&self.spec, self.artifact, self.stays.clone())
+    /// The key of what comes of it: a digest of all that it depends on.
+    pub(super) fn key(&self) -> Result<Digest, serde_json::Error> {
+        #[derive(Serialize)]
+        struct Key<'a> {
+            engine: &'static str,
+            kind: KindId,
+            recipe: &'a Value,
+            artifacts: &'a [Digest],
+            stays: &'a BTreeSet<String>,
+            given: Vec<(&'a Need, &'a str)>,
+        }
+        let Self { kind, recipe, artifacts, stays, given } = self;
+        let engine = applier(*kind).map_or("", |applier| applier.engine());
+        let given = given.iter().map(|given| (&given.need, given.identity.as_str())).collect();
+        serde_json::to_vec(&Key { engine, kind: *kind, recipe, artifacts, stays, given })
+            .map(|encoded| Digest::of(&encoded))
     }
 }
 
 /// What came of it: the head of an answer, before the bytes of which it tells the lengths.
 #[derive(Serialize, Deserialize)]
 enum Head {
-    /// Why there is no build: for the Kustomization's condition.
+    /// Why nothing is rendered: for the object's condition.
     Refused(String),
-    Built {
-        digest: Digest,
-        objects: usize,
-        secret: bool,
-        labels: usize,
+    Needs(Vec<Need>),
+    Rendered {
+        groups: Vec<GroupHead>,
         children: Option<usize>,
     },
 }
 
-/// A build, packed.
+#[derive(Serialize, Deserialize)]
+struct GroupHead {
+    label: String,
+    digest: Digest,
+    objects: usize,
+    secret: bool,
+    labels: usize,
+    packed: usize,
+}
+
+/// What a worker made of an order.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Built {
+pub(super) enum Made {
+    /// It needs these for it.
+    Needs(Vec<Need>),
+    /// It is done.
+    Rendered(Rendered),
+}
+
+/// A render, packed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Rendered {
+    /// What goes to the cluster; one at least.
+    pub(super) groups: Vec<Packed>,
+    /// What goes to the hub, as a JSON list; none where nothing does.
+    pub(super) children: Option<Bytes>,
+}
+
+/// A group, packed.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Packed {
+    /// Its name, for people.
+    pub(super) label: String,
     /// The digest of the JSON that is packed.
     pub(super) digest: Digest,
     pub(super) objects: usize,
-    /// Whether one of them is a Secret.
+    /// Whether one of them is a Secret, or may hold what a Secret said.
     pub(super) secret: bool,
     /// What is remembered of the objects' labels, as JSON.
     pub(super) labels: Bytes,
-    /// What goes to the hub, as a JSON list; none where nothing does.
-    pub(super) children: Option<Bytes>,
-    /// What goes to the cluster: a JSON list, as gzip.
+    /// A JSON list, as gzip.
     pub(super) packed: Bytes,
 }
 
-/// What a worker keeps from one build to the next.
+/// What a worker keeps from one render to the next.
 #[derive(Default)]
 pub(crate) struct Builder {
-    trees: VecDeque<(Digest, MemoryTree)>,
+    trees: VecDeque<(Digest, Arc<MemoryTree>)>,
 }
 
 impl Builder {
     /// Does the job.
     pub(crate) fn job(&mut self, context: &mut Context, input: &[u8]) -> Vec<u8> {
-        let built = serde_json::from_slice(input)
-            .map_err(|error| format!("the build job cannot be parsed: {error}"))
-            .and_then(|order| self.build(context, &order));
-        encode(built)
+        let made = serde_json::from_slice(input)
+            .map_err(|error| format!("the render job cannot be parsed: {error}"))
+            .and_then(|order| self.render(context, &order));
+        encode(made)
     }
 
-    fn build(&mut self, context: &mut Context, order: &Order) -> Result<Built, String> {
-        let (artifact, inputs) = (order.artifact, order.inputs());
-        if let Some(index) = self.trees.iter().position(|(held, _)| *held == artifact) {
-            // The one that was used last goes last.
-            if let Some(tree) = self.trees.remove(index) {
-                self.trees.push_back(tree);
+    fn render(&mut self, context: &mut Context, order: &Order) -> Result<Made, String> {
+        let trees = order.artifacts.iter().map(|artifact| self.tree(context, *artifact));
+        let trees = trees.collect::<Result<Vec<_>, _>>()?;
+        let trees: Vec<&MemoryTree> = trees.iter().map(Arc::as_ref).collect();
+        let applier = applier(order.kind).ok_or_else(|| format!("a {} deploys nothing", order.kind))?;
+        let inputs = Inputs { trees: &trees, given: &order.given };
+        match applier.render(&order.recipe, &inputs)? {
+            Render::Needs(needs) => Ok(Made::Needs(needs)),
+            Render::Rendered(groups) => {
+                let secret = order.given.iter().any(Given::is_secret);
+                pack(groups, &order.stays, secret).map(Made::Rendered)
             }
-            return self.trees.back().map_or_else(|| Err(String::new()), |(_, tree)| render(tree, &inputs));
+        }
+    }
+
+    /// The tree of an artifact: one that was kept, or of bytes that are asked for.
+    fn tree(&mut self, context: &mut Context, artifact: Digest) -> Result<Arc<MemoryTree>, String> {
+        if let Some(index) = self.trees.iter().position(|(held, _)| *held == artifact)
+            && let Some(kept) = self.trees.remove(index)
+        {
+            // The one that was used last goes last.
+            let tree = Arc::clone(&kept.1);
+            self.trees.push_back(kept);
+            return Ok(tree);
         }
         // Room for this one first.
         while self.trees.len() >= CACHED_TREES {
             self.trees.pop_front();
         }
-        let bytes = context.ask(ARTIFACT).map_err(|error| error.to_string())?;
+        let bytes =
+            context.ask(&[ARTIFACT, artifact.as_bytes()].concat()).map_err(|error| error.to_string())?;
         let (tree, size) = load(artifact, bytes)?;
-        let built = render(&tree, &inputs);
+        let tree = Arc::new(tree);
         if size <= CACHED_TREE_BYTES {
-            self.trees.push_back((artifact, tree));
+            self.trees.push_back((artifact, Arc::clone(&tree)));
         }
-        built
+        Ok(tree)
     }
 }
 
@@ -157,35 +218,43 @@ impl<R: Read> Read for Hashed<R> {
     }
 }
 
-fn render(tree: &MemoryTree, inputs: &Inputs) -> Result<Built, String> {
-    let path = TreePath::new(&inputs.path)
-        .ok_or_else(|| format!("spec.path '{}' leaves the source's root", inputs.path))?;
-    let mut options = Options { overlay: inputs.overlay.clone(), ..Options::default() };
-    options.limits = Limits::within(MAX_BUILD_MEMORY);
-    options.limits.work = MAX_WORK;
-    let build = roadstead_kustomize::build(tree, &path, &options).map_err(|error| chain(&error))?;
-    let objects = build.objects.iter().map(roadstead_kustomize::Object::to_json).collect();
-    let (children, objects) = placing::split(objects, &inputs.stays);
+/// Separates what goes to the hub from the groups, and packs both. `secret` where the groups may hold what a Secret said.
+fn pack(groups: Vec<Objects>, stays: &BTreeSet<String>, secret: bool) -> Result<Rendered, String> {
+    if groups.is_empty() || groups.len() > MAX_GROUPS {
+        let count = groups.len();
+        return Err(format!("the render has {count} groups: between one and {MAX_GROUPS} are applied"));
+    }
+    let (mut packed, mut children, mut left) = (Vec::with_capacity(groups.len()), Vec::new(), MAX_BYTES);
+    for Objects { label, objects } in groups {
+        let (of_hub, objects) = placing::split(objects, stays);
+        children.extend(of_hub);
+        packed.push(pack_group(label, &objects, secret, &mut left)?);
+    }
     let text = |error: serde_json::Error| error.to_string();
     let children = (!children.is_empty()).then(|| serde_json::to_vec(&children)).transpose().map_err(text)?;
+    Ok(Rendered { groups: packed, children: children.map(Bytes::from) })
+}
+
+/// Packs a group, for which `left` bytes are left.
+fn pack_group(label: String, objects: &[Value], secret: bool, left: &mut usize) -> Result<Packed, String> {
+    let text = |error: serde_json::Error| error.to_string();
     // Secret objects in a stored build are encrypted like the hub's own.
-    let secret = build.objects.iter().any(|object| object.kind() == "Secret");
+    let secret = secret || objects.iter().any(|object| object["kind"] == "Secret");
     let json = serde_json::to_vec(&objects).map_err(text)?;
-    if json.len() > MAX_BUILD_BYTES {
-        return Err(format!("the build has {} bytes, more than {MAX_BUILD_BYTES}", json.len()));
-    }
+    *left =
+        left.checked_sub(json.len()).ok_or_else(|| format!("the build has more than {MAX_BYTES} bytes"))?;
     let mut packed = GzEncoder::new(Vec::with_capacity(json.len() / 4), Compression::fast());
     let packed = packed.write_all(&json).and_then(|()| packed.finish()).map_err(|error| error.to_string())?;
     if packed.len() > MAX_PACKED_BYTES {
         return Err(format!("the build has {} bytes compressed, more than {MAX_PACKED_BYTES}", packed.len()));
     }
     let labels: Vec<Value> = objects.iter().map(labels).collect();
-    Ok(Built {
+    Ok(Packed {
+        label,
         digest: Digest::of(&json),
         objects: objects.len(),
         secret,
         labels: serde_json::to_vec(&labels).map_err(text)?.into(),
-        children: children.map(Bytes::from),
         packed: packed.into(),
     })
 }
@@ -204,13 +273,22 @@ fn labels(object: &Value) -> Value {
     found
 }
 
-fn encode(built: Result<Built, String>) -> Vec<u8> {
-    let (head, parts) = match built {
-        Err(why) => (Head::Refused(why), [const { Bytes::new() }; 3]),
-        Ok(Built { digest, objects, secret, labels, children, packed }) => {
-            let sizes = (labels.len(), children.as_ref().map(Bytes::len));
-            let head = Head::Built { digest, objects, secret, labels: sizes.0, children: sizes.1 };
-            (head, [labels, children.unwrap_or_default(), packed])
+fn encode(made: Result<Made, String>) -> Vec<u8> {
+    let mut parts = Vec::new();
+    let head = match made {
+        Err(why) => Head::Refused(why),
+        Ok(Made::Needs(needs)) => Head::Needs(needs),
+        Ok(Made::Rendered(Rendered { groups, children })) => {
+            let sized = children.as_ref().map(Bytes::len);
+            let groups = groups.into_iter().map(|group| {
+                let Packed { label, digest, objects, secret, labels, packed } = group;
+                let sizes = (labels.len(), packed.len());
+                parts.extend([labels, packed]);
+                GroupHead { label, digest, objects, secret, labels: sizes.0, packed: sizes.1 }
+            });
+            let groups = groups.collect();
+            parts.extend(children);
+            Head::Rendered { groups, children: sized }
         }
     };
     // Texts, numbers and flags: they always become JSON.
@@ -224,31 +302,46 @@ fn encode(built: Result<Built, String>) -> Vec<u8> {
     out
 }
 
-/// Reads what a worker answered. It is untrusted: what it says of the build is compared with the build.
+/// Reads what a worker answered. It is untrusted: what it says of each group is compared with the group.
 ///
-/// The outer error says that the answer is none; the inner one is for the Kustomization's condition.
-pub(super) fn decode(mut rest: Bytes) -> Result<Result<Built, String>, &'static str> {
+/// The outer error says that the answer is none; the inner one is for the object's condition.
+pub(super) fn decode(mut rest: Bytes) -> Result<Result<Made, String>, &'static str> {
+    const SHORT: &str = "it is cut short";
     let length = *rest.first_chunk::<4>().ok_or("it has no head")?;
     rest.advance(length.len());
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
     let head = take(&mut rest, length).ok_or("its head is cut short")?;
     let head = serde_json::from_slice(&head).map_err(|_| "its head is not readable")?;
-    let (digest, objects, secret, labels, children) = match head {
+    let (heads, children) = match head {
         Head::Refused(why) => return Ok(Err(why)),
-        Head::Built { digest, objects, secret, labels, children } => {
-            (digest, objects, secret, labels, children)
+        Head::Needs(needs) if needs.is_empty() || needs.len() > MAX_NEEDS => {
+            return Err("it asks for nothing, or for too much");
         }
+        Head::Needs(needs) => return Ok(Ok(Made::Needs(needs))),
+        Head::Rendered { groups, children } => (groups, children),
     };
-    let labels = take(&mut rest, labels).ok_or("it is cut short")?;
+    if heads.is_empty() || heads.len() > MAX_GROUPS {
+        return Err("it has no groups, or too many");
+    }
+    let (mut groups, mut left) = (Vec::with_capacity(heads.len()), MAX_BYTES);
+    for GroupHead { label, digest, objects, secret, labels, packed } in heads {
+        let labels = take(&mut rest, labels).ok_or(SHORT)?;
+        let packed = take(&mut rest, packed).ok_or(SHORT)?;
+        let (found, bytes) = packed_digest(&packed, left).ok_or("a group of it is damaged or too large")?;
+        if found != digest {
+            return Err("a group of it does not have the digest that it claims");
+        }
+        left -= bytes;
+        groups.push(Packed { label, digest, objects, secret, labels, packed });
+    }
     let children = match children {
-        Some(length) => Some(take(&mut rest, length).ok_or("it is cut short")?),
+        Some(length) => Some(take(&mut rest, length).ok_or(SHORT)?),
         None => None,
     };
-    let packed = rest;
-    if packed_digest(&packed) != Some(digest) {
-        return Err("its build does not have the digest that it claims");
+    if !rest.is_empty() {
+        return Err("it goes on behind its end");
     }
-    Ok(Ok(Built { digest, objects, secret, labels, children, packed }))
+    Ok(Ok(Made::Rendered(Rendered { groups, children })))
 }
 
 /// The next bytes, which stay where they are; none where there are not so many.
@@ -256,64 +349,122 @@ fn take(rest: &mut Bytes, length: usize) -> Option<Bytes> {
     (length <= rest.len()).then(|| rest.split_to(length))
 }
 
-/// The digest of what is packed, without keeping it; none where it is damaged or too large.
-fn packed_digest(packed: &[u8]) -> Option<Digest> {
-    let mut unpacked = flate2::bufread::GzDecoder::new(packed).take(MAX_BUILD_BYTES as u64 + 1);
+/// The digest of what is packed, and its bytes, without keeping it; none where it is damaged or has more than `most`.
+fn packed_digest(packed: &[u8], most: usize) -> Option<(Digest, usize)> {
+    let mut unpacked = flate2::bufread::GzDecoder::new(packed).take(most as u64 + 1);
     let mut hasher = Hasher::default();
-    let mut buffer = vec![0; 64 << 10];
+    let (mut buffer, mut bytes) = (vec![0; 64 << 10], 0);
     loop {
         match unpacked.read(&mut buffer) {
             Ok(0) => break,
-            Ok(count) => hasher.update(&buffer[..count]),
+            Ok(count) => {
+                hasher.update(&buffer[..count]);
+                bytes += count;
+            }
             Err(_) => return None,
         }
     }
     let whole = unpacked.limit() > 0 && unpacked.into_inner().into_inner().is_empty();
-    whole.then(|| hasher.finish())
+    whole.then(|| (hasher.finish(), bytes))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn built() -> Built {
-        let json = br#"[{"kind":"ConfigMap"}]"#;
+    fn gzip(bytes: &[u8]) -> Bytes {
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        packed.write_all(json).unwrap();
-        Built {
+        packed.write_all(bytes).unwrap();
+        packed.finish().unwrap().into()
+    }
+
+    fn group(json: &[u8]) -> Packed {
+        Packed {
+            label: "first".to_owned(),
             digest: Digest::of(json),
             objects: 1,
             secret: true,
             labels: Bytes::from_static(b"[{}]"),
-            children: Some(Bytes::from_static(b"[1]")),
-            packed: packed.finish().unwrap().into(),
+            packed: gzip(json),
         }
+    }
+
+    fn rendered() -> Rendered {
+        let groups = vec![group(br#"[{"kind":"ConfigMap"}]"#), group(b"[]")];
+        Rendered { groups, children: Some(Bytes::from_static(b"[1]")) }
+    }
+
+    fn back(made: Result<Made, String>) -> Result<Result<Made, String>, &'static str> {
+        decode(encode(made).into())
     }
 
     #[test]
     fn what_a_worker_answers_arrives() {
-        let back = |built| decode(encode(built).into());
-        assert_eq!(back(Ok(built())), Ok(Ok(built())));
-        let without = || Built { children: None, labels: Bytes::new(), ..built() };
+        assert_eq!(back(Ok(Made::Rendered(rendered()))), Ok(Ok(Made::Rendered(rendered()))));
+        let without = || Made::Rendered(Rendered { children: None, ..rendered() });
         assert_eq!(back(Ok(without())), Ok(Ok(without())));
         assert_eq!(back(Err("why".to_owned())), Ok(Err("why".to_owned())));
+        let needs = || Made::Needs(vec![Need::Object { kind: KindId::Secret, name: "a".to_owned() }]);
+        assert_eq!(back(Ok(needs())), Ok(Ok(needs())));
     }
 
     #[test]
     fn a_worker_is_not_believed() {
-        let whole = Bytes::from(encode(Ok(built())));
+        let whole = Bytes::from(encode(Ok(Made::Rendered(rendered()))));
         for length in 0..whole.len() {
             assert!(decode(whole.slice(..length)).is_err(), "cut at {length}");
         }
+        assert!(decode([&whole[..], &[0]].concat().into()).is_err());
+        let with = |spoil: fn(&mut Rendered)| {
+            let mut rendered = rendered();
+            spoil(&mut rendered);
+            back(Ok(Made::Rendered(rendered)))
+        };
         // Another's digest, so that its build would be taken for this one.
-        let forged = Built { digest: Digest::of(b"other"), ..built() };
-        assert!(decode(encode(Ok(forged)).into()).is_err());
-        let longer = Built { packed: [&built().packed[..], &[0]].concat().into(), ..built() };
-        assert!(decode(encode(Ok(longer)).into()).is_err());
+        assert!(with(|rendered| rendered.groups[0].digest = Digest::of(b"other")).is_err());
+        assert!(
+            with(|rendered| rendered.groups[1].packed = [&gzip(b"[]")[..], &[0]].concat().into()).is_err()
+        );
+        assert!(with(|rendered| rendered.groups.clear()).is_err());
         // What unpacks to more than a build may have.
         let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
-        io::copy(&mut io::repeat(0).take(MAX_BUILD_BYTES as u64 + 1), &mut bomb).unwrap();
-        let bomb = Built { packed: bomb.finish().unwrap().into(), ..built() };
-        assert!(decode(encode(Ok(bomb)).into()).is_err());
+        io::copy(&mut io::repeat(0).take(MAX_BYTES as u64 + 1), &mut bomb).unwrap();
+        let bomb = Bytes::from(bomb.finish().unwrap());
+        let rendered = Rendered { groups: vec![Packed { packed: bomb, ..group(b"[]") }], children: None };
+        assert!(back(Ok(Made::Rendered(rendered))).is_err());
+        // One that asks for nothing would be asked again and again.
+        assert!(back(Ok(Made::Needs(Vec::new()))).is_err());
+        let much = vec![Need::Object { kind: KindId::Secret, name: "a".to_owned() }; MAX_NEEDS + 1];
+        assert!(back(Ok(Made::Needs(much))).is_err());
+    }
+
+    #[test]
+    fn the_key_is_of_what_a_render_depends_on() {
+        let order = || Order {
+            kind: KindId::Kustomization,
+            recipe: json!({ "path": "a" }),
+            artifacts: vec![Digest::of(b"artifact")],
+            stays: BTreeSet::new(),
+            given: Vec::new(),
+        };
+        let key = |spoil: fn(&mut Order)| {
+            let mut order = order();
+            spoil(&mut order);
+            order.key().unwrap()
+        };
+        let given = |found: &str, identity: &str| Given {
+            need: Need::Object { kind: KindId::Secret, name: "a".to_owned() },
+            found: Some(json!(found)),
+            identity: identity.to_owned(),
+        };
+        let same = order().key().unwrap();
+        assert_eq!(key(|_| ()), same);
+        assert_ne!(key(|order| order.recipe = json!({ "path": "b" })), same);
+        assert_ne!(key(|order| order.artifacts[0] = Digest::of(b"other")), same);
+        assert_ne!(key(|order| order.stays = ["a".to_owned()].into()), same);
+        let of = |given| Order { given: vec![given], ..order() }.key().unwrap();
+        assert_ne!(of(given("x", "1")), of(given("x", "2")));
+        // Of what is secret nothing shows in the key.
+        assert_eq!(of(given("x", "1")), of(given("y", "1")));
     }
 }

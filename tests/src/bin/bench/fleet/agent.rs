@@ -104,13 +104,13 @@ async fn answer(
             let digest = dispatch.groups.first().map(|group| group.objects.clone()).unwrap_or_default();
             session.say(agent_message::Body::BuildRequest(BuildRequest { digest })).await?;
             let objects = vec![object(&dispatch.name)];
-            under_way.insert(key.kustomization_uid.clone(), dispatch.name);
+            under_way.insert(key.applier_uid.clone(), dispatch.name);
             let intent = InventoryIntent { key: Some(key), objects };
             session.say(agent_message::Body::InventoryIntent(intent)).await
         }
         Some(hub_message::Body::InventoryAck(ack)) => {
             let key = ack.key.context("an acknowledgement has a key")?;
-            let name = under_way.remove(&key.kustomization_uid).context("it was dispatched")?;
+            let name = under_way.remove(&key.applier_uid).context("it was dispatched")?;
             session.say(agent_message::Body::Finished(finished(key, &name)?)).await?;
             counts.finished.fetch_add(1, Ordering::Relaxed);
             Ok(())

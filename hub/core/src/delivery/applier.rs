@@ -1,0 +1,147 @@
+//! An applier: what the hub renders and an agent applies. A kind that deploys is one implementation of [`Applier`], in a file of
+//! `appliers/`, and one row of the registry of kinds.
+//!
+//! What a kind does is pure. It says which sources it renders and what of its spec the render goes by; the pipeline brings those
+//! sources' trees to a worker process, where the kind renders them, and whatever else it asks for in further rounds. What comes of
+//! it is groups of objects, and the kind says what is to be done with them, step by step.
+
+use roadstead_api::{KindId, Reference};
+use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
+use roadstead_kustomize::MemoryTree;
+use roadstead_model::{Group, ObjectRef, Step};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::delivery::appliers;
+
+/// Rounds of one render, the first included.
+pub(crate) const MAX_ROUNDS: usize = 10;
+/// What one render may ask for besides its sources' trees, in all rounds.
+pub(crate) const MAX_NEEDS: usize = 100;
+
+/// A kind that deploys.
+pub(crate) trait Applier: Sync {
+    /// The kind.
+    fn kind(&self) -> KindId;
+
+    /// What renders, and its version: part of each render's key. A change that changes results changes this.
+    fn engine(&self) -> &'static str;
+
+    /// Why this version cannot act on a spec, where it has a field that this version does not know how to: to pass over it would
+    /// apply something other than what was asked for.
+    ///
+    /// # Errors
+    /// Where the object is not readable.
+    fn unsupported(&self, stored: &Stored) -> Result<Option<String>, StoreError>;
+
+    /// The sources that it renders. The revision of the first one is the applier's.
+    ///
+    /// # Errors
+    /// Where the object is not readable.
+    fn sources(&self, stored: &Stored) -> Result<Vec<Reference>, StoreError>;
+
+    /// What of the object its render goes by, besides the sources: equal recipes render equal trees to equal groups.
+    ///
+    /// # Errors
+    /// Where the object is not readable.
+    fn recipe(&self, stored: &Stored) -> Result<Value, StoreError>;
+
+    /// Renders, or says what else it needs for that. Runs in a worker process; the error is for the object's condition.
+    ///
+    /// # Errors
+    /// What is wrong with the sources or the spec.
+    fn render(&self, recipe: &Value, inputs: &Inputs<'_>) -> Result<Render, String>;
+
+    /// What is to be done with the groups. `home` is the namespace of the cluster that the object bears. The inner error is for the
+    /// object's condition.
+    ///
+    /// # Errors
+    /// Where the object is not readable.
+    fn steps(
+        &self,
+        stored: &Stored,
+        home: &str,
+        built: &[BuiltGroup],
+    ) -> Result<Result<Work, String>, StoreError>;
+}
+
+/// The applier of this kind; none where objects of it do not deploy.
+pub(crate) fn applier(kind: KindId) -> Option<&'static dyn Applier> {
+    appliers::ALL.iter().copied().find(|applier| applier.kind() == kind)
+}
+
+/// Something that a render goes by besides its sources' trees.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Need {
+    /// A ConfigMap or a Secret of the hub, in the applier's namespace there.
+    Object {
+        /// Its kind.
+        kind: KindId,
+        /// Its name.
+        name: String,
+    },
+    /// An object of the cluster, read as the applier's account.
+    Read(ObjectRef),
+}
+
+/// What was found for a need.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Given {
+    /// What was asked for.
+    pub(crate) need: Need,
+    /// The object; none where there is none.
+    pub(crate) found: Option<Value>,
+    /// Which one it is: the uid and the resource version of what was found. The key of a render has this in the place of the object,
+    /// since the digest of something secret would let it be guessed.
+    pub(crate) identity: String,
+}
+
+impl Given {
+    /// Whether what came of it is secret.
+    pub(crate) fn is_secret(&self) -> bool {
+        match &self.need {
+            Need::Object { kind, .. } => *kind == KindId::Secret,
+            Need::Read(object) => object.group.is_empty() && object.kind == "Secret",
+        }
+    }
+}
+
+/// What a render goes by.
+pub(crate) struct Inputs<'a> {
+    /// The trees of its sources, in their order.
+    pub(crate) trees: &'a [&'a MemoryTree],
+    /// What it asked for in the rounds before.
+    pub(crate) given: &'a [Given],
+}
+
+impl Inputs<'_> {
+    /// What was found for a need; the outer none where it was not asked for yet.
+    pub(crate) fn find(&self, need: &Need) -> Option<Option<&Value>> {
+        let given = self.given.iter().find(|given| given.need == *need)?;
+        Some(given.found.as_ref())
+    }
+}
+
+/// What came of a render.
+pub(crate) enum Render {
+    /// It goes on once it has these too.
+    Needs(Vec<Need>),
+    /// The groups, in their order.
+    Rendered(Vec<Objects>),
+}
+
+/// The objects of a group.
+pub(crate) struct Objects {
+    /// The group's name, for people; empty where it is the only one.
+    pub(crate) label: String,
+    /// The objects, as JSON.
+    pub(crate) objects: Vec<Value>,
+}
+
+/// What an agent is to do.
+pub(crate) struct Work {
+    /// The groups that the steps name by their indices.
+    pub(crate) groups: Vec<Group>,
+    /// The steps, in their order.
+    pub(crate) steps: Vec<Step>,
+}

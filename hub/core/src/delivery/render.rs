@@ -1,0 +1,209 @@
+//! From an applier to its build, round by round: what a render asks for besides its sources is brought to it, objects of the hub at
+//! once, objects of the cluster by an attempt that reads them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use roadstead_api::{KindId, Reference};
+use roadstead_hub_plan::{AttemptState, Attempted};
+use roadstead_hub_store::{CachedBuild, Stored};
+use roadstead_model::{AttemptKind, ClusterUid, DEFAULT_NAMESPACE, ObjectRef, ReadObject, Reason};
+use serde_json::Value;
+
+use crate::HubError;
+use crate::delivery::applier::{Given, MAX_NEEDS, MAX_ROUNDS, Need};
+use crate::delivery::build::{BuildOutcome, Order};
+use crate::delivery::reconcile::SeenApplier;
+use crate::delivery::{Delivery, placing};
+
+/// The identity of an object that is not there.
+const ABSENT: &str = "";
+
+/// What came of a render.
+pub(super) enum Rendering {
+    /// It is stored.
+    Built(CachedBuild),
+    /// Others are before it: it is to be tried again after this.
+    Later(Duration),
+    /// Why there is nothing to apply.
+    Failed(Reason, String),
+    /// Objects of the cluster are to be read first.
+    Reads(Vec<ObjectRef>),
+}
+
+/// A render, and which objects of the hub it goes by: their keys, and which one each was.
+pub(super) struct Rendered {
+    pub(super) rendering: Rendering,
+    pub(super) by: BTreeMap<String, String>,
+}
+
+impl Delivery {
+    /// Renders what is to be applied on `cluster`.
+    pub(super) async fn render(&self, seen: &SeenApplier, cluster: ClusterUid) -> Result<Rendered, HubError> {
+        let stored = &seen.stored;
+        let mut order = Order {
+            kind: stored.kind,
+            recipe: seen.kind.recipe(stored)?,
+            artifacts: seen.artifacts.clone(),
+            stays: self.stays(seen, cluster).await?,
+            given: Vec::new(),
+        };
+        let mut facts = None;
+        let mut by = BTreeMap::new();
+        let failed = |message: String| Rendering::Failed(Reason::BuildFailed, message);
+        for _ in 0..MAX_ROUNDS {
+            let outcome = self.builds.build(&stored.namespace, &order, seen.is_asked_for()).await?;
+            let needs = match outcome {
+                BuildOutcome::Built(build) => return Ok(Rendered { rendering: Rendering::Built(build), by }),
+                BuildOutcome::Busy(later) => return Ok(Rendered { rendering: Rendering::Later(later), by }),
+                BuildOutcome::Failed(why) => return Ok(Rendered { rendering: failed(why), by }),
+                BuildOutcome::Needs(needs) => needs,
+            };
+            if order.given.len() + needs.len() > MAX_NEEDS
+                || needs.iter().any(|need| order.given.iter().any(|given| given.need == *need))
+            {
+                let why = format!("its render asks for the same again, or for more than {MAX_NEEDS} objects");
+                return Ok(Rendered { rendering: failed(why), by });
+            }
+            let mut unread = Vec::new();
+            for need in needs {
+                match &need {
+                    Need::Object { kind, name } => match self.object_of_hub(seen, *kind, name).await? {
+                        Ok(given) => {
+                            let namespace = stored.namespace.clone();
+                            let key = Reference { kind: *kind, namespace, name: name.clone() }.key();
+                            by.insert(key, given.identity.clone());
+                            order.given.push(given);
+                        }
+                        Err(why) => {
+                            return Ok(Rendered {
+                                rendering: Rendering::Failed(Reason::AccessDenied, why),
+                                by,
+                            });
+                        }
+                    },
+                    Need::Read(object) => {
+                        if facts.is_none() {
+                            facts = Some(self.facts(seen, cluster).await?);
+                        }
+                        let read = facts.iter().flatten().find(|fact| fact.object == *object);
+                        match read {
+                            Some(fact) => order.given.push(given_of(need.clone(), fact)?),
+                            None => unread.push(object.clone()),
+                        }
+                    }
+                }
+            }
+            if !unread.is_empty() {
+                // With those of the rounds before: what is rendered by is of one moment.
+                let before = order.given.iter().filter_map(|given| match &given.need {
+                    Need::Read(object) => Some(object.clone()),
+                    Need::Object { .. } => None,
+                });
+                let reads = before.chain(unread).collect();
+                return Ok(Rendered { rendering: Rendering::Reads(reads), by });
+            }
+        }
+        let why = format!("its render is not done after {MAX_ROUNDS} rounds");
+        Ok(Rendered { rendering: failed(why), by })
+    }
+
+    /// Objects of kinds that go to the hub, and that it owns on the cluster: those stay there.
+    async fn stays(&self, seen: &SeenApplier, cluster: ClusterUid) -> Result<BTreeSet<String>, HubError> {
+        let owned = self.store.inventory_of_groups(seen.situation.uid, cluster, &served_groups()).await?;
+        let default = seen.standing.default_namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
+        Ok(owned.iter().flat_map(|object| placing::inventory_keys(object, default)).collect())
+    }
+
+    /// A ConfigMap or Secret of the hub, in the namespace of the applier; or why that may not have it.
+    async fn object_of_hub(
+        &self,
+        seen: &SeenApplier,
+        kind: KindId,
+        name: &str,
+    ) -> Result<Result<Given, String>, HubError> {
+        let namespace = &seen.stored.namespace;
+        if !matches!(kind, KindId::ConfigMap | KindId::Secret) {
+            return Ok(Err(format!(
+                "its render asks for {kind} '{namespace}/{name}', which is not to be had"
+            )));
+        }
+        let need = Need::Object { kind, name: name.to_owned() };
+        if let Ok(rights) = &seen.standing.rights
+            && seen.standing.is_child
+            && !rights.may_use_secret(name, &[])
+        {
+            let (of, root) = &rights.root;
+            return Ok(Err(format!(
+                "{kind} '{namespace}/{name}' is not passed on to it: add it to spec.delegation.secrets of {} {of}/{root}",
+                seen.stored.kind
+            )));
+        }
+        let found = self.store.get(kind, namespace, name).await?;
+        let identity = found.as_ref().map_or_else(|| ABSENT.to_owned(), identity);
+        Ok(Ok(Given { need, found: found.map(whole), identity }))
+    }
+
+    /// What the newest attempt has read, where it was made for what is wanted now.
+    async fn facts(&self, seen: &SeenApplier, cluster: ClusterUid) -> Result<Vec<ReadObject>, HubError> {
+        let Some(Attempted { kind: AttemptKind::Read, cluster: Some(read_on), state, .. }) =
+            &seen.situation.last
+        else {
+            return Ok(Vec::new());
+        };
+        let AttemptState::Finished { succeeded: true, .. } = state else { return Ok(Vec::new()) };
+        if *read_on != cluster || !seen.situation.is_last_current(cluster) {
+            return Ok(Vec::new());
+        }
+        Ok(self.store.facts(seen.situation.uid).await?)
+    }
+
+    /// Whether one of these objects of the hub is another one now.
+    pub(super) async fn is_outdated(&self, by: &BTreeMap<String, String>) -> Result<bool, HubError> {
+        for (key, was) in by {
+            let Some(Reference { kind, namespace, name }) = Reference::from_key(key) else { return Ok(true) };
+            let found = self.store.get(kind, &namespace, &name).await?;
+            if found.as_ref().map_or_else(|| ABSENT.to_owned(), identity) != *was {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Which one an object is, and in which version.
+fn identity(stored: &Stored) -> String {
+    format!("{}@{}", stored.uid, stored.resource_version)
+}
+
+/// An object of the hub with what is secret of it.
+fn whole(stored: Stored) -> Value {
+    let mut object = stored.object;
+    if let Some(secret) = stored.secret {
+        object["data"] = secret.expose_all().into_iter().collect();
+    }
+    object
+}
+
+fn given_of(need: Need, fact: &ReadObject) -> Result<Given, HubError> {
+    let found: Option<Value> =
+        fact.json.as_deref().map(serde_json::from_slice).transpose().map_err(|error| {
+            HubError::Internal(format!("what was read of {} is not readable: {error}", fact.object))
+        })?;
+    let text = |pointer: &str| {
+        found.as_ref().and_then(|object| object.pointer(pointer)).and_then(Value::as_str).unwrap_or_default()
+    };
+    let identity = match found {
+        Some(_) => format!("{}@{}", text("/metadata/uid"), text("/metadata/resourceVersion")),
+        None => ABSENT.to_owned(),
+    };
+    Ok(Given { need, found, identity })
+}
+
+/// The API groups of kinds of which a build's objects go to the hub.
+fn served_groups() -> Vec<&'static str> {
+    let mut groups: Vec<&str> =
+        roadstead_api::KINDS.iter().filter(|kind| kind.id.is_child()).map(|kind| kind.group()).collect();
+    groups.dedup();
+    groups
+}
