@@ -72,8 +72,31 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         run: &mut Run<'_>,
     ) -> impl Future<Output = Outcome> + Send;
 
+    /// Waits until objects are what is waited for.
+    fn wait(
+        &self,
+        objects: &[ObjectRef],
+        until: Until,
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Waited> + Send;
+
+    /// See [`Engine::get`].
+    fn read(
+        &self,
+        object: &ObjectRef,
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Result<Option<Value>, Error>> + Send;
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
     /// See [`Engine::wait`].
-    fn wait(&self, objects: &[ObjectRef], run: &mut Run<'_>) -> impl Future<Output = Waited> + Send;
+    Healthy,
+    /// See [`Engine::wait_done`].
+    Done,
+    /// See [`Engine::wait_terminated`].
+    Gone,
 }
 
 /// The apply engine under the cluster's own policy.
@@ -155,7 +178,15 @@ impl Cluster for Guarded {
         self.engine.prune(owner, inventory, keep, run).await
     }
 
-    async fn wait(&self, objects: &[ObjectRef], run: &mut Run<'_>) -> Waited {
-        self.engine.wait(objects, run).await
+    async fn wait(&self, objects: &[ObjectRef], until: Until, run: &mut Run<'_>) -> Waited {
+        match until {
+            Until::Healthy => self.engine.wait(objects, run).await,
+            Until::Done => self.engine.wait_done(objects, run).await,
+            Until::Gone => self.engine.wait_terminated(objects, run).await,
+        }
+    }
+
+    async fn read(&self, object: &ObjectRef, run: &mut Run<'_>) -> Result<Option<Value>, Error> {
+        self.engine.get(object, run).await
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flate2::{Compression, write::GzEncoder};
-use roadstead_agent::cluster::Cluster;
+use roadstead_agent::cluster::{Cluster, Until};
 use roadstead_agent::identity::Identity;
 use roadstead_agent::link::{Facts, Keeper, Link};
 use roadstead_agent::outbox::Outbox;
@@ -101,7 +101,15 @@ impl Cluster for Fake {
         Outcome { inventory: keep.to_vec(), ..Outcome::default() }
     }
 
-    async fn wait(&self, _objects: &[ObjectRef], _run: &mut Run<'_>) -> Waited {
+    async fn read(
+        &self,
+        _object: &ObjectRef,
+        _run: &mut Run<'_>,
+    ) -> Result<Option<serde_json::Value>, Error> {
+        Ok(None)
+    }
+
+    async fn wait(&self, _objects: &[ObjectRef], _until: Until, _run: &mut Run<'_>) -> Waited {
         Waited { health: vec![], timing: StageTiming { stage: Stage::Wait, micros: 1 }, error: None }
     }
 }

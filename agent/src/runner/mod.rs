@@ -1,7 +1,9 @@
 //! Carries out dispatches: one at a time for each Kustomization, side by side across Kustomizations, whether or not the
 //! hub can be heard.
 
+mod hooks;
 mod policed;
+mod reads;
 mod slot;
 mod turn;
 mod work;
@@ -87,6 +89,8 @@ struct Slot {
     queued: Option<Dispatch>,
     /// Told again where the hub asks for the same once more.
     finished: Option<Finished>,
+    /// Of that, what was read is not kept: there may be as many as there are slots.
+    forgotten: bool,
 }
 
 impl Slot {
@@ -96,10 +100,10 @@ impl Slot {
             running: self.running.as_ref().map(|(key, _)| key),
             queued: self.queued.as_ref().map(|dispatch| &dispatch.key),
             finished: self.finished.as_ref().map(|finished| &finished.key),
-            was_cancelled: self
-                .finished
-                .as_ref()
-                .is_some_and(|finished| finished.failure.as_ref().is_some_and(|failure| failure.cancelled)),
+            begins_again: self.forgotten
+                || self.finished.as_ref().is_some_and(|finished| {
+                    finished.failure.as_ref().is_some_and(|failure| failure.cancelled)
+                }),
         }
     }
 }
@@ -154,6 +158,7 @@ impl<C: Cluster> Runner<C> {
             Verdict::Start => {
                 slot.seen = Some(dispatch.key.fence());
                 slot.finished = None;
+                slot.forgotten = false;
                 let cancel = self.inner.stop.child_token();
                 slot.running = Some((dispatch.key.clone(), cancel.clone()));
                 self.inner.tasks.spawn(self.clone().run(dispatch, cancel));
@@ -240,10 +245,12 @@ impl<C: Cluster> Runner<C> {
             if is_stopping {
                 return;
             }
-            inner.outbox.finish(finished.clone());
-            slot.finished = Some(finished);
+            slot.forgotten = !finished.reads.is_empty();
+            slot.finished = Some(Finished { reads: Vec::new(), ..finished.clone() });
+            inner.outbox.finish(finished);
             let Some(next) = slot.queued.take() else { return };
             slot.finished = None;
+            slot.forgotten = false;
             cancel = inner.stop.child_token();
             slot.running = Some((next.key.clone(), cancel.clone()));
             dispatch = next;

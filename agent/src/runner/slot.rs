@@ -1,6 +1,6 @@
 //! What a Kustomization's dispatches mean for each other. Pure.
 
-use roadstead_model::{ApplierUid, Attempt, DispatchKey, HubEpoch};
+use roadstead_model::{Attempt, DispatchKey, HubEpoch};
 
 /// What to do with a dispatch that came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +28,8 @@ pub struct Known<'a> {
     pub queued: Option<&'a DispatchKey>,
     /// The last one that ended.
     pub finished: Option<&'a DispatchKey>,
-    /// Whether that was cancelled, and so not done: asked for again, it is begun again.
-    pub was_cancelled: bool,
+    /// Whether it is begun again where it is asked for again: it was cancelled, and so not done, or what it read is not kept.
+    pub begins_again: bool,
 }
 
 impl Known<'_> {
@@ -40,7 +40,7 @@ impl Known<'_> {
             return Verdict::UnderWay;
         }
         if self.queued.is_none() && self.running.is_none() && self.finished == Some(new) {
-            return if self.was_cancelled { Verdict::Start } else { Verdict::Done };
+            return if self.begins_again { Verdict::Start } else { Verdict::Done };
         }
         if self.seen.is_some_and(|seen| new.fence() <= seen) {
             return Verdict::Stale;
@@ -94,7 +94,7 @@ mod tests {
         let other = DispatchKey { digest: None, ..two.clone() };
         assert_eq!(known.judge(&other), Verdict::Stale, "the same attempt with another build");
         assert_eq!(known.judge(&key(1, 3)), Verdict::Start);
-        let known = Known { was_cancelled: true, ..known };
+        let known = Known { begins_again: true, ..known };
         assert_eq!(known.judge(&two), Verdict::Start, "what was cancelled is not done");
         assert_eq!(known.judge(&key(1, 1)), Verdict::Stale);
     }

@@ -9,7 +9,8 @@ use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
 use roadstead_model::{
     Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
-    HubEpoch, ObjectRef, ObjectResult, Position, Purpose, ServiceAccount, Stage, StageTiming, Step, StepKind,
+    HookPolicy, HubEpoch, ObjectRef, ObjectResult, Position, Purpose, ReadObject, ServiceAccount, Stage,
+    StageTiming, Step, StepKind,
 };
 use roadstead_places::Limits;
 use roadstead_proto::v1::BuildChunk;
@@ -18,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use super::{NotTaken, Runner, Verdict};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Until};
 use crate::outbox::{Next, Outbox, Outgoing};
 
 const BUILD: &[u8] = br#"[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"dev"}}]"#;
@@ -28,6 +29,8 @@ const BUILD: &[u8] = br#"[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"nam
 struct Fake {
     log: Arc<Mutex<Vec<String>>>,
     waits_long: bool,
+    /// What runs fails.
+    never_done: bool,
     /// What the groups hold, in the order in which they are applied; `a` where nothing is said.
     names: Vec<&'static str>,
     /// Applying takes a permit of this, where there is one, and keeps it from others.
@@ -133,10 +136,27 @@ impl Cluster for Fake {
         Outcome { changes, inventory: keep.to_vec(), ..Outcome::default() }
     }
 
-    async fn wait(&self, objects: &[ObjectRef], run: &mut Run<'_>) -> Waited {
-        self.note(format!("wait {}", objects.len()));
+    async fn read(&self, object: &ObjectRef, _run: &mut Run<'_>) -> Result<Option<serde_json::Value>, Error> {
+        self.note(format!("read {}", object.name));
+        let metadata = serde_json::json!({ "name": object.name, "managedFields": [1], "uid": "u" });
+        Ok((object.name != "missing").then(|| serde_json::json!({ "metadata": metadata })))
+    }
+
+    async fn wait(&self, objects: &[ObjectRef], until: Until, run: &mut Run<'_>) -> Waited {
+        self.note(match until {
+            Until::Healthy => format!("wait {}", objects.len()),
+            until => format!("wait {} {until:?}", objects.len()),
+        });
         let mut waited =
             Waited { health: Vec::new(), timing: StageTiming { stage: Stage::Wait, micros: 1 }, error: None };
+        if self.never_done && until == Until::Done {
+            waited.error = Some(Error::NotHealthy {
+                stage: Stage::Wait,
+                unhealthy: Vec::new(),
+                total: 1,
+                timed_out: false,
+            });
+        }
         if self.waits_long {
             run.cancel.cancelled().await;
             waited.error = Some(Error::Cancelled { stage: Stage::Wait });
@@ -302,6 +322,103 @@ async fn groups_are_announced_before_they_are_written_and_pruned_once() {
     assert_eq!((finished.failure, finished.inventory), (None, vec![a, b]));
     let applied = finished.timings.iter().filter(|timing| timing.stage == Stage::Apply);
     assert_eq!(applied.map(|timing| timing.step).collect::<Vec<_>>(), [Some(0), Some(1)]);
+}
+
+/// A dispatch that runs a hook `a`, and then applies `b`.
+fn with_hook(policy: HookPolicy, inventory: Vec<ObjectRef>) -> Dispatch {
+    let Dispatch { spec, .. } = two_groups();
+    let steps = [StepKind::Hook { group: 0, policy }, StepKind::Apply { group: 1 }, StepKind::Prune];
+    let steps = steps.map(Step::from).into();
+    Dispatch { spec: DispatchSpec { steps, ..spec }, inventory, ..dispatch(1) }
+}
+
+#[tokio::test]
+async fn a_hook_runs_to_its_end_before_the_next_step_and_is_removed_by_its_policy() {
+    let (a, b) = (config_map("a"), config_map("b"));
+    let applied = ["prepare 1", "apply", "delete "];
+    for (policy, log, owned) in [
+        // What the run before left goes first.
+        (
+            HookPolicy::BeforeCreation,
+            vec!["prepare 1", "delete ConfigMap/dev/a", "wait 1 Gone", "apply", "wait 1 Done"],
+            vec![a.clone(), b.clone()],
+        ),
+        (
+            HookPolicy::Succeeded,
+            vec![
+                "prepare 1",
+                "delete ConfigMap/dev/a",
+                "wait 1 Gone",
+                "apply",
+                "wait 1 Done",
+                "delete ConfigMap/dev/a",
+            ],
+            vec![b.clone()],
+        ),
+    ] {
+        let fake = Fake { names: vec!["a", "b"], ..Fake::default() };
+        let runner = runner(&fake);
+        runner.dispatch(with_hook(policy, vec![a.clone()])).expect("taken");
+        let finished = to_the_end(&runner).await;
+        assert_eq!(finished.failure, None);
+        assert_eq!(fake.log(), [log.as_slice(), &applied].concat(), "{policy:?}");
+        assert_eq!(finished.inventory, owned, "{policy:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_hook_that_fails_ends_the_dispatch_and_stays_unless_its_policy_removes_it() {
+    for (policy, removed) in [(HookPolicy::Succeeded, false), (HookPolicy::Failed, true)] {
+        let fake = Fake { names: vec!["a"], never_done: true, ..Fake::default() };
+        let runner = runner(&fake);
+        runner.dispatch(with_hook(policy, Vec::new())).expect("taken");
+        let finished = to_the_end(&runner).await;
+        let failure = finished.failure.expect("a failure");
+        assert_eq!(failure.position, Position { step: Some(0), stage: Stage::Wait });
+        assert_eq!(fake.count("delete ConfigMap/dev/a"), usize::from(removed), "{policy:?}");
+        assert_eq!(finished.inventory.is_empty(), removed, "what stays is owned");
+    }
+}
+
+/// A dispatch that reads these ConfigMaps.
+fn reads(attempt: i64, names: &[&str]) -> Dispatch {
+    let objects = names.iter().map(|name| config_map(name)).collect();
+    let spec = DispatchSpec { groups: Vec::new(), ..spec(vec![StepKind::Read { objects }]) };
+    Dispatch { spec, ..dispatch(attempt) }
+}
+
+#[tokio::test]
+async fn reads_are_told_and_not_kept() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    runner.dispatch(reads(1, &["a", "missing"])).expect("taken");
+    let finished = to_the_end(&runner).await;
+    assert_eq!((finished.failure.clone(), finished.inventory.clone()), (None, vec![config_map("old")]));
+    let json = |name: &str| serde_json::json!({ "metadata": { "name": name, "uid": "u" } }).to_string();
+    let read = |name: &str, json: Option<String>| ReadObject {
+        object: config_map(name),
+        json: json.map(String::into_bytes),
+    };
+    assert_eq!(finished.reads, [read("a", Some(json("a"))), read("missing", None)]);
+    // Asked for again it is read again.
+    runner.outbox().confirm_finished(&finished.key);
+    assert_eq!(runner.dispatch(reads(1, &["a", "missing"])), Ok(Verdict::Start));
+    assert_eq!(to_the_end(&runner).await.reads, finished.reads);
+    assert_eq!(fake.count("read a"), 2);
+}
+
+#[tokio::test]
+async fn the_agents_own_objects_are_not_read_for_the_hub() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    let mut own = reads(1, &["a", "keys"]);
+    let StepKind::Read { objects } = &mut own.spec.steps[0].kind else { panic!("it reads") };
+    objects[1].namespace = "roadstead-system".to_owned();
+    runner.dispatch(own).expect("taken");
+    let finished = to_the_end(&runner).await;
+    let failure = finished.failure.expect("a refusal");
+    assert!(failure.message.contains("read ConfigMap/roadstead-system/keys"), "{}", failure.message);
+    assert_eq!(fake.count("read keys"), 0);
 }
 
 #[tokio::test]

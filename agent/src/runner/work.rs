@@ -1,4 +1,5 @@
-//! One dispatch, step by step: the build, what the hub says to the inventory, apply, prune, wait, delete.
+//! One dispatch, step by step: the build, what the hub says to the inventory, apply, prune, wait, delete. Hooks and reads have files of
+//! their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
@@ -19,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::builds::{BuildError, Builds};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Until};
 use crate::outbox::Outbox;
 use crate::runner::turn::{Cancelled, Turn};
 
@@ -35,7 +36,7 @@ pub(super) struct Work<'a, C> {
 }
 
 /// What came of asking for a group's objects.
-struct Fetched {
+pub(super) struct Fetched {
     digest: Digest,
     objects: Result<Vec<Value>, BuildError>,
     took: Duration,
@@ -45,19 +46,19 @@ struct Fetched {
 #[derive(Default)]
 pub(super) struct Record {
     change_set: ChangeSet,
-    inventory: Vec<ObjectRef>,
+    pub(super) inventory: Vec<ObjectRef>,
     timings: Vec<StepTiming>,
-    reads: Vec<ReadObject>,
+    pub(super) reads: Vec<ReadObject>,
     /// The index of the step that it is at.
     step: Option<usize>,
     /// What the groups hold that were applied, by their indices.
-    applied: BTreeMap<usize, Vec<ObjectRef>>,
+    pub(super) applied: BTreeMap<usize, Vec<ObjectRef>>,
     /// The cluster's own policy, and when it was read.
     pub(super) policy: Option<(Arc<Policy>, Instant)>,
 }
 
 impl Record {
-    fn spent(&mut self, stage: Stage, micros: u64) {
+    pub(super) fn spent(&mut self, stage: Stage, micros: u64) {
         let step = self.step;
         match self.timings.iter_mut().find(|timing| timing.step == step && timing.stage == stage) {
             Some(timing) => timing.micros = timing.micros.saturating_add(micros),
@@ -65,7 +66,7 @@ impl Record {
         }
     }
 
-    fn spent_since(&mut self, stage: Stage, since: Instant) {
+    pub(super) fn spent_since(&mut self, stage: Stage, since: Instant) {
         self.spent(stage, u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX));
     }
 
@@ -89,11 +90,11 @@ pub(super) fn cancelled(stage: Stage, doing: &str) -> Box<Failure> {
     Box::new(Failure { cancelled: true, ..*failed(stage, format!("cancelled while {doing}")) })
 }
 
-fn failure(error: &Error) -> Box<Failure> {
+pub(super) fn failure(error: &Error) -> Box<Failure> {
     failure_while(error.stage(), error)
 }
 
-fn failure_while(stage: Stage, error: &Error) -> Box<Failure> {
+pub(super) fn failure_while(stage: Stage, error: &Error) -> Box<Failure> {
     let object = match error {
         Error::Objects { causes, total: 1, .. } => causes.first().map(|cause| cause.first.object.clone()),
         Error::NotHealthy { unhealthy, total: 1, .. } => unhealthy.first().map(|sick| sick.object.clone()),
@@ -178,11 +179,8 @@ impl<C: Cluster> Work<'_, C> {
             StepKind::Prune => self.prune(on, record).await,
             StepKind::Wait { objects, groups } => self.wait(on, objects, groups, deadline, record).await,
             StepKind::Delete => self.delete(on, record).await,
-            // A dispatch that has one is refused when it arrives.
-            StepKind::Hook { .. } | StepKind::Read { .. } => {
-                let kind = kind.as_str();
-                Err(failed(Stage::Apply, format!("this agent cannot take a step of the kind `{kind}`")))
-            }
+            StepKind::Hook { group, policy } => self.hook(on, ahead, *group, *policy, deadline, record).await,
+            StepKind::Read { objects } => self.read(on, objects, record).await,
         }
     }
 
@@ -194,12 +192,24 @@ impl<C: Cluster> Work<'_, C> {
         deadline: &mut Option<Instant>,
         record: &mut Record,
     ) -> Result<(), Box<Failure>> {
-        let key = &on.dispatch.key;
+        let ready = self.make_ready(on, ahead, index, deadline, record).await?;
+        self.write(on, index, ready, deadline, record).await
+    }
+
+    /// Prepares a group, and has the hub store what is going to be owned: then it may be written.
+    pub(super) async fn make_ready<B: Future<Output = Option<Fetched>>>(
+        &self,
+        on: &On<'_, C>,
+        ahead: Pin<&mut MaybeDone<B>>,
+        index: usize,
+        deadline: &mut Option<Instant>,
+        record: &mut Record,
+    ) -> Result<Ready<C>, Box<Failure>> {
         let group = on.group(index)?;
         let manifests = self.manifests(on, ahead, group, record).await?;
         let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
         let desired = Desired {
-            owner: key.applier,
+            owner: on.dispatch.key.applier,
             manifests,
             default_namespace: on.dispatch.spec.default_namespace().to_owned(),
             force: group.on_immutable == OnImmutable::Recreate,
@@ -209,10 +219,10 @@ impl<C: Cluster> Work<'_, C> {
         let began = Instant::now();
         let prepared = on.cluster.prepare(desired, &mut run).await;
         record.spent_since(Stage::Validate, began);
-        let ready = prepared.map_err(|error| failure(&error))?;
+        let prepared = prepared.map_err(|error| failure(&error))?;
         let policy = self.policy(on, record).await?;
-        self.judge(on, &policy, &ready, &mut run).await?;
-        let objects = C::objects(&ready);
+        self.judge(on, &policy, &prepared, &mut run).await?;
+        let objects = C::objects(&prepared);
         on.check_for_two_groups(index, &objects, record)?;
 
         let asked = Instant::now();
@@ -220,18 +230,30 @@ impl<C: Cluster> Work<'_, C> {
         let intended = record.applied.values().flatten().chain(&objects).cloned().collect();
         self.ask_the_hub(on, intended).await?;
         // The hub's time is not the dispatch's: a link that is cut here must not use up the timeout.
-        let until = until + asked.elapsed();
-        *deadline = Some(until);
-        run.deadline = until;
+        *deadline = Some(until + asked.elapsed());
+        Ok(Ready { prepared, objects, policy })
+    }
 
+    /// Writes a group that was made ready.
+    pub(super) async fn write(
+        &self,
+        on: &On<'_, C>,
+        index: usize,
+        ready: Ready<C>,
+        deadline: &mut Option<Instant>,
+        record: &mut Record,
+    ) -> Result<(), Box<Failure>> {
+        let Ready { prepared, objects, policy: known } = ready;
+        let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
+        let mut tell = on.teller(self.outbox);
+        let mut run = Run::new(until, on.cancel.clone(), &mut tell);
         // The hub may have taken its time, and the policy have changed meanwhile.
-        let known = policy;
         let policy = self.policy(on, record).await?;
         if policy != known {
-            self.judge(on, &policy, &ready, &mut run).await?;
+            self.judge(on, &policy, &prepared, &mut run).await?;
         }
         let cluster = on.cluster.guarded(policy, on.account.clone());
-        let outcome = cluster.apply(&ready, &record.inventory, &mut run).await;
+        let outcome = cluster.apply(&prepared, &record.inventory, &mut run).await;
         record.take(outcome)?;
         record.applied.insert(index, objects);
         Ok(())
@@ -240,7 +262,7 @@ impl<C: Cluster> Work<'_, C> {
     /// The objects of the group that a dispatch applies first, and how long they took to come; none where it applies none.
     async fn first_group(&self, on: &On<'_, C>) -> Option<Fetched> {
         let applied = on.dispatch.spec.steps.iter().find_map(|step| match step.kind {
-            StepKind::Apply { group } => Some(group),
+            StepKind::Apply { group } | StepKind::Hook { group, .. } => Some(group),
             _ => None,
         })?;
         let group = on.dispatch.spec.groups.get(applied)?;
@@ -344,7 +366,7 @@ impl<C: Cluster> Work<'_, C> {
     }
 
     /// Deletes what stands in the inventory and not in `keep`.
-    async fn remove(
+    pub(super) async fn remove(
         &self,
         on: &On<'_, C>,
         keep: &[ObjectRef],
@@ -371,18 +393,21 @@ impl<C: Cluster> Work<'_, C> {
         deadline: &mut Option<Instant>,
         record: &mut Record,
     ) -> Result<(), Box<Failure>> {
-        let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
         let applied = groups.iter().filter_map(|group| record.applied.get(group)).flatten();
         let mut waited_for: Vec<ObjectRef> = objects.iter().chain(applied).cloned().collect();
         waited_for.sort();
         waited_for.dedup();
-        on.tell(self.outbox, Stage::Wait);
-        let mut tell = on.teller(self.outbox);
-        let mut run = Run::new(until, on.cancel.clone(), &mut tell);
-        let waited = on.cluster.wait(&waited_for, &mut run).await;
-        record.spent(waited.timing.stage, waited.timing.micros);
-        waited.error.map_or(Ok(()), |error| Err(failure(&error)))
+        self.until(on, &waited_for, Until::Healthy, deadline, record).await
     }
+}
+
+/// A group that may be written.
+pub(super) struct Ready<C: Cluster> {
+    prepared: C::Ready,
+    /// What is going to be owned.
+    pub(super) objects: Vec<ObjectRef>,
+    /// The policy that allowed it.
+    policy: Arc<Policy>,
 }
 
 /// What every step of a dispatch shares.
@@ -390,7 +415,7 @@ pub(super) struct On<'a, C> {
     pub(super) dispatch: &'a Dispatch,
     pub(super) cancel: &'a CancellationToken,
     /// As the account sees it.
-    cluster: &'a C,
+    pub(super) cluster: &'a C,
     pub(super) account: Option<Account>,
     /// The index of the step that it is at; none before the first.
     step: Option<usize>,
@@ -438,12 +463,12 @@ impl<'a, C> On<'a, C> {
         Ok(())
     }
 
-    fn tell(&self, outbox: &Outbox, stage: Stage) {
+    pub(super) fn tell(&self, outbox: &Outbox, stage: Stage) {
         outbox.progress(&self.dispatch.key, Position { step: self.step, stage }, None, None);
     }
 
     /// Hands the engine's events on as progress.
-    fn teller(&self, outbox: &'a Outbox) -> impl FnMut(Event) + Send + use<'a, C> {
+    pub(super) fn teller(&self, outbox: &'a Outbox) -> impl FnMut(Event) + Send + use<'a, C> {
         let (key, step) = (&self.dispatch.key, self.step);
         let at = move |stage| Position { step, stage };
         move |event| match event {

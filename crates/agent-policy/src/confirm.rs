@@ -51,6 +51,7 @@ pub(crate) fn line(action: Action, object: &ObjectRef, content: Option<&Value>) 
     let named = format!("{group}/{} {namespace}{name}", object.kind);
     match action {
         Action::Delete => format!("delete {named}"),
+        Action::Read => format!("read {named}"),
         Action::Apply => {
             format!("apply {named} {}", content.map_or_else(|| "-".to_owned(), |value| short(object, value)))
         }

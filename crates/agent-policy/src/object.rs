@@ -15,6 +15,8 @@ pub enum Action {
     Apply,
     /// Delete it.
     Delete,
+    /// Tell the hub what it holds.
+    Read,
 }
 
 /// An object that something is to be done to.
@@ -196,5 +198,6 @@ fn doing(action: Action) -> &'static str {
     match action {
         Action::Apply => "apply",
         Action::Delete => "delete",
+        Action::Read => "read",
     }
 }

@@ -166,6 +166,11 @@ impl Engine {
         crate::wait::wait(&self.until(run), objects, crate::wait::Goal::Gone, run).await
     }
 
+    /// Waits until every object is healthy and, where it is a Job or a Pod, has run to its end; ends early when one has failed.
+    pub async fn wait_done(&self, objects: &[ObjectRef], run: &mut Run<'_>) -> Waited {
+        crate::wait::wait(&self.until(run), objects, crate::wait::Goal::Done, run).await
+    }
+
     /// Reads one object; `None` if it, or its kind, is not there.
     ///
     /// # Errors

@@ -24,6 +24,8 @@ pub(crate) enum Goal {
     Healthy,
     /// No object is there.
     Gone,
+    /// Every object is current, and what runs has run to its end.
+    Done,
 }
 
 impl Goal {
@@ -32,12 +34,19 @@ impl Goal {
         let health = object
             .map_or_else(Health::not_found, |object| compute_for_kustomization(object, Timestamp::now()));
         let end = match (self, health.status) {
-            (Self::Healthy, Status::Current) | (Self::Gone, Status::NotFound) => End::Reached,
-            (Self::Healthy, Status::Failed) => End::Failed,
+            // A Pod is current as soon as it is ready.
+            (Self::Done, Status::Current) if object.is_some_and(|object| !has_ended(object)) => End::Open,
+            (Self::Healthy | Self::Done, Status::Current) | (Self::Gone, Status::NotFound) => End::Reached,
+            (Self::Healthy | Self::Done, Status::Failed) => End::Failed,
             _ => End::Open,
         };
         Seen { health, end }
     }
+}
+
+/// Whether a Pod has run to its end; what is none has nothing to run.
+fn has_ended(object: &Value) -> bool {
+    object["kind"] != "Pod" || object["apiVersion"] != "v1" || object["status"]["phase"] == "Succeeded"
 }
 
 /// What was seen of an object.

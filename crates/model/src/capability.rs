@@ -92,7 +92,7 @@ impl Capabilities {
     /// What an agent of this version can do.
     #[must_use]
     pub fn of_this_agent() -> Self {
-        Self([Capability::Groups, Capability::Appliers].into())
+        Self([Capability::Groups, Capability::Appliers, Capability::Hooks, Capability::Reads].into())
     }
 
     /// What the other side named. Names that this version does not know are of no use to it.

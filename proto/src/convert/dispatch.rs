@@ -11,7 +11,7 @@ use super::{
     ConvertError, Result, applier_kind, digest, dns, filled, index, key, list, messages, number, object_name,
     text, words,
 };
-use crate::limits::{MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_OBJECTS, MAX_STEPS};
+use crate::limits::{MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_OBJECTS, MAX_READS, MAX_STEPS};
 use crate::v1;
 
 /// The longest timeout of a dispatch that is taken.
@@ -120,7 +120,7 @@ fn step(step: v1::Step, groups: usize, legacy: bool) -> Result<Step> {
             group: group("hook.group", hook.group)?,
             policy: hook_policy("hook.policy", hook.policy)?,
         },
-        Kind::Read(read) => StepKind::Read { objects: list("read.objects", read.objects, MAX_OBJECTS)? },
+        Kind::Read(read) => StepKind::Read { objects: list("read.objects", read.objects, MAX_READS)? },
     };
     let label = if step.label.is_empty() { kind.as_str().to_owned() } else { text("label", step.label)? };
     Ok(Step { label, kind })

@@ -147,14 +147,14 @@ fn what_this_agent_dropped_or_cannot_do_is_refused() {
         refused(|d| d.groups[0].objects = String::new()),
         "`groups[0].objects` is not a digest: want `sha256:` and 64 hexadecimal digits"
     );
-    // A hub that has its agent run a hook though the agent did not say that it can.
-    let hook = StepKind::Hook { group: 0, policy: roadstead_model::HookPolicy::Succeeded };
-    let mut message = v1::Dispatch::from(of(spec(vec![group("only")], vec![hook.into()])));
+    // A hub that has its agent apply in Helm's order though the agent did not say that it can.
+    let helm = Group { order: roadstead_model::Order::Helm, ..group("only") };
+    let mut message = v1::Dispatch::from(of(spec(vec![helm], vec![StepKind::Apply { group: 0 }.into()])));
     let needs = Dispatch::try_from(message.clone()).expect_err("it was taken").to_string();
-    assert_eq!(needs, "`steps[0].kind` needs `hooks`, which this version cannot do; upgrade it");
+    assert_eq!(needs, "`steps[0].kind` needs `helm-order`, which this version cannot do; upgrade it");
     message.steps[0].needs.clear();
     let needs = Dispatch::try_from(message).expect_err("it was taken").to_string();
-    assert_eq!(needs, "`steps[0]` needs `hooks`, which this version cannot do; upgrade it");
+    assert_eq!(needs, "`steps[0]` needs `helm-order`, which this version cannot do; upgrade it");
 }
 
 #[test]
