@@ -52,6 +52,9 @@ pub enum KindId {
     Cluster,
     /// `fleet.roadstead.dev ManagementCluster`
     ManagementCluster,
+    /// `fleet.roadstead.dev Rehearsal`, for tests
+    #[cfg(debug_assertions)]
+    Rehearsal,
 }
 
 impl KindId {

@@ -19,6 +19,8 @@ pub mod older;
 pub mod rbac;
 pub mod references;
 pub mod registry;
+#[cfg(debug_assertions)]
+pub mod rehearsal;
 pub mod rules;
 pub mod schema;
 pub mod source;
@@ -43,6 +45,8 @@ pub use object::{Condition, ConditionStatus, ObjectMeta, Time, Typed, set_condit
 pub use rbac::*;
 pub use references::Reference;
 pub use registry::KINDS;
+#[cfg(debug_assertions)]
+pub use rehearsal::*;
 pub use rules::Verdict;
 pub use source::*;
 pub use validate::{FieldError, Findings, structural};

@@ -103,6 +103,17 @@ pub(crate) fn kustomization(spec: &Value, found: &mut References<'_>) {
     }
 }
 
+/// Of a Rehearsal.
+#[cfg(debug_assertions)]
+pub(crate) fn rehearsal(spec: &Value, found: &mut References<'_>) {
+    found.source(&spec["firstSourceRef"]);
+    found.source(&spec["secondSourceRef"]);
+    for dependency in items(&spec["dependsOn"]) {
+        found.add(KindId::Rehearsal, &dependency["namespace"], &dependency["name"]);
+    }
+    found.local(KindId::Secret, &spec["secretRef"]["name"]);
+}
+
 /// Of a source of any kind.
 pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
     // Of a chart.

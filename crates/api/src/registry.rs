@@ -16,7 +16,7 @@ const NOTIFICATION: &str = "notification.toolkit.fluxcd.io";
 const FLEET: &str = "fleet.roadstead.dev";
 
 /// All kinds, in the order of [`KindId`], in which they are listed.
-pub static KINDS: [&Kind; 20] = [
+pub static KINDS: &[&Kind] = &[
     &NAMESPACE,
     &SECRET,
     &CONFIG_MAP,
@@ -37,6 +37,8 @@ pub static KINDS: [&Kind; 20] = [
     &RECEIVER,
     &CLUSTER,
     &MANAGEMENT_CLUSTER,
+    #[cfg(debug_assertions)]
+    &REHEARSAL,
 ];
 
 static NAMESPACE: Kind = Kind {
@@ -469,6 +471,27 @@ static MANAGEMENT_CLUSTER: Kind = Kind {
     references: references::none,
     columns: &columns::MANAGEMENT_CLUSTER,
     versions: &[Version::only(FLEET, "v1alpha1", generate::<ManagementCluster>)],
+};
+
+/// A kind for tests.
+#[cfg(debug_assertions)]
+static REHEARSAL: Kind = Kind {
+    id: KindId::Rehearsal,
+    kind: "Rehearsal",
+    plural: "rehearsals",
+    singular: "rehearsal",
+    short_names: &[],
+    categories: &[],
+    scope: Scope::Namespaced,
+    names: NameRule::Subdomain,
+    status: true,
+    builtin: false,
+    child: ChildRule::Never,
+    role: PipelineRole::Applier,
+    reconciled: true,
+    references: references::rehearsal,
+    columns: &columns::KUSTOMIZATION,
+    versions: &[Version::only(FLEET, "v1alpha1", generate::<crate::Rehearsal>)],
 };
 
 #[cfg(test)]

@@ -62,6 +62,10 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         }
         KindId::Cluster => flux::cluster(&object["spec"], &mut verdict),
         KindId::Namespace | KindId::ServiceAccount | KindId::ManagementCluster => {}
+        #[cfg(debug_assertions)]
+        KindId::Rehearsal => {
+            flux::dependencies(&object["spec"], old.map(|old| &old["spec"]), &mut verdict.errors)
+        }
     }
     verdict
 }

@@ -93,7 +93,7 @@ impl Delivery {
             Ok(admitted) => admitted,
             Err(failed) => return Ok(failed),
         };
-        let who = Identity::kustomization(&seen.stored.namespace, &seen.stored.name, &revision.to_string());
+        let who = Identity::applier(&seen.stored.applier_ref(), &revision.to_string());
         let (mut changes, mut refused, mut denied) = (ChangeSet::new(), Vec::new(), false);
         for one in admitted {
             let object =
@@ -244,7 +244,7 @@ impl Delivery {
         }
         let revision = situation.last.as_ref().and_then(|last| last.revision.as_ref());
         let revision = revision.map(ToString::to_string).unwrap_or_default();
-        let who = Identity::kustomization(&seen.stored.namespace, &seen.stored.name, &revision);
+        let who = Identity::applier(&seen.stored.applier_ref(), &revision);
         let mut changes = ChangeSet::with_capacity(gone.len());
         for child in &gone {
             // What a person made stays.

@@ -246,8 +246,10 @@ impl Placing<'_> {
         let metadata = object["metadata"].as_object_mut()?;
         metadata.insert("namespace".to_owned(), json!(namespace));
         let labels = metadata.entry("labels").or_insert_with(|| json!({})).as_object_mut()?;
-        labels.insert("kustomize.toolkit.fluxcd.io/name".to_owned(), json!(self.parent.name));
-        labels.insert("kustomize.toolkit.fluxcd.io/namespace".to_owned(), json!(self.parent.namespace));
+        // As Flux's controllers label what they apply: by the group of the kind that did.
+        let group = self.parent.kind.get().group();
+        labels.insert(format!("{group}/name"), json!(self.parent.name));
+        labels.insert(format!("{group}/namespace"), json!(self.parent.namespace));
         let annotations = metadata.entry("annotations").or_insert_with(|| json!({})).as_object_mut()?;
         // These are people's to say.
         annotations.remove(ADOPTED_BY);

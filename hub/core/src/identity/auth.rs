@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use roadstead_api::Kind;
 use roadstead_hub_store::{Store, TokenText};
+use roadstead_model::ApplierRef;
 use zeroize::Zeroizing;
 
 use crate::HubError;
@@ -19,12 +20,14 @@ pub const MASTERS: &str = "system:masters";
 /// All whom the hub knows.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 
-/// The group of Kustomizations that write their children. No token is of it.
-const KUSTOMIZATIONS: &str = "system:roadstead:kustomizations";
+/// The group of appliers that write their children. No token is of it.
+const APPLIERS: &str = "system:roadstead:appliers";
+/// How their usernames begin: the kind, the namespace and the name follow.
+const APPLIER_USER: &str = "system:roadstead:";
 
 /// What the masters may do.
 static ALL: Rules = Rules { resources: &[("*", "*", "*")], paths: &[("*", "*")] };
-/// What a Kustomization may do with what of its build goes to the hub. Which objects these are, and in which namespaces, is
+/// What an applier may do with what of its build goes to the hub. Which objects these are, and in which namespaces, is
 /// decided before.
 static CHILDREN: Rules = Rules {
     resources: &[
@@ -121,11 +124,12 @@ impl Identity {
         self
     }
 
-    /// A Kustomization that writes what of its build at a revision goes to the hub.
-    pub(crate) fn kustomization(namespace: &str, name: &str, revision: &str) -> Self {
+    /// An applier that writes what of its build at a revision goes to the hub.
+    pub(crate) fn applier(applier: &ApplierRef, revision: &str) -> Self {
+        let ApplierRef { kind, namespace, name } = applier;
         Self {
-            username: format!("system:roadstead:kustomization:{namespace}:{name}@{revision}"),
-            groups: vec![KUSTOMIZATIONS.to_owned()],
+            username: format!("{APPLIER_USER}{}:{namespace}:{name}@{revision}", kind.to_ascii_lowercase()),
+            groups: vec![APPLIERS.to_owned()],
             impersonator: None,
         }
     }
@@ -163,7 +167,7 @@ impl Identity {
         let is_in = |group: &str| self.groups.iter().any(|own| own == group);
         if is_in(MASTERS) {
             &ALL
-        } else if is_in(KUSTOMIZATIONS) && self.username.starts_with("system:roadstead:kustomization:") {
+        } else if is_in(APPLIERS) && self.username.starts_with(APPLIER_USER) {
             &CHILDREN
         } else {
             &OWN
