@@ -49,6 +49,8 @@ pub struct RehearsalSpec {
     /// The name of the Kubernetes service account that is impersonated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
+    /// The namespace of the cluster for the ConfigMap that is made for the second group.
+    pub target_namespace: String,
     /// The source of the first group (its folder `first`) and of the hook (its folder `hook`).
     pub first_source_ref: SourceReference,
     /// The source of the second group.

@@ -4,6 +4,7 @@
 mod absent;
 mod agent_life;
 mod agents;
+mod appliers;
 mod clocks;
 mod costs;
 mod crashes;

@@ -40,7 +40,7 @@ async fn history(site: &Site, replica: &Replica) -> Result<()> {
     let mut database = site.database.connect().await?;
     for (kind, name) in [("ConfigMap", "web-settings"), ("Deployment", "web"), ("Deployment", "web_x")] {
         sqlx::query(
-            "INSERT INTO inventory (cluster_uid, api_group, kind, namespace, name, version, kustomization, intended) \
+            "INSERT INTO inventory (cluster_uid, api_group, kind, namespace, name, version, applier, intended) \
              VALUES ($1, $2, $3, 'prod', $4, 'v1', $5, false)",
         )
         .bind(cluster)
@@ -73,7 +73,7 @@ async fn history(site: &Site, replica: &Replica) -> Result<()> {
         (4, Action::Configured, "ReconciliationSucceeded", [2; 32]),
     ] {
         sqlx::query(
-            "INSERT INTO reconciliation (kustomization, attempt, cluster_uid, epoch, generation, build_digest, deletes, \
+            "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, deletes, \
              started_at, deadline, finished_at, reason, message, change_set) \
              VALUES ($1, $2, $3, 1, 1, $4, false, now() - interval '1 hour' + $2 * interval '1 minute', now(), \
              now() - interval '1 hour' + $2 * interval '61 seconds', $5, 'as it was told', $6)",

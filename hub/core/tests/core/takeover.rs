@@ -388,7 +388,7 @@ async fn what_names_no_namespace_stays_in_a_clusters_inventory_too() -> Result<(
         let staging = site.stored(KindId::Cluster, "", "staging").await?.uid;
         let mut connection = site.database.connect().await?;
         sqlx::query(
-            "INSERT INTO inventory (cluster_uid, api_group, version, kind, namespace, name, kustomization, intended)
+            "INSERT INTO inventory (cluster_uid, api_group, version, kind, namespace, name, applier, intended)
              VALUES ($1, 'kustomize.toolkit.fluxcd.io', 'v1', 'Kustomization', $3, 'web', $2, false)",
         )
         .bind(staging.0)
@@ -506,7 +506,7 @@ async fn a_health_check_without_a_namespace_is_of_the_one_that_git_names() -> Re
     let uid = site.uid("team-a", "app").await?;
     let mut connection = site.database.connect().await?;
     let plan: sqlx::types::Json<Value> =
-        sqlx::query_scalar("SELECT dispatch FROM reconciliation WHERE kustomization = $1")
+        sqlx::query_scalar("SELECT dispatch FROM reconciliation WHERE applier = $1")
             .bind(uid.0)
             .fetch_one(&mut connection)
             .await?;

@@ -667,7 +667,7 @@ async fn what_stands_in_a_clusters_inventory_stays_there_until_it_is_asked_for()
         (site.uid("team-a", "app").await?, site.stored(KindId::Cluster, "", "staging").await?.uid);
     let mut connection = site.database.connect().await?;
     sqlx::query(
-        "INSERT INTO inventory (cluster_uid, api_group, version, kind, namespace, name, kustomization, intended)
+        "INSERT INTO inventory (cluster_uid, api_group, version, kind, namespace, name, applier, intended)
          VALUES ($1, 'kustomize.toolkit.fluxcd.io', 'v1', 'Kustomization', 'flux-system', 'web', $2, false)",
     )
     .bind(staging.0)

@@ -171,7 +171,7 @@ impl Site {
         let uid = self.uid(namespace, name).await?;
         let mut connection = self.database.connect().await?;
         let (cluster, plan): (Option<sqlx::types::Uuid>, Option<sqlx::types::Json<Value>>) = sqlx::query_as(
-            "SELECT cluster_uid, dispatch FROM reconciliation WHERE kustomization = $1 ORDER BY attempt DESC LIMIT 1",
+            "SELECT cluster_uid, dispatch FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT 1",
         )
         .bind(uid.0)
         .fetch_one(&mut connection)

@@ -135,7 +135,7 @@ impl Handler {
         for result in &progress.results {
             tracing::debug!(
                 cluster = self.session.name,
-                kustomization = %progress.key.applier,
+                applier = %progress.key.applier,
                 step = progress.position.step,
                 stage = ?progress.position.stage,
                 object = %result.object,

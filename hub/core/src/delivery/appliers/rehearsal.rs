@@ -80,7 +80,8 @@ impl Applier for Rehearsals {
         }
         let [first, second] = inputs.trees else { return Err("a Rehearsal has two sources".to_owned()) };
         let made = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "rehearsed" }, "data": data,
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": { "name": "rehearsed", "namespace": spec.target_namespace }, "data": data,
         });
         let mut last = build(second, "")?;
         last.push(made);
