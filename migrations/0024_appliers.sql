@@ -13,6 +13,9 @@ ALTER TABLE build_cache DROP COLUMN build_digest,
 -- An attempt may read what a render needs of its cluster: what it found is sealed.
 ALTER TABLE reconciliation ADD COLUMN reads boolean NOT NULL DEFAULT false,
     ADD COLUMN facts bytea,
+    -- The digest of what was dispatched; and, of an attempt that sent nothing since the cluster had all of it, when that was so.
+    ADD COLUMN dispatch_digest bytea,
+    ADD COLUMN checked_at timestamptz,
     -- The objects of the hub that were rendered, by Kind/namespace/name: the uid and the resource version of each.
     ADD COLUMN rendered_by jsonb;
 CREATE INDEX reconciliation_rendered_by ON reconciliation USING gin (rendered_by) WITH (fastupdate = off)

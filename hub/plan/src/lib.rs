@@ -162,6 +162,8 @@ pub struct Attempted {
     pub kind: AttemptKind,
     /// An object of the hub that it was rendered by is another one now.
     pub outdated: bool,
+    /// The digest of what was dispatched; none where that is not known.
+    pub dispatch: Option<Digest>,
     /// Where it stands.
     pub state: AttemptState,
 }
@@ -176,7 +178,7 @@ pub enum AttemptState {
     },
     /// Done.
     Finished {
-        /// When.
+        /// When; where nothing had to be sent, when the cluster was last known to have what it applied.
         at: Timestamp,
         /// Whether all went well.
         succeeded: bool,

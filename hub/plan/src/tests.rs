@@ -61,6 +61,7 @@ fn applied(succeeded: bool) -> Situation {
             request: None,
             kind: AttemptKind::Apply,
             outdated: false,
+            dispatch: None,
             state: AttemptState::Finished { at: at(0), succeeded },
         }),
         owns_on: vec![Owned { cluster: EDGE, exists: true }],

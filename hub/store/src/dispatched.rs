@@ -240,7 +240,8 @@ impl Store {
         let what = "look for an open reconciliation";
         let found: Option<Found> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, dispatch_format, dispatch,
+                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, dispatch_format,
+                    dispatch,
                     EXISTS (SELECT FROM agent_session WHERE cluster_uid = $3 AND session = $7) AS is_current
              FROM reconciliation
              WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5

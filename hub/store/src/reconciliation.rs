@@ -69,6 +69,10 @@ pub struct Reconciliation {
     pub deadline: Timestamp,
     /// When it ended, and with what reason.
     pub finished: Option<(Timestamp, Reason)>,
+    /// When the cluster was last known to have what it applied: where nothing had to be sent, that is before it began.
+    pub checked: Option<Timestamp>,
+    /// The digest of what was dispatched; none where it failed before, or a version dispatched it that did not keep it.
+    pub dispatch: Option<Digest>,
 }
 
 /// An attempt with all that is known of how it went.
@@ -124,6 +128,45 @@ impl Tx {
         self.insert_reconciliation(inputs, None, Some(outcome), &outcome.change_set).await
     }
 
+    /// Records an attempt that sent nothing: the newest one before it, which went well, dispatched the same. None, and nothing
+    /// recorded, where the newest one is another by now.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn record_unchanged(
+        &mut self,
+        inputs: &AttemptInputs,
+        dispatch: Digest,
+        message: &str,
+    ) -> Result<Option<Attempt>, StoreError> {
+        let attempt: Option<i64> = sqlx::query_scalar(
+            "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision, request,
+                                         deletes, started_at, deadline, finished_at, reason, message, artifact_digest,
+                                         rendered_by, dispatch_digest, checked_at)
+             SELECT $1, last.attempt + 1, $2, hub_state.epoch, $3, $4, $5, $6, false, $7, $7, $7, $8, $9, $10, $11,
+                    last.dispatch_digest, coalesce(last.checked_at, last.finished_at)
+             FROM hub_state, (SELECT * FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT 1) last
+             WHERE last.dispatch_digest = $12 AND last.reason = $8 AND last.cluster_uid = $2
+             RETURNING attempt",
+        )
+        .bind(inputs.applier.0)
+        .bind(inputs.cluster.map(|cluster| cluster.0))
+        .bind(inputs.generation.0)
+        .bind(inputs.build.map(|build| build.as_bytes().to_vec()))
+        .bind(inputs.revision.as_ref().map(ToString::to_string))
+        .bind(&inputs.request)
+        .bind(to_sql(inputs.started))
+        .bind(Reason::ReconciliationSucceeded.as_str())
+        .bind(message)
+        .bind(inputs.artifact.map(|artifact| artifact.as_bytes().to_vec()))
+        .bind(Some(&inputs.rendered_by).filter(|by| !by.is_empty()).map(Json))
+        .bind(dispatch.as_bytes().as_slice())
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("record an attempt that changes nothing"))?;
+        Ok(attempt.map(Attempt))
+    }
+
     async fn insert_reconciliation(
         &mut self,
         inputs: &AttemptInputs,
@@ -168,8 +211,9 @@ impl Tx {
         sqlx::query(
             "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision,
                                          request, deletes, dispatch, started_at, deadline, finished_at, reason, message,
-                                         artifact_digest, change_set, mac, dispatch_format, reads, rendered_by)
-             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21)",
+                                         artifact_digest, change_set, mac, dispatch_format, reads, rendered_by,
+                                         dispatch_digest)
+             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21, $22)",
         )
         .bind(inputs.applier.0)
         .bind(inputs.cluster.map(|cluster| cluster.0))
@@ -192,6 +236,7 @@ impl Tx {
         .bind(dispatched::FORMAT)
         .bind(inputs.kind == AttemptKind::Read)
         .bind(Some(&inputs.rendered_by).filter(|by| !by.is_empty()).map(Json))
+        .bind(dispatch.map(|(spec, _)| spec.digest().as_bytes().to_vec()))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
@@ -312,6 +357,8 @@ pub(crate) struct Row {
     deadline: ::time::OffsetDateTime,
     finished_at: Option<::time::OffsetDateTime>,
     reason: Option<String>,
+    checked_at: Option<::time::OffsetDateTime>,
+    dispatch_digest: Option<Vec<u8>>,
 }
 
 impl Row {
@@ -353,6 +400,11 @@ impl Row {
                 started: from_sql(what, self.started_at)?,
             },
             deadline: from_sql(what, self.deadline)?,
+            checked: match self.checked_at {
+                Some(at) => Some(from_sql(what, at)?),
+                None => finished.map(|(at, _)| at),
+            },
+            dispatch: digest(self.dispatch_digest)?,
             finished,
         })
     }
@@ -412,7 +464,7 @@ impl Store {
     ) -> Result<Option<Reconciliation>, StoreError> {
         let row: Option<Row> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason
+                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest
              FROM reconciliation WHERE applier = $1 AND ($2::bigint IS NULL OR attempt = $2)
              ORDER BY attempt DESC LIMIT 1",
         )
@@ -440,7 +492,8 @@ impl Store {
         }
         let rows: Vec<Full> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, message, change_set, timings, health
+                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, message, change_set,
+                    timings, health
              FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT $2",
         )
         .bind(applier.0)

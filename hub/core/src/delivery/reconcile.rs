@@ -163,6 +163,14 @@ impl Delivery {
         if let Some(message) = self.too_old_agent(&target, seen.cluster(), &dispatch).await? {
             return self.hold_for_agent(seen, &message, now).await;
         }
+        let attempt = seen.attempt(Some(&target), build_digest(&built), AttemptKind::Apply, now);
+        if built.children.is_none()
+            && seen.children.is_empty()
+            && seen.has_all_of(&target, &dispatch, now)
+            && let Some(next) = self.record_unchanged(seen, &attempt, &dispatch, now).await?
+        {
+            return Ok(next);
+        }
         let children = match built.children.as_deref().map(serde_json::from_slice).transpose() {
             Ok(children) => children.unwrap_or_default(),
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
@@ -173,7 +181,6 @@ impl Delivery {
             let failed = Failed { reason, message, changes };
             return self.failed(seen, &target, failed, now).await;
         }
-        let attempt = seen.attempt(Some(&target), build_digest(&built), AttemptKind::Apply, now);
         self.open(seen, &target, &attempt, &dispatch, &changes, now).await
     }
 
@@ -203,6 +210,36 @@ impl Delivery {
         .await?;
         tx.commit().await?;
         Ok(deadline)
+    }
+
+    /// Records that the cluster has all of a new revision already: nothing is sent. None where that is not so any more.
+    async fn record_unchanged(
+        &self,
+        seen: &SeenApplier,
+        attempt: &AttemptInputs,
+        dispatch: &DispatchSpec,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, HubError> {
+        let revision = attempt.revision.as_ref().map_or_else(String::new, ToString::to_string);
+        let applied = format!("Applied revision: {revision}");
+        let told = format!("{applied}; it is the same as before, and nothing was sent to the cluster");
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = seen.unchanged(&mut tx).await? else { return Ok(Some(now)) };
+        if tx.record_unchanged(attempt, dispatch.digest(), &told).await?.is_none() {
+            return Ok(None);
+        }
+        let request = attempt.request.clone();
+        seen.write_status(&mut tx, &mut stored, now, |status, generation| {
+            status.last_attempted_revision = Some(revision.clone());
+            status.last_applied_revision = Some(revision);
+            status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
+            let reason = Reason::ReconciliationSucceeded;
+            set_ready(status, ConditionStatus::True, reason, &applied, generation, now);
+        })
+        .await?;
+        tx.commit().await?;
+        // The planner knows when the cluster is to be looked at again.
+        Ok(Some(now))
     }
 
     /// Says that the cluster's agent is too old for what is to be done.
@@ -410,6 +447,21 @@ impl SeenApplier {
     pub(crate) fn is_asked_for(&self) -> bool {
         let tried = self.situation.last.as_ref().and_then(|last| last.request.as_ref());
         self.situation.request.is_some() && self.situation.request.as_ref() != tried
+    }
+
+    /// Whether the newest attempt brought this cluster to just what is to be dispatched, and this one is for a new revision only:
+    /// neither for its interval nor because someone asks.
+    fn has_all_of(&self, target: &ReconcileTarget, dispatch: &DispatchSpec, now: Timestamp) -> bool {
+        let Some(last) = &self.situation.last else { return false };
+        let AttemptState::Finished { at, succeeded: true } = last.state else { return false };
+        let Situation { generation, request, interval, uid, held, late, .. } = &self.situation;
+        let same = last.kind == AttemptKind::Apply
+            && last.generation == *generation
+            && last.request == *request
+            && last.cluster == Some(target.cluster)
+            && last.dispatch == Some(dispatch.digest());
+        let is_due = now >= at + roadstead_hub_plan::jittered(*interval, *uid);
+        same && !*held && late.is_none() && !is_due && last.revision.as_ref() != Some(&target.revision)
     }
 
     pub(crate) fn status(&self) -> ApplierStatus {

@@ -51,9 +51,11 @@ impl Delivery {
             request: last.inputs.request,
             kind: last.inputs.kind,
             outdated,
+            dispatch: last.dispatch,
             state: match last.finished {
                 None => AttemptState::Open { deadline: last.deadline },
-                Some((at, reason)) => {
+                Some((ended, reason)) => {
+                    let at = last.checked.unwrap_or(ended);
                     AttemptState::Finished { at, succeeded: reason == Reason::ReconciliationSucceeded }
                 }
             },

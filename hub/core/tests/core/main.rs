@@ -6,3 +6,4 @@ mod schedule;
 mod support;
 mod takeover;
 mod tenancy;
+mod unchanged;
