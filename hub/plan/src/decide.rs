@@ -1,6 +1,6 @@
-//! The decision itself. The checks are in the order in which a user should hear of what is wrong: who may deploy,
-//! dependencies that form a cycle, the cluster, the source; and, once an attempt is due, dependencies that are not Ready,
-//! and an agent that is away.
+//! The decision itself. What may hold an attempt are gates, in one list and in the order in which a user should hear of what is
+//! wrong: who may deploy, dependencies that form a cycle, the cluster, the source; and, once an attempt is due, dependencies that
+//! are not Ready, and an agent that is away.
 
 use std::time::Duration;
 
@@ -20,7 +20,111 @@ const RECONNECT: Duration = Duration::from_secs(15);
 /// The source's revision and its artifact.
 type Wanted<'a> = (&'a Revision, Digest);
 
-/// What to do next with this Kustomization, at `now`.
+/// Something that may hold an attempt.
+struct Gate {
+    /// When it is asked.
+    asked: Asked,
+    /// Why it holds an attempt; none where it does not.
+    holds: fn(&Situation) -> Option<Hold>,
+}
+
+/// When a gate is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// At each pass.
+    Always,
+    /// Once an attempt is due: that a dependency fails while none is due says nothing about what was applied.
+    Due,
+    /// Before something is dispatched to the chosen cluster: what is on another one goes before.
+    Dispatch,
+}
+
+/// Why an attempt is held.
+struct Hold {
+    reason: Reason,
+    message: String,
+    /// Whether it waits for something that has its own conditions and is expected to come.
+    waits: bool,
+}
+
+impl Hold {
+    fn new(reason: Reason, message: impl Into<String>) -> Option<Self> {
+        Some(Self { reason, message: message.into(), waits: false })
+    }
+
+    fn waiting(reason: Reason, message: impl Into<String>) -> Option<Self> {
+        Some(Self { reason, message: message.into(), waits: true })
+    }
+}
+
+/// All gates, in the order in which they are asked.
+const GATES: &[Gate] = &[
+    Gate { asked: Asked::Always, holds: unsupported },
+    Gate { asked: Asked::Always, holds: denied },
+    Gate { asked: Asked::Always, holds: cycle },
+    Gate { asked: Asked::Always, holds: no_cluster },
+    Gate { asked: Asked::Always, holds: no_artifact },
+    Gate { asked: Asked::Due, holds: dependencies },
+    Gate { asked: Asked::Dispatch, holds: agent_away },
+];
+
+/// The first gate of these that holds an attempt.
+fn held(situation: &Situation, asked: Asked, now: Timestamp) -> Option<Decision> {
+    let Hold { reason, message, waits } =
+        GATES.iter().filter(|gate| gate.asked == asked).find_map(|gate| (gate.holds)(situation))?;
+    Some(Decision::Hold { reason, message, until: now + RECHECK, waits })
+}
+
+fn unsupported(situation: &Situation) -> Option<Hold> {
+    Hold::new(Reason::BuildFailed, situation.unsupported.clone()?)
+}
+
+fn denied(situation: &Situation) -> Option<Hold> {
+    let denial = situation.denials.first()?;
+    Hold::new(denial.reason, denial.message.clone())
+}
+
+fn cycle(situation: &Situation) -> Option<Hold> {
+    let cycle = situation.cycle.as_ref()?.join(" -> ");
+    let message = format!("dependsOn forms a cycle: {cycle}; remove one of these dependencies");
+    Hold::new(Reason::DependencyNotReady, message)
+}
+
+fn no_cluster(situation: &Situation) -> Option<Hold> {
+    match &situation.target {
+        Target::NotFound(why) => Hold::new(Reason::ClusterNotFound, why.clone()),
+        Target::Leaving { name, .. } => {
+            let message = format!("cluster '{name}' is being deleted: choose another one");
+            Hold::new(Reason::ClusterNotFound, message)
+        }
+        Target::Cluster { .. } => None,
+    }
+}
+
+fn no_artifact(situation: &Situation) -> Option<Hold> {
+    match &situation.source {
+        Source::NoArtifact(why) => Hold::waiting(Reason::ArtifactFailed, why.clone()),
+        Source::Artifact { .. } => None,
+    }
+}
+
+fn dependencies(situation: &Situation) -> Option<Hold> {
+    let Source::Artifact { revision, .. } = &situation.source else { return None };
+    Hold::waiting(Reason::DependencyNotReady, waits_for(&situation.dependencies, revision)?)
+}
+
+fn agent_away(situation: &Situation) -> Option<Hold> {
+    let Target::Cluster { name, agent, .. } = &situation.target else { return None };
+    if *agent == AgentLink::Connected {
+        return None;
+    }
+    let message = format!(
+        "the agent of cluster {name} is not connected; this is reconciled once it is. See its conditions: kubectl describe cluster {name}"
+    );
+    Hold::waiting(Reason::ClusterUnreachable, message)
+}
+
+/// What to do next with this applier, at `now`.
 #[must_use]
 pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
     if situation.deleting {
@@ -29,68 +133,46 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
     if situation.suspended {
         return Decision::Suspend;
     }
-    let hold = |reason, message| Decision::Hold { reason, message, until: now + RECHECK, waits: false };
-    let wait = |reason, message| Decision::Hold { reason, message, until: now + RECHECK, waits: true };
     if let Target::Leaving { uid, .. } = &situation.target
         && let Some(decision) = leave(situation, *uid, now)
     {
         return decision;
     }
-    if let Some(message) = &situation.unsupported {
-        return hold(Reason::BuildFailed, message.clone());
+    if let Some(decision) = held(situation, Asked::Always, now) {
+        return decision;
     }
-    if let Some(gate) = situation.gates.first() {
-        return hold(gate.reason, gate.message.clone());
-    }
-    if let Some(cycle) = &situation.cycle {
-        return hold(
-            Reason::DependencyNotReady,
-            format!("dependsOn forms a cycle: {}; remove one of these dependencies", cycle.join(" -> ")),
-        );
-    }
-    let (cluster, name, agent) = match &situation.target {
-        Target::NotFound(why) => return hold(Reason::ClusterNotFound, why.clone()),
-        Target::Leaving { name, .. } => {
-            let message = format!("cluster '{name}' is being deleted: choose another one");
-            return hold(Reason::ClusterNotFound, message);
-        }
-        Target::Cluster { uid, name, agent } => (*uid, name, *agent),
+    let (Target::Cluster { uid: cluster, agent, .. }, Source::Artifact { revision, digest: artifact }) =
+        (&situation.target, &situation.source)
+    else {
+        // The gates hold what has none of these.
+        return Decision::Idle { until: now + RECHECK };
     };
-    let (revision, artifact) = match &situation.source {
-        Source::NoArtifact(why) => return wait(Reason::ArtifactFailed, why.clone()),
-        Source::Artifact { revision, digest } => (revision, *digest),
-    };
-    let wanted = (revision, artifact);
+    let (cluster, wanted) = (*cluster, (revision, *artifact));
     if let Some(open) =
         situation.last.as_ref().and_then(|last| still_wanted(last, situation, cluster, wanted))
     {
         return wait_for(open, now);
     }
-    // What follows are stages of a reconciliation: a dependency that fails, or an agent that is away, while none is due
-    // says nothing about what was applied.
     let (due, news) = when_due(situation, cluster, wanted, now);
     if now < due {
         return Decision::Idle { until: due };
     }
-    if let Some(message) = waits_for(&situation.dependencies, revision) {
-        return wait(Reason::DependencyNotReady, message);
+    if let Some(decision) = held(situation, Asked::Due, now) {
+        return decision;
     }
-    // A Kustomization that moved prunes the old cluster first.
+    // One that moved prunes the old cluster first.
     if let Some(decision) = leave_other_clusters(situation, cluster, now) {
         return decision;
     }
-    if let AgentLink::Lost(at) = agent
+    if let AgentLink::Lost(at) = *agent
         && now < at + RECONNECT
     {
         return Decision::Idle { until: at + RECONNECT };
     }
-    if agent != AgentLink::Connected {
-        let message = format!(
-            "the agent of cluster {name} is not connected; this is reconciled once it is. See its conditions: kubectl describe cluster {name}"
-        );
-        return wait(Reason::ClusterUnreachable, message);
+    if let Some(decision) = held(situation, Asked::Dispatch, now) {
+        return decision;
     }
-    Decision::Reconcile { cluster, revision: revision.clone(), artifact, news }
+    Decision::Reconcile { cluster, revision: revision.clone(), artifact: *artifact, news }
 }
 
 /// When the next reconciliation is due, and whether there is something new about it.

@@ -46,7 +46,7 @@ pub struct Situation {
     /// A field of the spec that this version of the hub cannot act on, and what to do about it.
     pub unsupported: Option<String>,
     /// What holds every attempt back, the first to be told first.
-    pub gates: Vec<Gate>,
+    pub denials: Vec<Denial>,
     /// `spec.dependsOn`.
     pub dependencies: Vec<Dependency>,
     /// The names along a cycle of dependencies through this one, if there is one.
@@ -68,7 +68,7 @@ pub struct Situation {
 
 /// Something that holds every attempt back until someone changes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gate {
+pub struct Denial {
     /// The reason of the Ready condition.
     pub reason: Reason,
     /// Why, and which field would have to change.

@@ -39,7 +39,7 @@ fn fresh() -> Situation {
         retry_interval: Duration::from_secs(60),
         request: None,
         unsupported: None,
-        gates: Vec::new(),
+        denials: Vec::new(),
         dependencies: Vec::new(),
         cycle: None,
         target: Target::Cluster { uid: EDGE, name: "edge-1".to_owned(), agent: AgentLink::Connected },

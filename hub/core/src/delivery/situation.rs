@@ -9,7 +9,7 @@ use roadstead_api::{
     Reference,
 };
 use roadstead_hub_plan::{
-    AgentLink, AttemptState, Attempted, Dependency, DependencyState, Gate, Owned, Situation, Source, Target,
+    AgentLink, AttemptState, Attempted, Denial, Dependency, DependencyState, Owned, Situation, Source, Target,
 };
 use roadstead_hub_store::{DependencyRow, Reach, ReachedDependency, StoreError, Stored};
 use roadstead_model::{ApplierUid, Digest, Generation, Reason};
@@ -64,9 +64,9 @@ impl Delivery {
             matches!(&last, Some(Attempted { state: AttemptState::Finished { succeeded: true, .. }, .. }));
         let chosen = cluster.as_ref().map(|cluster| cluster.name.as_str());
         let standing = self.access.standing(stored, spec, chosen).await?;
-        let mut gates = self.access.access_gates(&standing, cluster.as_ref()).await?;
+        let mut denials = self.access.denials_of(&standing, cluster.as_ref()).await?;
         let names = if spec.depends_on.len() > MAX_DEPENDENCIES {
-            gates.push(too_many_dependencies(spec.depends_on.len()));
+            denials.push(too_many_dependencies(spec.depends_on.len()));
             Vec::new()
         } else {
             depends_on(stored, spec)
@@ -75,7 +75,7 @@ impl Delivery {
             let to = (name.0.as_str(), name.1.as_str());
             if let Err(why) = self.access.may_refer_to(stored, &standing, stored.kind, to).await? {
                 let message = format!("{} '{}/{}' of spec.dependsOn {why}", stored.kind, name.0, name.1);
-                gates.push(Gate { reason: Reason::AccessDenied, message });
+                denials.push(Denial { reason: Reason::AccessDenied, message });
             }
         }
         let references = kind.sources(stored)?;
@@ -95,7 +95,7 @@ impl Delivery {
             retry_interval: spec.retry_interval().0,
             request: triggers::request(stored),
             unsupported: kind.unsupported(stored)?,
-            gates,
+            denials,
             dependencies,
             cycle,
             target,
@@ -361,9 +361,9 @@ fn prunes_on_deletion(spec: &ApplierSpec) -> bool {
 }
 
 /// One that was stored by a version that had no bound.
-fn too_many_dependencies(count: usize) -> Gate {
+fn too_many_dependencies(count: usize) -> Denial {
     let message = format!(
         "spec.dependsOn has {count} entries, and at most {MAX_DEPENDENCIES} are followed: remove some"
     );
-    Gate { reason: Reason::DependencyNotReady, message }
+    Denial { reason: Reason::DependencyNotReady, message }
 }

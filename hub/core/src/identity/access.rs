@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use roadstead_api::{AnyApplier, ApplierSpec, Cluster, KindId};
 use roadstead_hub_plan::{
-    Account, Asked, ClusterAccess, Delegation, Gate, Grant, Referred, Rights, may_deploy, may_refer,
+    Account, Asked, ClusterAccess, Delegation, Denial, Grant, Referred, Rights, may_deploy, may_refer,
 };
 use roadstead_hub_store::{Descent, Store, StoreError, Stored};
 use roadstead_model::Reason;
@@ -183,12 +183,12 @@ impl AccessRules {
     }
 
     /// What of its target a Kustomization may not have.
-    pub(crate) async fn access_gates(
+    pub(crate) async fn denials_of(
         &self,
         standing: &Standing,
         cluster: Option<&Stored>,
-    ) -> Result<Vec<Gate>, StoreError> {
-        let denied = |message: String| Gate { reason: Reason::AccessDenied, message };
+    ) -> Result<Vec<Denial>, StoreError> {
+        let denied = |message: String| Denial { reason: Reason::AccessDenied, message };
         let rights = match &standing.rights {
             Ok(rights) => rights,
             Err(why) => return Ok(vec![denied(why.clone())]),
