@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{Key, Sealer, Store, StoreError};
-use roadstead_model::{Queue, ReplicaId};
+use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Queue, ReplicaId};
 use roadstead_tests::{TestDatabase, eventually};
 use serde_json::json;
 use sqlx::migrate::Migrator;
@@ -48,6 +48,45 @@ async fn an_older_database_is_brought_up_to_date_and_what_was_due_is_due() -> Re
     let due =
         store.claim_due(Queue::Applier, ReplicaId::random(), now, Duration::from_secs(60), 10, false).await?;
     ensure!(due.claims.len() == 1, "{due:?}");
+    store.close().await;
+    Ok(())
+}
+
+/// What a Kustomization owned and attempted is the applier's.
+#[tokio::test]
+async fn what_was_owned_and_attempted_stays_so() -> Result<()> {
+    let database = older().await?;
+    let mut connection = database.connect().await?;
+    sqlx::raw_sql(
+        "INSERT INTO inventory (cluster_uid, api_group, kind, namespace, name, version, kustomization, intended)
+         VALUES ('33333333-3333-3333-3333-333333333333', 'apps', 'Deployment', 'web', 'web', 'v1',
+                 '11111111-1111-1111-1111-111111111111', false);
+         INSERT INTO reconciliation (kustomization, attempt, cluster_uid, epoch, generation, revision, deletes, started_at,
+                                     deadline, finished_at, reason, message)
+         SELECT '11111111-1111-1111-1111-111111111111', attempt, '33333333-3333-3333-3333-333333333333', 1, 1,
+                'main@sha1:' || repeat('a', 40), deletes, now(), now(), now(), 'ReconciliationSucceeded', 'it went well'
+         FROM (VALUES (1, false), (2, true)) AS attempts (attempt, deletes)",
+    )
+    .execute(&mut connection)
+    .await
+    .context("write as the older version did")?;
+    let store = open(&database).await?;
+    let applier: ApplierUid = "11111111-1111-1111-1111-111111111111".parse()?;
+    let cluster: ClusterUid = "33333333-3333-3333-3333-333333333333".parse()?;
+    let owned: Vec<String> =
+        store.inventory(cluster, applier).await?.iter().map(ToString::to_string).collect();
+    ensure!(owned == ["Deployment/web/web"], "{owned:?}");
+    let history = store.history(applier, 9).await?;
+    let told: Vec<_> = history
+        .iter()
+        .map(|one| {
+            let inputs = &one.reconciliation.inputs;
+            (one.reconciliation.attempt.0, inputs.kind, inputs.rendered_by.len(), one.message.as_str())
+        })
+        .collect();
+    let expected = [(2, AttemptKind::Delete, 0, "it went well"), (1, AttemptKind::Apply, 0, "it went well")];
+    ensure!(told == expected, "{told:?}");
+    ensure!(store.facts(applier).await?.is_empty(), "nothing was read");
     store.close().await;
     Ok(())
 }
