@@ -1,6 +1,6 @@
 //! What the agent has to tell the hub, kept until it is told.
 //!
-//! No queue: what is pending per Kustomization, so that it is bounded by the work and not by how long the hub is away.
+//! No queue: what is pending per applier, so that it is bounded by the work and not by how long the hub is away.
 //! Results as they happen are gathered into one message while the last one is on its way. A session takes from it one
 //! message at a time; what must not be lost (intents, ends) stays until the hub confirmed it, and is taken again by the
 //! next session.
@@ -59,7 +59,7 @@ struct State {
     builds: BTreeMap<Digest, Sent>,
     intents: BTreeMap<ApplierUid, PendingIntent>,
     progress: BTreeMap<ApplierUid, Gathered>,
-    /// When progress of a Kustomization was last sent.
+    /// When progress of an applier was last sent.
     progress_sent: BTreeMap<ApplierUid, Instant>,
     /// Dispatches that wait, or have begun after they waited, until they end.
     backlog: BTreeMap<ApplierUid, Standing>,
@@ -173,7 +173,7 @@ impl Outbox {
         self.state().builds.remove(digest);
     }
 
-    /// Says what will be owned; the receiver gets the hub's answer. An older intent of the Kustomization is forgotten.
+    /// Says what will be owned; the receiver gets the hub's answer. An older intent of the applier is forgotten.
     pub fn intend(&self, intent: InventoryIntent) -> oneshot::Receiver<IntentAnswer> {
         let (answer, answered) = oneshot::channel();
         let pending = PendingIntent { intent, answer, sent: false };
@@ -240,7 +240,7 @@ impl Outbox {
         self.change(|state| state.backlog.insert(standing.key.applier, standing));
     }
 
-    /// A dispatch ended, or its end is to be told once more. An older end of the Kustomization is forgotten.
+    /// A dispatch ended, or its end is to be told once more. An older end of the applier is forgotten.
     pub fn finish(&self, finished: Finished) {
         self.change(|state| {
             state.backlog.remove(&finished.key.applier);
@@ -330,7 +330,7 @@ fn next_backlog(state: &mut State, now: Instant) -> Option<Backlog> {
     Some(backlog)
 }
 
-/// Progress of the Kustomization that has waited its time, or when the first one will have.
+/// Progress of the applier that has waited its time, or when the first one will have.
 fn next_progress(state: &mut State, now: Instant) -> Next {
     let due = |uid: &ApplierUid| state.progress_sent.get(uid).map_or(now, |sent| *sent + PROGRESS_EVERY);
     let backlog_due = backlog_due(state, now);

@@ -1,4 +1,4 @@
-//! Carries out dispatches: one at a time for each Kustomization, side by side across Kustomizations, whether or not the
+//! Carries out dispatches: one at a time for each applier, side by side across appliers, whether or not the
 //! hub can be heard.
 
 mod hooks;
@@ -25,7 +25,7 @@ use crate::cluster::Cluster;
 use crate::outbox::Outbox;
 use work::Work;
 
-/// How many Kustomizations one agent takes.
+/// How many appliers one agent takes.
 const MAX_KUSTOMIZATIONS: usize = 20_000;
 
 /// Why a dispatch is not taken.
@@ -41,7 +41,7 @@ pub enum NotTaken {
         /// What was seen.
         seen: String,
     },
-    /// More Kustomizations than an agent takes.
+    /// More appliers than an agent takes.
     #[error("this agent has {MAX_KUSTOMIZATIONS} Kustomizations already")]
     Full,
     /// The agent goes down.

@@ -1,4 +1,4 @@
-//! What a Kustomization's dispatches mean for each other. Pure.
+//! What an applier's dispatches mean for each other. Pure.
 
 use roadstead_model::{Attempt, DispatchKey, HubEpoch};
 
@@ -17,7 +17,7 @@ pub enum Verdict {
     Stale,
 }
 
-/// What is known of one Kustomization.
+/// What is known of one applier.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Known<'a> {
     /// The newest that was seen.

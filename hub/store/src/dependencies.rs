@@ -1,4 +1,4 @@
-//! What Kustomizations wait for: `spec.dependsOn`, asked for in sets, so that what a question costs is bounded by its limits
+//! What appliers wait for: `spec.dependsOn`, asked for in sets, so that what a question costs is bounded by its limits
 //! and not by what users write.
 
 use roadstead_api::KindId;
@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::{Store, StoreError};
 
-/// What a dependent has to know of a Kustomization that it waits for.
+/// What a dependent has to know of an applier that it waits for.
 #[derive(Debug, Clone)]
 pub struct DependencyRow {
     /// Its namespace.
@@ -26,7 +26,7 @@ pub struct DependencyRow {
     pub refers_to: Vec<String>,
 }
 
-/// A Kustomization that is reached along `spec.dependsOn`.
+/// An applier that is reached along `spec.dependsOn`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReachedDependency {
     /// Its namespace and name.

@@ -1,4 +1,4 @@
-//! Which objects a Kustomization owns on a cluster. Written ahead of the first write to the cluster, so that neither a
+//! Which objects an applier owns on a cluster. Written ahead of the first write to the cluster, so that neither a
 //! crash nor a cut link orphans anything.
 
 use roadstead_model::{ApplierUid, ClusterUid, Digest, ObjectRef};
@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::{Store, StoreError, Tx};
 
-/// An object that another Kustomization owns.
+/// An object that another applier owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contested {
     /// The object.
@@ -86,7 +86,7 @@ impl Tx {
                 })
                 .collect());
         }
-        // Two Kustomizations that announce the same new object at once: the second one's insert waits for the first
+        // Two appliers that announce the same new object at once: the second one's insert waits for the first
         // one's commit and then fails on the primary key, and the caller tries again and is told who owns it.
         sqlx::query(
             "INSERT INTO inventory (cluster_uid, api_group, kind, namespace, name, version, applier, intended)
@@ -262,7 +262,7 @@ impl Store {
         Ok(())
     }
 
-    /// The Kustomizations that own something on `cluster`, intended or applied.
+    /// The appliers that own something on `cluster`, intended or applied.
     ///
     /// # Errors
     /// Where the database refuses.

@@ -61,7 +61,7 @@ pub struct Outcome {
 /// An attempt as it stands.
 #[derive(Debug, Clone)]
 pub struct Reconciliation {
-    /// Which one of the Kustomization's.
+    /// Which one of the applier's.
     pub attempt: Attempt,
     /// What it reconciles.
     pub inputs: AttemptInputs,
@@ -95,12 +95,12 @@ pub struct History {
 pub struct Closed {
     /// All that was done, on the hub and on the cluster.
     pub change_set: ChangeSet,
-    /// How many passes over its Kustomization were asked for until then.
+    /// How many passes over its applier were asked for until then.
     pub wanted: i64,
 }
 
 impl Tx {
-    /// Records a dispatch, and what was done on the hub before it. An attempt of the same Kustomization that is still open
+    /// Records a dispatch, and what was done on the hub before it. An attempt of the same applier that is still open
     /// is closed: this one supersedes it.
     ///
     /// # Errors
@@ -308,7 +308,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Records what was done on the hub after the newest attempt of a Kustomization had ended.
+    /// Records what was done on the hub after the newest attempt of an applier had ended.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -325,7 +325,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Forgets all attempts of a Kustomization that is gone.
+    /// Forgets all attempts of an applier that is gone.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -411,7 +411,7 @@ impl Row {
 }
 
 impl Store {
-    /// The newest attempt of a Kustomization.
+    /// The newest attempt of an applier.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -445,7 +445,7 @@ impl Store {
             .collect())
     }
 
-    /// One attempt of a Kustomization.
+    /// One attempt of an applier.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -476,7 +476,7 @@ impl Store {
         row.map(Row::read).transpose()
     }
 
-    /// The newest attempts of a Kustomization, the newest first.
+    /// The newest attempts of an applier, the newest first.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -526,7 +526,7 @@ impl Store {
             .map_err(StoreError::query("read the hub's epoch"))
     }
 
-    /// Keeps the newest `keep` finished attempts of each Kustomization.
+    /// Keeps the newest `keep` finished attempts of each applier.
     ///
     /// # Errors
     /// Where the database refuses.
