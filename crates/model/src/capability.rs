@@ -25,7 +25,7 @@ pub enum Capability {
     KeepOthers,
     /// An agent that replaces objects whose change the apiserver calls immutable.
     Replace,
-    /// An agent that knows of appliers that are no Kustomizations.
+    /// An agent that knows of appliers other than Kustomizations.
     Appliers,
     /// An agent that carries a dispatch out up to its first write, and tells what it would do.
     Plans,
