@@ -28,6 +28,11 @@ impl<C: Cluster> Work<'_, C> {
             let about = |message: String| {
                 Box::new(Failure { object: Some(object.clone()), ..*failed(Stage::Finish, message) })
             };
+            if object.group.is_empty() && object.kind == "Secret" {
+                return Err(about(format!(
+                    "{object} is not read for the hub: Secrets do not leave their cluster"
+                )));
+            }
             let asked = Object { reference: object, content: None };
             policy
                 .evaluate(Action::Read, &asked, on.account.as_ref())

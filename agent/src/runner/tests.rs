@@ -408,17 +408,24 @@ async fn reads_are_told_and_not_kept() {
 }
 
 #[tokio::test]
-async fn the_agents_own_objects_are_not_read_for_the_hub() {
-    let fake = Fake::default();
-    let runner = runner(&fake);
-    let mut own = reads(1, &["a", "keys"]);
-    let StepKind::Read { objects } = &mut own.spec.steps[0].kind else { panic!("it reads") };
-    objects[1].namespace = "roadstead-system".to_owned();
-    runner.dispatch(own).expect("taken");
-    let finished = to_the_end(&runner).await;
-    let failure = finished.failure.expect("a refusal");
-    assert!(failure.message.contains("read ConfigMap/roadstead-system/keys"), "{}", failure.message);
-    assert_eq!(fake.count("read keys"), 0);
+async fn neither_secrets_nor_the_agents_own_objects_are_read_for_the_hub() {
+    let spoil: [(fn(&mut ObjectRef), &str); 2] = [
+        (|object| object.namespace = "roadstead-system".to_owned(), "read ConfigMap/roadstead-system/keys"),
+        (|object| object.kind = "Secret".to_owned(), "Secret/dev/keys is not read for the hub"),
+    ];
+    for (spoil, part) in spoil {
+        let fake = Fake::default();
+        let runner = runner(&fake);
+        let mut own = reads(1, &["a", "keys"]);
+        let StepKind::Read { objects } = &mut own.spec.steps[0].kind else { panic!("it reads") };
+        spoil(&mut objects[1]);
+        runner.dispatch(own).expect("taken");
+        let finished = to_the_end(&runner).await;
+        let failure = finished.failure.expect("a refusal");
+        assert!(failure.message.contains(part), "{}", failure.message);
+        assert_eq!(failure.object.map(|object| object.name).as_deref(), Some("keys"));
+        assert_eq!(fake.count("read keys"), 0);
+    }
 }
 
 #[tokio::test]
