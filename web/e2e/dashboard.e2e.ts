@@ -43,14 +43,17 @@ const PAGES: [name: string, path: string, shows: string][] = [
   ['fleet', '/', 'edge-3'],
   ['fleet-grouped', '/?group=label:region', 'region=south'],
   ['cluster', '/clusters/edge', 'shop'],
-  ['kustomizations', '/kustomizations', 'payments'],
-  ['kustomization', '/kustomizations/apps/shop', 'Applied revision'],
-  ['kustomization-failing', '/kustomizations/apps/payments', 'HealthCheckFailed'],
-  ['kustomization-objects', '/kustomizations/apps/shop/objects', 'checkout-settings'],
-  ['kustomization-objects-table', '/kustomizations/apps/payments/objects?view=table', 'payments-settings'],
-  ['kustomization-history', '/kustomizations/apps/shop/history', 'created'],
-  ['kustomization-events', '/kustomizations/apps/shop/events', 'ReconciliationSucceeded'],
-  ['kustomization-yaml', '/kustomizations/apps/shop/yaml', 'kind: Kustomization'],
+  ['appliers', '/appliers', 'payments'],
+  ['applier', '/appliers/Kustomization/apps/shop', 'Applied revision'],
+  ['applier-failing', '/appliers/Kustomization/apps/payments', 'HealthCheckFailed'],
+  ['applier-objects', '/appliers/Kustomization/apps/shop/objects', 'checkout-settings'],
+  ['applier-objects-table', '/appliers/Kustomization/apps/payments/objects?view=table', 'payments-settings'],
+  ['applier-history', '/appliers/Kustomization/apps/shop/history', 'created'],
+  ['applier-events', '/appliers/Kustomization/apps/shop/events', 'ReconciliationSucceeded'],
+  ['applier-yaml', '/appliers/Kustomization/apps/shop/yaml', 'kind: Kustomization'],
+  ['applier-of-unknown-kind', '/appliers/Rehearsal/apps/rehearsed', 'Applied revision'],
+  ['applier-of-unknown-kind-objects', '/appliers/Rehearsal/apps/rehearsed/objects', 'rehearsed-first'],
+  ['applier-of-unknown-kind-history', '/appliers/Rehearsal/apps/rehearsed/history', 'created'],
   ['sources', '/sources', 'missing'],
   ['source', '/sources/GitRepository/apps/webapp', 'shop-staging'],
   ['events', '/events', 'AgentConnected'],
@@ -87,7 +90,7 @@ describe('logging in', () => {
   test('takes a token that the hub knows, and keeps it out of addresses', async () => {
     at = await visit(browser, way.origin);
     const { page } = at;
-    const answer = await page.goto('/ui/kustomizations/apps/shop?x=1');
+    const answer = await page.goto('/ui/appliers/Kustomization/apps/shop?x=1');
     const policy = answer?.headers()['content-security-policy'] ?? '';
     expect(policy).toContain("script-src 'self'");
     expect(policy).not.toContain('unsafe');
@@ -98,7 +101,7 @@ describe('logging in', () => {
     await login(page);
     // The address was kept.
     await page.getByRole('heading', { name: /shop/ }).waitFor();
-    expect(page.url()).toContain('/ui/kustomizations/apps/shop?x=1');
+    expect(page.url()).toContain('/ui/appliers/Kustomization/apps/shop?x=1');
     await page.reload();
     await page.getByRole('heading', { name: /shop/ }).waitFor();
     await page.getByRole('button', { name: 'Log out' }).click();
@@ -120,7 +123,7 @@ describe('logging in', () => {
 describe('live', () => {
   test('what changes on the hub is seen without asking', async () => {
     at = await visit(browser, way.origin);
-    await open(at, '/kustomizations');
+    await open(at, '/appliers');
     const row = at.page.getByRole('row').filter({ hasText: 'shop-staging' });
     await row.getByText('Ready', { exact: true }).waitFor();
     await ask(at.context, 'PATCH', `${KS}/shop-staging`, { spec: { suspend: true } });
@@ -177,7 +180,7 @@ describe('a Kustomization', () => {
   test('is reconciled, suspended and resumed by its page', async () => {
     at = await visit(browser, way.origin);
     const { page } = at;
-    await open(at, '/kustomizations/apps/shop/history');
+    await open(at, '/appliers/Kustomization/apps/shop/history');
     const first = await page.locator('.attempt-number').first().textContent();
     const next = `#${Number(first?.slice(1)) + 1}`;
     await page.getByRole('button', { name: 'Reconcile', exact: true }).click();
@@ -193,7 +196,7 @@ describe('a Kustomization', () => {
   test('shows which object is not healthy, and why', async () => {
     at = await visit(browser, way.origin);
     const { page } = at;
-    await open(at, '/kustomizations/apps/payments/objects');
+    await open(at, '/appliers/Kustomization/apps/payments/objects');
     const item = page.getByRole('treeitem').filter({ hasText: 'Deployment' }).first();
     await item.waitFor();
     const object = page
@@ -201,23 +204,45 @@ describe('a Kustomization', () => {
       .filter({ hasText: /^payments(?!-)/ })
       .first();
     await expect.poll(() => object.textContent()).toMatch(/In progress|Failed/);
-    await page.goto('/ui/kustomizations/apps/payments');
+    await page.goto('/ui/appliers/Kustomization/apps/payments');
     await page.locator('.stage.is-failing').filter({ hasText: 'Health' }).waitFor();
-    await page.goto('/ui/kustomizations/apps/broken');
+    await page.goto('/ui/appliers/Kustomization/apps/broken');
     await page.locator('.stage.is-failing').filter({ hasText: 'Build' }).waitFor();
-    await page.goto('/ui/kustomizations/apps/lonely');
+    await page.goto('/ui/appliers/Kustomization/apps/lonely');
     await page.locator('.stage.is-waiting').filter({ hasText: 'edge-3' }).waitFor();
   });
 
   test('makes links of addresses of the web, and of nothing else', async () => {
     at = await visit(browser, way.origin);
-    await open(at, '/kustomizations/apps/shop');
+    await open(at, '/appliers/Kustomization/apps/shop');
     await at.page.getByText('javascript:document.title=1').waitFor();
     const addresses = await at.page
       .locator('a')
       .evaluateAll((links) => links.map((link) => (link as HTMLAnchorElement).href));
     expect(addresses.some((address) => address === 'https://docs.example/shop')).toBe(true);
     expect(addresses.every((address) => address.startsWith('https://'))).toBe(true);
+  });
+});
+
+describe('an applier of a kind that the dashboard does not know', () => {
+  test('is found by the list, and suspended and resumed by its page', async () => {
+    at = await visit(browser, way.origin);
+    const { page } = at;
+    await open(at, '/appliers?name=rehearsed');
+    await page
+      .getByRole('row')
+      .filter({ hasText: 'Rehearsal' })
+      .getByRole('link', { name: 'rehearsed' })
+      .click();
+    await page.getByRole('link', { name: 'GitRepository apps/first' }).waitFor();
+    await page.getByRole('link', { name: 'GitRepository apps/second' }).waitFor();
+    await expect.poll(() => page.locator('.stage').filter({ hasText: 'Source' }).count()).toBe(2);
+    await page.locator('.stage.is-ok').filter({ hasText: 'Apply' }).waitFor();
+    await page.getByRole('button', { name: 'Suspend' }).click();
+    await page.getByRole('heading', { name: /Suspended/ }).waitFor();
+    await page.getByRole('button', { name: 'Resume' }).click();
+    await page.getByRole('heading', { name: /Ready/ }).waitFor({ timeout: 20_000 });
+    expectNothingWrong(at);
   });
 });
 
@@ -237,6 +262,17 @@ describe('addresses and keys', () => {
     expect(await page.getByLabel(/^Filter by/).inputValue()).toBe('region=south');
   });
 
+  test('of the pages from before there were other appliers than Kustomizations lead on', async () => {
+    at = await visit(browser, way.origin);
+    const { page } = at;
+    await open(at, '/kustomizations/apps/shop/history');
+    await page.getByRole('heading', { name: /shop/ }).waitFor();
+    expect(new URL(page.url()).pathname).toBe('/ui/appliers/Kustomization/apps/shop/history');
+    await open(at, '/kustomizations?state=Suspended');
+    await page.getByRole('link', { name: 'paused' }).waitFor();
+    expect(new URL(page.url()).search).toBe('?state=Suspended&kind=Kustomization');
+  });
+
   test('all of it can be reached by keys', async () => {
     at = await visit(browser, way.origin);
     const { page } = at;
@@ -244,8 +280,8 @@ describe('addresses and keys', () => {
     await page.getByRole('link', { name: 'edge-2', exact: true }).waitFor();
     await page.keyboard.press('Tab');
     expect(await page.evaluate(() => document.activeElement?.textContent)).toBe('To the content');
-    await page.keyboard.type('gk');
-    await page.getByRole('heading', { name: 'Kustomizations' }).waitFor();
+    await page.keyboard.type('ga');
+    await page.getByRole('heading', { name: 'Appliers' }).waitFor();
     await page.getByRole('link', { name: 'broken' }).focus();
     await page.keyboard.press('ArrowDown');
     await expect.poll(() => page.evaluate(() => document.activeElement?.textContent)).toBe('lonely');
@@ -255,7 +291,7 @@ describe('addresses and keys', () => {
     await page.getByRole('dialog', { name: 'Keys' }).waitFor();
     await expectAccessible(page, 'the dialog');
     await page.keyboard.press('Escape');
-    await page.goto('/ui/kustomizations/apps/shop/objects');
+    await page.goto('/ui/appliers/Kustomization/apps/shop/objects');
     await page.getByRole('tree').focus();
     const count = await page.getByRole('treeitem').count();
     await page.keyboard.press('ArrowLeft');
@@ -271,7 +307,7 @@ test('the hub gives the dashboard no more than its files', async () => {
   expect((await get('/')).headers().location).toBe('/ui/');
   expect((await get('/ui/assets/none.js')).status()).toBe(404);
   expect((await get('/fleet/v1/clusters')).status()).toBe(401);
-  const page = await get('/ui/kustomizations/a/b');
+  const page = await get('/ui/appliers/Kustomization/a/b');
   expect(await page.text()).not.toContain(token);
   expect(page.headers()['x-content-type-options']).toBe('nosniff');
 });

@@ -96,7 +96,7 @@ async function firstLoad() {
 
 /** How long it takes from an agent's report until the page shows it, in milliseconds. */
 async function reportsToPixels() {
-  const page = await open(`/kustomizations?name=${probe}`);
+  const page = await open(`/appliers?name=${probe}`);
   await page.getByRole('link', { name: probe }).waitFor();
   await page.getByText('Live', { exact: true }).waitFor();
   const shown = () =>

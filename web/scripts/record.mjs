@@ -8,13 +8,14 @@ const kustomize = `/apis/kustomize.toolkit.fluxcd.io/v1/${apps}/kustomizations`;
 const source = '/apis/source.toolkit.fluxcd.io/v1';
 const ANSWERS = {
   clusters: '/fleet/v1/clusters',
-  kustomizations: '/fleet/v1/kustomizations',
+  appliers: '/fleet/v1/appliers',
   events: '/fleet/v1/events',
   inventory: '/fleet/v1/inventory?kind=Deployment',
   shop: `${kustomize}/shop`,
   payments: `${kustomize}/payments`,
-  'shop-reconciliations': `/fleet/v1/${apps}/kustomizations/shop/reconciliations?changedOnly=true`,
-  'payments-reconciliations': `/fleet/v1/${apps}/kustomizations/payments/reconciliations?changedOnly=true`,
+  'shop-reconciliations': '/fleet/v1/appliers/Kustomization/apps/shop/reconciliations?changedOnly=true',
+  'payments-reconciliations':
+    '/fleet/v1/appliers/Kustomization/apps/payments/reconciliations?changedOnly=true',
   webapp: `${source}/${apps}/gitrepositories/webapp`,
   gitrepositories: `${source}/gitrepositories`,
 };

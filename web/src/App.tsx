@@ -2,7 +2,7 @@
 import { QueryClient, QueryClientProvider } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
 import { Suspense, lazy, useEffect, useState, useSyncExternalStore } from 'react';
-import { BrowserRouter, Navigate, Route, Routes } from 'react-router';
+import { BrowserRouter, Navigate, Route, Routes, useLocation } from 'react-router';
 
 import { forget, keep, recall } from './api/cache';
 import { HubFailure } from './api/errors';
@@ -16,8 +16,8 @@ import { Loading } from './ui/States';
 import { ToastProvider } from './ui/Toasts';
 
 const ClusterPage = lazy(() => import('./pages/ClusterPage'));
-const KustomizationsPage = lazy(() => import('./pages/KustomizationsPage'));
-const KustomizationPage = lazy(() => import('./pages/kustomization/KustomizationPage'));
+const AppliersPage = lazy(() => import('./pages/AppliersPage'));
+const ApplierPage = lazy(() => import('./pages/applier/ApplierPage'));
 const SourcesPage = lazy(() => import('./pages/SourcesPage'));
 const SourcePage = lazy(() => import('./pages/SourcePage'));
 const EventsPage = lazy(() => import('./pages/EventsPage'));
@@ -89,8 +89,9 @@ export function Pages(): ReactNode {
         <Route path="/" element={<FleetPage />} />
         <Route path="/login" element={<Navigate to="/" replace />} />
         <Route path="/clusters/:name" element={<ClusterPage />} />
-        <Route path="/kustomizations" element={<KustomizationsPage />} />
-        <Route path="/kustomizations/:namespace/:name/:tab?" element={<KustomizationPage />} />
+        <Route path="/appliers" element={<AppliersPage />} />
+        <Route path="/appliers/:kind/:namespace/:name/:tab?" element={<ApplierPage />} />
+        <Route path="/kustomizations/*" element={<FromKustomizations />} />
         <Route path="/sources" element={<SourcesPage />} />
         <Route path="/sources/:kind/:namespace/:name" element={<SourcePage />} />
         <Route path="/events" element={<EventsPage />} />
@@ -99,4 +100,15 @@ export function Pages(): ReactNode {
       </Routes>
     </Suspense>
   );
+}
+
+/** Addresses from before there were other appliers than Kustomizations lead to where they are now. */
+function FromKustomizations(): ReactNode {
+  const { pathname, search, hash } = useLocation();
+  const rest = pathname.replace(/^\/kustomizations\/?/, '');
+  if (rest !== '')
+    return <Navigate to={{ pathname: `/appliers/Kustomization/${rest}`, search, hash }} replace />;
+  const query = new URLSearchParams(search);
+  query.set('kind', 'Kustomization');
+  return <Navigate to={{ pathname: '/appliers', search: query.toString(), hash }} replace />;
 }

@@ -17,10 +17,12 @@ pub struct InventoryFilter {
     pub namespace: String,
     /// A part of the object's name.
     pub name: String,
-    /// The Kustomization's namespace.
-    pub owner_namespace: String,
-    /// The Kustomization's name.
-    pub owner: String,
+    /// The kind of the applier that owns it.
+    pub applier_kind: String,
+    /// That applier's namespace.
+    pub applier_namespace: String,
+    /// That applier's name.
+    pub applier: String,
     /// Labels that it has, with these values.
     pub labels: BTreeMap<String, String>,
     /// Labels that it has, whatever their values.
@@ -34,8 +36,12 @@ pub struct InventoryKey(pub Uuid, pub String, pub String, pub String, pub String
 /// Which attempts are looked for; what is empty does not narrow.
 #[derive(Debug, Clone)]
 pub struct AttemptFilter {
-    /// The Kustomization's namespace.
-    pub namespace: String,
+    /// The applier's kind.
+    pub applier_kind: String,
+    /// The applier's namespace.
+    pub applier_namespace: String,
+    /// The applier's name.
+    pub applier: String,
     /// The Cluster's name.
     pub cluster: String,
     /// Only those that failed.
@@ -46,24 +52,30 @@ pub struct AttemptFilter {
     pub before: Option<Timestamp>,
 }
 
-/// Which Kustomizations are looked for; what is empty does not narrow.
+/// Which appliers are looked for; what is empty does not narrow.
 #[derive(Debug, Clone, Default)]
-pub struct KustomizationFilter {
+pub struct ApplierFilter {
+    /// The kind.
+    pub kind: String,
     /// The Cluster's name.
     pub cluster: String,
     /// The namespace.
     pub namespace: String,
     /// A part of the name.
     pub name: String,
-    /// The source's kind.
+    /// The kind of one of its sources.
     pub source_kind: String,
-    /// The source's name.
+    /// The name of that source.
     pub source_name: String,
-    /// The source's namespace.
+    /// The namespace of that source.
     pub source_namespace: String,
     /// `True`, `False` or `Unknown`: the Ready condition's status; `Suspended`: whatever it is.
     pub state: String,
 }
+
+/// Where in the order of appliers one stands: its namespace, its name and its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApplierKey(pub String, pub String, pub String);
 
 /// Which Events are looked for; what is empty does not narrow.
 #[derive(Debug, Clone, Default)]

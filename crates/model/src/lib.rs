@@ -28,7 +28,7 @@ pub use dispatch::{
     OnImmutable, Order, Purpose, ReadObject, ServiceAccount, Step, StepKind,
 };
 pub use duration::{DurationError, GoDuration};
-pub use fleet::{AttemptFilter, EventFilter, InventoryFilter, InventoryKey, KustomizationFilter};
+pub use fleet::{ApplierFilter, ApplierKey, AttemptFilter, EventFilter, InventoryFilter, InventoryKey};
 pub use id::{
     ApplierUid, Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, ReplicaId,
     ResourceUid, SessionId,

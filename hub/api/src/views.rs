@@ -14,10 +14,13 @@ use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
+use roadstead_api::KindId;
 use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::views::{FleetPage, FleetWatch, ReconciliationsOptions};
-use roadstead_model::{AttemptFilter, EventFilter, InventoryFilter, InventoryKey, KustomizationFilter};
+use roadstead_model::{
+    ApplierFilter, ApplierKey, ApplierRef, AttemptFilter, EventFilter, InventoryFilter, InventoryKey,
+};
 use tokio_stream::{Stream, StreamExt as _};
 
 use crate::fair::WatchPlace;
@@ -41,17 +44,21 @@ pub(crate) enum View<'a> {
     Document,
     Clusters,
     Health,
+    /// Appliers of all kinds, or of the one that the query names.
+    Appliers,
+    /// Those that are Kustomizations, under the path from before there were other kinds.
     Kustomizations,
     Events,
     Inventory,
-    /// Attempts of all Kustomizations.
+    /// Attempts of all appliers.
     Attempts,
     /// Attempts that changed something though nothing new was to be applied.
     Drift,
     /// Changes as they happen, as server-sent events.
     Changes,
-    /// The last attempts of one Kustomization with their change sets, and what an agent is doing right now.
+    /// The last attempts of one applier with their change sets, and what an agent is doing right now.
     Reconciliations {
+        kind: &'a str,
         namespace: &'a str,
         name: &'a str,
     },
@@ -65,6 +72,7 @@ impl<'a> View<'a> {
             "openapi.json" => Self::Document,
             "clusters" => Self::Clusters,
             "health" => Self::Health,
+            "appliers" => Self::Appliers,
             "kustomizations" => Self::Kustomizations,
             "events" => Self::Events,
             "inventory" => Self::Inventory,
@@ -72,10 +80,22 @@ impl<'a> View<'a> {
             "drift" => Self::Drift,
             "changes" => Self::Changes,
             _ => {
-                let (namespace, rest) = rest.strip_prefix("namespaces/")?.split_once("/kustomizations/")?;
-                let name = rest.strip_suffix("/reconciliations")?;
+                let (kind, namespace, name) = match rest.strip_prefix("appliers/") {
+                    Some(rest) => {
+                        let (kind, rest) = rest.split_once('/')?;
+                        let (namespace, rest) = rest.split_once('/')?;
+                        (kind, namespace, rest.strip_suffix("/reconciliations")?)
+                    }
+                    // The path from before there were other kinds.
+                    None => {
+                        let (namespace, rest) =
+                            rest.strip_prefix("namespaces/")?.split_once("/kustomizations/")?;
+                        (kustomization(), namespace, rest.strip_suffix("/reconciliations")?)
+                    }
+                };
                 let sound = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
-                (sound(namespace) && sound(name)).then_some(Self::Reconciliations { namespace, name })?
+                let sound = sound(kind) && sound(namespace) && sound(name);
+                sound.then_some(Self::Reconciliations { kind, namespace, name })?
             }
         })
     }
@@ -107,7 +127,8 @@ impl<'a> View<'a> {
                 let names = Some(names.as_slice()).filter(|names| !names.is_empty());
                 page(hub.views.clusters(who, names).await?, None)
             }
-            Self::Kustomizations => kustomizations(api, who, query).await?,
+            Self::Appliers => appliers(api, who, query, text(query, "kind")?).await?,
+            Self::Kustomizations => appliers(api, who, query, kustomization().to_owned()).await?,
             Self::Events => {
                 let filter = EventFilter {
                     kind: text(query, "kind")?,
@@ -127,16 +148,21 @@ impl<'a> View<'a> {
                 let alive = KeepAlive::new().interval(ALIVE);
                 Sse::new(stream(watch, place, api)).keep_alive(alive).into_response()
             }
-            Self::Reconciliations { namespace, name } => {
+            Self::Reconciliations { kind, namespace, name } => {
                 let limit = query.number("limit")?.filter(|limit| *limit > 0);
                 let options = ReconciliationsOptions {
                     limit: limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX)),
                     changed_only: query.flag("changedOnly"),
                 };
-                Json(hub.views.reconciliations(who, namespace, name, options).await?).into_response()
+                Json(hub.views.reconciliations(who, kind, namespace, name, options).await?).into_response()
             }
         })
     }
+}
+
+/// The kind that is meant where older paths and parameters say no kind.
+fn kustomization() -> &'static str {
+    KindId::Kustomization.get().kind
 }
 
 fn page<T: serde::Serialize>(items: Vec<T>, next: Option<String>) -> Response {
@@ -157,7 +183,24 @@ fn text(query: &Query, key: &str) -> Result<String, HubError> {
     Ok(text.to_owned())
 }
 
+/// Which appliers the query asks for: by `applierKind`, `applierNamespace` and `applier`, or by the parameters from before there
+/// were other kinds than Kustomization. What is empty does not narrow.
+fn applier_of(query: &Query) -> Result<ApplierRef, HubError> {
+    let (kind, namespace, name) =
+        (text(query, "applierKind")?, text(query, "applierNamespace")?, text(query, "applier")?);
+    let (older_namespace, older_name) =
+        (text(query, "kustomizationNamespace")?, text(query, "kustomization")?);
+    let older = !older_namespace.is_empty() || !older_name.is_empty();
+    let or = |newer: String, older: String| if newer.is_empty() { older } else { newer };
+    Ok(ApplierRef {
+        kind: or(kind, if older { kustomization().to_owned() } else { String::new() }),
+        namespace: or(namespace, older_namespace),
+        name: or(name, older_name),
+    })
+}
+
 async fn inventory(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
+    let applier = applier_of(query)?;
     let (labels, label_keys) = labels(&text(query, "labels")?)?;
     let filter = InventoryFilter {
         labels,
@@ -166,8 +209,9 @@ async fn inventory(api: &Api, who: &Identity, query: &Query) -> Result<Response,
         kind: text(query, "kind")?,
         namespace: text(query, "namespace")?,
         name: text(query, "name")?,
-        owner_namespace: text(query, "kustomizationNamespace")?,
-        owner: text(query, "kustomization")?,
+        applier_kind: applier.kind,
+        applier_namespace: applier.namespace,
+        applier: applier.name,
     };
     let after: Option<InventoryKey> = read_key(query)?;
     let (items, next) = api.hub.views.inventory(who, &filter, after.as_ref(), limit(query)?).await?;
@@ -190,8 +234,9 @@ fn labels(text: &str) -> Result<(BTreeMap<String, String>, Vec<String>), HubErro
     Ok((equal, there))
 }
 
-async fn kustomizations(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
-    let filter = KustomizationFilter {
+async fn appliers(api: &Api, who: &Identity, query: &Query, kind: String) -> Result<Response, HubError> {
+    let filter = ApplierFilter {
+        kind,
         cluster: text(query, "cluster")?,
         namespace: text(query, "namespace")?,
         name: text(query, "name")?,
@@ -200,8 +245,8 @@ async fn kustomizations(api: &Api, who: &Identity, query: &Query) -> Result<Resp
         source_namespace: text(query, "sourceNamespace")?,
         state: text(query, "state")?,
     };
-    let after: Option<(String, String)> = read_key(query)?;
-    let (items, next) = api.hub.views.kustomizations(who, &filter, after.as_ref(), limit(query)?).await?;
+    let after: Option<ApplierKey> = read_key(query)?;
+    let (items, next) = api.hub.views.appliers(who, &filter, after.as_ref(), limit(query)?).await?;
     Ok(page(items, next.map(|key| write_key(&key))))
 }
 
@@ -236,8 +281,12 @@ fn before(query: &Query) -> Result<Option<jiff::Timestamp>, HubError> {
 }
 
 async fn attempts(api: &Api, who: &Identity, query: &Query, drift: bool) -> Result<Response, HubError> {
+    let applier = applier_of(query)?;
+    let namespace = if applier.namespace.is_empty() { text(query, "namespace")? } else { applier.namespace };
     let filter = AttemptFilter {
-        namespace: text(query, "namespace")?,
+        applier_kind: applier.kind,
+        applier_namespace: namespace,
+        applier: applier.name,
         cluster: text(query, "cluster")?,
         failed: query.flag("failed"),
         drift,
@@ -286,7 +335,7 @@ fn stream(
 
 #[cfg(test)]
 mod tests {
-    use roadstead_model::InventoryKey;
+    use roadstead_model::{ApplierKey, InventoryKey};
 
     use super::{View, parse_key};
 
@@ -294,12 +343,23 @@ mod tests {
     fn paths() {
         assert!(matches!(View::parse("/fleet/v1/health"), Some(View::Health)));
         let path = "/fleet/v1/namespaces/a/kustomizations/b/reconciliations";
-        assert!(matches!(View::parse(path), Some(View::Reconciliations { namespace: "a", name: "b" })));
+        let of = |path| match View::parse(path) {
+            Some(View::Reconciliations { kind, namespace, name }) => Some((kind, namespace, name)),
+            _ => None,
+        };
+        assert_eq!(of(path), Some(("Kustomization", "a", "b")));
+        assert_eq!(of("/fleet/v1/appliers/Any/a/b/reconciliations"), Some(("Any", "a", "b")));
         for bad in [
             "/fleet/v1",
             "/fleet/v1/",
             "/fleet/v2/health",
             "/fleet/v1/namespaces//kustomizations/b/reconciliations",
+            "/fleet/v1/appliers/",
+            "/fleet/v1/appliers/Any/a/b",
+            "/fleet/v1/appliers/a/b/reconciliations",
+            "/fleet/v1/appliers//a/b/reconciliations",
+            "/fleet/v1/appliers/Any/a//reconciliations",
+            "/fleet/v1/appliers/Any/a/b/c/reconciliations",
         ] {
             assert!(View::parse(bad).is_none(), "{bad}");
         }
@@ -309,6 +369,7 @@ mod tests {
     fn keys_that_are_none() {
         for bad in ["", "!", "e30", "bnVsbA"] {
             assert!(parse_key::<InventoryKey>(bad).is_err(), "{bad}");
+            assert!(parse_key::<ApplierKey>(bad).is_err(), "{bad}");
         }
     }
 }

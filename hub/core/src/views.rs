@@ -6,16 +6,18 @@ mod reconciliations;
 
 use std::sync::Arc;
 
+use roadstead_api::KindId;
 use roadstead_hub_store::Store;
 
+use crate::HubError;
 use crate::clusters::Sessions;
 use crate::context::Context;
 
 pub use fleet::{
     AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, HealthCount, InventoryItem, MAX_ITEMS,
-    MAX_NAMES, NamespacedName, ReadyState,
+    MAX_NAMES, ReadyState,
 };
-pub use lists::{EventItem, KustomizationItem, ObjectName};
+pub use lists::{ApplierItem, EventItem, ObjectName};
 pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};
 
 /// The fleet views.
@@ -28,4 +30,18 @@ impl Views {
     pub(crate) fn new(context: &Context, sessions: &Arc<Sessions>) -> Self {
         Self { store: context.store.clone(), sessions: Arc::clone(sessions) }
     }
+}
+
+/// The kind of applier of that name; none where the name is empty.
+///
+/// # Errors
+/// [`HubError::NotFound`] where no kind that deploys has the name.
+fn known_applier_kind(name: &str) -> Result<Option<KindId>, HubError> {
+    if name.is_empty() { Ok(None) } else { applier_kind(name).map(Some) }
+}
+
+fn applier_kind(name: &str) -> Result<KindId, HubError> {
+    KindId::named(name)
+        .filter(|kind| kind.is_applier())
+        .ok_or_else(|| HubError::NotFound { what: format!("kind of applier \"{name}\"") })
 }

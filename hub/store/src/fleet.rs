@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use roadstead_api::{KindId, PipelineRole};
 use roadstead_model::{
-    AttemptFilter, ChangeSet, ClusterUid, EventFilter, InventoryFilter, InventoryKey, KustomizationFilter,
-    ObjectRef,
+    ApplierFilter, ApplierKey, ApplierRef, AttemptFilter, ChangeSet, ClusterUid, EventFilter,
+    InventoryFilter, InventoryKey, ObjectRef,
 };
 use serde_json::Value;
 use sqlx::Row;
@@ -19,15 +19,15 @@ use crate::references::kinds;
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError};
 
-/// An object that a Kustomization owns on a cluster.
+/// An object that an applier owns on a cluster.
 #[derive(Debug, Clone)]
 pub struct OwnedObject {
     /// The Cluster's name; empty where the Cluster is gone.
     pub cluster: String,
     /// The object.
     pub object: ObjectRef,
-    /// Namespace and name of the Kustomization; empty where it is gone.
-    pub owner: (String, String),
+    /// The applier that owns it; none where that is gone.
+    pub applier: Option<ApplierRef>,
     /// Announced, and not yet seen applied.
     pub intended: bool,
     /// Its labels, as they were applied last.
@@ -59,13 +59,11 @@ pub struct HealthCount {
     pub since: Option<String>,
 }
 
-/// An attempt at reconciling, of whichever Kustomization.
+/// An attempt at reconciling, of whichever applier.
 #[derive(Debug, Clone)]
 pub struct FleetAttempt {
-    /// Namespace of the Kustomization.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
+    /// The applier.
+    pub applier: ApplierRef,
     /// The Cluster's name; empty where there was none or it is gone.
     pub cluster: String,
     /// Which attempt.
@@ -93,9 +91,11 @@ pub struct ConnectionTimes {
     pub disconnected: Option<Timestamp>,
 }
 
-/// A Kustomization, as far as lists show it.
+/// An applier, as far as lists show it.
 #[derive(Debug, Clone, sqlx::FromRow)]
-pub struct KustomizationRow {
+pub struct ApplierRow {
+    /// Its kind.
+    pub kind: String,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -104,13 +104,9 @@ pub struct KustomizationRow {
     pub cluster: String,
     /// Its labels.
     pub labels: Value,
-    /// Its source's kind.
-    pub source_kind: String,
-    /// Its source's namespace.
-    pub source_namespace: String,
-    /// Its source's name.
-    pub source_name: String,
-    /// Its path in the source.
+    /// Its sources, each as a key of [`roadstead_api::Reference`].
+    pub sources: Vec<String>,
+    /// Its path in the source; empty where its kind has none.
     pub path: String,
     /// The revision that was applied last.
     pub revision: String,
@@ -138,13 +134,13 @@ impl Store {
             "SELECT found.*, coalesce(told.health, CASE WHEN ended.reason IS DISTINCT FROM 'ReconciliationSucceeded' \
              THEN 'Unknown' WHEN waits THEN 'Current' END) AS health FROM ( \
              SELECT i.cluster_uid, i.api_group, i.version, i.kind, i.namespace, i.name, i.intended, i.labels, \
-             i.applier, coalesce(c.name, '') AS cluster, coalesce(k.namespace, '') AS owner_namespace, \
-             coalesce(k.name, '') AS owner, k.object #>> '{spec,wait}' = 'true' AS waits \
+             i.applier, coalesce(c.name, '') AS cluster, k.kind AS owner_kind, k.namespace AS owner_namespace, \
+             k.name AS owner, k.object #>> '{spec,wait}' = 'true' AS waits \
              FROM inventory i LEFT JOIN resource c ON c.uid = i.cluster_uid LEFT JOIN resource k ON k.uid = i.applier \
              WHERE (i.cluster_uid, i.api_group, i.kind, i.namespace, i.name) > ($1, $2, $3, $4, $5) \
              AND ($6 = '' OR c.name = $6) AND ($7 = '' OR i.kind = $7) AND ($8 = '' OR i.namespace = $8) \
              AND ($9 = '' OR strpos(i.name, $9) > 0) AND ($10 = '' OR k.namespace = $10) AND ($11 = '' OR k.name = $11) \
-             AND i.labels @> $13 AND i.labels ?& $14 \
+             AND i.labels @> $13 AND i.labels ?& $14 AND ($15 = '' OR k.kind = $15) \
              ORDER BY i.cluster_uid, i.api_group, i.kind, i.namespace, i.name LIMIT $12) found \
              LEFT JOIN LATERAL (SELECT r.health ->> concat_ws('/', found.kind, nullif(found.namespace, ''), found.name) \
              AS health FROM reconciliation r WHERE r.applier = found.applier AND r.health IS NOT NULL \
@@ -162,11 +158,12 @@ impl Store {
         .bind(&filter.kind)
         .bind(&filter.namespace)
         .bind(&filter.name)
-        .bind(&filter.owner_namespace)
-        .bind(&filter.owner)
+        .bind(&filter.applier_namespace)
+        .bind(&filter.applier)
         .bind(limit)
         .bind(Json(&filter.labels))
         .bind(&filter.label_keys)
+        .bind(&filter.applier_kind)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
@@ -263,47 +260,58 @@ impl Store {
             .collect()
     }
 
-    /// Up to `limit` Kustomizations behind `after` (a namespace and a name), as far as lists show them.
+    /// Up to `limit` appliers of these kinds behind `after`, as far as lists show them: by namespace, name and kind.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn kustomization_rows(
+    pub async fn applier_rows(
         &self,
-        filter: &KustomizationFilter,
-        after: Option<&(String, String)>,
+        of: &[KindId],
+        filter: &ApplierFilter,
+        after: Option<&ApplierKey>,
         limit: i64,
-    ) -> Result<Vec<KustomizationRow>, StoreError> {
-        let (namespace, name) = after.map_or(("", ""), |(namespace, name)| (namespace, name));
+    ) -> Result<Vec<ApplierRow>, StoreError> {
+        let first = ApplierKey(String::new(), String::new(), String::new());
+        let after = after.unwrap_or(&first);
+        // Each kind is read in its own order, which the index for lists has, and no further than a page: what comes of all is
+        // then put in one order.
         sqlx::query_as(
-            "SELECT * FROM (SELECT r.namespace, r.name, coalesce(c.name, r.cluster_ref, '') AS cluster, \
-             coalesce(r.object #> '{metadata,labels}', '{}') AS labels, coalesce(r.object #>> '{spec,sourceRef,kind}', '') \
-             AS source_kind, coalesce(r.object #>> '{spec,sourceRef,namespace}', r.namespace) AS source_namespace, \
-             coalesce(r.object #>> '{spec,sourceRef,name}', '') AS source_name, coalesce(r.object #>> '{spec,path}', '') AS \
-             path, coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, \
-             r.suspended, r.ready \
+            "SELECT found.* FROM unnest($1::text[], $2::text[]) AS wanted (api_group, kind) CROSS JOIN LATERAL ( \
+             SELECT r.kind, r.namespace, r.name, coalesce(c.name, r.cluster_ref, '') AS cluster, \
+             coalesce(r.object #> '{metadata,labels}', '{}') AS labels, \
+             ARRAY(SELECT used FROM unnest(r.refers_to) AS used WHERE split_part(used, '/', 1) = ANY ($3)) AS sources, \
+             coalesce(r.object #>> '{spec,path}', '') AS path, \
+             coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, r.suspended, r.ready \
              FROM resource r LEFT JOIN resource c ON c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
-             WHERE r.api_group = $11 AND r.kind = $12 \
-             AND (r.namespace COLLATE \"C\", r.name COLLATE \"C\") > ($1, $2)) k \
-             WHERE ($3 = '' OR k.cluster = $3) AND ($4 = '' OR k.namespace = $4) AND ($5 = '' OR strpos(k.name, $5) > 0) \
-             AND ($6 = '' OR k.source_kind = $6) AND ($7 = '' OR k.source_name = $7) AND ($8 = '' OR k.source_namespace = $8) \
-             AND ($9 = '' OR CASE WHEN k.suspended THEN 'Suspended' ELSE coalesce(k.ready ->> 'status', 'Unknown') END = $9) \
-             ORDER BY k.namespace COLLATE \"C\", k.name COLLATE \"C\" LIMIT $10",
+             WHERE r.api_group = wanted.api_group AND r.kind = wanted.kind \
+             AND (r.namespace COLLATE \"C\", r.name COLLATE \"C\") >= ($4, $5) \
+             AND ((r.namespace, r.name) <> ($4, $5) OR r.kind COLLATE \"C\" > $6) \
+             AND ($7 = '' OR coalesce(c.name, r.cluster_ref, '') = $7) AND ($8 = '' OR r.namespace = $8) \
+             AND ($9 = '' OR strpos(r.name, $9) > 0) \
+             AND (($10 = '' AND $11 = '' AND $12 = '') OR EXISTS (SELECT FROM unnest(r.refers_to) AS used \
+                  WHERE split_part(used, '/', 1) = ANY ($3) AND ($10 = '' OR split_part(used, '/', 1) = $10) \
+                  AND ($11 = '' OR split_part(used, '/', 2) = $11) AND ($12 = '' OR split_part(used, '/', 3) = $12))) \
+             AND ($13 = '' OR CASE WHEN r.suspended THEN 'Suspended' ELSE coalesce(r.ready ->> 'status', 'Unknown') END = $13) \
+             ORDER BY r.namespace COLLATE \"C\", r.name COLLATE \"C\" LIMIT $14) found \
+             ORDER BY found.namespace COLLATE \"C\", found.name COLLATE \"C\", found.kind COLLATE \"C\" LIMIT $14",
         )
-        .bind(namespace)
-        .bind(name)
+        .bind(of.iter().map(|kind| kind.get().group()).collect::<Vec<_>>())
+        .bind(of.iter().map(|kind| kind.get().kind).collect::<Vec<_>>())
+        .bind(kinds(PipelineRole::Source))
+        .bind(&after.0)
+        .bind(&after.1)
+        .bind(&after.2)
         .bind(&filter.cluster)
         .bind(&filter.namespace)
         .bind(&filter.name)
         .bind(&filter.source_kind)
-        .bind(&filter.source_name)
         .bind(&filter.source_namespace)
+        .bind(&filter.source_name)
         .bind(&filter.state)
         .bind(limit)
-        .bind(KindId::Kustomization.get().group())
-        .bind(KindId::Kustomization.get().kind)
         .fetch_all(&self.pool)
         .await
-        .map_err(StoreError::query("look for Kustomizations"))
+        .map_err(StoreError::query("look for appliers"))
     }
 
     /// Up to `limit` Events, those that last happened last first, as they are stored.
@@ -341,11 +349,12 @@ impl Store {
         let what = "look for reconciliations";
         // Drift: the same build went to the same cluster, and yet something was written.
         let rows = sqlx::query(
-            "SELECT k.namespace, k.name, coalesce(c.name, '') AS cluster, r.attempt, r.revision, r.started_at, \
+            "SELECT k.kind, k.namespace, k.name, coalesce(c.name, '') AS cluster, r.attempt, r.revision, r.started_at, \
              r.finished_at, r.reason, coalesce(r.message, '') AS message, r.change_set \
              FROM reconciliation r JOIN resource k ON k.uid = r.applier \
              LEFT JOIN resource c ON c.uid = r.cluster_uid \
              WHERE ($1 = '' OR k.namespace = $1) AND ($2 = '' OR c.name = $2) \
+             AND ($7 = '' OR k.kind = $7) AND ($8 = '' OR k.name = $8) \
              AND (NOT $3 OR (r.finished_at IS NOT NULL AND r.reason <> 'ReconciliationSucceeded')) \
              AND ($4::timestamptz IS NULL OR r.started_at < $4) \
              AND (NOT $5 OR (r.finished_at IS NOT NULL AND NOT r.deletes AND NOT r.reads AND \
@@ -357,12 +366,14 @@ impl Store {
                           AND b.build_digest = r.build_digest AND b.cluster_uid = r.cluster_uid AND NOT b.deletes AND NOT b.reads))) \
              ORDER BY r.started_at DESC, r.applier, r.attempt DESC LIMIT $6",
         )
-        .bind(&filter.namespace)
+        .bind(&filter.applier_namespace)
         .bind(&filter.cluster)
         .bind(filter.failed)
         .bind(filter.before.map(to_sql))
         .bind(filter.drift)
         .bind(limit)
+        .bind(&filter.applier_kind)
+        .bind(&filter.applier)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
@@ -385,9 +396,13 @@ fn owned(row: &PgRow) -> Result<OwnedObject, sqlx::Error> {
         object.namespace.clone(),
         object.name.clone(),
     );
+    let owner: Option<String> = row.try_get("owner_kind")?;
+    let applier = owner.map(|kind| -> Result<_, sqlx::Error> {
+        Ok(ApplierRef { kind, namespace: row.try_get("owner_namespace")?, name: row.try_get("owner")? })
+    });
     Ok(OwnedObject {
         cluster: row.try_get("cluster")?,
-        owner: (row.try_get("owner_namespace")?, row.try_get("owner")?),
+        applier: applier.transpose()?,
         intended: row.try_get("intended")?,
         labels: row.try_get::<Json<_>, _>("labels")?.0,
         health: row.try_get("health")?,
@@ -403,8 +418,11 @@ fn attempt(row: &PgRow, what: &'static str) -> Result<FleetAttempt, StoreError> 
         let finished: Option<OffsetDateTime> = row.try_get("finished_at")?;
         let change_set: Option<Json<ChangeSet>> = row.try_get("change_set")?;
         let attempt = FleetAttempt {
-            namespace: row.try_get("namespace")?,
-            name: row.try_get("name")?,
+            applier: ApplierRef {
+                kind: row.try_get("kind")?,
+                namespace: row.try_get("namespace")?,
+                name: row.try_get("name")?,
+            },
             cluster: row.try_get("cluster")?,
             attempt: row.try_get("attempt")?,
             revision: row.try_get("revision")?,

@@ -57,7 +57,7 @@ pub use descent::{Ancestor, Descent};
 pub use dispatched::{OpenAttempt, ToSend};
 pub use error::StoreError;
 pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
-pub use fleet::{ConnectionTimes, FleetAttempt, HealthCount, KustomizationRow, OwnedObject};
+pub use fleet::{ApplierRow, ConnectionTimes, FleetAttempt, HealthCount, OwnedObject};
 pub use grace::Grace;
 pub use health::Health;
 pub use inventory::Contested;

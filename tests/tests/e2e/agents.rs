@@ -506,7 +506,7 @@ async fn the_api_takes_nothing_without_a_token_and_no_garbage_for_one() -> Resul
         "/api/v1/secrets",
         "/api/v1/namespaces/default/secrets/git",
         "/apis/fleet.roadstead.dev/v1alpha1/clusters?watch=true",
-        "/fleet/v1/namespaces/apps/kustomizations/app/reconciliations",
+        "/fleet/v1/appliers/Kustomization/apps/app/reconciliations",
         "/nothing/here",
     ];
     let join_token = format!("Bearer {token}");

@@ -459,7 +459,7 @@ async fn what_is_frozen_or_cut_off_or_ended_goes_on_where_it_was() -> Result<()>
     world.watched.reaches(before, Point::Written(20)).await?;
     world.fleet.agent.freeze()?;
     world.apiserver.open();
-    let path = "/fleet/v1/namespaces/apps/kustomizations/app/reconciliations";
+    let path = "/fleet/v1/appliers/Kustomization/apps/app/reconciliations";
     eventually("what was done so far is shown", PATIENCE, || async {
         let view: Value = serde_json::from_str(&world.fleet.kubectl().run(&["get", "--raw", path]).await?)?;
         let done = view["underWay"]["results"].as_array().map_or(0, Vec::len);

@@ -48,6 +48,21 @@ metadata: {name: edge-3, labels: {region: south, stage: production}}
 spec: {access: [{namespace: '*', agentRights: true}]}
 ";
 
+/// An applier of a kind of which the dashboard has no file, with two sources and several steps.
+const REHEARSAL: &str = "
+apiVersion: fleet.roadstead.dev/v1alpha1
+kind: Rehearsal
+metadata: {name: rehearsed}
+spec:
+  interval: 1h
+  timeout: 1m
+  prune: true
+  targetNamespace: NAMESPACE
+  clusterRef: {name: edge}
+  firstSourceRef: {kind: GitRepository, name: first}
+  secondSourceRef: {kind: GitRepository, name: second}
+";
+
 /// Everything that a page can show: what is healthy, fails at a health check, at a build and at a source, waits, is suspended.
 async fn furnish(fleet: &Fleet, ns: &str, second: &str) -> Result<()> {
     let mut files = Commit::new();
@@ -89,6 +104,15 @@ async fn furnish(fleet: &Fleet, ns: &str, second: &str) -> Result<()> {
             "secretRef: {name: git}",
         ))
         .await?;
+    // Of a kind that the dashboard does not know.
+    let first = Commit::new()
+        .file("first/map.yaml", config_map(ns, "rehearsed-first", "one"))
+        .file("hook/map.yaml", config_map(ns, "rehearsed-hook", "one"));
+    fleet.repository("first", &first).await?;
+    fleet
+        .repository("second", &Commit::new().file("map.yaml", config_map(ns, "rehearsed-second", "one")))
+        .await?;
+    fleet.apply(&REHEARSAL.replace("NAMESPACE", ns)).await?;
     fleet.run(&["label", "kustomization", "shop", "team=web"]).await?;
     for link in
         ["docs.example/page=https://docs.example/shop", "docs.example/trap=javascript:document.title=1"]
@@ -98,6 +122,7 @@ async fn furnish(fleet: &Fleet, ns: &str, second: &str) -> Result<()> {
     fleet.run(&["create", "secret", "generic", "hush", &format!("--from-literal=password={SECRET}")]).await?;
     fleet.ready("kustomization/shop").await?;
     fleet.ready("kustomization/shop-staging").await?;
+    fleet.ready("rehearsal/rehearsed").await?;
     fleet.fails("kustomization/payments", "HealthCheckFailed", &[]).await?;
     fleet.fails("kustomization/broken", "BuildFailed", &[]).await?;
     fleet.fails("kustomization/reports", "DependencyNotReady", &[]).await?;

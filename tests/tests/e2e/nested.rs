@@ -36,7 +36,7 @@ async fn attempts(fleet: &Fleet, kustomization: &str, revision: &str) -> Result<
     let mut attempts: Value = serde_json::from_str(&attempts)?;
     let mut items = std::mem::take(attempts["items"].as_array_mut().context("items")?);
     items.retain(|item| {
-        item["kustomization"]["name"] == kustomization
+        item["applier"]["name"] == kustomization
             && item["revision"].as_str().is_some_and(|text| text.ends_with(revision))
     });
     Ok(items)

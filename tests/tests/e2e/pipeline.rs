@@ -149,11 +149,11 @@ async fn what_happened_is_told(fleet: &Fleet, revision: &str) -> Result<()> {
     };
     let clusters = view("clusters").await?;
     ensure!(clusters["items"][0]["objects"] == 4, "{clusters:#}");
-    ensure!(clusters["items"][0]["kustomizations"]["True"] == 2, "{clusters:#}");
+    ensure!(clusters["items"][0]["appliers"]["True"] == 2, "{clusters:#}");
     let found = view("inventory?kind=Deployment&cluster=edge").await?;
-    ensure!(found["items"][0]["kustomization"]["name"] == "backend", "{found:#}");
+    ensure!(found["items"][0]["applier"]["name"] == "backend", "{found:#}");
     let attempts = view("reconciliations?cluster=edge").await?;
-    let of_backend = |item: &&Value| item["kustomization"]["name"] == "backend";
+    let of_backend = |item: &&Value| item["applier"]["name"] == "backend";
     let newest = attempts["items"].as_array().into_iter().flatten().find(of_backend).context("an attempt")?;
     ensure!(newest["counts"]["configured"] == 1, "{newest:#}");
     let drift = view("drift").await?;

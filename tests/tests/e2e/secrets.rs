@@ -275,7 +275,7 @@ async fn no_secret_is_found_where_it_does_not_belong() -> Result<()> {
     let table = fleet.kubectl().run(&["get", "secrets", "--all-namespaces"]).await?;
     places.push(Place::new("the hub's table of Secrets", table));
     for name in sound.iter().chain(&broken) {
-        let path = format!("/fleet/v1/namespaces/apps/kustomizations/{name}/reconciliations");
+        let path = format!("/fleet/v1/appliers/Kustomization/apps/{name}/reconciliations");
         let view = fleet.kubectl().run(&["get", "--raw", &path]).await?;
         places.push(Place::new(format!("the reconciliations of {name}"), view));
     }

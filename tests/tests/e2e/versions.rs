@@ -63,7 +63,7 @@ async fn an_agent_of_the_last_landed_version_carries_out_what_this_hub_dispatche
 
 /// The newest attempt, as the fleet views have it.
 async fn last_attempt(fleet: &Fleet) -> Result<Value> {
-    let path = "/fleet/v1/namespaces/apps/kustomizations/app/reconciliations";
+    let path = "/fleet/v1/appliers/Kustomization/apps/app/reconciliations";
     let text = fleet.run(&["get", "--raw", path]).await?;
     let told: Value = serde_json::from_str(&text).context("read the reconciliations")?;
     Ok(told["items"][0].clone())

@@ -4,7 +4,9 @@
  */
 import type { Query, QueryClient } from '@tanstack/react-query';
 
-const PREFIX = 'roadstead.known.';
+const ALL = 'roadstead.known.';
+/** With the version of what answers look like: what a dashboard of before kept is not shown by one that reads it differently. */
+const PREFIX = `${ALL}2.`;
 /** Of one answer, and of all, in characters. */
 const MAX_ONE = 1_500_000;
 const MAX_ALL = 4_000_000;
@@ -21,13 +23,17 @@ const kept = new Map<string, { size: number; at: number }>();
 
 function names(): string[] {
   const all = Array.from({ length: sessionStorage.length }, (_, index) => sessionStorage.key(index));
-  return all.filter((name) => name?.startsWith(PREFIX) === true) as string[];
+  return all.filter((name) => name?.startsWith(ALL) === true) as string[];
 }
 
 /** Gives the client what is known. */
 export function recall(client: QueryClient): void {
   try {
     for (const name of names()) {
+      if (!name.startsWith(PREFIX)) {
+        sessionStorage.removeItem(name);
+        continue;
+      }
       const text = sessionStorage.getItem(name) ?? '';
       const { key, data, at } = JSON.parse(text) as Known;
       client.setQueryData(key, data, { updatedAt: at });

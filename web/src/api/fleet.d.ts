@@ -4,6 +4,40 @@
  */
 
 export interface paths {
+    "/fleet/v1/appliers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Objects of the hub that deploy, of all kinds and namespaces, by namespace, name and kind, with their clusters and states. */
+        get: operations["listAppliers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/fleet/v1/appliers/{kind}/{namespace}/{name}/reconciliations": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description The last attempts of an applier with their change sets, and what an agent is doing right now. The kind is its name, as `Kustomization`. */
+        get: operations["getReconciliations"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/fleet/v1/changes": {
         parameters: {
             query?: never;
@@ -11,7 +45,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Changes of Kustomizations, sources and Clusters as they happen: server-sent events `change`, each with its resource version as id, by which a reader that comes back goes on. An event `gone` says that it has to start over. */
+        /** @description Changes of appliers, sources and Clusters as they happen: server-sent events `change`, each with its resource version as id, by which a reader that comes back goes on. An event `gone` says that it has to start over. */
         get: operations["followChanges"];
         put?: never;
         post?: never;
@@ -79,7 +113,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description How many Kustomizations, sources and Clusters are in which state, by namespace and cluster. */
+        /** @description How many appliers, sources and Clusters are in which state, by namespace and cluster. */
         get: operations["getHealth"];
         put?: never;
         post?: never;
@@ -96,7 +130,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The objects that Kustomizations own, on all clusters. */
+        /** @description The objects that appliers own, on all clusters. */
         get: operations["searchInventory"];
         put?: never;
         post?: never;
@@ -113,7 +147,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Kustomizations of all namespaces, by namespace and name, with their clusters and states. */
+        /**
+         * @deprecated
+         * @description The same as `/fleet/v1/appliers?kind=Kustomization`.
+         */
         get: operations["listKustomizations"];
         put?: never;
         post?: never;
@@ -130,8 +167,11 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description The last attempts of a Kustomization with their change sets, and what an agent is doing right now. */
-        get: operations["getReconciliations"];
+        /**
+         * @deprecated
+         * @description The same as `/fleet/v1/appliers/Kustomization/{namespace}/{name}/reconciliations`.
+         */
+        get: operations["getKustomizationReconciliations"];
         put?: never;
         post?: never;
         delete?: never;
@@ -147,7 +187,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** @description Attempts at reconciling, of all Kustomizations, the newest first. */
+        /** @description Attempts at reconciling, of all appliers, the newest first. */
         get: operations["listReconciliations"];
         put?: never;
         post?: never;
@@ -161,11 +201,51 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
-        /** @description An attempt at reconciling a Kustomization. */
+        /** @description An applier, as far as lists show it: an object of the hub that deploys to a cluster. */
+        ApplierItem: {
+            /** @description The API group and version that its kind is stored in. */
+            apiVersion: string;
+            /** @description The Cluster that it is for, by name; empty where it names none that is known. */
+            cluster: string;
+            /** @description Its kind. */
+            kind: string;
+            /** @description Its labels. */
+            labels: {
+                [key: string]: string;
+            };
+            /** @description Its name. */
+            name: string;
+            /** @description Its namespace. */
+            namespace: string;
+            /** @description The path in the source; empty where its kind has none. */
+            path: string;
+            /** @description What its Ready condition says. */
+            ready?: components["schemas"]["ReadyState"] | (null);
+            /** @description Its resource, as in the path of its API: `kustomizations`. */
+            resource: string;
+            /** @description The revision that was applied last; empty where none was. */
+            revision: string;
+            /** @description Where its manifests come from: the first of its sources; its fields are empty where there is none. */
+            source: components["schemas"]["ObjectName"];
+            /** @description All of its sources, by kind, namespace and name. */
+            sources: components["schemas"]["ObjectName"][];
+            /** @description Whether it is suspended. */
+            suspended: boolean;
+        };
+        /** @description A page of a view. */
+        ApplierItemPage: {
+            /** @description To be given back as `continue` for the next page; none where this is the last. */
+            continue?: string | null;
+            /** @description What was found. */
+            items: components["schemas"]["ApplierItem"][];
+        };
+        /** @description An attempt at reconciling an applier. */
         AttemptItem: {
+            /** @description The applier. */
+            applier: components["schemas"]["ObjectName"];
             /**
              * Format: int64
-             * @description Counts the Kustomization's attempts.
+             * @description Counts the applier's attempts.
              */
             attempt: number;
             /** @description The objects that were changed; at most 100. */
@@ -176,8 +256,6 @@ export interface components {
             counts: {
                 [key: string]: number;
             };
-            /** @description The Kustomization. */
-            kustomization: components["schemas"]["NamespacedName"];
             /** @description The same for people. */
             message?: string;
             /** @description How it ended. */
@@ -200,16 +278,16 @@ export interface components {
         ClusterItem: {
             /** @description Version of its agent. */
             agentVersion?: string | null;
+            /** @description How many appliers there are for it, by the status of their Ready conditions (suspended ones under `Suspended`). */
+            appliers: {
+                [key: string]: number;
+            };
             /** @description Whether its agent is connected; none where none ever was. */
             connection?: components["schemas"]["ConnectionState"] | (null);
-            /** @description Why Kustomizations for it are not Ready, the most frequent reason first. */
+            /** @description Why appliers for it are not Ready, the most frequent reason first. */
             failing: components["schemas"]["FailureCount"][];
             /** @description Version of its API server. */
             kubernetesVersion?: string | null;
-            /** @description How many Kustomizations there are for it, by the status of their Ready conditions (suspended ones under `Suspended`). */
-            kustomizations: {
-                [key: string]: number;
-            };
             /** @description Its labels. */
             labels: {
                 [key: string]: string;
@@ -265,7 +343,7 @@ export interface components {
             /** @description What was found. */
             items: components["schemas"]["EventItem"][];
         };
-        /** @description How many Kustomizations are not Ready for the same reason. */
+        /** @description How many appliers are not Ready for the same reason. */
         FailureCount: {
             /**
              * Format: int64
@@ -325,8 +403,10 @@ export interface components {
             /** @description What was found. */
             items: components["schemas"]["HealthCount"][];
         };
-        /** @description An object that a Kustomization owns on a cluster. */
+        /** @description An object that an applier owns on a cluster. */
         InventoryItem: {
+            /** @description The applier that owns it; its fields are empty where it is gone. */
+            applier: components["schemas"]["ObjectName"];
             /** @description The Cluster's name; empty where the Cluster is gone. */
             cluster: string;
             /** @description API group; empty for the core group. */
@@ -340,8 +420,6 @@ export interface components {
             intended: boolean;
             /** @description Its kind. */
             kind: string;
-            /** @description The Kustomization that owns it. */
-            kustomization: components["schemas"]["NamespacedName"];
             /** @description Its labels, as they were applied last. */
             labels: {
                 [key: string]: string;
@@ -359,43 +437,6 @@ export interface components {
             continue?: string | null;
             /** @description What was found. */
             items: components["schemas"]["InventoryItem"][];
-        };
-        /** @description A Kustomization, as far as lists show it. */
-        KustomizationItem: {
-            /** @description The Cluster that it is for, by name; empty where it names none that is known. */
-            cluster: string;
-            /** @description Its labels. */
-            labels: {
-                [key: string]: string;
-            };
-            /** @description Its name. */
-            name: string;
-            /** @description Its namespace. */
-            namespace: string;
-            /** @description The path in the source. */
-            path: string;
-            /** @description What its Ready condition says. */
-            ready?: components["schemas"]["ReadyState"] | (null);
-            /** @description The revision that was applied last; empty where none was. */
-            revision: string;
-            /** @description Where its manifests come from. */
-            source: components["schemas"]["ObjectName"];
-            /** @description Whether it is suspended. */
-            suspended: boolean;
-        };
-        /** @description A page of a view. */
-        KustomizationItemPage: {
-            /** @description To be given back as `continue` for the next page; none where this is the last. */
-            continue?: string | null;
-            /** @description What was found. */
-            items: components["schemas"]["KustomizationItem"][];
-        };
-        /** @description A namespace and a name. */
-        NamespacedName: {
-            /** @description The name. */
-            name: string;
-            /** @description The namespace. */
-            namespace: string;
         };
         /** @description An object of the hub. */
         ObjectName: {
@@ -507,7 +548,7 @@ export interface components {
             /** @description How long it took; none while it is open. */
             took?: string | null;
         };
-        /** @description What became of a Kustomization's last attempts, and what is under way. */
+        /** @description What became of an applier's last attempts, and what is under way. */
         Reconciliations: {
             /** @description The newest first. */
             items: components["schemas"]["ReconciliationView"][];
@@ -540,6 +581,132 @@ export interface components {
 }
 export type $defs = Record<string, never>;
 export interface operations {
+    listAppliers: {
+        parameters: {
+            query?: {
+                /** @description Only of this kind, as `Kustomization`. */
+                kind?: string;
+                /** @description The maximum number of items: 100 by default, 500 at most. */
+                limit?: number;
+                /** @description The `continue` of the page before. */
+                continue?: string;
+                /** @description Only of this Cluster. */
+                cluster?: string;
+                /** @description Only in this namespace. */
+                namespace?: string;
+                /** @description Only those whose names hold this. */
+                name?: string;
+                /** @description Only those whose Ready is `True`, `False` or `Unknown`, or those that are `Suspended`. */
+                state?: string;
+                /** @description Only those with a source of this kind. */
+                sourceKind?: string;
+                /** @description Only those with a source of this name. */
+                source?: string;
+                /** @description Only those with a source in this namespace. */
+                sourceNamespace?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ApplierItemPage"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    getReconciliations: {
+        parameters: {
+            query?: {
+                /** @description The maximum number of attempts: 20 by default and at most. */
+                limit?: number;
+                /** @description Change sets without the objects that were unchanged. */
+                changedOnly?: boolean;
+            };
+            header?: never;
+            path: {
+                kind: string;
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Reconciliations"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
     followChanges: {
         parameters: {
             query?: {
@@ -577,6 +744,13 @@ export interface operations {
             };
             /** @description A Kubernetes `Status` that says why not. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -626,6 +800,13 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
         };
     };
     listDrift: {
@@ -637,8 +818,18 @@ export interface operations {
                 before?: string;
                 /** @description Only of this Cluster. */
                 cluster?: string;
-                /** @description Only of Kustomizations in this namespace. */
+                /** @description Only of appliers of this kind. */
+                applierKind?: string;
+                /** @description Only of appliers in this namespace. */
+                applierNamespace?: string;
+                /** @description Only of appliers of this name. */
+                applier?: string;
+                /** @description The same as `applierNamespace`. */
                 namespace?: string;
+                /** @description The same as `applierKind=Kustomization` with this `applier`. */
+                kustomization?: string;
+                /** @description The same as `applierKind=Kustomization` with this `applierNamespace`. */
+                kustomizationNamespace?: string;
             };
             header?: never;
             path?: never;
@@ -671,6 +862,13 @@ export interface operations {
             };
             /** @description A Kubernetes `Status` that says why not. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -730,6 +928,13 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
         };
     };
     getHealth: {
@@ -771,6 +976,13 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
         };
     };
     searchInventory: {
@@ -790,9 +1002,15 @@ export interface operations {
                 name?: string;
                 /** @description Only those with these labels: `app=web,tier`; as they were applied last. */
                 labels?: string;
-                /** @description Only those that a Kustomization of this name owns. */
+                /** @description Only of appliers of this kind. */
+                applierKind?: string;
+                /** @description Only of appliers in this namespace. */
+                applierNamespace?: string;
+                /** @description Only of appliers of this name. */
+                applier?: string;
+                /** @description The same as `applierKind=Kustomization` with this `applier`. */
                 kustomization?: string;
-                /** @description Only those that a Kustomization of this namespace owns. */
+                /** @description The same as `applierKind=Kustomization` with this `applierNamespace`. */
                 kustomizationNamespace?: string;
             };
             header?: never;
@@ -831,6 +1049,13 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
         };
     };
     listKustomizations: {
@@ -848,11 +1073,11 @@ export interface operations {
                 name?: string;
                 /** @description Only those whose Ready is `True`, `False` or `Unknown`, or those that are `Suspended`. */
                 state?: string;
-                /** @description Only those whose source is of this kind. */
+                /** @description Only those with a source of this kind. */
                 sourceKind?: string;
-                /** @description Only those whose source has this name. */
+                /** @description Only those with a source of this name. */
                 source?: string;
-                /** @description Only those whose source is in this namespace. */
+                /** @description Only those with a source in this namespace. */
                 sourceNamespace?: string;
             };
             header?: never;
@@ -867,7 +1092,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["KustomizationItemPage"];
+                    "application/json": components["schemas"]["ApplierItemPage"];
                 };
             };
             /** @description A Kubernetes `Status` that says why not. */
@@ -891,9 +1116,16 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
         };
     };
-    getReconciliations: {
+    getKustomizationReconciliations: {
         parameters: {
             query?: {
                 /** @description The maximum number of attempts: 20 by default and at most. */
@@ -940,21 +1172,38 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
         };
     };
     listReconciliations: {
         parameters: {
             query?: {
+                /** @description Only those that failed. */
+                failed?: boolean;
                 /** @description The maximum number of items: 100 by default, 500 at most. */
                 limit?: number;
                 /** @description Only what began before this time: `started` of the last item of a page. */
                 before?: string;
                 /** @description Only of this Cluster. */
                 cluster?: string;
-                /** @description Only of Kustomizations in this namespace. */
+                /** @description Only of appliers of this kind. */
+                applierKind?: string;
+                /** @description Only of appliers in this namespace. */
+                applierNamespace?: string;
+                /** @description Only of appliers of this name. */
+                applier?: string;
+                /** @description The same as `applierNamespace`. */
                 namespace?: string;
-                /** @description Only those that failed. */
-                failed?: boolean;
+                /** @description The same as `applierKind=Kustomization` with this `applier`. */
+                kustomization?: string;
+                /** @description The same as `applierKind=Kustomization` with this `applierNamespace`. */
+                kustomizationNamespace?: string;
             };
             header?: never;
             path?: never;
@@ -987,6 +1236,13 @@ export interface operations {
             };
             /** @description A Kubernetes `Status` that says why not. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

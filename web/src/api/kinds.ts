@@ -1,4 +1,5 @@
 /** Objects of the resource API, as far as the pages read them. */
+import { APPLIER_KINDS } from '../pages/applier/kinds';
 
 export interface Condition {
   type: string;
@@ -30,21 +31,18 @@ export interface KubeObject<Spec = object, Status = object> {
   status?: Status & { conditions?: Condition[]; observedGeneration?: number };
 }
 
-export interface KustomizationSpec {
+/** What the specs of all kinds of appliers say in the same words, where they say it. */
+export interface ApplierSpec {
   suspend?: boolean;
   interval?: string;
-  path?: string;
-  prune?: boolean;
-  wait?: boolean;
   timeout?: string;
-  targetNamespace?: string;
-  sourceRef?: { kind: string; name: string; namespace?: string };
+  wait?: boolean;
   clusterRef?: { name: string };
   kubeConfig?: { secretRef?: { name: string } };
   dependsOn?: { name: string; namespace?: string }[];
 }
 
-export interface KustomizationStatus {
+export interface ApplierStatus {
   lastAppliedRevision?: string;
   lastAttemptedRevision?: string;
   lastHandledReconcileAt?: string;
@@ -56,13 +54,15 @@ export interface SourceSpec {
   interval?: string;
   url?: string;
   ref?: Record<string, string>;
+  sourceRef?: { kind: string; name: string; namespace?: string };
 }
 
 export interface SourceStatus {
   artifact?: { revision?: string; digest?: string; lastUpdateTime?: string; size?: number };
 }
 
-export type Kustomization = KubeObject<KustomizationSpec, KustomizationStatus>;
+/** An object that deploys, of whichever kind. */
+export type Applier = KubeObject<ApplierSpec, ApplierStatus>;
 export type Source = KubeObject<SourceSpec, SourceStatus>;
 
 export interface Resource {
@@ -84,12 +84,7 @@ export const SOURCE_KINDS: readonly Resource[] = [
 ];
 
 export const KINDS: readonly Resource[] = [
-  {
-    kind: 'Kustomization',
-    api: 'kustomize.toolkit.fluxcd.io/v1',
-    plural: 'kustomizations',
-    namespaced: true,
-  },
+  ...APPLIER_KINDS,
   { kind: 'Cluster', api: 'fleet.roadstead.dev/v1alpha1', plural: 'clusters', namespaced: false },
   ...SOURCE_KINDS,
 ];
@@ -100,10 +95,14 @@ export interface ObjectId {
   name: string;
 }
 
-/** Where an object is in the resource API; none for kinds that no page shows, so Secrets are never asked for. */
-export function pathOf({ kind, namespace, name }: ObjectId): string | null {
-  const resource = KINDS.find((known) => known.kind === kind);
-  if (!resource) return null;
+/** Where an object is in the resource API; none for kinds that are not known here, so Secrets are never asked for. */
+export function pathOf(id: ObjectId): string | null {
+  const resource = KINDS.find((known) => known.kind === id.kind);
+  return resource ? pathIn(resource, id) : null;
+}
+
+/** Where an object of this resource is in the resource API. */
+export function pathIn(resource: Resource, { namespace, name }: ObjectId): string {
   const within = resource.namespaced ? `namespaces/${encodeURIComponent(namespace)}/` : '';
   return `/apis/${resource.api}/${within}${resource.plural}/${encodeURIComponent(name)}`;
 }

@@ -4,13 +4,13 @@ import { infiniteQueryOptions, queryOptions } from '@tanstack/react-query';
 import { fleet, found, get, mergePatch, postAs } from './client';
 import type { components } from './fleet';
 import type { KubeObject, ObjectId, Source } from './kinds';
-import { SOURCE_KINDS, pathOf } from './kinds';
+import { SOURCE_KINDS, pathIn, pathOf } from './kinds';
 import { HubFailure } from './errors';
 import { hubNow } from '../lib/clock';
 
 type Schemas = components['schemas'];
 export type ClusterItem = Schemas['ClusterItem'];
-export type KustomizationItem = Schemas['KustomizationItem'];
+export type ApplierItem = Schemas['ApplierItem'];
 export type EventItem = Schemas['EventItem'];
 export type InventoryItem = Schemas['InventoryItem'];
 export type ReadyState = Schemas['ReadyState'];
@@ -23,9 +23,10 @@ export interface Page<T> {
   continue?: string | null;
 }
 export type ClusterPage = Page<ClusterItem>;
-export type KustomizationPage = Page<KustomizationItem>;
+export type ApplierPage = Page<ApplierItem>;
 
-export interface KustomizationFilter {
+export interface ApplierFilter {
+  kind?: string;
   cluster?: string;
   namespace?: string;
   name?: string;
@@ -51,11 +52,13 @@ export interface InventoryFilter {
 export const keys = {
   clusters: () => ['clusters'] as const,
   cluster: (name: string) => ['cluster', name] as const,
-  kustomizations: () => ['kustomizations'] as const,
+  appliers: () => ['appliers'] as const,
+  row: ({ kind, namespace, name }: ObjectId) => ['row', kind, namespace, name] as const,
   events: () => ['events'] as const,
   sources: () => ['sources'] as const,
   object: ({ kind, namespace, name }: ObjectId) => ['object', kind, namespace, name] as const,
-  reconciliations: (namespace: string, name: string) => ['reconciliations', namespace, name] as const,
+  reconciliations: ({ kind, namespace, name }: ObjectId) =>
+    ['reconciliations', kind, namespace, name] as const,
 };
 
 const LIST = 500;
@@ -85,24 +88,30 @@ export const clusterOf = (name: string) =>
     meta: { keep: true },
   });
 
-/** What lists show of one Kustomization; null where there is none of that name. */
-export const kustomizationRow = (namespace: string, name: string) =>
+/** What lists show of one applier; null where there is none of that kind and name. */
+export const applierRow = (id: ObjectId) =>
   queryOptions({
-    queryKey: ['row', namespace, name],
-    queryFn: async ({ signal }): Promise<KustomizationItem | null> => {
-      const query = { namespace, name, limit: LIST };
-      const page = await found(fleet.GET('/fleet/v1/kustomizations', { params: { query }, signal }));
-      return page.items.find((item) => item.name === name) ?? null;
-    },
+    queryKey: keys.row(id),
+    queryFn: ({ signal }): Promise<ApplierItem | null> => findApplier(id, signal),
     meta: { keep: true },
   });
 
-export const kustomizations = (filter: KustomizationFilter) =>
+async function findApplier(
+  { kind, namespace, name }: ObjectId,
+  signal?: AbortSignal,
+): Promise<ApplierItem | null> {
+  const query = { kind, namespace, name, limit: LIST };
+  const page = await found(fleet.GET('/fleet/v1/appliers', { params: { query }, ...(signal && { signal }) }));
+  // The hub looks for names that hold this one.
+  return page.items.find((item) => item.name === name) ?? null;
+}
+
+export const appliers = (filter: ApplierFilter) =>
   infiniteQueryOptions({
-    queryKey: [...keys.kustomizations(), given(filter)],
-    queryFn: ({ pageParam, signal }): Promise<KustomizationPage> =>
+    queryKey: [...keys.appliers(), given(filter)],
+    queryFn: ({ pageParam, signal }): Promise<ApplierPage> =>
       found(
-        fleet.GET('/fleet/v1/kustomizations', {
+        fleet.GET('/fleet/v1/appliers', {
           params: { query: { ...given(filter), limit: LIST, ...(pageParam && { continue: pageParam }) } },
           signal,
         }),
@@ -141,13 +150,13 @@ export const inventory = (filter: InventoryFilter) =>
     getNextPageParam: (page) => page.continue ?? undefined,
   });
 
-export const reconciliations = (namespace: string, name: string) =>
+export const reconciliations = ({ kind, namespace, name }: ObjectId) =>
   queryOptions({
-    queryKey: keys.reconciliations(namespace, name),
+    queryKey: keys.reconciliations({ kind, namespace, name }),
     queryFn: ({ signal }): Promise<Reconciliations> =>
       found(
-        fleet.GET('/fleet/v1/namespaces/{namespace}/kustomizations/{name}/reconciliations', {
-          params: { path: { namespace, name }, query: { changedOnly: true } },
+        fleet.GET('/fleet/v1/appliers/{kind}/{namespace}/{name}/reconciliations', {
+          params: { path: { kind, namespace, name }, query: { changedOnly: true } },
           signal,
         }),
       ),
@@ -159,14 +168,19 @@ export const reconciliations = (namespace: string, name: string) =>
 export const object = <T extends KubeObject = KubeObject>(id: ObjectId) =>
   queryOptions({
     queryKey: keys.object(id),
-    queryFn: ({ signal }): Promise<T> => get<T>(resourcePath(id), signal),
+    queryFn: async ({ signal }): Promise<T> => get<T>(await resourcePath(id, signal), signal),
     meta: { keep: true },
   });
 
-function resourcePath(id: ObjectId): string {
-  const path = pathOf(id);
-  if (path === null) throw new HubFailure('notFound', `Objects of kind ${id.kind} have no page.`);
-  return path;
+/** Where an object is in the resource API. Of kinds that are not known here, the hub is asked where its appliers are. */
+async function resourcePath(id: ObjectId, signal?: AbortSignal): Promise<string> {
+  const known = pathOf(id);
+  if (known !== null) return known;
+  const row = await findApplier(id, signal);
+  if (row === null) {
+    throw new HubFailure('notFound', `There is no ${id.kind} ${id.namespace}/${id.name} on this hub.`);
+  }
+  return pathIn({ kind: row.kind, api: row.apiVersion, plural: row.resource, namespaced: true }, id);
 }
 
 export const sources = queryOptions({
@@ -194,14 +208,14 @@ export async function whoAmI(token: string): Promise<string> {
 }
 
 /** Asks for a reconciliation now. */
-export function reconcile(id: ObjectId): Promise<KubeObject> {
+export async function reconcile(id: ObjectId): Promise<KubeObject> {
   const requestedAt = new Date(hubNow()).toISOString();
-  return mergePatch(resourcePath(id), {
+  return mergePatch(await resourcePath(id), {
     metadata: { annotations: { 'reconcile.fluxcd.io/requestedAt': requestedAt } },
   });
 }
 
 /** Suspends or resumes. */
-export function suspend(id: ObjectId, suspended: boolean): Promise<KubeObject> {
-  return mergePatch(resourcePath(id), { spec: { suspend: suspended ? true : null } });
+export async function suspend(id: ObjectId, suspended: boolean): Promise<KubeObject> {
+  return mergePatch(await resourcePath(id), { spec: { suspend: suspended ? true : null } });
 }

@@ -3,7 +3,7 @@ import { afterEach, describe, expect, test, vi } from 'vitest';
 
 import { HubFailure } from '../api/errors';
 import { newQueryClient } from '../App';
-import type { ClusterPage } from '../api/queries';
+import type { ApplierPage, ClusterPage } from '../api/queries';
 import { keys } from '../api/queries';
 import { Live, merge } from './live';
 import { serverEvents } from './sse';
@@ -171,6 +171,30 @@ describe('a change', () => {
     });
     const questions = asked.filter((call) => call.path === '/fleet/v1/clusters');
     expect(questions.map((call) => call.query.get('names'))).toEqual(['edge']);
+    live.stop();
+  });
+
+  test('of an applier of any kind is written into the lists that hold it, and into nothing of its name', async () => {
+    hub();
+    const client = newQueryClient();
+    const [first] = recorded.appliers.items;
+    const shop = { ...first, namespace: 'apps', name: 'shop' };
+    const items = [shop, { ...shop, kind: 'Rollout' }];
+    const key = [...keys.appliers(), {}];
+    client.setQueryData(key, { pages: [{ items }], pageParams: [''] });
+    const rollout = { ...CHANGE, kind: 'Rollout' };
+    client.setQueryData(keys.reconciliations(CHANGE), { items: [] });
+    client.setQueryData(keys.reconciliations(rollout), { items: [] });
+    const live = new Live(client);
+    live.apply(rollout);
+    const suspended = client
+      .getQueryData<{ pages: ApplierPage[] }>(key)
+      ?.pages[0]?.items.map((item) => item.suspended);
+    expect(suspended).toEqual([false, true]);
+    const outdated = (change: Change): boolean | undefined =>
+      client.getQueryState(keys.reconciliations(change))?.isInvalidated;
+    await vi.waitFor(() => expect(outdated(rollout)).toBe(true));
+    expect(outdated(CHANGE)).toBe(false);
     live.stop();
   });
 

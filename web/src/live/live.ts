@@ -2,7 +2,7 @@
 import type { InfiniteData, QueryClient } from '@tanstack/react-query';
 
 import { gate } from '../api/client';
-import type { ClusterItem, ClusterPage, KustomizationItem, KustomizationPage } from '../api/queries';
+import type { ApplierItem, ApplierPage, ClusterItem, ClusterPage } from '../api/queries';
 import { clusterNames, keys } from '../api/queries';
 import { SOURCE_KINDS } from '../api/kinds';
 import type { Change, StreamState } from './stream';
@@ -77,13 +77,15 @@ export class Live {
   };
 
   apply(change: Change): void {
-    const { kind, namespace, name } = change;
+    const { kind } = change;
     this.refresh(keys.object(change), PERIOD.object);
-    if (kind === 'Kustomization') {
-      this.refresh(keys.reconciliations(namespace, name), PERIOD.object);
-      this.patchLists(change);
-    } else if (SOURCE_KINDS.some((source) => source.kind === kind)) {
+    // The stream tells of Clusters, sources and appliers, and of those there may be kinds that are not known here.
+    if (SOURCE_KINDS.some((source) => source.kind === kind)) {
       this.refresh(keys.sources(), PERIOD.lists);
+    } else if (kind !== 'Cluster') {
+      this.refresh(keys.reconciliations(change), PERIOD.object);
+      this.refresh(keys.row(change), PERIOD.lists);
+      this.patchLists(change);
     }
     if (change.cluster !== '') {
       this.refresh(keys.cluster(change.cluster), PERIOD.clusters);
@@ -140,12 +142,12 @@ export class Live {
   /** Writes a change into the lists that hold the object; whether it enters or leaves one the hub is asked. */
   private patchLists(change: Change): void {
     if (change.type === 'MODIFIED') {
-      this.client.setQueriesData<InfiniteData<KustomizationPage>>(
-        { queryKey: keys.kustomizations() },
+      this.client.setQueriesData<InfiniteData<ApplierPage>>(
+        { queryKey: keys.appliers() },
         (lists) => lists && patched(lists, change),
       );
     }
-    this.refresh(keys.kustomizations(), PERIOD.lists);
+    this.refresh(keys.appliers(), PERIOD.lists);
   }
 }
 
@@ -170,11 +172,11 @@ export function merge(
   return { ...page, items };
 }
 
-function patched(lists: InfiniteData<KustomizationPage>, change: Change): InfiniteData<KustomizationPage> {
-  const isIt = (item: KustomizationItem): boolean =>
-    item.namespace === change.namespace && item.name === change.name;
+function patched(lists: InfiniteData<ApplierPage>, change: Change): InfiniteData<ApplierPage> {
+  const isIt = (item: ApplierItem): boolean =>
+    item.kind === change.kind && item.namespace === change.namespace && item.name === change.name;
   if (!lists.pages.some((page) => page.items.some(isIt))) return lists;
-  const news = (item: KustomizationItem): KustomizationItem => {
+  const news = (item: ApplierItem): ApplierItem => {
     const { ready: _ready, ...rest } = item;
     return { ...rest, suspended: change.suspended, ...(change.ready && { ready: change.ready }) };
   };

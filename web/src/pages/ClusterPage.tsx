@@ -8,10 +8,10 @@ import type { ObjectId } from '../api/kinds';
 import type { ClusterItem } from '../api/queries';
 import { clusterOf, object } from '../api/queries';
 import { HubFailure } from '../api/errors';
+import { ApplierTable } from '../ui/ApplierTable';
 import { Conditions } from '../ui/Conditions';
 import { Details } from '../ui/Details';
 import { EventsOf } from '../ui/EventList';
-import { KustomizationTable } from '../ui/KustomizationTable';
 import { Asked, Empty, Failure, Loading } from '../ui/States';
 import { Status } from '../ui/Status';
 import { Name } from '../ui/Text';
@@ -50,7 +50,7 @@ function Body({ cluster }: { cluster: ClusterItem }): ReactNode {
     ['Agent', <Connection key="agent" cluster={cluster} />],
     ['Agent version', <Name key="version">{cluster.agentVersion ?? '–'}</Name>],
     ['Kubernetes', <Name key="kubernetes">{cluster.kubernetesVersion ?? '–'}</Name>],
-    ['Kustomizations', <Load key="load" counts={cluster.kustomizations} />],
+    ['Appliers', <Load key="load" counts={cluster.appliers} />],
     [
       'Objects',
       <Link key="objects" to={`/search?cluster=${encodeURIComponent(name)}`}>
@@ -84,8 +84,8 @@ function Body({ cluster }: { cluster: ClusterItem }): ReactNode {
         )}
       </Asked>
       <section aria-labelledby="on-it">
-        <h2 id="on-it">Kustomizations for it</h2>
-        <KustomizationTable
+        <h2 id="on-it">Appliers for it</h2>
+        <ApplierTable
           filter={{ cluster: name }}
           bounded
           empty={

@@ -9,7 +9,7 @@ import { inventory } from '../api/queries';
 import { useFilters } from '../lib/useFilters';
 import { SearchField } from '../ui/Fields';
 import { Labels } from '../ui/Labels';
-import { pageOf } from '../ui/links';
+import { applierPage, pageOf } from '../ui/links';
 import { Asked, Empty } from '../ui/States';
 import { Name } from '../ui/Text';
 import { Status, healthState } from '../ui/Status';
@@ -44,7 +44,7 @@ export default function SearchPage(): ReactNode {
     <div className="page fills">
       <header className="page-head">
         <h1>Search</h1>
-        <p className="dim">All objects that Kustomizations own, on all clusters</p>
+        <p className="dim">All objects that appliers own, on all clusters</p>
       </header>
       <div className="filters is-search" role="search">
         <SearchField label="A part of the name" value={filter.name} onChange={setName} focused />
@@ -113,14 +113,11 @@ const COLUMNS: readonly Column<InventoryItem>[] = [
     id: 'name',
     title: 'Name',
     className: 'wide',
-    cell: ({ kustomization: { namespace, name }, ...row }) =>
-      name === '' ? (
+    cell: ({ applier, ...row }) =>
+      applier.name === '' ? (
         <Name>{row.name}</Name>
       ) : (
-        <Link
-          className="row-link"
-          to={`${pageOf({ kind: 'Kustomization', namespace, name }) ?? ''}/objects?q=${encodeURIComponent(row.name)}`}
-        >
+        <Link className="row-link" to={`${applierPage(applier)}/objects?q=${encodeURIComponent(row.name)}`}>
           <Name>{row.name}</Name>
         </Link>
       ),
@@ -152,15 +149,18 @@ const COLUMNS: readonly Column<InventoryItem>[] = [
   },
   {
     id: 'owner',
-    title: 'Kustomization',
+    title: 'Applier',
     className: 'mid late',
-    cell: ({ kustomization: { namespace, name } }) =>
-      name === '' ? (
+    cell: ({ applier }) =>
+      applier.name === '' ? (
         <span className="dim">gone</span>
       ) : (
-        <Link to={pageOf({ kind: 'Kustomization', namespace, name }) ?? ''}>
-          <Name>{`${namespace}/${name}`}</Name>
-        </Link>
+        <span>
+          <span className="dim">{applier.kind} </span>
+          <Link to={applierPage(applier)}>
+            <Name>{`${applier.namespace}/${applier.name}`}</Name>
+          </Link>
+        </span>
       ),
   },
   {

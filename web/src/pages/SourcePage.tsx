@@ -4,14 +4,14 @@ import type { ReactNode } from 'react';
 import { Suspense, lazy } from 'react';
 import { Link, useParams } from 'react-router';
 
-import type { ObjectId, Source } from '../api/kinds';
+import type { ObjectId, Source, SourceSpec } from '../api/kinds';
 import { SOURCE_KINDS, conditionOf } from '../api/kinds';
 import { object } from '../api/queries';
 import { Actions } from '../ui/Actions';
+import { ApplierTable } from '../ui/ApplierTable';
 import { Conditions } from '../ui/Conditions';
 import { Details } from '../ui/Details';
 import { EventsOf } from '../ui/EventList';
-import { KustomizationTable } from '../ui/KustomizationTable';
 import { Asked, Empty, Loading } from '../ui/States';
 import { Status, readyState } from '../ui/Status';
 import { ExternalLink, Message, Name } from '../ui/Text';
@@ -40,6 +40,12 @@ function Known({ id }: { id: ObjectId }): ReactNode {
       </Asked>
     </div>
   );
+}
+
+/** The source that a source is made of: of a chart, the repository that it is in. */
+function sourcesOf(id: ObjectId, { sourceRef }: SourceSpec): ObjectId[] {
+  if (!sourceRef) return [];
+  return [{ kind: sourceRef.kind, namespace: sourceRef.namespace ?? id.namespace, name: sourceRef.name }];
 }
 
 function Body({ id, source }: { id: ObjectId; source: Source }): ReactNode {
@@ -72,7 +78,7 @@ function Body({ id, source }: { id: ObjectId; source: Source }): ReactNode {
           <Name>{id.name}</Name>
           <Status state={readyState(ready, suspended)} />
         </h1>
-        <Actions id={id} object={source} />
+        <Actions id={id} object={source} sources={sourcesOf(id, spec)} />
       </header>
       {ready?.status === 'False' && !suspended && (
         <div className="notice is-failing">
@@ -93,11 +99,11 @@ function Body({ id, source }: { id: ObjectId; source: Source }): ReactNode {
         </section>
       </div>
       <section aria-labelledby="users">
-        <h2 id="users">Kustomizations that use it</h2>
-        <KustomizationTable
+        <h2 id="users">Appliers that use it</h2>
+        <ApplierTable
           filter={{ sourceKind: id.kind, sourceNamespace: id.namespace, source: id.name }}
           bounded
-          empty={<Empty title="No Kustomization uses it" />}
+          empty={<Empty title="No applier uses it" />}
         />
       </section>
       <section aria-labelledby="events">

@@ -1,14 +1,14 @@
 /** What the pages reckon, without a page. */
 import { describe, expect, test } from 'vitest';
 
-import type { Kustomization, Source } from '../api/kinds';
+import type { Applier, Source } from '../api/kinds';
 import type { ClusterItem, Reconciliations } from '../api/queries';
 import { age, duration, parseDuration, span } from '../lib/time';
 import { matches, shortRevision, webAddress } from '../lib/words';
 import { yamlOf } from '../ui/Yaml';
 import { clusterState, fits, fleetRows } from './fleet/clusters';
-import { ownedObjects, parseEntry, tree } from './kustomization/objects';
-import { stages, timingsOf } from './kustomization/stages';
+import { ownedObjects, parseEntry, tree } from './applier/objects';
+import { stages, timingsOf } from './applier/stages';
 
 const NOW = Date.parse('2026-01-02T03:04:05Z');
 
@@ -49,7 +49,7 @@ function cluster(name: string, more: Partial<ClusterItem> = {}): ClusterItem {
   return {
     name,
     labels: {},
-    kustomizations: { True: 1 },
+    appliers: { True: 1 },
     failing: [],
     objects: 1,
     connection: { connected: true, since: '2026-01-01T00:00:00Z' },
@@ -58,7 +58,7 @@ function cluster(name: string, more: Partial<ClusterItem> = {}): ClusterItem {
 }
 
 describe('clusters', () => {
-  const failing = cluster('b', { kustomizations: { True: 3, False: 2 }, labels: { region: 'north' } });
+  const failing = cluster('b', { appliers: { True: 3, False: 2 }, labels: { region: 'north' } });
   const away = cluster('c', { connection: { connected: false, since: '' }, labels: { region: 'south=1' } });
   const never = cluster('d', { connection: null });
 
@@ -92,12 +92,11 @@ describe('clusters', () => {
   });
 });
 
-function kustomization(reason: string, status = 'False'): Kustomization {
+function applier(reason: string, status = 'False'): Applier {
   return {
     apiVersion: 'v1',
     kind: 'Kustomization',
     metadata: { name: 'app', namespace: 'apps', managedFields: [1] },
-    spec: { sourceRef: { kind: 'GitRepository', name: 'repo' } },
     status: {
       conditions: [{ type: 'Ready', status, reason, message: 'why' }],
       inventory: {
@@ -139,23 +138,25 @@ const SOURCE: Source = {
   status: { conditions: [{ type: 'Ready', status: 'True' }], artifact: { revision: 'main@sha1:1' } },
 };
 
+const SOURCES = [{ id: { kind: 'GitRepository', namespace: 'apps', name: 'repo' }, object: SOURCE }];
+
 describe('stages', () => {
-  const of = (object: Kustomization, told: Reconciliations | undefined): string =>
-    stages({ object, source: SOURCE, cluster: cluster('edge'), clusterName: 'edge', history: told })
+  const of = (object: Applier, told: Reconciliations | undefined): string =>
+    stages({ object, sources: SOURCES, cluster: cluster('edge'), clusterName: 'edge', history: told })
       .map((stage) => stage.state)
       .join(' ');
 
   test('stop where it failed', () => {
-    expect(of(kustomization('ValidationFailed'), history('ValidationFailed'))).toBe(
+    expect(of(applier('ValidationFailed'), history('ValidationFailed'))).toBe(
       'ok ok ok ok failing skipped skipped skipped',
     );
-    expect(of(kustomization('HealthCheckFailed'), history('HealthCheckFailed'))).toBe(
+    expect(of(applier('HealthCheckFailed'), history('HealthCheckFailed'))).toBe(
       'ok ok ok ok ok ok skipped failing',
     );
-    expect(of(kustomization('BuildFailed'), history('BuildFailed', { build: null, timings: [] }))).toBe(
+    expect(of(applier('BuildFailed'), history('BuildFailed', { build: null, timings: [] }))).toBe(
       'ok failing ok skipped skipped skipped skipped skipped',
     );
-    expect(of(kustomization('DependencyNotReady'), undefined)).toBe(
+    expect(of(applier('DependencyNotReady'), undefined)).toBe(
       'ok waiting ok waiting waiting waiting waiting waiting',
     );
   });
@@ -171,16 +172,38 @@ describe('stages', () => {
       results: [],
       health: {},
     };
-    const object = kustomization('Progressing', 'Unknown');
+    const object = applier('Progressing', 'Unknown');
     expect(of(object, told)).toBe('ok ok ok ok ok progressing waiting waiting');
     const shown = stages({
       object,
-      source: SOURCE,
+      sources: SOURCES,
       cluster: cluster('edge'),
       clusterName: 'edge',
       history: told,
     });
     expect(shown.find((stage) => stage.id === 'apply')?.detail).toBe('1 apply: 0 objects so far');
+  });
+
+  test('begin with each source', () => {
+    const other = { id: { kind: 'Other', namespace: 'apps', name: 'values' }, object: undefined };
+    const of = (sources: Parameters<typeof stages>[0]['sources']): unknown[] =>
+      stages({
+        object: applier('ReconciliationSucceeded', 'True'),
+        sources,
+        cluster: cluster('edge'),
+        clusterName: 'edge',
+        history: undefined,
+      })
+        .filter((stage) => stage.title === 'Source')
+        .map(({ state, detail, to }) => [state, detail, to]);
+    const page = '/sources/GitRepository/apps/repo';
+    expect(of(SOURCES)).toEqual([['ok', 'main@sha1:1', page]]);
+    // A source of a kind that has no page is named all the same.
+    expect(of([...SOURCES, other])).toEqual([
+      ['ok', 'repo main@sha1:1', page],
+      ['unknown', 'Other values', undefined],
+    ]);
+    expect(of([])).toEqual([['unknown', 'none named', undefined]]);
   });
 
   test('are those of all steps', () => {
@@ -191,8 +214,8 @@ describe('stages', () => {
     ];
     const told = history('ReconciliationSucceeded', { timings });
     const shown = stages({
-      object: kustomization('ReconciliationSucceeded', 'True'),
-      source: SOURCE,
+      object: applier('ReconciliationSucceeded', 'True'),
+      sources: SOURCES,
       cluster: cluster('edge'),
       clusterName: 'edge',
       history: told,
@@ -219,11 +242,11 @@ describe('objects', () => {
   });
 
   test('have the health that was told, or is named by the failure', () => {
-    const [app, second] = ownedObjects(kustomization('ValidationFailed'), history('ValidationFailed'));
+    const [app, second] = ownedObjects(applier('ValidationFailed'), history('ValidationFailed'));
     expect([app?.state, second?.state]).toEqual(['unknown', 'failing']);
     const health = { 'Deployment/ns/app': 'InProgress: 0 of 1', 'Deployment/ns/app-2': 'Current: fine' };
     const told = ownedObjects(
-      kustomization('HealthCheckFailed'),
+      applier('HealthCheckFailed'),
       history('HealthCheckFailed', { health, message: 'x' }),
     );
     expect(told.map((object) => [object.word, object.why])).toEqual([
@@ -233,7 +256,7 @@ describe('objects', () => {
   });
 
   test('are a tree, whose branches have the state of the worst beneath', () => {
-    const objects = ownedObjects(kustomization('ValidationFailed'), history('ValidationFailed'));
+    const objects = ownedObjects(applier('ValidationFailed'), history('ValidationFailed'));
     const rows = tree(objects, new Set());
     expect(rows.map((row) => [row.depth, row.state])).toEqual([
       [1, 'failing'],
@@ -246,7 +269,7 @@ describe('objects', () => {
 });
 
 test('YAML leaves out who manages what', () => {
-  const text = yamlOf(kustomization('x'));
+  const text = yamlOf(applier('x'));
   expect(text).toContain('name: app');
   expect(text).not.toContain('managedFields');
 });

@@ -50,7 +50,7 @@ describe('texts', () => {
       // Set apart in its own direction, so that it turns nothing beside it around.
       expect(link.querySelector('bdi')).toHaveTextContent(text, { normalizeWhitespace: false });
       fleet.unmount();
-      const { container } = show('/kustomizations/apps/shop');
+      const { container } = show('/appliers/Kustomization/apps/shop');
       expect((await screen.findAllByText(text)).length).toBeGreaterThan(0);
       expect(container.querySelector('img, script')).toBeNull();
       for (const message of container.querySelectorAll('.message p'))
@@ -60,7 +60,7 @@ describe('texts', () => {
 
   test('10,000 characters are cut short, and there when asked for', async () => {
     hub({ [`${KUSTOMIZE}/shop`]: withMessage(LONG) });
-    const { container } = show('/kustomizations/apps/shop');
+    const { container } = show('/appliers/Kustomization/apps/shop');
     const [more] = await screen.findAllByRole('button', { name: 'Show all 10,000 characters' });
     expect(container.textContent.length).toBeLessThan(5_000);
     if (more) await userEvent.click(more);
@@ -83,7 +83,7 @@ describe('texts', () => {
       held.metadata.annotations.docs = 'https://docs.example/page';
     });
     hub({ [`${KUSTOMIZE}/shop`]: object });
-    const { container } = show('/kustomizations/apps/shop');
+    const { container } = show('/appliers/Kustomization/apps/shop');
     await screen.findByText('trap-0');
     const outward = [...container.querySelectorAll('a[target]')].map((link) => link.getAttribute('href'));
     expect(outward).toEqual(['https://docs.example/page']);
@@ -99,7 +99,7 @@ test('a Kustomization with 5,000 objects is a tree of few rows, and is filtered'
     }));
   });
   hub({ [`${KUSTOMIZE}/shop`]: object });
-  show('/kustomizations/apps/shop/objects');
+  show('/appliers/Kustomization/apps/shop/objects');
   const tree = await screen.findByRole('tree');
   expect(screen.getByText('5,000 objects')).toBeVisible();
   expect(screen.getAllByRole('treeitem').length).toBeLessThan(80);
@@ -132,7 +132,7 @@ describe('a hub that', () => {
 
   test('answers 404: says which object there is not', async () => {
     hub();
-    show('/kustomizations/apps/none');
+    show('/appliers/Kustomization/apps/none');
     expect(await screen.findByRole('heading', { name: 'There is no such object' })).toBeVisible();
   });
 

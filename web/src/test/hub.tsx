@@ -8,11 +8,11 @@ import { vi } from 'vitest';
 
 import { Pages, newQueryClient } from '../App';
 import { ToastProvider } from '../ui/Toasts';
+import appliers from './recorded/appliers.json';
 import clusters from './recorded/clusters.json';
 import events from './recorded/events.json';
 import gitrepositories from './recorded/gitrepositories.json';
 import inventory from './recorded/inventory.json';
-import kustomizations from './recorded/kustomizations.json';
 import paymentsReconciliations from './recorded/payments-reconciliations.json';
 import payments from './recorded/payments.json';
 import shopReconciliations from './recorded/shop-reconciliations.json';
@@ -20,10 +20,10 @@ import shop from './recorded/shop.json';
 import webapp from './recorded/webapp.json';
 
 export const recorded = {
+  appliers,
   clusters,
   events,
   inventory,
-  kustomizations,
   payments,
   shop,
   shopReconciliations,
@@ -37,13 +37,13 @@ const SOURCE = '/apis/source.toolkit.fluxcd.io/v1';
 
 const RECORDED: Record<string, Answer> = {
   '/fleet/v1/clusters': clusters,
-  '/fleet/v1/kustomizations': kustomizations,
+  '/fleet/v1/appliers': appliers,
   '/fleet/v1/events': events,
   '/fleet/v1/inventory': inventory,
   [`${KUSTOMIZE}/shop`]: shop,
   [`${KUSTOMIZE}/payments`]: payments,
-  '/fleet/v1/namespaces/apps/kustomizations/shop/reconciliations': shopReconciliations,
-  '/fleet/v1/namespaces/apps/kustomizations/payments/reconciliations': paymentsReconciliations,
+  '/fleet/v1/appliers/Kustomization/apps/shop/reconciliations': shopReconciliations,
+  '/fleet/v1/appliers/Kustomization/apps/payments/reconciliations': paymentsReconciliations,
   [`${SOURCE}/namespaces/apps/gitrepositories/webapp`]: webapp,
   [`${SOURCE}/gitrepositories`]: gitrepositories,
   [`${SOURCE}/ocirepositories`]: { items: [] },

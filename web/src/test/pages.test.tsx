@@ -52,7 +52,7 @@ describe('fleet', () => {
 describe('a Kustomization', () => {
   test('shows its way, with the stage that fails and why', async () => {
     hub();
-    show('/kustomizations/apps/payments');
+    show('/appliers/Kustomization/apps/payments');
     const stage = (title: string): string | undefined =>
       screen.getAllByRole('listitem').find((item) => item.textContent.startsWith(title))?.textContent;
     await waitFor(() => expect(stage('Health')).toContain('Failed'));
@@ -62,7 +62,7 @@ describe('a Kustomization', () => {
 
   test('shows the health of its objects and why', async () => {
     hub();
-    show('/kustomizations/apps/payments/objects?view=table');
+    show('/appliers/Kustomization/apps/payments/objects?view=table');
     const cell = await screen.findByText('In progress');
     const row = cell.closest<HTMLElement>('[role=row]');
     expect(row?.textContent).toContain('Deployment');
@@ -71,7 +71,7 @@ describe('a Kustomization', () => {
 
   test('is reconciled and suspended, and says so', async () => {
     const { asked } = hub({ [`PATCH ${KUSTOMIZE}/shop`]: recorded.shop });
-    show('/kustomizations/apps/shop');
+    show('/appliers/Kustomization/apps/shop');
     await userEvent.click(await screen.findByRole('button', { name: 'Reconcile' }));
     expect(await screen.findByText(/asked to reconcile it now/)).toBeVisible();
     await userEvent.click(screen.getByRole('button', { name: 'Suspend' }));
@@ -93,7 +93,7 @@ describe('a Kustomization', () => {
   ] as const) {
     test(`says why an action was not done: ${code}`, async () => {
       hub({ [`PATCH ${KUSTOMIZE}/shop`]: refusal(code, message, { 'retry-after': '7' }) });
-      show('/kustomizations/apps/shop');
+      show('/appliers/Kustomization/apps/shop');
       await userEvent.click(await screen.findByRole('button', { name: 'Suspend' }));
       const toast = await screen.findByText(/Could not suspend shop/);
       expect(toast.textContent).toContain(says);
@@ -102,11 +102,124 @@ describe('a Kustomization', () => {
 
   test('shows history, events and YAML', async () => {
     hub();
-    show('/kustomizations/apps/shop/history');
+    show('/appliers/Kustomization/apps/shop/history');
     expect((await screen.findAllByText('ReconciliationSucceeded')).length).toBeGreaterThan(0);
     await userEvent.click(screen.getByRole('tab', { name: 'YAML' }));
     const yaml = await screen.findByText(/kind: Kustomization/);
     expect(yaml.textContent).not.toContain('managedFields:');
+  });
+});
+
+describe('an applier of a kind that the dashboard does not know', () => {
+  const id = { kind: 'Rollout', namespace: 'apps', name: 'shop' };
+  const path = '/apis/test.example/v2/namespaces/apps/rollouts/shop';
+  const sources = [
+    { kind: 'GitRepository', namespace: 'apps', name: 'webapp' },
+    { kind: 'Bucket', namespace: 'infra', name: 'values' },
+  ];
+  const item = {
+    ...id,
+    apiVersion: 'test.example/v2',
+    resource: 'rollouts',
+    cluster: 'edge',
+    labels: {},
+    source: sources[0],
+    sources,
+    path: '',
+    revision: 'main@sha1:1',
+    suspended: false,
+  };
+  const object = {
+    apiVersion: 'test.example/v2',
+    kind: 'Rollout',
+    metadata: { name: 'shop', namespace: 'apps' },
+    spec: { interval: '7m', clusterRef: { name: 'edge' } },
+    status: {
+      conditions: recorded.shop.status.conditions,
+      inventory: recorded.shop.status.inventory,
+      lastAppliedRevision: 'main@sha1:1',
+    },
+  };
+  const answers = {
+    // The hub looks for names that hold the one that is asked for.
+    '/fleet/v1/appliers': { items: [{ ...item, name: 'shop-2' }, item] },
+    [path]: object,
+    '/fleet/v1/appliers/Rollout/apps/shop/reconciliations': recorded.shopReconciliations,
+  };
+
+  test('has a page with what all appliers have', async () => {
+    const { asked } = hub(answers);
+    show('/appliers/Rollout/apps/shop');
+    expect(await screen.findByText('7m')).toBeVisible();
+    expect(screen.getByRole('heading', { name: /shop/ })).toBeVisible();
+    expect(screen.getAllByText('ReconciliationSucceeded').length).toBeGreaterThan(0);
+    const link = await screen.findByRole('link', { name: 'GitRepository apps/webapp' });
+    expect(link).toHaveAttribute('href', '/sources/GitRepository/apps/webapp');
+    expect(screen.getByRole('link', { name: 'Bucket infra/values' })).toBeVisible();
+    const stages = screen.getAllByRole('listitem').map((stage) => stage.textContent);
+    expect(stages.filter((stage) => stage.startsWith('Source')).length).toBe(2);
+    await userEvent.click(screen.getByRole('tab', { name: /^Objects/ }));
+    expect(await screen.findByRole('tree')).toBeVisible();
+    await userEvent.click(screen.getByRole('tab', { name: 'Reconciliations' }));
+    expect((await screen.findAllByText('#1')).length).toBeGreaterThan(0);
+    const rows = asked.filter((call) => call.path === '/fleet/v1/appliers');
+    expect(rows[0]?.query.toString()).toBe('kind=Rollout&namespace=apps&name=shop&limit=500');
+  });
+
+  test('is suspended where its kind is served', async () => {
+    const { asked } = hub({ ...answers, [`PATCH ${path}`]: object });
+    show('/appliers/Rollout/apps/shop');
+    await userEvent.click(await screen.findByRole('button', { name: 'Suspend' }));
+    expect(await screen.findByText(/Rollout shop: Suspended/)).toBeVisible();
+    expect(asked.filter((call) => call.method === 'PATCH').map((call) => call.path)).toEqual([path]);
+  });
+
+  test('is listed with its kind, and found by its objects', async () => {
+    const [first] = recorded.inventory.items;
+    hub({ ...answers, '/fleet/v1/inventory': { items: [{ ...first, name: 'web', applier: id }] } });
+    const list = show('/appliers');
+    const row = (await screen.findByRole('link', { name: 'shop' })).closest<HTMLElement>('[role=row]');
+    expect(row?.textContent).toContain('Rollout');
+    expect(row?.textContent).toContain('webapp +1');
+    list.unmount();
+    show('/search');
+    expect(await screen.findByRole('link', { name: 'apps/shop' })).toHaveAttribute(
+      'href',
+      '/appliers/Rollout/apps/shop',
+    );
+    expect(screen.getByRole('link', { name: 'web' })).toHaveAttribute(
+      'href',
+      '/appliers/Rollout/apps/shop/objects?q=web',
+    );
+  });
+
+  test('is not found where the hub says that no kind of applier has the name', async () => {
+    const message = 'kind of applier "Secret" not found';
+    const { asked } = hub({ '/fleet/v1/appliers': refusal(404, message) });
+    const secret = show('/appliers/Secret/apps/hush');
+    expect(await screen.findByText(message)).toBeVisible();
+    expect(asked.some((call) => call.path.includes('secrets'))).toBe(false);
+    secret.unmount();
+    show('/appliers/GitRepository/apps/webapp');
+    expect(await screen.findByText('There is no such page')).toBeVisible();
+  });
+});
+
+describe('an address from before there were other appliers than Kustomizations', () => {
+  test('of a page leads to the same page', async () => {
+    hub();
+    show('/kustomizations/apps/payments/objects?view=table');
+    expect(await screen.findByText('In progress')).toBeVisible();
+    expect(screen.getByRole('tab', { name: /^Objects/ })).toHaveAttribute('aria-selected', 'true');
+  });
+
+  test('of the list leads to the Kustomizations among the appliers', async () => {
+    const { asked } = hub();
+    show('/kustomizations?state=False');
+    expect(await screen.findByRole('link', { name: 'payments' })).toBeVisible();
+    const call = asked.find((each) => each.path === '/fleet/v1/appliers');
+    expect(call?.query.get('kind')).toBe('Kustomization');
+    expect(call?.query.get('state')).toBe('False');
   });
 });
 

@@ -1,4 +1,4 @@
-/** What can be done with a Kustomization or a source: have it reconciled now, suspend it, resume it. */
+/** What can be done with an applier or a source: have it reconciled now, suspend it, resume it. */
 import { useMutation, useQueryClient } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
 
@@ -8,12 +8,9 @@ import { conditionOf } from '../api/kinds';
 import { keys, reconcile, suspend } from '../api/queries';
 import { useToast } from './Toasts';
 
-type Reconcilable = KubeObject<{
-  suspend?: boolean;
-  sourceRef?: { kind: string; name: string; namespace?: string };
-}>;
-
 type Act = 'reconcile' | 'reconcile with source' | 'suspend' | 'resume';
+
+const NONE: readonly ObjectId[] = [];
 
 const DONE: Record<Act, string> = {
   reconcile: 'The hub was asked to reconcile it now.',
@@ -22,19 +19,24 @@ const DONE: Record<Act, string> = {
   resume: 'Resumed.',
 };
 
-export function Actions({ id, object }: { id: ObjectId; object: KubeObject }): ReactNode {
-  const { spec, status, metadata } = object as Reconcilable;
+export function Actions({
+  id,
+  object,
+  sources = NONE,
+}: {
+  id: ObjectId;
+  object: KubeObject;
+  /** What can be fetched before it is reconciled. */
+  sources?: readonly ObjectId[];
+}): ReactNode {
+  const { spec, status, metadata } = object as KubeObject<{ suspend?: boolean }>;
   const client = useQueryClient();
   const say = useToast();
   const suspended = spec?.suspend === true;
-  const source = spec?.sourceRef;
   const mutation = useMutation({
     mutationFn: async (act: Act) => {
       if (act === 'suspend' || act === 'resume') return suspend(id, act === 'suspend');
-      if (act === 'reconcile with source' && source) {
-        const namespace = source.namespace ?? id.namespace;
-        await reconcile({ kind: source.kind, namespace, name: source.name });
-      }
+      if (act === 'reconcile with source') await Promise.all(sources.map(reconcile));
       return reconcile(id);
     },
     onSuccess: (fresh, act) => {
@@ -66,7 +68,8 @@ export function Actions({ id, object }: { id: ObjectId; object: KubeObject }): R
     <div className="actions" role="group" aria-label="Actions">
       {waits && !suspended && <span className="dim">A reconciliation was asked for</span>}
       {button('reconcile', 'Reconcile', true)}
-      {source && button('reconcile with source', 'With source')}
+      {sources.length > 0 &&
+        button('reconcile with source', sources.length > 1 ? 'With sources' : 'With source')}
       {suspended ? button('resume', 'Resume') : button('suspend', 'Suspend')}
     </div>
   );

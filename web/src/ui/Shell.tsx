@@ -16,7 +16,7 @@ import { useTicking } from './Time';
 
 const PAGES: readonly [to: string, title: string][] = [
   ['/', 'Fleet'],
-  ['/kustomizations', 'Kustomizations'],
+  ['/appliers', 'Appliers'],
   ['/sources', 'Sources'],
   ['/events', 'Events'],
   ['/search', 'Search'],

@@ -4,7 +4,7 @@ import { useEffect, useRef } from 'react';
 
 const PLACES: Record<string, string> = {
   f: '/',
-  k: '/kustomizations',
+  a: '/appliers',
   s: '/sources',
   e: '/events',
 };
@@ -12,7 +12,7 @@ const PLACES: Record<string, string> = {
 const LIST: readonly [keys: string, what: string][] = [
   ['/', 'To the filter of the page'],
   ['g f', 'Fleet'],
-  ['g k', 'Kustomizations'],
+  ['g a', 'Appliers'],
   ['g s', 'Sources'],
   ['g e', 'Events'],
   ['g /', 'Search'],

@@ -1,10 +1,17 @@
 import type { ObjectId } from '../api/kinds';
 import { SOURCE_KINDS } from '../api/kinds';
+import { applierKind } from '../pages/applier/kinds';
 
 /** The address of an object's page; none where its kind has none. */
-export function pageOf({ kind, namespace, name }: ObjectId): string | null {
-  const [ns, own] = [encodeURIComponent(namespace), encodeURIComponent(name)];
-  if (kind === 'Cluster') return `/clusters/${own}`;
-  if (kind === 'Kustomization') return `/kustomizations/${ns}/${own}`;
-  return SOURCE_KINDS.some((source) => source.kind === kind) ? `/sources/${kind}/${ns}/${own}` : null;
+export function pageOf(id: ObjectId): string | null {
+  const { kind, namespace, name } = id;
+  if (kind === 'Cluster') return `/clusters/${encodeURIComponent(name)}`;
+  if (applierKind(kind)) return applierPage(id);
+  if (!SOURCE_KINDS.some((source) => source.kind === kind)) return null;
+  return `/sources/${[kind, namespace, name].map(encodeURIComponent).join('/')}`;
+}
+
+/** The address of the page of an object that is known to be an applier, whatever its kind. */
+export function applierPage({ kind, namespace, name }: ObjectId): string {
+  return `/appliers/${[kind, namespace, name].map(encodeURIComponent).join('/')}`;
 }

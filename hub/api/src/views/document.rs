@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use roadstead_hub_core::views::{
-    AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, HealthCount, InventoryItem,
-    KustomizationItem, Reconciliations,
+    ApplierItem, AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, HealthCount, InventoryItem,
+    Reconciliations,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -16,9 +16,26 @@ type Parameter = (&'static str, &'static str, &'static str);
 const LIMIT: Parameter = ("limit", "integer", "The maximum number of items: 100 by default, 500 at most.");
 const CONTINUE: Parameter = ("continue", "string", "The `continue` of the page before.");
 const CLUSTER: Parameter = ("cluster", "string", "Only of this Cluster.");
-const NAMESPACE: Parameter = ("namespace", "string", "Only of Kustomizations in this namespace.");
+const APPLIER_KIND: Parameter = ("applierKind", "string", "Only of appliers of this kind.");
+const APPLIER_NAMESPACE: Parameter = ("applierNamespace", "string", "Only of appliers in this namespace.");
+const APPLIER: Parameter = ("applier", "string", "Only of appliers of this name.");
+/// Parameters from before there were other appliers than Kustomizations.
+const OLDER: [Parameter; 2] = [
+    ("kustomization", "string", "The same as `applierKind=Kustomization` with this `applier`."),
+    (
+        "kustomizationNamespace",
+        "string",
+        "The same as `applierKind=Kustomization` with this `applierNamespace`.",
+    ),
+];
+const OLDER_NAMESPACE: Parameter = ("namespace", "string", "The same as `applierNamespace`.");
 const BEFORE: Parameter =
     ("before", "string", "Only what began before this time: `started` of the last item of a page.");
+
+/// Paths from before there were other appliers than Kustomizations.
+const KUSTOMIZATIONS: &str = "/fleet/v1/kustomizations";
+const KUSTOMIZATION_RECONCILIATIONS: &str =
+    "/fleet/v1/namespaces/{namespace}/kustomizations/{name}/reconciliations";
 
 /// What is under `/fleet/v1`, as OpenAPI 3.0.
 #[must_use]
@@ -33,7 +50,7 @@ fn build() -> Value {
     let mut schema = |name: &'static str| -> Value {
         match name {
             "clusters" => generator.subschema_for::<FleetPage<ClusterItem>>().to_value(),
-            "kustomizations" => generator.subschema_for::<FleetPage<KustomizationItem>>().to_value(),
+            "appliers" => generator.subschema_for::<FleetPage<ApplierItem>>().to_value(),
             "events" => generator.subschema_for::<FleetPage<EventItem>>().to_value(),
             "health" => generator.subschema_for::<FleetPage<HealthCount>>().to_value(),
             "inventory" => generator.subschema_for::<FleetPage<InventoryItem>>().to_value(),
@@ -53,7 +70,8 @@ fn build() -> Value {
         &[("names", "string", "Only the Clusters of these names, with commas between them; at most 100.")],
         (json_type, schema("clusters")),
     );
-    let kustomizations = [
+    let appliers = [
+        ("kind", "string", "Only of this kind, as `Kustomization`."),
         LIMIT,
         CONTINUE,
         CLUSTER,
@@ -64,16 +82,24 @@ fn build() -> Value {
             "string",
             "Only those whose Ready is `True`, `False` or `Unknown`, or those that are `Suspended`.",
         ),
-        ("sourceKind", "string", "Only those whose source is of this kind."),
-        ("source", "string", "Only those whose source has this name."),
-        ("sourceNamespace", "string", "Only those whose source is in this namespace."),
+        ("sourceKind", "string", "Only those with a source of this kind."),
+        ("source", "string", "Only those with a source of this name."),
+        ("sourceNamespace", "string", "Only those with a source in this namespace."),
     ];
     add(
-        "/fleet/v1/kustomizations",
+        "/fleet/v1/appliers",
+        "listAppliers",
+        "Objects of the hub that deploy, of all kinds and namespaces, by namespace, name and kind, with their clusters and \
+         states.",
+        &appliers,
+        (json_type, schema("appliers")),
+    );
+    add(
+        KUSTOMIZATIONS,
         "listKustomizations",
-        "Kustomizations of all namespaces, by namespace and name, with their clusters and states.",
-        &kustomizations,
-        (json_type, schema("kustomizations")),
+        "The same as `/fleet/v1/appliers?kind=Kustomization`.",
+        &appliers[1..],
+        (json_type, schema("appliers")),
     );
     let events = [
         LIMIT,
@@ -93,7 +119,7 @@ fn build() -> Value {
     add(
         "/fleet/v1/health",
         "getHealth",
-        "How many Kustomizations, sources and Clusters are in which state, by namespace and cluster.",
+        "How many appliers, sources and Clusters are in which state, by namespace and cluster.",
         &[],
         (json_type, schema("health")),
     );
@@ -105,56 +131,85 @@ fn build() -> Value {
         ("namespace", "string", "Only in this namespace of their cluster."),
         ("name", "string", "Only those whose names hold this."),
         ("labels", "string", "Only those with these labels: `app=web,tier`; as they were applied last."),
-        ("kustomization", "string", "Only those that a Kustomization of this name owns."),
-        ("kustomizationNamespace", "string", "Only those that a Kustomization of this namespace owns."),
+        APPLIER_KIND,
+        APPLIER_NAMESPACE,
+        APPLIER,
+        OLDER[0],
+        OLDER[1],
     ];
     add(
         "/fleet/v1/inventory",
         "searchInventory",
-        "The objects that Kustomizations own, on all clusters.",
+        "The objects that appliers own, on all clusters.",
         &inventory,
         (json_type, schema("inventory")),
     );
+    let attempts = [
+        ("failed", "boolean", "Only those that failed."),
+        LIMIT,
+        BEFORE,
+        CLUSTER,
+        APPLIER_KIND,
+        APPLIER_NAMESPACE,
+        APPLIER,
+        OLDER_NAMESPACE,
+        OLDER[0],
+        OLDER[1],
+    ];
     add(
         "/fleet/v1/reconciliations",
         "listReconciliations",
-        "Attempts at reconciling, of all Kustomizations, the newest first.",
-        &[LIMIT, BEFORE, CLUSTER, NAMESPACE, ("failed", "boolean", "Only those that failed.")],
+        "Attempts at reconciling, of all appliers, the newest first.",
+        &attempts,
         (json_type, schema("attempts")),
     );
     add(
         "/fleet/v1/drift",
         "listDrift",
         "Attempts that changed an object though the build was the one that had been applied: someone else had changed it.",
-        &[LIMIT, BEFORE, CLUSTER, NAMESPACE],
+        &attempts[1..],
         (json_type, schema("attempts")),
     );
     add(
         "/fleet/v1/changes",
         "followChanges",
-        "Changes of Kustomizations, sources and Clusters as they happen: server-sent events `change`, each with its \
+        "Changes of appliers, sources and Clusters as they happen: server-sent events `change`, each with its \
          resource version as id, by which a reader that comes back goes on. An event `gone` says that it has to start over.",
         &[("resourceVersion", "string", "Changes after this version. Without it, changes from now on.")],
         ("text/event-stream", schema("changes")),
     );
-    let mut one = operation(
-        "getReconciliations",
-        "The last attempts of a Kustomization with their change sets, and what an agent is doing right now.",
-        &[
+    let reconciliations = generated::<Reconciliations>(&mut generator);
+    let mut add_one = |path: &str, id: &str, what: &str, in_path: &[&str]| {
+        let query = [
             ("limit", "integer", "The maximum number of attempts: 20 by default and at most."),
             ("changedOnly", "boolean", "Change sets without the objects that were unchanged."),
-        ],
-        (json_type, generated::<Reconciliations>(&mut generator)),
+        ];
+        let mut one = operation(id, what, &query, (json_type, reconciliations.clone()));
+        if let Some(parameters) = one["parameters"].as_array_mut() {
+            parameters.extend(in_path.iter().map(
+                |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }),
+            ));
+        }
+        paths.insert(path.to_owned(), json!({ "get": one }));
+    };
+    add_one(
+        "/fleet/v1/appliers/{kind}/{namespace}/{name}/reconciliations",
+        "getReconciliations",
+        "The last attempts of an applier with their change sets, and what an agent is doing right now. The kind is its name, as \
+         `Kustomization`.",
+        &["kind", "namespace", "name"],
     );
-    let in_path = ["namespace", "name"]
-        .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }));
-    if let Some(parameters) = one["parameters"].as_array_mut() {
-        parameters.extend(in_path);
+    add_one(
+        KUSTOMIZATION_RECONCILIATIONS,
+        "getKustomizationReconciliations",
+        "The same as `/fleet/v1/appliers/Kustomization/{namespace}/{name}/reconciliations`.",
+        &["namespace", "name"],
+    );
+    for older in [KUSTOMIZATIONS, KUSTOMIZATION_RECONCILIATIONS] {
+        if let Some(path) = paths.get_mut(older) {
+            path["get"]["deprecated"] = json!(true);
+        }
     }
-    paths.insert(
-        "/fleet/v1/namespaces/{namespace}/kustomizations/{name}/reconciliations".to_owned(),
-        json!({ "get": one }),
-    );
     json!({
         "openapi": "3.0.3",
         "info": { "title": "Roadstead fleet views", "version": env!("CARGO_PKG_VERSION") },
@@ -185,7 +240,7 @@ fn operation(id: &str, what: &str, query: &[Parameter], (media_type, schema): (&
         "operationId": id, "description": what, "parameters": parameters,
         "responses": {
             "200": { "description": "What was found.", "content": content },
-            "400": refused, "401": refused, "403": refused,
+            "400": refused, "401": refused, "403": refused, "404": refused,
         },
     })
 }

@@ -132,7 +132,7 @@ async fn what_spans_clusters() -> Result<()> {
     let edge = &clusters["items"][0];
     assert_eq!((&edge["name"], &edge["labels"]["region"]), (&json!("edge-1"), &json!("north")));
     assert_eq!((&edge["objects"], &edge["ready"]["reason"]), (&json!(3), &json!("AwaitingAgent")));
-    assert_eq!(edge["kustomizations"], json!({ "Suspended": 1, "Unknown": 1 }));
+    assert_eq!(edge["appliers"], json!({ "Suspended": 1, "Unknown": 1 }));
     assert_eq!((&edge["failing"], edge.get("connection")), (&json!([]), None));
 
     let health = get(&replica, "/fleet/v1/health").await?;
@@ -150,6 +150,14 @@ async fn what_spans_clusters() -> Result<()> {
         ("?name=b_", vec!["web_x"]),
         ("?name=%25", vec![]),
         ("?cluster=edge-1&kustomization=web&namespace=prod&name=settings", vec!["web-settings"]),
+        (
+            "?applierKind=Kustomization&applierNamespace=default&applier=web",
+            vec!["web-settings", "web", "web_x"],
+        ),
+        ("?kustomizationNamespace=default&kind=ConfigMap", vec!["web-settings"]),
+        ("?applier=db", vec![]),
+        ("?applierNamespace=other", vec![]),
+        ("?kustomization=db", vec![]),
         ("?cluster=other", vec![]),
         ("?labels=app=web,tier", vec!["web"]),
         ("?labels=app%3Dweb", vec!["web", "web_x"]),
@@ -173,12 +181,16 @@ async fn what_spans_clusters() -> Result<()> {
     }
     assert_eq!(names, ["web-settings", "web", "web_x"]);
 
+    let owner = json!({ "kind": "Kustomization", "namespace": "default", "name": "web" });
+    let found = get(&replica, "/fleet/v1/inventory?limit=1").await?;
+    assert_eq!(found["items"][0]["applier"], owner);
+
     let attempts = |page: &Value| -> Vec<i64> {
         page["items"].as_array().into_iter().flatten().filter_map(|item| item["attempt"].as_i64()).collect()
     };
     let all = get(&replica, "/fleet/v1/reconciliations").await?;
     assert_eq!(attempts(&all), [4, 3, 2, 1]);
-    assert_eq!(all["items"][3]["counts"], json!({ "created": 1 }));
+    assert_eq!((&all["items"][3]["counts"], &all["items"][3]["applier"]), (&json!({ "created": 1 }), &owner));
     let before = all["items"][1]["started"].as_str().context("a time")?;
     let older = get(&replica, &format!("/fleet/v1/reconciliations?limit=1&before={before}")).await?;
     assert_eq!(attempts(&older), [2]);
@@ -187,11 +199,34 @@ async fn what_spans_clusters() -> Result<()> {
     let drift = get(&replica, "/fleet/v1/drift").await?;
     assert_eq!(attempts(&drift), [3]);
     assert_eq!(drift["items"][0]["changed"][0]["object"]["name"], "web");
+    for (query, want) in [
+        ("applierKind=Kustomization", vec![3]),
+        ("applierNamespace=default&applier=web", vec![3]),
+        ("namespace=default", vec![3]),
+        ("kustomizationNamespace=default&kustomization=web", vec![3]),
+        ("applier=db", vec![]),
+        ("namespace=other", vec![]),
+        ("kustomization=db", vec![]),
+    ] {
+        assert_eq!(attempts(&get(&replica, &format!("/fleet/v1/drift?{query}")).await?), want, "{query}");
+        let failed = get(&replica, &format!("/fleet/v1/reconciliations?failed=true&{query}")).await?;
+        assert_eq!(attempts(&failed).len(), want.len(), "{query}");
+    }
 
     let document = get(&replica, "/fleet/v1/openapi.json").await?;
-    for path in
-        ["clusters", "health", "kustomizations", "events", "inventory", "reconciliations", "drift", "changes"]
-    {
+    for path in [
+        "clusters",
+        "health",
+        "appliers",
+        "appliers/{kind}/{namespace}/{name}/reconciliations",
+        "kustomizations",
+        "namespaces/{namespace}/kustomizations/{name}/reconciliations",
+        "events",
+        "inventory",
+        "reconciliations",
+        "drift",
+        "changes",
+    ] {
         assert!(document["paths"].get(format!("/fleet/v1/{path}")).is_some(), "{path}");
     }
     for bad in [
@@ -200,6 +235,9 @@ async fn what_spans_clusters() -> Result<()> {
         "/fleet/v1/events?before=x",
         "/fleet/v1/inventory?labels=!a",
         "/fleet/v1/kustomizations?continue=x",
+        "/fleet/v1/appliers?continue=x",
+        "/fleet/v1/appliers?kind=a%00",
+        "/fleet/v1/inventory?applier=a%00",
         "/fleet/v1/clusters?names=a%00",
         "/fleet/v1/inventory?limit=-1",
         "/fleet/v1/changes?resourceVersion=x",
@@ -260,8 +298,8 @@ async fn what_the_dashboard_lists() -> Result<()> {
         let (first, second) = (of("edge-1")?, of("edge-2")?);
         let failing = json!([{ "reason": "BuildFailed", "count": 1, "since": "2026-01-02T03:04:05Z" }]);
         assert_eq!((&first["failing"], &second["failing"]), (&failing, &failing));
-        assert_eq!(first["kustomizations"], json!({ "False": 1, "Suspended": 1 }));
-        assert_eq!(second["kustomizations"], json!({ "False": 1 }));
+        assert_eq!(first["appliers"], json!({ "False": 1, "Suspended": 1 }));
+        assert_eq!(second["appliers"], json!({ "False": 1 }));
         assert_eq!((&first["objects"], &second["objects"]), (&json!(3), &json!(0)));
         assert_eq!(
             (&first["connection"]["connected"], &second["connection"]["connected"]),
@@ -279,22 +317,206 @@ async fn what_the_dashboard_lists() -> Result<()> {
         ("?namespace=other", vec![]),
         ("?sourceKind=GitRepository&source=web&sourceNamespace=default", vec!["db", "web"]),
     ] {
-        let found = get(&replica, &format!("/fleet/v1/kustomizations{query}")).await?;
+        let found = get(&replica, &format!("/fleet/v1/appliers{query}")).await?;
         let items = found["items"].as_array().context("items")?;
         let names: Vec<&str> = items.iter().filter_map(|item| item["name"].as_str()).collect();
         assert_eq!(names, want, "{query}");
     }
-    let page = get(&replica, "/fleet/v1/kustomizations?limit=2").await?;
+    let page = get(&replica, "/fleet/v1/appliers?limit=2").await?;
     let rest = page["continue"].as_str().context("a next page")?;
-    let rest = get(&replica, &format!("/fleet/v1/kustomizations?limit=2&continue={rest}")).await?;
+    let rest = get(&replica, &format!("/fleet/v1/appliers?limit=2&continue={rest}")).await?;
     assert_eq!((rest["items"][0]["name"].as_str(), rest.get("continue")), (Some("web"), None));
     let remote = &page["items"][1];
     assert_eq!(remote["source"], json!({ "kind": "GitRepository", "namespace": "default", "name": "other" }));
+    assert_eq!(remote["sources"], json!([remote["source"]]));
+    assert_eq!(
+        (&remote["kind"], &remote["apiVersion"], &remote["resource"]),
+        (&json!("Kustomization"), &json!("kustomize.toolkit.fluxcd.io/v1"), &json!("kustomizations"))
+    );
     assert_eq!((&remote["cluster"], &remote["path"]), (&json!("edge-2"), &json!("./deploy")));
     assert_eq!(
         (&remote["labels"]["team"], &remote["ready"]["message"]),
         (&json!("web"), &json!("no such file"))
     );
+    Ok(())
+}
+
+#[tokio::test]
+async fn older_paths_answer_as_those_of_appliers_do() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    replica.kubectl.apply(OBJECTS).await?;
+    replica.kubectl.apply(BY_KUBECONFIG).await?;
+    history(&site, &replica).await?;
+    let list = "/fleet/v1/kustomizations";
+    let one = "/fleet/v1/namespaces/default/kustomizations/web/reconciliations";
+    for (older, newer, want) in [
+        (list.to_owned(), "/fleet/v1/appliers?kind=Kustomization".to_owned(), 3),
+        (
+            format!("{list}?state=Suspended"),
+            "/fleet/v1/appliers?kind=Kustomization&state=Suspended".to_owned(),
+            1,
+        ),
+        (format!("{list}?limit=2"), "/fleet/v1/appliers?kind=Kustomization&limit=2".to_owned(), 2),
+        (one.to_owned(), "/fleet/v1/appliers/Kustomization/default/web/reconciliations".to_owned(), 4),
+        (
+            format!("{one}?limit=2&changedOnly=true"),
+            "/fleet/v1/appliers/Kustomization/default/web/reconciliations?limit=2&changedOnly=true"
+                .to_owned(),
+            2,
+        ),
+    ] {
+        let (older_answer, newer_answer) = (get(&replica, &older).await?, get(&replica, &newer).await?);
+        assert_eq!(older_answer, newer_answer, "{older}");
+        assert_eq!(older_answer["items"].as_array().map(Vec::len), Some(want), "{older}");
+    }
+    // A page of the older path goes on where the newer one would.
+    let key = get(&replica, "/fleet/v1/appliers?limit=1").await?["continue"].clone();
+    let rest = get(&replica, &format!("{list}?continue={}", key.as_str().context("a next page")?)).await?;
+    assert_eq!(rest["items"].as_array().map(Vec::len), Some(2));
+    Ok(())
+}
+
+/// Appliers of another kind, which debug builds have for tests. One has a Kustomization's name.
+const OTHER_KIND: &str = r#"
+apiVersion: fleet.roadstead.dev/v1alpha1
+kind: Rehearsal
+metadata: {name: web}
+spec:
+  interval: 5m
+  prune: true
+  targetNamespace: prod
+  clusterRef: {name: edge-1}
+  firstSourceRef: {kind: GitRepository, name: web}
+  secondSourceRef: {kind: GitRepository, namespace: infra, name: parts}
+---
+apiVersion: fleet.roadstead.dev/v1alpha1
+kind: Rehearsal
+metadata: {name: last}
+spec:
+  interval: 5m
+  suspend: true
+  targetNamespace: prod
+  clusterRef: {name: edge-1}
+  firstSourceRef: {kind: GitRepository, name: web}
+  secondSourceRef: {kind: GitRepository, name: web}
+"#;
+
+#[tokio::test]
+async fn appliers_of_several_kinds_are_told_apart() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    replica.kubectl.apply(OBJECTS).await?;
+    replica.kubectl.apply(OTHER_KIND).await?;
+    history(&site, &replica).await?;
+    let names = |page: &Value| -> Vec<String> {
+        let items = page["items"].as_array().into_iter().flatten();
+        items.map(|item| format!("{}/{}", item["name"], item["kind"]).replace('"', "")).collect()
+    };
+    let all = ["db/Kustomization", "last/Rehearsal", "web/Kustomization", "web/Rehearsal"];
+    for size in 1..=5 {
+        let (mut found, mut next) = (Vec::new(), String::new());
+        loop {
+            let page = get(&replica, &format!("/fleet/v1/appliers?limit={size}&continue={next}")).await?;
+            found.extend(names(&page));
+            match page["continue"].as_str() {
+                Some(more) => next = more.to_owned(),
+                None => break,
+            }
+        }
+        assert_eq!(found, all, "pages of {size}");
+    }
+    for (query, want) in [
+        ("kind=Rehearsal", [all[1], all[3]].as_slice()),
+        ("kind=Kustomization", &[all[0], all[2]]),
+        ("name=web", &[all[2], all[3]]),
+        ("state=Suspended", &[all[0], all[1]]),
+        ("source=web&sourceKind=GitRepository&sourceNamespace=default", &all),
+        ("source=parts&sourceNamespace=infra", &[all[3]]),
+        ("source=parts&sourceNamespace=default", &[]),
+    ] {
+        assert_eq!(names(&get(&replica, &format!("/fleet/v1/appliers?{query}")).await?), want, "{query}");
+    }
+    assert_eq!(names(&get(&replica, "/fleet/v1/kustomizations").await?), [all[0], all[2]]);
+    let of_two = &get(&replica, "/fleet/v1/appliers?kind=Rehearsal&name=web").await?["items"][0];
+    let source = |namespace: &str, name: &str| json!({ "kind": "GitRepository", "namespace": namespace, "name": name });
+    assert_eq!(of_two["sources"], json!([source("default", "web"), source("infra", "parts")]));
+    assert_eq!(
+        (&of_two["apiVersion"], &of_two["resource"], &of_two["path"], &of_two["cluster"]),
+        (&json!("fleet.roadstead.dev/v1alpha1"), &json!("rehearsals"), &json!(""), &json!("edge-1"))
+    );
+
+    // Each has a history of its own, and the cluster counts both.
+    let attempts = async |kind: &str| -> Result<Option<usize>> {
+        let path = format!("/fleet/v1/appliers/{kind}/default/web/reconciliations");
+        Ok(get(&replica, &path).await?["items"].as_array().map(Vec::len))
+    };
+    assert_eq!((attempts("Kustomization").await?, attempts("Rehearsal").await?), (Some(4), Some(0)));
+    let clusters = get(&replica, "/fleet/v1/clusters?names=edge-1").await?;
+    assert_eq!(clusters["items"][0]["appliers"], json!({ "Suspended": 2, "Unknown": 2 }));
+
+    // An object goes over to the other applier of the name.
+    let mut database = site.database.connect().await?;
+    let moved = "UPDATE inventory SET applier = (SELECT uid FROM resource WHERE kind = 'Rehearsal' AND name = 'web') \
+                 WHERE name = 'web_x'";
+    ensure!(sqlx::query(moved).execute(&mut database).await?.rows_affected() == 1);
+    for (query, want) in [
+        ("applier=web", vec!["web-settings", "web", "web_x"]),
+        ("applier=web&applierKind=Rehearsal", vec!["web_x"]),
+        ("applierKind=Kustomization", vec!["web-settings", "web"]),
+        ("kustomization=web", vec!["web-settings", "web"]),
+        ("kustomizationNamespace=default", vec!["web-settings", "web"]),
+    ] {
+        let found = get(&replica, &format!("/fleet/v1/inventory?{query}")).await?;
+        let items = found["items"].as_array().context("items")?;
+        let names: Vec<&str> = items.iter().filter_map(|item| item["name"].as_str()).collect();
+        assert_eq!(names, want, "{query}");
+    }
+    let found = get(&replica, "/fleet/v1/inventory?name=web_x").await?;
+    let owner = json!({ "kind": "Rehearsal", "namespace": "default", "name": "web" });
+    assert_eq!(found["items"][0]["applier"], owner);
+    let of_other = get(&replica, "/fleet/v1/reconciliations?applierKind=Rehearsal").await?;
+    assert_eq!(of_other["items"], json!([]));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_not_a_kind_of_applier_is_not_found() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    replica.kubectl.apply(OBJECTS).await?;
+    for path in [
+        "/fleet/v1/appliers?kind=Nothing",
+        // Kinds that are served, and do not deploy.
+        "/fleet/v1/appliers?kind=GitRepository",
+        "/fleet/v1/appliers?kind=Secret",
+        "/fleet/v1/appliers?kind=kustomization",
+        "/fleet/v1/appliers/Nothing/default/web/reconciliations",
+        "/fleet/v1/appliers/Cluster/default/edge-1/reconciliations",
+        "/fleet/v1/inventory?applierKind=Nothing",
+        "/fleet/v1/reconciliations?applierKind=GitRepository",
+        "/fleet/v1/drift?applierKind=Nothing",
+        // An object that is not there, and a path that leads nowhere.
+        "/fleet/v1/appliers/Kustomization/default/none/reconciliations",
+        "/fleet/v1/appliers/Kustomization/default/web",
+    ] {
+        let request = client(&replica)?.get(format!("{}{path}", replica.url)).bearer_auth(&replica.token);
+        let answer = request.send().await?;
+        assert_eq!(answer.status(), 404, "{path}");
+        let status: Value = answer.json().await?;
+        assert_eq!(status["kind"], "Status", "{path}: {status}");
+    }
+    let token = replica.hub.identity.create_access_token("bob", &["dev".to_owned()], None).await?;
+    for path in [
+        "/fleet/v1/appliers",
+        "/fleet/v1/appliers?kind=Kustomization",
+        "/fleet/v1/kustomizations",
+        "/fleet/v1/appliers/Kustomization/default/web/reconciliations",
+        "/fleet/v1/namespaces/default/kustomizations/web/reconciliations",
+    ] {
+        let request = client(&replica)?.get(format!("{}{path}", replica.url)).bearer_auth(token.expose());
+        assert_eq!(request.send().await?.status(), 403, "{path}");
+    }
     Ok(())
 }
 
@@ -340,7 +562,7 @@ async fn attempts_without_what_was_unchanged_and_with_health() -> Result<()> {
         .bind(&health)
         .execute(&mut database)
         .await?;
-    let path = "/fleet/v1/namespaces/default/kustomizations/web/reconciliations";
+    let path = "/fleet/v1/appliers/Kustomization/default/web/reconciliations";
     let all = get(&replica, path).await?;
     assert_eq!(all["items"].as_array().map(Vec::len), Some(4));
     assert_eq!(all["items"][2]["changeSet"][0]["action"], "unchanged");

@@ -1,4 +1,5 @@
-//! Fleet views: read models that span clusters. Whoever may list Kustomizations of all namespaces may read them.
+//! Fleet views: read models that span clusters. Whoever may list Kustomizations of all namespaces may read them; for those of
+//! one kind of applier, whoever may list that kind.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +17,15 @@ use crate::identity::Identity;
 use crate::objects::conditions::READY;
 use crate::objects::reads::watch_error;
 use crate::schemas::ObjectResultSchema;
-use crate::views::Views;
+use crate::views::lists::ObjectName;
+use crate::views::{Views, known_applier_kind};
 
 /// What one page of a view holds at most.
 pub const MAX_ITEMS: i64 = 500;
 /// Clusters that one request may name.
 pub const MAX_NAMES: usize = 100;
 
-/// An object that a Kustomization owns on a cluster.
+/// An object that an applier owns on a cluster.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InventoryItem {
@@ -39,8 +41,8 @@ pub struct InventoryItem {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The Kustomization that owns it.
-    pub kustomization: NamespacedName,
+    /// The applier that owns it; its fields are empty where it is gone.
+    pub applier: ObjectName,
     /// Announced, and not yet seen applied.
     pub intended: bool,
     /// Its labels, as they were applied last.
@@ -49,15 +51,6 @@ pub struct InventoryItem {
     /// health was not waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health: Option<String>,
-}
-
-/// A namespace and a name.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct NamespacedName {
-    /// The namespace.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
 }
 
 /// A cluster with what is on it.
@@ -77,9 +70,9 @@ pub struct ClusterItem {
     /// Version of its agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_version: Option<String>,
-    /// How many Kustomizations there are for it, by the status of their Ready conditions (suspended ones under `Suspended`).
-    pub kustomizations: BTreeMap<String, i64>,
-    /// Why Kustomizations for it are not Ready, the most frequent reason first.
+    /// How many appliers there are for it, by the status of their Ready conditions (suspended ones under `Suspended`).
+    pub appliers: BTreeMap<String, i64>,
+    /// Why appliers for it are not Ready, the most frequent reason first.
     pub failing: Vec<FailureCount>,
     /// How many objects are owned there.
     pub objects: i64,
@@ -88,7 +81,7 @@ pub struct ClusterItem {
     pub connection: Option<ConnectionState>,
 }
 
-/// How many Kustomizations are not Ready for the same reason.
+/// How many appliers are not Ready for the same reason.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct FailureCount {
     /// The reason.
@@ -122,15 +115,15 @@ pub struct ReadyState {
     pub since: String,
 }
 
-/// An attempt at reconciling a Kustomization.
+/// An attempt at reconciling an applier.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AttemptItem {
-    /// The Kustomization.
-    pub kustomization: NamespacedName,
+    /// The applier.
+    pub applier: ObjectName,
     /// The Cluster; empty where there was none.
     pub cluster: String,
-    /// Counts the Kustomization's attempts.
+    /// Counts the applier's attempts.
     pub attempt: i64,
     /// The source's revision.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -257,7 +250,7 @@ impl Views {
     /// A page of owned objects; the next begins behind the key.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`]. Where the database fails.
+    /// [`HubError::Forbidden`]. [`HubError::NotFound`] where the filter's kind of applier is not one. Where the database fails.
     pub async fn inventory(
         &self,
         who: &Identity,
@@ -266,6 +259,7 @@ impl Views {
         limit: i64,
     ) -> Result<(Vec<InventoryItem>, Option<InventoryKey>), HubError> {
         self.authorize_fleet(who)?;
+        known_applier_kind(&filter.applier_kind)?;
         let limit = limit.clamp(1, MAX_ITEMS);
         let mut found = self.store.search_inventory(filter, after, limit + 1).await?;
         let full = i64::try_from(found.len()).unwrap_or(i64::MAX) > limit;
@@ -280,7 +274,7 @@ impl Views {
             kind: owned.object.kind,
             namespace: owned.object.namespace,
             name: owned.object.name,
-            kustomization: NamespacedName { namespace: owned.owner.0, name: owned.owner.1 },
+            applier: owned.applier.map_or_else(ObjectName::nothing, ObjectName::from),
             intended: owned.intended,
             labels: owned.labels,
             health: owned.health,
@@ -341,7 +335,7 @@ impl Views {
                 ready: ready_state(&stored.object),
                 kubernetes_version: status.kubernetes_version,
                 agent_version: status.agent_version,
-                kustomizations: load.states,
+                appliers: load.states,
                 failing: load.failing,
                 objects: objects.get(&stored.uid.into()).copied().unwrap_or_default(),
                 connection: connections.get(&stored.uid.into()).map(|times| ConnectionState {
@@ -357,7 +351,7 @@ impl Views {
     /// A page of attempts, the newest first.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`]. Where the database fails.
+    /// [`HubError::Forbidden`]. [`HubError::NotFound`] where the filter's kind of applier is not one. Where the database fails.
     pub async fn attempts(
         &self,
         who: &Identity,
@@ -365,6 +359,7 @@ impl Views {
         limit: i64,
     ) -> Result<Vec<AttemptItem>, HubError> {
         self.authorize_fleet(who)?;
+        known_applier_kind(&filter.applier_kind)?;
         let found = self.store.attempts(filter, limit.clamp(1, MAX_ITEMS)).await?;
         Ok(found.into_iter().map(attempt_item).collect())
     }
@@ -427,7 +422,7 @@ fn attempt_item(attempt: FleetAttempt) -> AttemptItem {
     let changed = |result: &ObjectResult| !matches!(result.action, Action::Unchanged | Action::Skipped);
     AttemptItem {
         changed: attempt.change_set.into_iter().filter(changed).take(MAX_CHANGED).collect(),
-        kustomization: NamespacedName { namespace: attempt.namespace, name: attempt.name },
+        applier: attempt.applier.into(),
         cluster: attempt.cluster,
         attempt: attempt.attempt,
         revision: attempt.revision,

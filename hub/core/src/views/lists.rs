@@ -1,22 +1,29 @@
-//! Lists of the fleet views that are of objects of the hub: Kustomizations and Events, as far as lists show them.
+//! Lists of the fleet views that are of objects of the hub: appliers and Events, as far as lists show them.
 
 use std::collections::BTreeMap;
 
-use roadstead_hub_store::KustomizationRow;
-use roadstead_model::{EventFilter, KustomizationFilter};
+use roadstead_api::{KindId, PipelineRole, Reference};
+use roadstead_hub_store::ApplierRow;
+use roadstead_model::{ApplierFilter, ApplierKey, ApplierRef, EventFilter};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::HubError;
 use crate::identity::Identity;
-use crate::views::Views;
 use crate::views::fleet::{MAX_ITEMS, ReadyState, ready_of};
+use crate::views::{Views, known_applier_kind};
 
-/// A Kustomization, as far as lists show it.
+/// An applier, as far as lists show it: an object of the hub that deploys to a cluster.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct KustomizationItem {
+pub struct ApplierItem {
+    /// Its kind.
+    pub kind: String,
+    /// The API group and version that its kind is stored in.
+    pub api_version: String,
+    /// Its resource, as in the path of its API: `kustomizations`.
+    pub resource: String,
     /// Its namespace.
     pub namespace: String,
     /// Its name.
@@ -25,9 +32,11 @@ pub struct KustomizationItem {
     pub cluster: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Where its manifests come from.
+    /// Where its manifests come from: the first of its sources; its fields are empty where there is none.
     pub source: ObjectName,
-    /// The path in the source.
+    /// All of its sources, by kind, namespace and name.
+    pub sources: Vec<ObjectName>,
+    /// The path in the source; empty where its kind has none.
     pub path: String,
     /// The revision that was applied last; empty where none was.
     pub revision: String,
@@ -47,6 +56,25 @@ pub struct ObjectName {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl ObjectName {
+    /// In the place of an object that is gone or is not named.
+    pub(super) fn nothing() -> Self {
+        Self { kind: String::new(), namespace: String::new(), name: String::new() }
+    }
+}
+
+impl From<ApplierRef> for ObjectName {
+    fn from(ApplierRef { kind, namespace, name }: ApplierRef) -> Self {
+        Self { kind, namespace, name }
+    }
+}
+
+impl From<Reference> for ObjectName {
+    fn from(Reference { kind, namespace, name }: Reference) -> Self {
+        Self { kind: kind.to_string(), namespace, name }
+    }
 }
 
 /// What happened to an object of the hub.
@@ -70,26 +98,38 @@ pub struct EventItem {
 }
 
 impl Views {
-    /// A page of Kustomizations, by namespace and name; the next begins behind the pair.
+    /// A page of appliers, by namespace, name and kind; the next begins behind the key.
     ///
     /// # Errors
-    /// [`HubError::Forbidden`]. Where the database fails.
-    pub async fn kustomizations(
+    /// [`HubError::Forbidden`]. [`HubError::NotFound`] where the filter's kind is not one of appliers. Where the database fails.
+    pub async fn appliers(
         &self,
         who: &Identity,
-        filter: &KustomizationFilter,
-        after: Option<&(String, String)>,
+        filter: &ApplierFilter,
+        after: Option<&ApplierKey>,
         limit: i64,
-    ) -> Result<(Vec<KustomizationItem>, Option<(String, String)>), HubError> {
-        self.authorize_fleet(who)?;
+    ) -> Result<(Vec<ApplierItem>, Option<ApplierKey>), HubError> {
+        let kinds = match known_applier_kind(&filter.kind)? {
+            Some(kind) => {
+                who.authorize("list", kind.get(), "", "", "")?;
+                vec![kind]
+            }
+            None => {
+                self.authorize_fleet(who)?;
+                KindId::of_role(PipelineRole::Applier).collect()
+            }
+        };
         let limit = limit.clamp(1, MAX_ITEMS);
-        let mut found = self.store.kustomization_rows(filter, after, limit + 1).await?;
+        let mut found = self.store.applier_rows(&kinds, filter, after, limit + 1).await?;
         let full = i64::try_from(found.len()).unwrap_or(i64::MAX) > limit;
         if full {
             found.pop();
         }
-        let next = found.last().filter(|_| full).map(|last| (last.namespace.clone(), last.name.clone()));
-        Ok((found.into_iter().map(kustomization_item).collect(), next))
+        let next = found
+            .last()
+            .filter(|_| full)
+            .map(|last| ApplierKey(last.namespace.clone(), last.name.clone(), last.kind.clone()));
+        Ok((found.into_iter().map(applier_item).collect(), next))
     }
 
     /// Events, those that last happened last first.
@@ -102,18 +142,25 @@ impl Views {
         filter: &EventFilter,
         limit: i64,
     ) -> Result<Vec<EventItem>, HubError> {
-        who.authorize("list", roadstead_api::KindId::Event.get(), "", "", "")?;
+        who.authorize("list", KindId::Event.get(), "", "", "")?;
         let found = self.store.latest_events(filter, limit.clamp(1, MAX_ITEMS)).await?;
         Ok(found.iter().map(event_item).collect())
     }
 }
 
-fn kustomization_item(row: KustomizationRow) -> KustomizationItem {
+fn applier_item(row: ApplierRow) -> ApplierItem {
     let labels = row.labels.as_object().into_iter().flatten();
-    KustomizationItem {
+    let kind = KindId::named(&row.kind).map(KindId::get);
+    let sources: Vec<ObjectName> =
+        row.sources.iter().filter_map(|key| Reference::from_key(key)).map(ObjectName::from).collect();
+    ApplierItem {
         labels: labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect(),
-        source: ObjectName { kind: row.source_kind, namespace: row.source_namespace, name: row.source_name },
+        source: sources.first().cloned().unwrap_or_else(ObjectName::nothing),
+        sources,
         ready: row.ready.as_ref().map(ready_of),
+        api_version: kind.map(|kind| kind.storage_version().api_version()).unwrap_or_default(),
+        resource: kind.map(|kind| kind.plural.to_owned()).unwrap_or_default(),
+        kind: row.kind,
         namespace: row.namespace,
         name: row.name,
         cluster: row.cluster,

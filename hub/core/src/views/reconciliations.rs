@@ -1,8 +1,8 @@
-//! The last attempts of one Kustomization, and what is under way.
+//! The last attempts of one applier, and what is under way.
 
 use std::collections::BTreeMap;
 
-use roadstead_api::{KindId, Time};
+use roadstead_api::Time;
 use roadstead_hub_store::Reconciliation;
 use roadstead_model::{
     Action, ApplierUid, Attempt, AttemptKind, ChangeSet, Generation, GoDuration, Reason, StepTiming,
@@ -14,12 +14,12 @@ use crate::HubError;
 use crate::clusters::Progress;
 use crate::identity::Identity;
 use crate::schemas::{ObjectResultSchema, StepTimingSchema};
-use crate::views::Views;
+use crate::views::{Views, applier_kind};
 
 /// Attempts that a view shows.
 const SHOWN: i64 = 20;
 
-/// What of a Kustomization's attempts is asked for.
+/// What of an applier's attempts is asked for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReconciliationsOptions {
     /// How many attempts; none: as many as there are shown at most.
@@ -28,7 +28,7 @@ pub struct ReconciliationsOptions {
     pub changed_only: bool,
 }
 
-/// What became of a Kustomization's last attempts, and what is under way.
+/// What became of an applier's last attempts, and what is under way.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Reconciliations {
@@ -88,22 +88,23 @@ pub struct ReconciliationView {
 }
 
 impl Views {
-    /// The last attempts of a Kustomization with their change sets, and what is under way.
+    /// The last attempts of an applier with their change sets, and what is under way.
     ///
     /// # Errors
-    /// Where there is no such Kustomization, or `who` may not read it.
+    /// Where there is no such kind of applier or no such object of it, or `who` may not read it.
     pub async fn reconciliations(
         &self,
         who: &Identity,
+        kind: &str,
         namespace: &str,
         name: &str,
         options: ReconciliationsOptions,
     ) -> Result<Reconciliations, HubError> {
-        let kind = KindId::Kustomization.get();
-        who.authorize("get", kind, "", namespace, name)?;
-        let found = self.store.get(KindId::Kustomization, namespace, name).await?;
-        let stored =
-            found.ok_or_else(|| HubError::NotFound { what: format!("{} \"{name}\"", kind.qualified()) })?;
+        let kind = applier_kind(kind)?;
+        who.authorize("get", kind.get(), "", namespace, name)?;
+        let found = self.store.get(kind, namespace, name).await?;
+        let missing = || HubError::NotFound { what: format!("{} \"{name}\"", kind.get().qualified()) };
+        let stored = found.ok_or_else(missing)?;
         let uid = ApplierUid::from(stored.uid);
         let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, SHOWN));
         let history = self.store.history(uid, shown).await?;

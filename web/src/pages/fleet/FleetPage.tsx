@@ -60,7 +60,7 @@ function Fleet({ page: { items } }: { page: ClusterPage }): ReactNode {
           {count(items.length, 'cluster')},{' '}
           {count(
             items.reduce((sum, item) => sum + total(item), 0),
-            'Kustomization',
+            'applier',
           )}
           ,{' '}
           {count(
@@ -194,9 +194,9 @@ const COLUMNS: readonly Column<FleetRow>[] = [
   },
   {
     id: 'load',
-    title: 'Kustomizations',
+    title: 'Appliers',
     className: 'load',
-    cell: cell(({ cluster }) => <Load counts={cluster.kustomizations} />),
+    cell: cell(({ cluster }) => <Load counts={cluster.appliers} />),
   },
   {
     id: 'failing',
@@ -237,7 +237,7 @@ function Failing({ cluster }: { cluster: ClusterItem }): ReactNode {
     const more = failing.length - 1;
     return (
       <span className="failing-what">
-        <Link to={`/kustomizations?cluster=${encodeURIComponent(cluster.name)}&state=False`}>
+        <Link to={`/appliers?cluster=${encodeURIComponent(cluster.name)}&state=False`}>
           {worst.count > 1 && `${worst.count} × `}
           {worst.reason}
         </Link>{' '}

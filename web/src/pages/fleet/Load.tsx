@@ -1,4 +1,4 @@
-/** How many Kustomizations are in which state, as a bar and in figures. */
+/** How many appliers are in which state, as a bar and in figures. */
 import type { ReactNode } from 'react';
 
 import type { State } from '../../ui/Status';

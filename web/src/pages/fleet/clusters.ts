@@ -26,18 +26,18 @@ export const STATE_WORDS: Record<ClusterState, string> = {
 };
 
 export function clusterState(cluster: ClusterItem): ClusterState {
-  const { connection, ready, kustomizations } = cluster;
+  const { connection, ready, appliers } = cluster;
   if (!connection)
     return ready?.status === 'False' && ready.reason !== 'AwaitingAgent' ? 'failing' : 'waiting';
   if (!connection.connected) return 'away';
-  if ((kustomizations.False ?? 0) > 0) return 'failing';
-  if ((kustomizations.Unknown ?? 0) > 0) return 'progressing';
-  if ((kustomizations.Suspended ?? 0) > 0 && !kustomizations.True) return 'suspended';
+  if ((appliers.False ?? 0) > 0) return 'failing';
+  if ((appliers.Unknown ?? 0) > 0) return 'progressing';
+  if ((appliers.Suspended ?? 0) > 0 && !appliers.True) return 'suspended';
   return 'ok';
 }
 
 export function total(cluster: ClusterItem): number {
-  return Object.values(cluster.kustomizations).reduce((sum, each) => sum + each, 0);
+  return Object.values(cluster.appliers).reduce((sum, each) => sum + each, 0);
 }
 
 export interface Shown {
@@ -106,7 +106,7 @@ export function fleetRows(
     .filter(({ cluster, state }) => (view.state === '' || state === view.state) && fits(cluster, view.q));
   if (view.sort !== 'name') {
     const severity = (row: Shown): number => STATES.indexOf(row.state);
-    const failing = (row: Shown): number => row.cluster.kustomizations.False ?? 0;
+    const failing = (row: Shown): number => row.cluster.appliers.False ?? 0;
     shown.sort((a, b) => severity(a) - severity(b) || failing(b) - failing(a));
   }
   if (view.group === '') return shown;

@@ -1,11 +1,12 @@
-/** The way from a source to objects on a cluster: each stage's state, and how long it took. Pure. */
+/** The way from sources to objects on a cluster: each stage's state, and how long it took. Pure. */
 import type { Attempt, ClusterItem, Reconciliations } from '../../api/queries';
-import type { Kustomization, Source } from '../../api/kinds';
+import type { Applier, ObjectId, Source } from '../../api/kinds';
 import { conditionOf } from '../../api/kinds';
 import { duration, parseDuration } from '../../lib/time';
 import { shortRevision } from '../../lib/words';
 import type { State } from '../../ui/Status';
 import { readyState } from '../../ui/Status';
+import { pageOf } from '../../ui/links';
 
 export interface StageView {
   id: string;
@@ -43,9 +44,15 @@ const BEFORE = [
 /** What is wrong with the cluster or its agent, so that nothing is sent there. */
 const NOT_SENT = ['ClusterNotFound', 'AccessDenied', 'AgentTooOld'];
 
+/** A source that an applier names, and the object where it is known. */
+export interface NamedSource {
+  id: ObjectId;
+  object: Source | undefined;
+}
+
 export interface Known {
-  object: Kustomization;
-  source: Source | undefined;
+  object: Applier;
+  sources: readonly NamedSource[];
   cluster: ClusterItem | undefined;
   /** The name of the cluster, where the object does not say it. */
   clusterName: string;
@@ -56,29 +63,36 @@ export function stages(known: Known): StageView[] {
   const { history } = known;
   const attempt = history?.items[0];
   return [
-    sourceStage(known),
+    ...sourceStages(known),
     buildStage(known, attempt),
     clusterStage(known),
     ...AGENT_STAGES.map((stage) => agentStage(stage, known, attempt)),
   ];
 }
 
-function sourceStage({ object, source }: Known): StageView {
-  const reference = object.spec?.sourceRef;
-  const namespace = reference?.namespace ?? object.metadata.namespace ?? '';
-  const stage = { id: 'source', title: 'Source' };
-  if (!reference) return { ...stage, state: 'unknown', detail: 'none named' };
-  const to = `/sources/${[reference.kind, namespace, reference.name].map(encodeURIComponent).join('/')}`;
-  const detail = `${reference.kind} ${reference.name}`;
-  if (!source) return { ...stage, state: 'unknown', detail, to };
+function sourceStages({ sources }: Known): StageView[] {
+  if (sources.length === 0)
+    return [{ id: 'source', title: 'Source', state: 'unknown', detail: 'none named' }];
+  return sources.map((source) => sourceStage(source, sources.length > 1));
+}
+
+function sourceStage({ id, object: source }: NamedSource, oneOfMany: boolean): StageView {
+  const page = pageOf(id);
+  const stage = {
+    id: `source ${id.kind}/${id.namespace}/${id.name}`,
+    title: 'Source',
+    ...(page !== null && { to: page }),
+  };
+  const detail = `${id.kind} ${id.name}`;
+  const which = oneOfMany ? `${id.name} ` : '';
+  if (!source) return { ...stage, state: 'unknown', detail };
   const ready = conditionOf(source, 'Ready');
   const artifact = source.status?.artifact;
   const state = readyState(ready, source.spec?.suspend === true);
   return {
     ...stage,
     state,
-    to,
-    detail: artifact?.revision === undefined ? detail : shortRevision(artifact.revision),
+    detail: artifact?.revision === undefined ? detail : which + shortRevision(artifact.revision),
     ...(artifact?.lastUpdateTime !== undefined && { at: artifact.lastUpdateTime }),
     ...(state === 'failing' && ready?.message !== undefined && { why: ready.message }),
   };

@@ -1,12 +1,12 @@
-/** Kustomizations, as many as there are. */
+/** Appliers of any kind, as many as there are. */
 import { useInfiniteQuery } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
 import { useMemo } from 'react';
 import { Link } from 'react-router';
 
-import type { KustomizationFilter, KustomizationItem } from '../api/queries';
-import { kustomizations } from '../api/queries';
-import { pageOf } from './links';
+import type { ApplierFilter, ApplierItem } from '../api/queries';
+import { appliers } from '../api/queries';
+import { applierPage, pageOf } from './links';
 import { Asked } from './States';
 import { Status, readyState } from './Status';
 import { Name, Revision } from './Text';
@@ -14,31 +14,31 @@ import { Age } from './Time';
 import type { Column } from './VirtualTable';
 import { VirtualTable } from './VirtualTable';
 
-export function KustomizationTable({
+export function ApplierTable({
   filter,
   empty,
   bounded = false,
 }: {
-  filter: KustomizationFilter;
+  filter: ApplierFilter;
   empty: ReactNode;
   bounded?: boolean;
 }): ReactNode {
-  const answer = useInfiniteQuery(kustomizations(filter));
+  const answer = useInfiniteQuery(appliers(filter));
   const { fetchNextPage, hasNextPage, isFetchingNextPage } = answer;
   const rows = useMemo(() => answer.data?.pages.flatMap((page) => page.items) ?? [], [answer.data]);
   const more = hasNextPage && !isFetchingNextPage ? () => void fetchNextPage() : undefined;
   return (
-    <Asked answer={answer} what="Kustomizations">
+    <Asked answer={answer} what="appliers">
       {() =>
         rows.length === 0 ? (
           empty
         ) : (
           <VirtualTable
-            label="Kustomizations"
+            label="Appliers"
             bounded={bounded}
             columns={COLUMNS}
             rows={rows}
-            rowKey={(row) => `${row.namespace}/${row.name}`}
+            rowKey={(row) => `${row.kind}/${row.namespace}/${row.name}`}
             rowClass={(row) => `is-${readyState(row.ready, row.suspended)}`}
             onEnd={more}
           />
@@ -48,22 +48,36 @@ export function KustomizationTable({
   );
 }
 
-const COLUMNS: readonly Column<KustomizationItem>[] = [
+/** The first source, and how many more there are. */
+function Sources({ of: [first, ...more] }: { of: ApplierItem['sources'] }): ReactNode {
+  if (!first) return <span className="dim">–</span>;
+  const to = pageOf(first);
+  const name = <Name>{first.name}</Name>;
+  return (
+    <span title={[first, ...more].map((source) => `${source.kind} ${source.name}`).join(', ')}>
+      {to === null ? name : <Link to={to}>{name}</Link>}
+      {more.length > 0 && <span className="dim"> +{more.length}</span>}
+    </span>
+  );
+}
+
+const COLUMNS: readonly Column<ApplierItem>[] = [
   {
     id: 'name',
-    title: 'Kustomization',
+    title: 'Name',
     className: 'wide',
     cell: (row) => (
       <>
         <span className="dim">
           <Name>{row.namespace}</Name>/
         </span>
-        <Link to={pageOf({ ...row, kind: 'Kustomization' }) ?? ''} className="row-link">
+        <Link to={applierPage(row)} className="row-link">
           <Name>{row.name}</Name>
         </Link>
       </>
     ),
   },
+  { id: 'kind', title: 'Kind', cell: (row) => <Name>{row.kind}</Name> },
   {
     id: 'state',
     title: 'State',
@@ -92,11 +106,7 @@ const COLUMNS: readonly Column<KustomizationItem>[] = [
     id: 'source',
     title: 'Source',
     className: 'mid late',
-    cell: ({ source }) => (
-      <Link to={pageOf(source) ?? ''}>
-        <Name>{source.name}</Name>
-      </Link>
-    ),
+    cell: ({ sources }) => <Sources of={sources} />,
   },
   {
     id: 'revision',

@@ -1,17 +1,18 @@
-/** All Kustomizations, of whichever namespace and cluster. */
+/** All appliers, of whichever kind, namespace and cluster. */
 import type { ReactNode } from 'react';
 import { useCallback } from 'react';
 
 import { useFilters } from '../lib/useFilters';
-import { Chips, SearchField } from '../ui/Fields';
-import { KustomizationTable } from '../ui/KustomizationTable';
+import { ApplierTable } from '../ui/ApplierTable';
+import { Chips, Choice, SearchField } from '../ui/Fields';
 import { Empty } from '../ui/States';
 import { usePageTitle } from '../ui/usePageTitle';
+import { APPLIER_KINDS } from './applier/kinds';
 
-const NAMES = ['name', 'namespace', 'cluster', 'state'] as const;
+const NAMES = ['name', 'kind', 'namespace', 'cluster', 'state'] as const;
 
-export default function KustomizationsPage(): ReactNode {
-  usePageTitle('Kustomizations');
+export default function AppliersPage(): ReactNode {
+  usePageTitle('Appliers');
   const [filter, change] = useFilters(NAMES);
   const set = (key: (typeof NAMES)[number]) => (value: string) => change({ [key]: value });
   const setName = useCallback((name: string) => change({ name }), [change]);
@@ -19,7 +20,8 @@ export default function KustomizationsPage(): ReactNode {
   return (
     <div className="page fills">
       <header className="page-head">
-        <h1>Kustomizations</h1>
+        <h1>Appliers</h1>
+        <p className="dim">Objects of the hub that deploy to clusters</p>
       </header>
       <div className="filters">
         <Chips
@@ -34,24 +36,30 @@ export default function KustomizationsPage(): ReactNode {
           ]}
         />
         <SearchField label="Filter by name" value={filter.name} onChange={setName} />
+        <Choice
+          label="Kind"
+          value={filter.kind}
+          onChange={set('kind')}
+          options={[['', 'all'], ...APPLIER_KINDS.map(({ kind }) => [kind, kind] as const)]}
+        />
         <ExactField label="Namespace" value={filter.namespace} onChange={set('namespace')} />
         <ExactField label="Cluster" value={filter.cluster} onChange={set('cluster')} />
       </div>
-      <KustomizationTable
+      <ApplierTable
         filter={filter}
         empty={
           narrowed ? (
-            <Empty title="No Kustomization is like that">
+            <Empty title="No applier is like that">
               <button
                 type="button"
-                onClick={() => change({ name: '', namespace: '', cluster: '', state: '' })}
+                onClick={() => change({ name: '', kind: '', namespace: '', cluster: '', state: '' })}
               >
                 Show all
               </button>
             </Empty>
           ) : (
-            <Empty title="There are no Kustomizations yet">
-              <p>A Kustomization says which path of which source goes to which cluster.</p>
+            <Empty title="There are no appliers yet">
+              <p>A Kustomization, for example, says which path of which source goes to which cluster.</p>
             </Empty>
           )
         }

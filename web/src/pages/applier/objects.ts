@@ -1,5 +1,5 @@
-/** The objects that a Kustomization owns, with what is known of their health, as a table and as a tree. Pure. */
-import type { Kustomization } from '../../api/kinds';
+/** The objects that an applier owns, with what is known of their health, as a table and as a tree. Pure. */
+import type { Applier } from '../../api/kinds';
 import { conditionOf } from '../../api/kinds';
 import type { Attempt, Reconciliations } from '../../api/queries';
 import type { State } from '../../ui/Status';
@@ -56,7 +56,7 @@ interface Told {
 }
 
 /** All that it owns, and what is being applied for the first time. */
-export function ownedObjects(object: Kustomization, history: Reconciliations | undefined): OwnedObject[] {
+export function ownedObjects(object: Applier, history: Reconciliations | undefined): OwnedObject[] {
   const told = toldOf(object, history);
   const found = new Map<string, OwnedObject>();
   for (const { id, v } of object.status?.inventory?.entries ?? []) {
@@ -71,7 +71,7 @@ export function ownedObjects(object: Kustomization, history: Reconciliations | u
   return [...found.values()];
 }
 
-function toldOf(object: Kustomization, history: Reconciliations | undefined): Told {
+function toldOf(object: Applier, history: Reconciliations | undefined): Told {
   const underWay = history?.underWay;
   const attempts = history?.items ?? [];
   const ended = attempts.find((attempt) => attempt.reason != null);
@@ -90,7 +90,7 @@ function note(actions: Map<string, string>, results: Attempt['changeSet']): void
   }
 }
 
-function otherwise(object: Kustomization, ended: Attempt | undefined): Told['otherwise'] {
+function otherwise(object: Applier, ended: Attempt | undefined): Told['otherwise'] {
   const ready = conditionOf(object, 'Ready');
   if (ended?.reason === 'ReconciliationSucceeded') {
     return object.spec?.wait === true

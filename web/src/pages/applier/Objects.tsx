@@ -1,4 +1,4 @@
-/** The objects that a Kustomization owns: a table or a tree, with health and why. */
+/** The objects that an applier owns: a table or a tree, with health and why. */
 import type { ReactNode } from 'react';
 import { useCallback, useMemo } from 'react';
 

@@ -1,12 +1,12 @@
-/** One Kustomization: the way from its source to its objects, what was done, and what can be done. */
+/** One applier of any kind: the way from its sources to its objects, what was done, and what can be done. */
 import * as Tabs from '@radix-ui/react-tabs';
-import { useQuery } from '@tanstack/react-query';
+import { useQueries, useQuery } from '@tanstack/react-query';
 import type { ReactNode } from 'react';
 import { Suspense, lazy } from 'react';
 import { Link, useNavigate, useParams } from 'react-router';
 
-import type { Kustomization, ObjectId, Source } from '../../api/kinds';
-import { conditionOf } from '../../api/kinds';
+import type { Applier, ObjectId, Source } from '../../api/kinds';
+import { KINDS, conditionOf } from '../../api/kinds';
 import * as queries from '../../api/queries';
 import { Actions } from '../../ui/Actions';
 import { Conditions } from '../../ui/Conditions';
@@ -16,12 +16,16 @@ import { Asked, Empty, Loading } from '../../ui/States';
 import { Status, readyState } from '../../ui/Status';
 import { Message, Name } from '../../ui/Text';
 import { Age } from '../../ui/Time';
+import { applierPage, pageOf } from '../../ui/links';
 import { usePageTitle } from '../../ui/usePageTitle';
 import { HistoryTab } from './History';
 import { ObjectsTab } from './Objects';
 import { Pipeline } from './Pipeline';
+import { applierKind } from './kinds';
 import { ownedObjects } from './objects';
+import type { NamedSource } from './stages';
 import { stages } from './stages';
+import NotFoundPage from '../NotFoundPage';
 
 const Yaml = lazy(() => import('../../ui/Yaml'));
 
@@ -33,41 +37,48 @@ const TABS = [
   ['yaml', 'YAML'],
 ] as const;
 
-export default function KustomizationPage(): ReactNode {
-  const { namespace = '', name = '' } = useParams();
-  const id: ObjectId = { kind: 'Kustomization', namespace, name };
-  usePageTitle(`${name} · Kustomization`);
-  const answer = useQuery(queries.object<Kustomization>(id));
+export default function ApplierPage(): ReactNode {
+  const { kind = '', namespace = '', name = '' } = useParams();
+  // Sources and Clusters have pages of their own. Of a kind that is not known here, the hub says whether it is an applier's.
+  const isOther = KINDS.some((known) => known.kind === kind) && !applierKind(kind);
+  return isOther ? <NotFoundPage /> : <OfKind id={{ kind, namespace, name }} />;
+}
+
+function OfKind({ id }: { id: ObjectId }): ReactNode {
+  const { kind, namespace, name } = id;
+  usePageTitle(`${name} · ${kind}`);
+  const answer = useQuery(queries.object<Applier>(id));
   return (
     <div className="page">
-      <Asked page answer={answer} what={`Kustomization ${namespace}/${name}`}>
+      <Asked page answer={answer} what={`${kind} ${namespace}/${name}`}>
         {(object) => <Body id={id} object={object} />}
       </Asked>
     </div>
   );
 }
 
-function Body({ id, object }: { id: ObjectId; object: Kustomization }): ReactNode {
-  const { namespace, name } = id;
+function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
+  const { kind, namespace, name } = id;
   const { tab = 'overview' } = useParams();
   const navigate = useNavigate();
-  const history = useQuery(queries.reconciliations(namespace, name));
+  const history = useQuery(queries.reconciliations(id));
+  const sources = useSources(id, object);
   const ready = conditionOf(object, 'Ready');
   const suspended = object.spec?.suspend === true;
   const objects = ownedObjects(object, history.data);
-  const base = `/kustomizations/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
+  const base = applierPage(id);
   const known = TABS.some(([each]) => each === tab);
   return (
     <>
       <header className="page-head">
         <p className="crumbs">
-          <Link to="/kustomizations">Kustomizations</Link> / <Name>{namespace}</Name>
+          <Link to="/appliers">Appliers</Link> / <Name>{kind}</Name> / <Name>{namespace}</Name>
         </p>
         <h1>
           <Name>{name}</Name>
           <Status state={readyState(ready, suspended)} />
         </h1>
-        <Actions id={id} object={object} />
+        <Actions id={id} object={object} sources={sources} />
       </header>
       {object.metadata.deletionTimestamp && (
         <p className="notice is-warning">
@@ -92,7 +103,14 @@ function Body({ id, object }: { id: ObjectId; object: Kustomization }): ReactNod
           ))}
         </Tabs.List>
         <Tabs.Content value="overview" className="tab">
-          <Overview object={object} history={history.data} objects={objects.length} base={base} />
+          <Overview
+            id={id}
+            object={object}
+            sources={sources}
+            history={history.data}
+            objects={objects.length}
+            base={base}
+          />
         </Tabs.Content>
         <Tabs.Content value="objects" className="tab">
           <ObjectsTab objects={objects} />
@@ -116,28 +134,30 @@ function Body({ id, object }: { id: ObjectId; object: Kustomization }): ReactNod
 }
 
 function Overview({
+  id,
   object,
+  sources,
   history,
   objects,
   base,
 }: {
-  object: Kustomization;
+  id: ObjectId;
+  object: Applier;
+  sources: readonly ObjectId[];
   history: queries.Reconciliations | undefined;
   objects: number;
   base: string;
 }): ReactNode {
-  const reference = object.spec?.sourceRef;
-  const sourceId: ObjectId = {
-    kind: reference?.kind ?? '',
-    namespace: reference?.namespace ?? object.metadata.namespace ?? '',
-    name: reference?.name ?? '',
-  };
-  const source = useQuery({ ...queries.object<Source>(sourceId), enabled: reference !== undefined });
-  const clusterName = useClusterName(object);
+  const named = useQueries({
+    queries: sources.map((source) => queries.object<Source>(source)),
+    combine: (answers): NamedSource[] =>
+      sources.map((source, index) => ({ id: source, object: answers[index]?.data })),
+  });
+  const clusterName = useClusterName(id, object);
   const clusters = useQuery({ ...queries.clusterOf(clusterName), enabled: clusterName !== '' });
   const way = stages({
     object,
-    source: source.data,
+    sources: named,
     cluster: clusters.data ?? undefined,
     clusterName,
     history,
@@ -157,7 +177,7 @@ function Overview({
         </section>
         <section aria-labelledby="details">
           <h2 id="details">Details</h2>
-          <Details object={object} rows={rowsOf(object, clusterName)} />
+          <Details object={object} rows={rowsOf(id, object, sources, clusterName)} />
         </section>
       </div>
       {history?.items.length === 0 && (
@@ -170,17 +190,29 @@ function Overview({
 }
 
 /** The cluster's name: the object says it, or names a kubeconfig, and then the list of the fleet knows it. */
-function useClusterName(object: Kustomization): string {
-  const { namespace = '', name } = object.metadata;
+function useClusterName(id: ObjectId, object: Applier): string {
   const said = object.spec?.kubeConfig ? '' : (object.spec?.clusterRef?.name ?? '');
-  const row = useQuery({ ...queries.kustomizationRow(namespace, name), enabled: said === '' });
+  const row = useQuery({ ...queries.applierRow(id), enabled: said === '' });
   return said || (row.data?.cluster ?? '');
 }
 
-function rowsOf(object: Kustomization, cluster: string): [string, ReactNode][] {
+/** Its sources: its kind says where its spec names them, or the list of the fleet knows them. */
+function useSources(id: ObjectId, object: Applier): readonly ObjectId[] {
+  const said = applierKind(id.kind)?.sources?.(object);
+  const row = useQuery({ ...queries.applierRow(id), enabled: said === undefined });
+  return said ?? row.data?.sources ?? [];
+}
+
+function rowsOf(
+  id: ObjectId,
+  object: Applier,
+  sources: readonly ObjectId[],
+  cluster: string,
+): [string, ReactNode][] {
   const { spec = {}, status = {} } = object;
   const text = (value: string | undefined): ReactNode =>
     value ? <Name>{value}</Name> : <span className="dim">–</span>;
+  const details = applierKind(id.kind)?.details?.(object) ?? [];
   return [
     [
       'Cluster',
@@ -192,12 +224,10 @@ function rowsOf(object: Kustomization, cluster: string): [string, ReactNode][] {
         text('')
       ),
     ],
-    ['Path', text(spec.path)],
+    [sources.length > 1 ? 'Sources' : 'Source', <SourceLinks key="sources" of={sources} />],
+    ...details.map(([title, value]): [string, ReactNode] => [title, text(value)]),
     ['Interval', text(spec.interval)],
     ['Timeout', text(spec.timeout)],
-    ['Prunes', spec.prune ? 'yes' : 'no'],
-    ['Waits for health', spec.wait ? 'yes' : 'no'],
-    ['Target namespace', text(spec.targetNamespace)],
     [
       'Depends on',
       text(
@@ -207,4 +237,19 @@ function rowsOf(object: Kustomization, cluster: string): [string, ReactNode][] {
     ['Applied revision', text(status.lastAppliedRevision)],
     ['Attempted revision', text(status.lastAttemptedRevision)],
   ];
+}
+
+function SourceLinks({ of }: { of: readonly ObjectId[] }): ReactNode {
+  if (of.length === 0) return <span className="dim">–</span>;
+  return of.map((source, index) => {
+    const { kind, namespace, name } = source;
+    const to = pageOf(source);
+    const text = <Name>{`${kind} ${namespace}/${name}`}</Name>;
+    return (
+      <span key={`${kind}/${namespace}/${name}`}>
+        {index > 0 && ', '}
+        {to === null ? text : <Link to={to}>{text}</Link>}
+      </span>
+    );
+  });
 }
