@@ -67,13 +67,13 @@ pub enum AgentError {
         source: Box<kube::config::KubeconfigError>,
     },
     /// Not in a pod, and no kubeconfig.
-    #[error("this is not a pod with a service account ({0}): name a kubeconfig with --kubeconfig")]
+    #[error("not running in a pod with a service account ({0}): give a kubeconfig with --kubeconfig")]
     NotInCluster(Box<kube::config::InClusterError>),
     /// The way to the apiserver leads through a proxy that is not spoken to.
     #[error(transparent)]
     Proxy(#[from] UnusableProxy),
     /// No client can be made.
-    #[error("make a client for the cluster: {0}")]
+    #[error("create a client for the cluster: {0}")]
     Client(Box<kube::Error>),
     /// The apiserver refused something that the agent cannot do without.
     #[error("{}", roadstead_model::chain(.0))]
@@ -171,9 +171,9 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
     }
     let released = tokio::time::timeout(PATIENCE, lease.release()).await;
     if !matches!(released, Ok(Ok(()))) {
-        tracing::warn!("the Lease could not be released; it runs out by itself");
+        tracing::warn!("the Lease could not be released; it expires by itself");
     }
-    tracing::info!("the agent has ended");
+    tracing::info!("the agent has stopped");
     Ok(())
 }
 
@@ -218,7 +218,7 @@ pub(crate) async fn patiently<T, F: Future<Output = Result<T, HomeError>>>(
         match ask().await {
             Err(error) if !error.is_refusal() => {
                 let wait = backoff.draw();
-                tracing::warn!(error = roadstead_model::chain(&error), retry_in = ?wait, "the apiserver is away");
+                tracing::warn!(error = roadstead_model::chain(&error), retry_in = ?wait, "the apiserver is not available");
                 tokio::time::sleep(wait).await;
             }
             answer => return answer,
@@ -252,7 +252,7 @@ async fn first_identity(
         if !is_told {
             let namespace = home.namespace();
             tracing::warn!(
-                "there is no Secret {namespace}/{JOIN_SECRET}: apply the join manifest that the hub gives"
+                "Secret {namespace}/{JOIN_SECRET} not found: apply the join manifest from the hub"
             );
             is_told = true;
         }
@@ -302,18 +302,21 @@ async fn hold(lease: &Lease, upgrades: &Upgrades, stop: &CancellationToken) -> b
         match lease.look().await {
             Ok(Standing::Holding) => return true,
             Ok(Standing::StandingBy { holder }) if upgrades.is_deserted() => {
-                tracing::warn!(holder, "the new agent has no session: going on without the Lease");
+                tracing::warn!(holder, "the new agent has no session: continuing without the Lease");
                 return true;
             }
             Ok(Standing::StandingBy { holder }) => {
                 if !is_told {
-                    tracing::info!(holder, "another agent works for this cluster: standing by");
+                    tracing::info!(holder, "another agent is active in this cluster: standing by");
                     is_told = true;
                 }
             }
             Err(error) => {
                 // An overlap is harmless; a cluster without an agent is not.
-                tracing::warn!(error = roadstead_model::chain(&error), "could not read the Lease: going on");
+                tracing::warn!(
+                    error = roadstead_model::chain(&error),
+                    "could not read the Lease: continuing without it"
+                );
                 return true;
             }
         }
@@ -337,7 +340,7 @@ async fn renew(lease: Arc<Lease>, upgrades: Arc<Upgrades>, term: CancellationTok
                 term.cancel();
                 return;
             }
-            Err(error) => tracing::warn!(error = roadstead_model::chain(&error), "the Lease was not renewed"),
+            Err(error) => tracing::warn!(error = roadstead_model::chain(&error), "could not renew the Lease"),
         }
     }
 }
@@ -404,7 +407,10 @@ impl Keeper for Holder {
                 false
             }
             Err(error) => {
-                tracing::warn!(error = roadstead_model::chain(&error), "could not read the Lease: going on");
+                tracing::warn!(
+                    error = roadstead_model::chain(&error),
+                    "could not read the Lease: continuing without it"
+                );
                 true
             }
         }
@@ -444,7 +450,7 @@ impl Keeper for Holder {
     }
 
     async fn remove(&self) -> Result<(), String> {
-        tracing::info!("the hub wants this agent to remove itself");
+        tracing::info!("the hub asked this agent to remove itself");
         let removed = match self.warden.check_removal().await {
             Ok(()) => removal::remove(&self.home).await.map_err(|error| roadstead_model::chain(&error)),
             Err(why) => Err(why),

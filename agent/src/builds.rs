@@ -20,7 +20,7 @@ const CACHE_BYTES: usize = 8 * 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// The hub does not have it.
-    #[error("the hub does not give build {digest}: {why}")]
+    #[error("the hub did not send build {digest}: {why}")]
     NotGiven {
         /// Which build.
         digest: Digest,
@@ -28,7 +28,7 @@ pub enum BuildError {
         why: String,
     },
     /// The hub's chunks do not make up a build.
-    #[error("build {digest} did not arrive whole: {why}")]
+    #[error("build {digest} arrived incomplete or damaged: {why}")]
     Broken {
         /// Which build.
         digest: Digest,
@@ -36,7 +36,7 @@ pub enum BuildError {
         why: String,
     },
     /// The bytes are not those that the digest names.
-    #[error("build {wanted} arrived with the digest {got}: nothing of it is applied")]
+    #[error("build {wanted} arrived with digest {got}: none of it was applied")]
     WrongDigest {
         /// What was asked for.
         wanted: Digest,
@@ -209,20 +209,20 @@ fn append(digest: Digest, received: &mut Vec<u8>, chunk: &BuildChunk) -> Result<
     let total = usize::try_from(chunk.total_bytes).unwrap_or(usize::MAX);
     if total > MAX_BUILD_COMPRESSED_BYTES {
         return broken(format!(
-            "it has {} bytes compressed, at most {MAX_BUILD_COMPRESSED_BYTES} are taken",
+            "it has {} bytes compressed, more than the limit of {MAX_BUILD_COMPRESSED_BYTES}",
             chunk.total_bytes
         ));
     }
     if u64::try_from(received.len()) != Ok(chunk.offset) {
         return broken(format!(
-            "a part starts at byte {} where {} bytes have arrived",
+            "a part starts at byte {}, but {} bytes have arrived",
             chunk.offset,
             received.len()
         ));
     }
     let length = received.len() + chunk.data.len();
     if length > total || (chunk.last && length != total) {
-        return broken(format!("{length} bytes arrived, {total} were announced"));
+        return broken(format!("{length} bytes arrived, but {total} were announced"));
     }
     received.extend_from_slice(&chunk.data);
     Ok(chunk.last)
@@ -239,7 +239,7 @@ fn unpack(digest: Digest, packed: &[u8]) -> Result<Vec<Value>, BuildError> {
     if json.len() > MAX_BUILD_BYTES {
         return Err(BuildError::Broken {
             digest,
-            why: format!("it decompresses to more than {MAX_BUILD_BYTES} bytes"),
+            why: format!("it decompresses to more than the limit of {MAX_BUILD_BYTES} bytes"),
         });
     }
     let got = Digest::of(&json);
@@ -253,7 +253,7 @@ fn unpack(digest: Digest, packed: &[u8]) -> Result<Vec<Value>, BuildError> {
     };
     let objects: Vec<Value> = serde_json::from_slice(&json).map_err(malformed)?;
     if objects.len() > MAX_OBJECTS {
-        let why = format!("it holds {} objects, at most {MAX_OBJECTS} are taken", objects.len());
+        let why = format!("it has {} objects, more than the limit of {MAX_OBJECTS}", objects.len());
         return Err(BuildError::Malformed { digest, why });
     }
     if let Some(at) = objects.iter().position(|object| !object.is_object()) {
@@ -343,9 +343,9 @@ mod tests {
             append(digest, &mut Vec::new(), &chunk).expect_err("taken").to_string()
         };
         assert!(refuse(|c| c.offset = 3).contains("a part starts at byte 3"));
-        assert!(refuse(|c| c.total_bytes = u64::MAX).contains("at most"));
+        assert!(refuse(|c| c.total_bytes = u64::MAX).contains("more than the limit of"));
         assert!(refuse(|c| c.total_bytes = 1).contains("1 were announced"));
         assert!(refuse(|c| c.last = true).contains("were announced"));
-        assert!(refuse(|c| c.error = "gone".to_owned()).contains("does not give"));
+        assert!(refuse(|c| c.error = "gone".to_owned()).contains("did not send build"));
     }
 }

@@ -106,7 +106,7 @@ impl OwnDeployment {
                 .find(|container| container.name == CONTAINER)
                 .and_then(stuck)
                 .or(unscheduled)
-                .unwrap_or_else(|| "it runs but has not connected to the hub".to_owned());
+                .unwrap_or_else(|| "it is running but has not connected to the hub".to_owned());
         }
         Ok(Err(why))
     }

@@ -34,7 +34,7 @@ pub enum HomeError {
     #[error("the namespace kube-system of this cluster has no uid")]
     NoUid,
     /// There is no Deployment that runs the agent.
-    #[error("there is no Deployment {0}")]
+    #[error("Deployment {0} not found")]
     NoDeployment(String),
     /// Somebody changes the Deployment all the time.
     #[error("another client keeps changing Deployment {0} at the same time")]
@@ -132,7 +132,7 @@ impl Home {
             Ok(_) => Ok(()),
             // Someone else made it meanwhile.
             Err(error) if is_conflict(&error) => Ok(()),
-            Err(error) => Err(failed(format!("make namespace {}", self.namespace))(error)),
+            Err(error) => Err(failed(format!("create namespace {}", self.namespace))(error)),
         }
     }
 

@@ -25,7 +25,7 @@ pub enum IdentityError {
     #[error("the certificate from the hub {0}")]
     Certificate(String),
     /// What the hub said of itself is not usable.
-    #[error("the hub's answer names {what} that is not usable: {why}")]
+    #[error("the hub's answer has no usable {what}: {why}")]
     Answer {
         /// The field.
         what: &'static str,
@@ -159,7 +159,7 @@ pub fn check_certificate(
     let (_, leaf) =
         X509Certificate::from_der(&pem.contents).map_err(|_| refuse("is not X.509".to_owned()))?;
     if leaf.public_key().raw != key.pair()?.subject_public_key_info() {
-        return Err(refuse("is for another key than this agent's".to_owned()));
+        return Err(refuse("is not for this agent's key".to_owned()));
     }
     let uid = cluster.to_string();
     let named = leaf.subject().iter_common_name().any(|name| name.as_str() == Ok(&uid));
@@ -170,7 +170,7 @@ pub fn check_certificate(
         )));
     }
     let time =
-        |seconds: i64| Timestamp::from_second(seconds).map_err(|_| refuse("has impossible dates".to_owned()));
+        |seconds: i64| Timestamp::from_second(seconds).map_err(|_| refuse("has invalid dates".to_owned()));
     Ok(Validity {
         not_before: time(leaf.validity().not_before.timestamp())?,
         not_after: time(leaf.validity().not_after.timestamp())?,
@@ -200,7 +200,7 @@ mod tests {
         let validity = check_certificate(&good, &key, cluster).expect("ours");
         assert_eq!(validity.renew_at().to_string(), "2030-01-21T00:00:00Z");
         let error = check_certificate(&good, &other, cluster).expect_err("another key").to_string();
-        assert!(error.contains("another key"), "{error}");
+        assert!(error.contains("not for this agent's key"), "{error}");
         let error =
             check_certificate(&good, &key, ClusterUid::random()).expect_err("another cluster").to_string();
         assert!(error.contains("does not name cluster"), "{error}");

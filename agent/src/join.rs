@@ -110,7 +110,7 @@ impl Join {
             Ok(secret) => secret,
             Err(_) => serde_saphyr::from_str(&text).map_err(|_| JoinError::Malformed {
                 path: path.to_owned(),
-                why: "it parses neither as YAML nor as JSON".to_owned(),
+                why: "it is neither valid YAML nor valid JSON".to_owned(),
             })?,
         };
         Self::from_secret(&secret)

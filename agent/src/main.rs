@@ -118,7 +118,7 @@ fn start(args: Args) -> anyhow::Result<()> {
 }
 
 fn is_ready(file: Option<&std::path::Path>) -> ExitCode {
-    let ready = file.map_or(Err("name the agent's file with --ready-file".to_owned()), ready::check);
+    let ready = file.map_or(Err("give the agent's ready file with --ready-file".to_owned()), ready::check);
     match ready {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {

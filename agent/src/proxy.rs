@@ -16,7 +16,7 @@ pub struct Proxy {
 
 /// A proxy of a kind that is not spoken to.
 #[derive(Debug, thiserror::Error)]
-#[error("the environment names a proxy with the scheme `{0}` for the way: want http://HOST:PORT")]
+#[error("the proxy in the environment has scheme `{0}`, which is not supported: want http://HOST:PORT")]
 pub struct UnusableProxy(String);
 
 impl Proxy {

@@ -61,6 +61,6 @@ where
     match api.patch(name, &PatchParams::default(), &Patch::Merge(owner)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(failed(format!("make {kind} {name} go with the agent's namespace"))(error)),
+        Err(error) => Err(failed(format!("make {kind} {name} a dependent of the agent's namespace"))(error)),
     }
 }

@@ -151,7 +151,7 @@ impl Upgrades {
                 Err(error) => {
                     tracing::warn!(
                         error = chain(&error),
-                        "this agent does not know its image: it cannot change it"
+                        "this agent does not know its own image, so it cannot change it"
                     );
                     None
                 }
@@ -254,7 +254,7 @@ impl Upgrades {
             },
         };
         if let Some(why) = &failed {
-            tracing::warn!(image, why, "the image is not changed");
+            tracing::warn!(image, why, "the image was not changed");
         }
         // Also where it was told before: the hub has asked again.
         self.reports.send_replace(Some(Report { image: image.to_owned(), failed, is_refused }));
@@ -279,7 +279,7 @@ impl Upgrades {
                 failed: None,
             };
             if self.deployment.change(&seen, image, Some(&record)).await? {
-                tracing::info!(from = me, to = image, deadline = %record.deadline, "the image is changed");
+                tracing::info!(from = me, to = image, deadline = %record.deadline, "changed the image");
                 let seen = Seen { image: image.to_owned(), record: Some(record), ..seen };
                 self.take_in(me, &seen);
                 return Ok(());
@@ -324,7 +324,7 @@ impl Upgrades {
             }
             Duty::Forget => {
                 if self.deployment.change(&seen, &seen.image, None).await? {
-                    tracing::info!(image = seen.image, "the upgrade has ended");
+                    tracing::info!(image = seen.image, "the upgrade is complete");
                     self.take_in(me, &Seen { record: None, ..seen });
                     return Ok(true);
                 }

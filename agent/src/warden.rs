@@ -81,13 +81,14 @@ impl Warden {
             Ok(Ok(found)) => found.map(|map| map.data.unwrap_or_default()),
             Ok(Err(error)) => {
                 return Err(format!(
-                    "the agent cannot read its policy, so it refuses everything: {}. Apply the agent's manifests of this \
-                     version again, by which its Role allows that (roadstead cluster join prints them), or start it with \
-                     --no-policy",
+                    "the agent cannot read its policy, so it refuses everything: {}. Apply this version's agent manifests, \
+                     whose Role allows it (roadstead cluster join prints them), or start it with --no-policy",
                     chain(&error)
                 ));
             }
-            Err(_) => return Err("the agent's policy could not be read: the apiserver is away".to_owned()),
+            Err(_) => {
+                return Err("the agent's policy could not be read: the apiserver is not available".to_owned());
+            }
         };
         Policy::from_config_map(namespace, data.as_ref()).map_err(|error| error.to_string())
     }

@@ -332,7 +332,7 @@ async fn a_build_with_another_digest_ends_the_dispatch_and_nothing_is_written() 
     session.send(Say::BuildChunk(chunk(b"[]"))).await;
     let failure = finished(&mut session).await.failure.expect("a failure");
     assert_eq!(failure.stage(), v1::Stage::Finish);
-    assert!(failure.message.contains("arrived with the digest"), "{}", failure.message);
+    assert!(failure.message.contains("arrived with digest"), "{}", failure.message);
     assert_eq!(agent.applied(), 0);
 
     // The hub may also not have it, and say why.

@@ -91,7 +91,7 @@ impl HubArgs {
         let path = match &self.kubeconfig {
             Some(path) => path.clone(),
             None => std::env::home_dir()
-                .context("find the home folder; or name the hub's kubeconfig with --kubeconfig")?
+                .context("find the home folder; or give the hub's kubeconfig with --kubeconfig")?
                 .join(".kube/config"),
         };
         let size = std::fs::metadata(&path)
@@ -193,7 +193,7 @@ impl HubClient {
         if status.is_success() {
             return Ok(answer);
         }
-        let message = answer.get("message").and_then(Value::as_str).unwrap_or("it did not say why");
+        let message = answer.get("message").and_then(Value::as_str).unwrap_or("no reason given");
         bail!("the hub refused ({status}): {message}")
     }
 }

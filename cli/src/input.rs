@@ -65,7 +65,7 @@ impl Input {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("ref" | "version", value)) if !value.is_empty() => reference = Some(value.to_owned()),
-                _ => bail!("{pair:?} in the URL is not known: the revision is named by ?ref=REVISION"),
+                _ => bail!("unknown parameter {pair:?} in the URL: give the revision as ?ref=REVISION"),
             }
         }
         // As kustomize splits them: after `//`, else after `.git/`.
@@ -142,14 +142,16 @@ fn fetch_git(url: &str, reference: Option<&str>) -> Result<Box<Fetched>> {
         request.timeout = TIMEOUT;
         match runtime.block_on(fetch(request, &CancellationToken::new())) {
             Ok(Outcome::Fetched(fetched)) => return Ok(fetched),
-            Ok(Outcome::Unchanged(revision)) => bail!("{url} is at {revision} and was not sent"),
+            Ok(Outcome::Unchanged(revision)) => {
+                bail!("{url} reports {revision} as unchanged and sent nothing")
+            }
             // It may be a tag.
             Err(error @ GitError::ReferenceNotFound { .. }) => last = last.or(Some(error)),
             Err(error) => return Err(error.into()),
         }
     }
-    let error = last.map_or_else(|| anyhow::anyhow!("{url}: no revision is named"), anyhow::Error::from);
-    Err(error.context("neither a branch nor a tag has that name"))
+    let error = last.map_or_else(|| anyhow::anyhow!("{url}: no revision given"), anyhow::Error::from);
+    Err(error.context("no branch or tag has that name"))
 }
 
 /// What a revision may mean, the likeliest first.

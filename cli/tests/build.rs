@@ -198,7 +198,7 @@ fn an_archive_and_a_git_repository_at_a_revision() {
     assert_eq!(build(&format!("{url}//over?ref=main")).0, config_map("second"));
     assert_eq!(build(&format!("{url}//over?ref=v1")).0, config_map("first"));
     let (_, error) = build(&format!("{url}//over?ref=v2"));
-    assert!(error.contains("neither a branch nor a tag") && error.contains("v2"), "{error}");
+    assert!(error.contains("no branch or tag has that name") && error.contains("v2"), "{error}");
     let (_, error) = build("app.tar.gz//../over");
     assert!(error.contains("leaves the root"), "{error}");
     fs::write(dir.path().join("broken.tar.gz"), "no gzip").unwrap();

@@ -78,8 +78,8 @@ impl ClusterArgs {
         if let Some(image) = self.agent_image.as_deref().filter(|image| !image.contains("@sha256:")) {
             tracing::warn!(
                 image,
-                "--agent-image has no digest: what its tag stands for can be changed in the registry, and agents whose \
-                 policy wants digests refuse it. Name it as REPOSITORY:TAG@sha256:DIGEST"
+                "--agent-image has no digest: its tag can be moved in the registry, and agents whose policy requires \
+                 digests refuse it. Give it as REPOSITORY:TAG@sha256:DIGEST"
             );
         }
     }

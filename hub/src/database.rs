@@ -20,8 +20,8 @@ pub(crate) fn url(args: &Args) -> Result<Option<Zeroizing<String>>> {
     };
     if shows_password(std::env::args_os(), url) {
         tracing::warn!(
-            "the database's password stands on the command line, where other users of this machine see it: give the URL by \
-             --database-url-file or by the variable ROADSTEAD_DATABASE_URL"
+            "the database password is on the command line, where other users of this machine can see it: give the URL with \
+             --database-url-file or in the variable ROADSTEAD_DATABASE_URL"
         );
     }
     Ok(Some(Zeroizing::new(url.clone())))

@@ -40,7 +40,7 @@ fn default_folder() -> Result<PathBuf> {
         return Ok(PathBuf::from(state).join("roadstead"));
     }
     let home =
-        std::env::home_dir().context("find a home folder for the state; or say where with --state-dir")?;
+        std::env::home_dir().context("find a home folder for the state; or choose one with --state-dir")?;
     Ok(home.join(".local/state/roadstead"))
 }
 
@@ -103,7 +103,7 @@ async fn supervise(
         if up.elapsed() >= GOOD {
             starts = Starts::NONE;
         }
-        tracing::error!(process = postgres.id(), "the private Postgres has ended; it is started again");
+        tracing::error!(process = postgres.id(), "the private Postgres has stopped; it is being restarted");
         match start_again(postgres, &mut starts, &stop).await {
             Again::Up(again) => postgres = again,
             Again::Stopped(ended) => return Some(ended),
@@ -132,7 +132,7 @@ async fn start_again(mut postgres: PrivatePostgres, starts: &mut Starts, stop: &
             (postgres, result)
         });
         let Ok((back, result)) = restarted.await else {
-            return Again::Failed(None, "a start was cut short".to_owned());
+            return Again::Failed(None, "a start was interrupted".to_owned());
         };
         postgres = back;
         match result {
@@ -143,7 +143,7 @@ async fn start_again(mut postgres: PrivatePostgres, starts: &mut Starts, stop: &
             }
         }
     }
-    let ended_again = || format!("it ended again and again; the end of its log:\n{}", postgres.log_tail());
+    let ended_again = || format!("it stopped again and again; the end of its log:\n{}", postgres.log_tail());
     let why = failed.map_or_else(ended_again, |error| error.to_string());
     Again::Failed(Some(postgres), why)
 }
@@ -154,7 +154,7 @@ impl DevState {
         let mut given_up = self.given_up.clone();
         let why = given_up.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         match why {
-            Some(why) => anyhow!("the private Postgres has ended and cannot be started again: {why}"),
+            Some(why) => anyhow!("the private Postgres has stopped and cannot be restarted: {why}"),
             // Whoever would say so is stopped.
             None => std::future::pending().await,
         }

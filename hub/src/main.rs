@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     if format == args::LogFormat::Text || std::io::stderr().is_terminal() {
         eprintln!("roadstead-hub: {error:#}");
     } else {
-        tracing::error!(error = format!("{error:#}"), "the hub ends");
+        tracing::error!(error = format!("{error:#}"), "the hub has failed");
     }
     ExitCode::FAILURE
 }

@@ -38,7 +38,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let url = database::url(&args)?;
     match (args.dev, &url) {
         (true, Some(_)) => {
-            bail!("--dev brings its own database: leave --database-url away, or leave --dev away")
+            bail!("--dev brings its own database: remove --database-url or --dev")
         }
         (false, None) => bail!(
             "no database: give --database-url postgres://… or --database-url-file FILE, or start with --dev to have a \
@@ -80,8 +80,8 @@ fn check_dev_listeners(args: &Args) -> Result<()> {
     for (flag, address) in [("--listen", args.listen), ("--link-listen", args.link_listen)] {
         if !address.ip().is_loopback() && !args.allow_dev_listen_anywhere {
             bail!(
-                "{flag} {address}: a hub by --dev lets sources read this machine's files, and listens on loopback addresses \
-                 only; to have it listen there all the same, add --allow-dev-listen-anywhere"
+                "{flag} {address}: a hub started with --dev lets sources read this machine's files, so it listens on \
+                 loopback addresses only; to make it listen there anyway, add --allow-dev-listen-anywhere"
             );
         }
     }
@@ -115,7 +115,7 @@ async fn serve(
 ) -> Result<()> {
     let key = key(args, dev)?;
     let (budget, files) = (limits::share_memory(&args.limits), limits::share_files());
-    let sealer = Sealer::new(&key).context("take the key file's key")?;
+    let sealer = Sealer::new(&key).context("use the key file's key")?;
     let store = Store::open_over(url, transport(args), sealer, args.database_connections)
         .await
         .context("open the database")?;
@@ -167,7 +167,7 @@ async fn serve(
     if let Some(path) = kubeconfig_path(args, dev) {
         let token = admin_token(&hub, &path).await.context("make an administrator's token")?;
         kubeconfig::write(&path, &api_url, hub.pki().server_ca_pem(), &token)?;
-        tracing::info!(kubeconfig = %path.display(), "administrator's kubeconfig written");
+        tracing::info!(kubeconfig = %path.display(), "wrote the administrator's kubeconfig");
         servers.spawn(renew(hub.clone(), path, api_url.clone(), stop.clone()));
     }
     hub.identity.warn_of_endless_tokens().await.context("look for tokens that never end")?;
@@ -176,7 +176,7 @@ async fn serve(
     let outcome = tokio::select! {
         ended = ended => ended.map(|signal| tracing::info!(signal, "draining")),
         Some(server) = servers.join_next() => match server {
-            Ok(Ok(())) => Err(anyhow::anyhow!("a listener ended by itself")),
+            Ok(Ok(())) => Err(anyhow::anyhow!("a listener stopped unexpectedly")),
             Ok(Err(error)) => Err(error),
             Err(error) => Err(error.into()),
         },
@@ -229,7 +229,7 @@ fn address(host: &str, port: u16) -> String {
 /// Makes an administrator's token and prints a kubeconfig with it; beside a hub that serves.
 async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
     let url = database::url(args)?.context("no database: give --database-url postgres://…")?;
-    let sealer = Sealer::new(&key(args, None)?).context("take the key file's key")?;
+    let sealer = Sealer::new(&key(args, None)?).context("use the key file's key")?;
     let store = Store::open_over(&url, transport(args), sealer, args.database_connections)
         .await
         .context("open the database")?;
@@ -250,16 +250,16 @@ async fn drain(hub: &Hub, mut servers: JoinSet<Result<()>>, mut tasks: JoinSet<(
     let ended = async {
         while let Some(server) = servers.join_next().await {
             if let Ok(Err(error)) = server {
-                tracing::error!(error = format!("{error:#}"), "a listener ended with an error");
+                tracing::error!(error = format!("{error:#}"), "a listener failed");
             }
         }
         while tasks.join_next().await.is_some() {}
     };
     if tokio::time::timeout(DRAIN, ended).await.is_err() {
-        tracing::warn!("not everything ended in time; what is cut is taken up by the next start");
+        tracing::warn!("not everything stopped in time; interrupted work continues at the next start");
     }
     if let Err(error) = hub.sessions.leave().await {
-        tracing::warn!(%error, "the end of this replica was not recorded; others notice its silence");
+        tracing::warn!(%error, "could not record that this replica has stopped; other replicas find out by themselves");
     }
     hub.close().await;
     tracing::info!("drained");
@@ -288,7 +288,7 @@ async fn renew(hub: Hub, path: PathBuf, api_url: String, stop: CancellationToken
             let token = admin_token(&hub, &path).await?;
             if kubeconfig::token(&path).as_deref() != Some(token.as_str()) {
                 kubeconfig::write(&path, &api_url, hub.pki().server_ca_pem(), &token)?;
-                tracing::info!(kubeconfig = %path.display(), "administrator's kubeconfig has a new token");
+                tracing::info!(kubeconfig = %path.display(), "the administrator's kubeconfig has a new token");
             }
             anyhow::Ok(())
         };

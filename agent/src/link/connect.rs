@@ -42,7 +42,7 @@ pub(super) async fn open(identity: &Identity, hello: Hello) -> Result<(Opened, W
     let mut counts = Counts::default();
     let (seq, ack) = counts.stamp();
     let body = Some(agent_message::Body::Hello(hello));
-    let unsent = |_| End::Closed("before it began".to_owned());
+    let unsent = |_| End::Closed("before the session began".to_owned());
     to_hub.try_send(AgentMessage { seq, ack, body }).map_err(unsent)?;
     let mut client = LinkClient::new(channel)
         .max_decoding_message_size(MAX_MESSAGE_BYTES)
@@ -54,7 +54,7 @@ pub(super) async fn open(identity: &Identity, hello: Hello) -> Result<(Opened, W
             .map_err(|status| ended(&status))?
             .into_inner();
         let first = from_hub.message().await.map_err(|status| ended(&status))?;
-        let first = first.ok_or_else(|| End::Closed("without a welcome".to_owned()))?;
+        let first = first.ok_or_else(|| End::Closed("without sending a Welcome".to_owned()))?;
         counts.receive(first.seq, first.ack).map_err(|error| End::Protocol(error.to_string()))?;
         match first.body {
             Some(hub_message::Body::Welcome(welcome)) => Ok((from_hub, welcome)),
@@ -66,9 +66,9 @@ pub(super) async fn open(identity: &Identity, hello: Hello) -> Result<(Opened, W
     let (from_hub, welcome) = greeted.map_err(|_| End::Silent(WELCOME))??;
     // Names decide whose objects are meant: a hub that takes this agent for another cluster's gets nothing.
     if welcome.cluster_name != identity.cluster_name {
-        let why = format!("it takes this agent for cluster `{}`", bounded(&welcome.cluster_name));
+        let why = format!("it calls this agent's cluster `{}`", bounded(&welcome.cluster_name));
         return Err(End::Protocol(format!(
-            "{why}, the certificate is cluster `{}`'s",
+            "{why}, but the certificate is for cluster `{}`",
             identity.cluster_name
         )));
     }
@@ -118,8 +118,8 @@ fn advised(why: String) -> String {
         return why;
     }
     format!(
-        "{why}; whoever answers there is not the hub that this agent joined. Where the hub was replaced, apply a new join \
-         manifest from it"
+        "{why}; the server at that address is not the hub that this agent joined. If the hub was replaced, apply a new \
+         join manifest from it"
     )
 }
 
@@ -130,7 +130,9 @@ pub(super) fn ended(status: &Status) -> End {
     match status.code() {
         Code::Unauthenticated | Code::PermissionDenied => End::Refused(bounded(status.message())),
         Code::OutOfRange | Code::ResourceExhausted => End::Protocol(why),
-        _ if is_refusal(status) => End::Refused(format!("its TLS does not take the certificate{cause}")),
+        _ if is_refusal(status) => {
+            End::Refused(format!("it rejected the certificate in the TLS handshake{cause}"))
+        }
         _ => End::Closed(why),
     }
 }

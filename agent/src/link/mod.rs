@@ -92,7 +92,7 @@ pub enum End {
         why: String,
     },
     /// Nothing was heard.
-    #[error("nothing was received from the hub for {0:?}: the link was cut")]
+    #[error("nothing was received from the hub for {0:?}: the connection was closed")]
     Silent(Duration),
     /// The hub does not speak the protocol.
     #[error("the hub broke the protocol: {0}")]
@@ -194,6 +194,6 @@ fn warn_of_the_clock(hub_millis: i64) {
     let ahead = Timestamp::now().as_millisecond().saturating_sub(hub_millis) / 1000;
     if hub_millis != 0 && ahead.unsigned_abs() > TOLERATED {
         let (apart, which) = (ahead.unsigned_abs(), if ahead < 0 { "behind" } else { "ahead of" });
-        tracing::warn!("the clock of this node is {apart} s {which} the hub's: set both by NTP");
+        tracing::warn!("the clock of this node is {apart} s {which} the hub's: synchronize both with NTP");
     }
 }

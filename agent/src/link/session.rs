@@ -174,7 +174,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     let seq = self.send(agent_message::Body::InventoryIntent(message));
                     self.awaited.push((seq, Awaited::Intent(key)));
                 } else {
-                    let why = "it is larger than a message may be: split the Kustomization".to_owned();
+                    let why = "it exceeds the maximum message size: split the Kustomization".to_owned();
                     self.runner.outbox().answer_intent(&key, Err(why));
                 }
             }
@@ -184,7 +184,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     self.send(agent_message::Body::Progress(message));
                 } else {
                     tracing::warn!(
-                        "more progress than fits a message: the hub gets it with the end of the dispatch"
+                        "the progress does not fit in one message: the hub receives it when the dispatch ends"
                     );
                 }
             }
@@ -219,7 +219,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             Ok(csr_pem) => {
                 self.send(agent_message::Body::CertificateRequest(CertificateRequest { csr_pem }));
             }
-            Err(error) => tracing::error!(%error, "no certificate can be asked for"),
+            Err(error) => tracing::error!(%error, "could not request a certificate"),
         }
     }
 
@@ -232,7 +232,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 seq,
                 None,
                 "body",
-                "a message of a kind that this agent does not know".to_owned(),
+                "a message of a kind that this agent does not support".to_owned(),
             )),
             Some(hub_message::Body::Welcome(_)) => {
                 return Err(End::Protocol("it sent a second welcome".to_owned()));
@@ -288,7 +288,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
         if refusal.is_none_or(|refusal| self.runner.outbox().refuse(refusal)) {
             Ok(())
         } else {
-            Err(End::Protocol("too many of its messages were not understood".to_owned()))
+            Err(End::Protocol("too many of its messages could not be read".to_owned()))
         }
     }
 
@@ -347,7 +347,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 // Keeping it takes requests to the apiserver, and the session must not wait for those.
                 tokio::spawn(async move { keeper.renewed(identity).await });
             }
-            Err(error) => tracing::warn!(%error, "the renewed certificate is not usable"),
+            Err(error) => tracing::warn!(%error, "the renewed certificate cannot be used"),
         }
     }
 
@@ -368,7 +368,7 @@ fn refused(seq: u64, key: Option<v1::DispatchKey>, what: &str, message: String) 
 }
 
 fn not_understood(seq: u64, key: Option<v1::DispatchKey>, body: &str, error: &ConvertError) -> Refused {
-    tracing::warn!(seq, body, %error, "a message from the hub is refused");
+    tracing::warn!(seq, body, %error, "a message from the hub was refused");
     refused(seq, key, error.field(), format!("{body}: {error}"))
 }
 

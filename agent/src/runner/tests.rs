@@ -484,6 +484,33 @@ async fn what_another_owns_is_named_and_nothing_is_written() {
 }
 
 #[tokio::test]
+async fn an_owner_of_many_objects_is_named_once() {
+    let fake = Fake::default();
+    let runner = runner(&fake);
+    runner.dispatch(dispatch(1)).expect("taken");
+    let intent = loop {
+        match told(&runner).await {
+            Outgoing::Build(_) => give_build(&runner),
+            Outgoing::Intent(intent) => break intent,
+            other => panic!("{other:?}"),
+        }
+    };
+    let owned = |name: String, owner| OwnedByAnother {
+        object: config_map(&name),
+        owner: ApplierRef::kustomization("team", owner),
+    };
+    let mut owned_by_another: Vec<_> = (10..50).map(|number| owned(format!("a-{number}"), "other")).collect();
+    owned_by_another.push(owned("b".to_owned(), "third"));
+    let ack = InventoryAck { key: intent.key.clone(), owned_by_another };
+    runner.outbox().answer_intent(&intent.key, Ok(ack));
+    assert_eq!(
+        to_the_end(&runner).await.failure.expect("a failure").message,
+        "ConfigMap/dev/a-10 is owned by Kustomization team/other (the same for 39 more objects); ConfigMap/dev/b is owned by \
+         Kustomization team/third; nothing was applied: remove it from one of the two"
+    );
+}
+
+#[tokio::test]
 async fn a_newer_dispatch_ends_the_older_ones_wait() {
     let fake = Fake { waits_long: true, ..Fake::default() };
     let runner = runner(&fake);

@@ -14,7 +14,7 @@ use roadstead_model::{
     ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
 };
 use roadstead_places::Places;
-use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth};
+use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother};
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +24,7 @@ use crate::cluster::{Cluster, Until};
 use crate::outbox::Outbox;
 use crate::runner::turn::{Cancelled, Turn};
 
-/// How many objects of another owner a message names.
+/// How many other owners a message names.
 const MAX_NAMED: usize = 10;
 
 /// What a dispatch is carried out with.
@@ -489,10 +489,27 @@ fn owned_by_another(ack: &InventoryAck) -> Option<Box<Failure>> {
     if owned.is_empty() {
         return None;
     }
-    let name = |one: &roadstead_proto::OwnedByAnother| format!("{} is owned by {}", one.object, one.owner);
-    let mut named: Vec<String> = owned.iter().take(MAX_NAMED).map(name).collect();
-    if owned.len() > MAX_NAMED {
-        named.push(format!("and {} more", owned.len() - MAX_NAMED));
+    let mut by_owner: Vec<(&OwnedByAnother, usize)> = Vec::new();
+    let mut unnamed = 0;
+    for one in owned {
+        let is_full = by_owner.len() == MAX_NAMED;
+        match by_owner.iter_mut().find(|(first, _)| first.owner == one.owner) {
+            Some((_, others)) => *others += 1,
+            None if is_full => unnamed += 1,
+            None => by_owner.push((one, 0)),
+        }
+    }
+    let name = |(first, others): (&OwnedByAnother, usize)| {
+        let is = format!("{} is owned by {}", first.object, first.owner);
+        match others {
+            0 => is,
+            1 => format!("{is} (the same for 1 more object)"),
+            _ => format!("{is} (the same for {others} more objects)"),
+        }
+    };
+    let mut named: Vec<String> = by_owner.into_iter().map(name).collect();
+    if unnamed > 0 {
+        named.push(format!("and {unnamed} more"));
     }
     let object = if let [one] = owned.as_slice() { Some(one.object.clone()) } else { None };
     let message = format!("{}; nothing was applied: remove it from one of the two", named.join("; "));

@@ -197,7 +197,7 @@ fn upgrades(fields: UpgradeFields, upgrades: &mut Upgrades) -> Result<(), Malfor
     upgrades.allowed = fields.allowed.unwrap_or(upgrades.allowed);
     if fields.digest == Some(false) && upgrades.key.is_some() {
         return Err(Malformed::new(
-            "upgrades.digest: must not be false where publicKey is set, since a signature is of a digest",
+            "upgrades.digest: must not be false if publicKey is set, because a signature is for a digest",
         ));
     }
     upgrades.digest = fields.digest.unwrap_or(upgrades.digest);

@@ -78,7 +78,7 @@ impl Policy {
         signatures: &[Signature],
     ) -> Result<(), Refused> {
         let Some(image) = Image::parse(wanted) else {
-            let why = "the hub names an image that is not valid, or has no digest of the form @sha256:…";
+            let why = "the hub's image is not valid, or has no digest of the form @sha256:…";
             return Err(self.refuse(Rule::Upgrades, why.to_owned(), None));
         };
         let line = format!("upgrade {wanted}");
@@ -97,24 +97,23 @@ impl Policy {
     ) -> Result<(), (Rule, String)> {
         let upgrades = &self.upgrades;
         if !upgrades.allowed {
-            return Err((Rule::Upgrades, "the hub does not choose the agent's image".to_owned()));
+            return Err((Rule::Upgrades, "the hub may not choose the agent's image".to_owned()));
         }
         let own = Image::parse(running.image).map(|image| image.repository);
         if let Some(pinned) = &upgrades.repository {
             if image.repository != pinned {
-                return Err((Rule::UpgradeRepository, format!("another repository than {pinned}")));
+                return Err((Rule::UpgradeRepository, format!("its repository is not {pinned}")));
             }
         } else if own != Some(image.repository) {
             let why = format!(
-                "this agent runs {}, and takes another version of that only, no image of another repository: change its \
+                "this agent runs {} and accepts only other versions of it, no image from another repository: change its \
                  Deployment by hand, or set upgrades.repository",
                 running.image
             );
             return Err((Rule::UpgradeRepository, why));
         }
         if upgrades.digest && image.digest.is_none() {
-            let why = "it has no digest, and what a tag stands for can be changed in the registry: name it as \
-                       REPOSITORY:TAG@sha256:DIGEST";
+            let why = "it has no digest, and a tag can be moved in the registry: give it as REPOSITORY:TAG@sha256:DIGEST";
             return Err((Rule::UpgradeDigest, why.to_owned()));
         }
         // A tag beside a digest is not looked up by anyone: what a signature says counts where there is a key.
@@ -128,8 +127,8 @@ impl Policy {
     /// What the signer of the image says of it.
     fn verified(&self, image: &Image<'_>, signatures: &[Signature]) -> Result<Claim, (Rule, String)> {
         let refused = |why: String| (Rule::UpgradeKey, why);
-        let Some(key) = &self.upgrades.key else { return Err(refused("there is no key".to_owned())) };
-        let mut why = "the hub has passed on no signature of it (--agent-image-signatures)".to_owned();
+        let Some(key) = &self.upgrades.key else { return Err(refused("the key is missing".to_owned())) };
+        let mut why = "the hub sent no signature for it (--agent-image-signatures)".to_owned();
         let expected = self.upgrades.signed_repository.as_deref().unwrap_or(image.repository);
         for signature in signatures {
             let claim = match key.verify(signature) {
@@ -140,7 +139,7 @@ impl Policy {
                 }
             };
             if Some(claim.digest.as_str()) != image.digest {
-                why = "the signature is of another digest".to_owned();
+                why = "the signature is for another digest".to_owned();
             } else if claim.repository() != expected {
                 why = format!("it is signed as {}, not as {expected}", claim.repository());
             } else {
@@ -159,7 +158,7 @@ impl Policy {
             let rule = if upgrades.minimum.is_some() { Rule::UpgradeMinimum } else { Rule::UpgradeDowngrade };
             let where_ =
                 if upgrades.key.is_some() { "its signature (cosign sign -a version=…)" } else { "its tag" };
-            return Err((rule, format!("{where_} names no version")));
+            return Err((rule, format!("{where_} has no version")));
         };
         if let Some(minimum) = &upgrades.minimum
             && wanted < minimum

@@ -38,8 +38,8 @@ impl Policy {
     pub fn check_account(&self, account: Option<&Account>) -> Result<(), Refused> {
         let Some(account) = account else {
             if self.account_required {
-                let why = "the Kustomization names no service account (spec.serviceAccountName), and the agent's own rights \
-                           are not to be used";
+                let why = "the Kustomization has no service account (spec.serviceAccountName), and the agent's own rights \
+                           may not be used";
                 return Err(self.refuse(Rule::AccountRequired, why.to_owned(), None));
             }
             return Ok(());
@@ -75,11 +75,12 @@ impl Policy {
                 None => return Ok(()),
                 Some(found) => format!("has rights in the agent's namespace ({found})"),
             },
-            Err(why) => format!("may have rights in the agent's namespace, which cannot be found out: {why}"),
+            Err(why) => {
+                format!("may have rights in the agent's namespace, which could not be checked: {why}")
+            }
         };
-        let why = format!(
-            "service account {account} {found}; an account that may is named in serviceAccounts.trusted"
-        );
+        let why =
+            format!("service account {account} {found}; to allow it, list it in serviceAccounts.trusted");
         Err(self.refuse(Rule::AccountRights, why, None))
     }
 
@@ -153,34 +154,34 @@ impl Policy {
         let Object { reference, content } = *object;
         let group = if reference.group.is_empty() { "core" } else { &reference.group };
         if !self.kinds.allow(|pattern| pattern.is_match(group, &reference.kind)) {
-            return Some((Rule::Kinds, format!("the kind {group}/{} is not to be touched", reference.kind)));
+            return Some((
+                Rule::Kinds,
+                format!("objects of kind {group}/{} may not be changed", reference.kind),
+            ));
         }
         let is_namespace = reference.group.is_empty() && reference.kind == "Namespace";
         let namespace = if is_namespace { &reference.name } else { &reference.namespace };
         if !namespace.is_empty()
             && !self.namespaces.allow(|pattern| crate::pattern::matches(pattern, namespace))
         {
-            return Some((Rule::Namespaces, format!("the namespace {namespace} is not to be touched")));
+            return Some((Rule::Namespaces, format!("namespace {namespace} may not be changed")));
         }
         if action == Action::Delete && is_namespace && self.namespace_deletions == Setting::Refuse {
             return Some((
                 Rule::DeletedNamespaces,
-                "namespaces are not to be deleted, with all that is in them".to_owned(),
+                "namespaces may not be deleted, because everything in them would be deleted too".to_owned(),
             ));
         }
         if self.deletions_by_owner == Setting::Refuse && content.is_some_and(has_owner) {
             return Some((
                 Rule::Owners,
-                "metadata.ownerReferences would have the cluster delete it, uncounted, once the owner is not there"
+                "metadata.ownerReferences would let the cluster delete it, without being counted, once its owner is gone"
                     .to_owned(),
             ));
         }
         let content = content.filter(|_| self.privileged == Setting::Refuse)?;
         let what = workload::first_privilege(&reference.kind, content)?;
-        Some((
-            Rule::Privileged,
-            format!("{what} leads out of a container, or relaxes what keeps others in theirs"),
-        ))
+        Some((Rule::Privileged, format!("{what} breaks a container's isolation, or weakens that of others")))
     }
 }
 

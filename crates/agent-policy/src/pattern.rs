@@ -16,7 +16,7 @@ impl Pattern {
                 Ok(Self { left: left.to_owned(), right: right.to_owned() })
             }
             _ => Err(Malformed::new(format!(
-                "{field}: `{text}` is not of the form A/B, where `*` stands for anything"
+                "{field}: `{text}` is not of the form GROUP/KIND, where `*` matches anything"
             ))),
         }
     }
@@ -35,7 +35,7 @@ pub(crate) fn name(field: &str, text: &str) -> Result<String, Malformed> {
     if is_plain(text) {
         return Ok(text.to_owned());
     }
-    Err(Malformed::new(format!("{field}: `{text}` is not a name, in which `*` stands for anything")))
+    Err(Malformed::new(format!("{field}: `{text}` is not a name, in which `*` matches anything")))
 }
 
 fn is_plain(text: &str) -> bool {

@@ -137,7 +137,7 @@ impl Policy {
         if self.removal == Setting::Allow || self.confirmed.has(LINE) {
             return Ok(());
         }
-        let why = "the agent does not remove itself when its hub says so".to_owned();
+        let why = "the agent may not remove itself at its hub's request".to_owned();
         Err(self.refuse(Rule::Removal, why, Some(LINE.to_owned())))
     }
 

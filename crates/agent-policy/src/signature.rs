@@ -101,11 +101,11 @@ impl PublicKey {
         }
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &self.0)
             .verify(&signature.payload, &signature.signature)
-            .map_err(|_| "the signature is not of the policy's key")?;
+            .map_err(|_| "the signature was not made with the policy's key")?;
         let payload: Payload = serde_json::from_slice(&signature.payload)
-            .map_err(|_| "what was signed is not a claim about an image")?;
+            .map_err(|_| "the signed payload is not a claim about an image")?;
         if payload.critical.kind != "cosign container image signature" {
-            return Err("what was signed is not a claim about an image");
+            return Err("the signed payload is not a claim about an image");
         }
         let version = payload.optional.as_ref().and_then(|optional| optional.get("version")?.as_str());
         Ok(Claim {

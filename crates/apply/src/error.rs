@@ -29,7 +29,7 @@ pub enum Error {
     NotHealthy {
         /// What they were waited for: the end, or definitions that the next objects need while applying.
         stage: Stage,
-        /// The first [`MAX_NAMED`] of them, failed ones first.
+        /// The first of each health, [`MAX_NAMED`] at most, failed ones first.
         unhealthy: Vec<Unhealthy>,
         /// How many there are.
         total: usize,
@@ -43,7 +43,7 @@ pub enum Error {
         stage: Stage,
     },
     /// The deadline passed before all was done.
-    #[error("{} did not end within the time given", stage_name(*stage))]
+    #[error("{} did not finish in time", stage_name(*stage))]
     DeadlineExceeded {
         /// The stage that was under way.
         stage: Stage,
@@ -72,13 +72,23 @@ impl Error {
         failures.sort_by(|a, b| a.object.cmp(&b.object));
         Self::Objects { stage, causes: Cause::of(failures), total }
     }
+
+    /// Objects that are not healthy, by what is said of them; the most important ones come first.
+    pub(crate) fn not_healthy<'a>(
+        stage: Stage,
+        objects: impl Iterator<Item = (&'a ObjectRef, &'a Health)>,
+        timed_out: bool,
+    ) -> Self {
+        let (unhealthy, total) = Unhealthy::of(objects);
+        Self::NotHealthy { stage, unhealthy, total, timed_out }
+    }
 }
 
 /// Why a set of objects cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InputError {
     /// More objects than an inventory may hold.
-    #[error("it holds {count} objects, at most {limit} are taken")]
+    #[error("it has {count} objects, more than the limit of {limit}")]
     TooManyObjects {
         /// How many there are.
         count: usize,
@@ -86,7 +96,7 @@ pub enum InputError {
         limit: usize,
     },
     /// An object is larger than etcd would hold.
-    #[error("{object} has {bytes} bytes, at most {limit} are taken")]
+    #[error("{object} has {bytes} bytes, more than the limit of {limit}")]
     TooLarge {
         /// The object, as far as it could be read.
         object: String,
@@ -106,7 +116,7 @@ pub enum InputError {
         problem: String,
     },
     /// The same object stands in the build twice.
-    #[error("{0} is in it more than once")]
+    #[error("{0} occurs more than once")]
     Duplicate(ObjectRef),
 }
 
@@ -138,11 +148,24 @@ impl FailureKind {
     }
 }
 
-impl ObjectFailure {
-    /// What was said, without the name of this one object: the apiserver repeats it, in quotes.
-    fn without_name(&self) -> String {
-        self.message.replace(&format!("\"{}\"", self.object.name), "\"\"")
+/// What was said of an object, without its name, which the apiserver repeats in quotes.
+fn without_name(message: &str, object: &ObjectRef) -> String {
+    message.replace(&format!("\"{}\"", object.name), "\"\"")
+}
+
+/// The first of each group of items that have a key in common, [`MAX_NAMED`] groups at most, in their order, with how many more
+/// there are in each. Of other groups nothing is kept: there may be thousands.
+fn first_of_each<K: PartialEq, T>(items: impl Iterator<Item = (K, T)>) -> Vec<(T, usize)> {
+    let mut groups: Vec<(K, T, usize)> = Vec::new();
+    for (key, item) in items {
+        let is_full = groups.len() == MAX_NAMED;
+        match groups.iter_mut().find(|(of, ..)| *of == key) {
+            Some((.., others)) => *others += 1,
+            None if is_full => {}
+            None => groups.push((key, item, 0)),
+        }
     }
+    groups.into_iter().map(|(_, first, others)| (first, others)).collect()
 }
 
 /// One object's failure. Displays as `Service/dev/backend is invalid: spec.type: Unsupported value: "Ingress"`.
@@ -186,20 +209,12 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// The first [`MAX_NAMED`] causes of failures, in their order. Of others nothing is kept: there may be thousands.
+    /// The first [`MAX_NAMED`] causes of failures, in their order.
     fn of(failures: Vec<ObjectFailure>) -> Vec<Self> {
-        let mut causes: Vec<(String, Self)> = Vec::new();
-        for failure in failures {
-            let said = failure.without_name();
-            let is_full = causes.len() == MAX_NAMED;
-            let known = causes.iter_mut().find(|(of, cause)| cause.first.kind == failure.kind && *of == said);
-            match known {
-                Some((_, cause)) => cause.others += 1,
-                None if is_full => {}
-                None => causes.push((said, Self { first: failure, others: 0 })),
-            }
-        }
-        causes.into_iter().map(|(_, cause)| cause).collect()
+        let failures = failures
+            .into_iter()
+            .map(|failure| ((failure.kind, without_name(&failure.message, &failure.object)), failure));
+        first_of_each(failures).into_iter().map(|(first, others)| Self { first, others }).collect()
     }
 }
 
@@ -210,23 +225,50 @@ pub struct Unhealthy {
     pub object: ObjectRef,
     /// Its health when it was last seen.
     pub health: Health,
+    /// How many more objects have the same.
+    pub others: usize,
+}
+
+impl Unhealthy {
+    /// The first of each health, and how many objects there are.
+    fn of<'a>(objects: impl Iterator<Item = (&'a ObjectRef, &'a Health)>) -> (Vec<Self>, usize) {
+        let mut total = 0;
+        let objects = objects.inspect(|_| total += 1).map(|(object, health)| {
+            ((health.status, without_name(&health.message, object)), (object, health))
+        });
+        let first = |((object, health), others): ((&ObjectRef, &Health), usize)| Self {
+            object: object.clone(),
+            health: health.clone(),
+            others,
+        };
+        let unhealthy = first_of_each(objects).into_iter().map(first).collect();
+        (unhealthy, total)
+    }
 }
 
 impl fmt::Display for Unhealthy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} status: '{}'", self.object, self.health.status)?;
-        if self.health.message.is_empty() { Ok(()) } else { write!(f, " ({})", self.health.message) }
+        if !self.health.message.is_empty() {
+            write!(f, " ({})", self.health.message)?;
+        }
+        the_same(f, self.others)
     }
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { first, others } = self;
-        match others {
-            0 => write!(f, "{first}"),
-            1 => write!(f, "{first} (the same for 1 more object)"),
-            _ => write!(f, "{first} (the same for {others} more objects)"),
-        }
+        write!(f, "{}", self.first)?;
+        the_same(f, self.others)
+    }
+}
+
+/// Says that what stands before holds for more objects.
+fn the_same(f: &mut fmt::Formatter<'_>, others: usize) -> fmt::Result {
+    match others {
+        0 => Ok(()),
+        1 => f.write_str(" (the same for 1 more object)"),
+        _ => write!(f, " (the same for {others} more objects)"),
     }
 }
 
@@ -244,7 +286,8 @@ struct Sick<'a>(&'a [Unhealthy], usize, bool);
 impl fmt::Display for Sick<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.2 { "timed out waiting for: " } else { "failed: " })?;
-        list(f, self.0, self.1.saturating_sub(self.0.len()))
+        let told: usize = self.0.iter().map(|sick| 1 + sick.others).sum();
+        list(f, self.0, self.1.saturating_sub(told))
     }
 }
 
@@ -312,6 +355,24 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("reason 9 (the same for 1 more object); and 10 more"), "{text}");
+    }
+
+    #[test]
+    fn objects_of_the_same_health_are_said_once() {
+        let deployments: Vec<ObjectRef> =
+            (0..40).map(|number| failure("Deployment", &format!("web-{number:02}"), "").object).collect();
+        let missing = failure("ConfigMap", "a", "").object;
+        let absent = Health::not_found();
+        let under_way = Health::in_progress("Available: 0/1");
+        let objects =
+            std::iter::once((&missing, &absent)).chain(deployments.iter().map(|object| (object, &under_way)));
+        let error = Error::not_healthy(Stage::Wait, objects, true);
+        assert!(matches!(error, Error::NotHealthy { total: 41, .. }), "{error:?}");
+        assert_eq!(
+            error.to_string(),
+            "timed out waiting for: ConfigMap/dev/a status: 'NotFound' (not found); Deployment/dev/web-00 status: \
+             'InProgress' (Available: 0/1) (the same for 39 more objects)"
+        );
     }
 
     #[test]

@@ -377,7 +377,7 @@ async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Resu
             None => return Ok(()),
         }
     }
-    let message = "other tools keep changing it while it is taken over".to_owned();
+    let message = "other clients keep changing it while it is being taken over".to_owned();
     Err(ObjectFailure { object: planned.reference.clone(), kind: FailureKind::Conflict, message })
 }
 
@@ -389,7 +389,7 @@ async fn recreate(engine: &Engine, planned: &Planned) -> Result<(), ObjectFailur
     let mut pause = Duration::from_millis(50);
     while read_live(engine, planned).await?.is_some() {
         if engine.transport.is_over() {
-            let message = "it was deleted to be recreated, and is not gone yet".to_owned();
+            let message = "it was deleted to be recreated, but its deletion is not complete yet".to_owned();
             return Err(ObjectFailure {
                 object: planned.reference.clone(),
                 kind: FailureKind::Conflict,

@@ -210,11 +210,11 @@ impl Transport {
         let limit = self.deadline.unwrap_or_else(|| Instant::now() + self.retry_for);
         let permit = timeout_at(limit, self.permits.acquire()).await;
         let Ok(Ok(_permit)) = permit else {
-            return Err(unreachable("the time given was over before it could be asked".to_owned()));
+            return Err(unreachable("the deadline passed before the request could be sent".to_owned()));
         };
         match timeout_at(self.limit(self.request_timeout), exchange).await {
             Ok(done) => done,
-            Err(_) => Err(unreachable(format!("no answer to {} in time", call.method))),
+            Err(_) => Err(unreachable(format!("no response to {} in time", call.method))),
         }
     }
 

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use crate::Error;
 use crate::engine::Engine;
-use crate::error::{MAX_NAMED, Unhealthy};
 use crate::run::{Event, Run};
 use crate::side_by_side::side_by_side;
 use crate::watch::{Start, first_look, follow};
@@ -165,9 +164,6 @@ fn unhealthy(seen: &BTreeMap<ObjectRef, Seen>, timed_out: bool) -> Error {
     let mut open: Vec<(&ObjectRef, &Seen)> =
         seen.iter().filter(|(_, seen)| seen.end != End::Reached).collect();
     open.sort_by_key(|(_, seen)| seen.end != End::Failed);
-    let total = open.len();
-    let named = open.into_iter().take(MAX_NAMED);
-    let unhealthy =
-        named.map(|(object, seen)| Unhealthy { object: object.clone(), health: seen.health.clone() });
-    Error::NotHealthy { stage: Stage::Wait, unhealthy: unhealthy.collect(), total, timed_out }
+    let objects = open.into_iter().map(|(object, seen)| (object, &seen.health));
+    Error::not_healthy(Stage::Wait, objects, timed_out)
 }

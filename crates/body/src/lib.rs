@@ -104,7 +104,7 @@ pub fn decode_within(media_type: &str, bytes: &[u8], memory: usize) -> Result<Bo
         // kubectl sends the built-in kinds so when it creates them.
         PROTOBUF => protobuf::decode(bytes, memory).map(Body::from),
         other => Err(BodyError::Unsupported(format!(
-            "the body of the request is in a form that is not taken here: {}; want {JSON}, {YAML} or {PROTOBUF}",
+            "the body of the request was in an unknown format ({}): accepted media types are {JSON}, {YAML} and {PROTOBUF}",
             json::beginning(other)
         ))),
     }

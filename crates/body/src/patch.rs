@@ -48,9 +48,9 @@ impl Patch {
             "application/strategic-merge-patch+json" => Self::Strategic,
             other => {
                 return Err(BodyError::Unsupported(format!(
-                    "the body of the request is in a form that is not taken here: {}; want \
-                     application/json-patch+json, application/merge-patch+json, \
-                     application/strategic-merge-patch+json or {}",
+                    "the body of the request was in an unknown format ({}): accepted media types are \
+                     application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json \
+                     and {}",
                     json::beginning(other),
                     crate::APPLY
                 )));
@@ -208,7 +208,7 @@ fn strategic(object: &mut Map<String, Value>, patch: &Map<String, Value>) -> Res
         }
         if key.starts_with('$') {
             return Err(BodyError::Patch(format!(
-                "the patch has a directive that is not known: {}",
+                "the patch has an unknown directive: {}",
                 json::beginning(key)
             )));
         }

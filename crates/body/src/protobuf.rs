@@ -105,7 +105,7 @@ fn fields(kind: &str, raw: &[u8]) -> usize {
 
 /// The JSON form of a body, which may take `memory` bytes.
 pub(crate) fn decode(body: &[u8], memory: usize) -> Result<Value, BodyError> {
-    let rest = body.strip_prefix(MAGIC).ok_or_else(|| bad(&"it does not begin as Kubernetes' does"))?;
+    let rest = body.strip_prefix(MAGIC).ok_or_else(|| bad(&"it does not begin with Kubernetes' prefix"))?;
     // The envelope's copy, the message's, and the value's, which may be base64.
     let texts = rest.len().saturating_mul(5);
     if texts > memory {
@@ -149,7 +149,7 @@ pub(crate) fn decode(body: &[u8], memory: usize) -> Result<Value, BodyError> {
         }
         (version, kind) => {
             return Err(BodyError::Unsupported(format!(
-                "{kind} of {version} is not taken as protobuf: want application/json"
+                "{kind} of {version} is not accepted as protobuf: want application/json"
             )));
         }
     };

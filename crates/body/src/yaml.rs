@@ -35,7 +35,7 @@ pub(crate) fn parse(bytes: &[u8], memory: usize) -> Result<Value, BodyError> {
         match json::parse(bytes, memory) {
             Ok(parsed) => match parsed.duplicates.first() {
                 None => return Ok(parsed.value),
-                Some(twice) => return Err(bad(format!("the key {twice} is there twice"))),
+                Some(twice) => return Err(bad(format!("duplicate key {twice}"))),
             },
             Err(BodyError::Malformed { why, .. }) => not_json = Some(why),
             Err(error) => return Err(error),

@@ -15,7 +15,7 @@ const MAX_UNITS: u64 = u32::MAX as u64;
 pub enum Exhausted {
     /// Never, however long one waits.
     #[error(
-        "{} are more than the whole share of memory for {pool}, {} (see --memory-budget)",
+        "{} exceed the whole memory share of {pool}, {} (see --memory-budget)",
         show_size(*wanted), show_size(*size)
     )]
     TooLarge {

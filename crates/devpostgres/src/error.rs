@@ -23,8 +23,8 @@ pub enum PostgresError {
     },
     /// The data was made by a major version that is no longer installed.
     #[error(
-        "the data in {} was made by PostgreSQL {data}, and of that version nothing is installed (found: {found}). \
-         Install PostgreSQL {data}, or remove {} to start over without the data", .dir.display(), .dir.display()
+        "the data in {} was created by PostgreSQL {data}, which is not installed (found: {found}). Install PostgreSQL \
+         {data}, or remove {} to start over without the data", .dir.display(), .dir.display()
     )]
     OtherVersion {
         /// The data folder.
@@ -70,7 +70,7 @@ pub enum PostgresError {
     )]
     NoUser,
     /// The socket's folder is not ours alone.
-    #[error("{} is not a folder of user {user} alone; remove it and start again", .dir.display())]
+    #[error("{} is not a folder that belongs to user {user} alone; remove it and start again", .dir.display())]
     ForeignFolder {
         /// The folder.
         dir: PathBuf,

@@ -63,9 +63,9 @@ impl<'a> Entry<'a> {
             return Err(malformed(&format!("more than {MAX_ENTRIES} {list}")));
         }
         let mut found = entries.iter().filter(|entry| entry["name"] == name);
-        let entry = found.next().ok_or_else(|| malformed(&format!("there is no {shown}")))?;
+        let entry = found.next().ok_or_else(|| malformed(&format!("{shown} not found")))?;
         if found.next().is_some() {
-            return Err(malformed(&format!("there are two of {shown}")));
+            return Err(malformed(&format!("{shown} occurs twice")));
         }
         let fields = entry[field].as_object();
         let fields = fields.ok_or_else(|| malformed(&format!("the {shown} is not a mapping")))?;
@@ -116,7 +116,7 @@ impl<'a> Entry<'a> {
                     return Err(self.refuse(field, why));
                 }
             } else if !known.contains(&field.as_str()) {
-                return Err(self.refuse(field, "which is not known here"));
+                return Err(self.refuse(field, "which is not supported"));
             }
         }
         Ok(())
@@ -135,28 +135,30 @@ fn read_cluster(entry: &Entry<'_>, allowed: &Allowed) -> Result<Access, Refusal>
         "insecure-skip-tls-verify",
     ];
     let file =
-        "which would read a file of the hub: put its contents into `certificate-authority-data`, in base64";
+        "which would read a file on the hub: put its contents into `certificate-authority-data`, in base64";
     entry.only(&known, &[("certificate-authority", file)])?;
     let server = read_url(entry, "server", entry.required("server")?)?;
     match server.scheme() {
         "https" => {}
         "http" if allowed.plain_http => {}
         "http" => {
-            let why = "with plain HTTP, by which credentials can be read on the way: use https (--allow-plain-http-clusters lets it pass)";
+            let why = "with plain HTTP, which exposes credentials on the network: use https (or allow it with \
+                       --allow-plain-http-clusters)";
             return Err(entry.refuse("server", why));
         }
         _ => return Err(entry.refuse("server", "which is not an https URL")),
     }
     let skip_verification = entry.flag("insecure-skip-tls-verify")?;
     if skip_verification && !allowed.skip_verification {
-        let why = "by which any server passes for the cluster: put its authority into `certificate-authority-data` \
-                   (--allow-unverified-clusters lets it pass)";
+        let why = "which accepts any server as the cluster: put its certificate authority into \
+                   `certificate-authority-data` (or allow it with --allow-unverified-clusters)";
         return Err(entry.refuse("insecure-skip-tls-verify", why));
     }
     let proxy = match entry.text("proxy-url")? {
         None => None,
         Some(_) if !allowed.proxies => {
-            let why = "by which the hub would talk to another server: take it out (--allow-cluster-proxies lets it pass)";
+            let why = "which would make the hub connect to another server: remove it (or allow it with \
+                       --allow-cluster-proxies)";
             return Err(entry.refuse("proxy-url", why));
         }
         Some(text) => {
@@ -185,7 +187,7 @@ fn read_url(entry: &Entry<'_>, field: &str, text: &str) -> Result<Url, Refusal> 
         && url.query().is_none()
         && url.fragment().is_none();
     if !plain {
-        return Err(entry.refuse(field, "with a user, a query or a fragment, which have no place there"));
+        return Err(entry.refuse(field, "with a user, a query or a fragment, which are not allowed there"));
     }
     if url.host().is_none() {
         return Err(entry.refuse(field, "without a host"));
@@ -200,24 +202,27 @@ fn read_user(entry: &Entry<'_>) -> Result<Credentials, Refusal> {
         ("auth-provider", "which would run a plugin on the hub: put a client certificate or a token into it"),
         (
             "client-certificate",
-            "which would read a file of the hub: put its contents into `client-certificate-data`, in base64",
+            "which would read a file on the hub: put its contents into `client-certificate-data`, in base64",
         ),
         (
             "client-key",
-            "which would read a file of the hub: put its contents into `client-key-data`, in base64",
+            "which would read a file on the hub: put its contents into `client-key-data`, in base64",
         ),
-        ("tokenFile", "which would read a file of the hub: put its contents into `token`"),
-        ("username", "which apiservers do not take any more: put a client certificate or a token into it"),
-        ("password", "which apiservers do not take any more: put a client certificate or a token into it"),
-        ("as", "which the hub does not do: use the credentials of the user who is to install the agent"),
-        ("as-uid", "which the hub does not do: use the credentials of the user who is to install the agent"),
+        ("tokenFile", "which would read a file on the hub: put its contents into `token`"),
+        ("username", "which apiservers no longer accept: put a client certificate or a token into it"),
+        ("password", "which apiservers no longer accept: put a client certificate or a token into it"),
+        ("as", "which the hub does not support: use the credentials of the user who is to install the agent"),
+        (
+            "as-uid",
+            "which the hub does not support: use the credentials of the user who is to install the agent",
+        ),
         (
             "as-groups",
-            "which the hub does not do: use the credentials of the user who is to install the agent",
+            "which the hub does not support: use the credentials of the user who is to install the agent",
         ),
         (
             "as-user-extra",
-            "which the hub does not do: use the credentials of the user who is to install the agent",
+            "which the hub does not support: use the credentials of the user who is to install the agent",
         ),
     ];
     entry.only(&known, &refused)?;
@@ -228,9 +233,11 @@ fn read_user(entry: &Entry<'_>) -> Result<Credentials, Refusal> {
         (None, None, Some(token)) if token.bytes().all(|byte| byte.is_ascii_graphic()) => {
             Ok(Credentials::Token(Secret::new(token.to_owned())))
         }
-        (None, None, Some(_)) => Err(entry.refuse("token", "which has characters that no token has")),
+        (None, None, Some(_)) => {
+            Err(entry.refuse("token", "which has characters that are not allowed in a token"))
+        }
         (Some(_), Some(_), Some(_)) => {
-            Err(entry.refuse("token", "beside a client certificate: leave one of them"))
+            Err(entry.refuse("token", "together with a client certificate: remove one of them"))
         }
         (Some(_), None, _) => Err(malformed(&format!("the {} has no `client-key-data`", entry.shown))),
         (None, Some(_), _) => {

@@ -160,11 +160,7 @@ fn fill(object: &mut Map, pairs: Vec<(String, Vec<u8>)>, secret: bool) -> Result
     for (key, bytes) in pairs {
         if !seen.insert(key.clone()) {
             // A line of an env file without an equals sign is all key.
-            return Err(if secret {
-                "a key is there twice".into()
-            } else {
-                format!("key {key:?} is there twice")
-            });
+            return Err(if secret { "duplicate key".into() } else { format!("duplicate key {key:?}") });
         }
         let encode = |bytes: &[u8]| Value::string(lines(&base64.encode(bytes)));
         let key = Str::from(key);

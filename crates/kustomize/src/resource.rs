@@ -299,7 +299,7 @@ impl Resource {
             }
             map.iter().try_for_each(|(key, value)| {
                 match odd.get(&Str::as_ptr(key)) {
-                    Some(true) => Err(format!("the key {key:?} of a patch is twice in its mapping")),
+                    Some(true) => Err(format!("duplicate key {key:?} in a mapping of the patch")),
                     Some(false) => Err(format!(
                         "a mapping key must be a string, {key:?} of a patch is not one; quote it"
                     )),

@@ -216,11 +216,7 @@ impl Resources {
         let at = self.list.len();
         if let Some(other) = self.index.current(&self.list).get(resource.id()) {
             let first = &self.list[*other].source;
-            return Err(format!(
-                "{} is there twice, from {first} and from {}",
-                resource.id(),
-                resource.source
-            ));
+            return Err(format!("{} is defined twice, in {first} and in {}", resource.id(), resource.source));
         }
         self.index.add(at, &resource);
         self.list.push(resource);
@@ -245,7 +241,7 @@ impl Resources {
         for (_, resource) in present(&self.list) {
             if let Some(other) = seen.insert(resource.id(), resource) {
                 return Err(format!(
-                    "{} is there twice, from {} and from {}",
+                    "{} is defined twice, in {} and in {}",
                     resource.id(),
                     other.source,
                     resource.source

@@ -234,7 +234,7 @@ pub(crate) fn take_schema(
         return Ok(());
     }
     match (file, version) {
-        (Some(_), Some(_)) => Err(site.error("openapi", "path and version cannot both be there")),
+        (Some(_), Some(_)) => Err(site.error("openapi", "path and version cannot both be set")),
         (Some(file), None) => {
             let (schema, held) = loader.json_or_yaml(&file)?;
             // It is kept, with tables of the kinds in it.
@@ -325,7 +325,7 @@ fn enter(
     component: bool,
 ) -> Result<((Site, Rc<Chain>), Kustomization), Error> {
     if path.starts_with('/') {
-        return Err(site.error(field, format!("{path:?} is absolute; a base is named by a relative path")));
+        return Err(site.error(field, format!("{path:?} is absolute; a base must be a relative path")));
     }
     let chain = chain.enter(path, dir.clone(), loader.limits.bases_depth)?;
     let (base_site, base) = match read_kustomization(loader, dir) {

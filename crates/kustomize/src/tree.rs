@@ -136,7 +136,7 @@ pub enum TreeError {
         target: String,
     },
     /// Links that point to each other.
-    #[error("too many links on the way to {:?}", .0.display())]
+    #[error("too many symbolic links on the path to {:?}", .0.display())]
     LinkLoop(TreePath),
     /// A path that leaves the root of the tree.
     #[error("path {path:?} (from {:?}) leaves the root", from.display())]

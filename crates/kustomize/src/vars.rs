@@ -86,7 +86,7 @@ impl Vars {
     pub(crate) fn add(&mut self, var: Var) -> Result<(), String> {
         match self.by_name.insert(var.name.clone(), var) {
             None => Ok(()),
-            Some(other) => Err(format!("there is a var {} already", other.name)),
+            Some(other) => Err(format!("duplicate var {}", other.name)),
         }
     }
 

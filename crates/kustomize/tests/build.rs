@@ -210,7 +210,7 @@ fn bad_input_is_an_error_that_names_the_place() {
         ("resources: [o.yaml]\nreplicas: [{name: p, count: x}]\n", POD, "replicas[0].count"),
         ("resources: [{a: b}]\n", POD, "resources[0]"),
         ("resources: [https://example.org/x.yaml]\n", POD, "remote resources are off"),
-        ("resources: [o.yaml, o.yaml]\n", POD, "there twice"),
+        ("resources: [o.yaml, o.yaml]\n", POD, "defined twice"),
         ("resources: [.]\n", POD, "cycle"),
         ("- a\n", POD, "a mapping is needed"),
         ("", POD, "the file is empty"),

@@ -38,7 +38,7 @@ fn errors_of_json_patches_do_not_tell_values() {
     over(&patch("{op: test, path: /stringData/none, value: hunter2}"), "test failed");
     over(&patch("{op: hunter2, path: /stringData/p}"), "op is not one of");
     over(&patch("{op: add, path: /stringData/p/x, value: hunter2}"), "a string");
-    over(&patch("{op: add, path: /stringData/l/9, value: hunter2}"), "outside of a list");
+    over(&patch("{op: add, path: /stringData/l/9, value: hunter2}"), "out of range for a list");
     over(&patch("{op: replace, path: stringData, value: hunter2}"), "'/'");
     over(&patch("hunter2"), "");
 }
@@ -84,8 +84,8 @@ fn errors_of_replacements_do_not_tell_values() {
 fn errors_of_generators_do_not_tell_values() {
     over("secretGenerator: [{name: g, literals: [hunter2]}]\n", "literals[0]");
     over("secretGenerator: [{name: g, literals: [=hunter2]}]\n", "literals[0]");
-    over("secretGenerator: [{name: g, literals: [a=1, a=hunter2]}]\n", "twice");
-    over("secretGenerator: [{name: g, envs: [e.env]}]\n", "twice");
+    over("secretGenerator: [{name: g, literals: [a=1, a=hunter2]}]\n", "duplicate key");
+    over("secretGenerator: [{name: g, envs: [e.env]}]\n", "duplicate key");
     over("secretGenerator: [{name: g, files: [p=hunter2=3]}]\n", "files[0]");
     over("secretGenerator: [{name: g, behavior: merge, literals: [a=hunter2]}]\n", "nothing to merge");
     over("generators:\n- |\n  - hunter2\n  - b\n", "generators[0]");

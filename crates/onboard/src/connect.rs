@@ -26,9 +26,7 @@ pub(crate) fn client(access: &Access, guard: &Guard) -> Result<(Client, Veil), O
         None => guard.clone(),
         Some(proxy) => {
             let proxy = ProxyServer::of_url(proxy).ok_or_else(|| {
-                OnboardError::Unusable(
-                    "`proxy-url` is not an http URL, and no others are supported".to_owned(),
-                )
+                OnboardError::Unusable("`proxy-url` is not an http URL; others are not supported".to_owned())
             })?;
             guard.clone().through(proxy)
         }

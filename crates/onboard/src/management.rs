@@ -89,7 +89,7 @@ impl Cluster {
         let what = format!("read Secret {namespace}/{name}{SUFFIX}");
         let no = |why: &str| OnboardError::Answer { what: what.clone(), why: why.to_owned() };
         if !objects::is_plain(namespace) || !objects::is_plain(name) {
-            return Err(no("these are not names of objects"));
+            return Err(no("the namespace or the name is not valid"));
         }
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}{SUFFIX}");
         let secret = self.ask(&what, Method::GET, &path, Vec::new()).await?;
@@ -141,7 +141,7 @@ impl Cluster {
             .collect();
         VERSIONS.into_iter().find(|version| served.contains(version)).ok_or_else(|| OnboardError::Answer {
             what,
-            why: format!("it serves none of the versions {}", VERSIONS.join(", ")),
+            why: format!("it does not serve any of the versions {}", VERSIONS.join(", ")),
         })
     }
 
@@ -161,7 +161,7 @@ impl Cluster {
             items.iter().for_each(&mut read);
             count += items.len();
             if count > MAX_ITEMS {
-                let why = format!("there are more than {MAX_ITEMS}: name some spec.namespaces");
+                let why = format!("there are more than {MAX_ITEMS}: choose some with spec.namespaces");
                 return Err(OnboardError::Answer { what: what.to_owned(), why });
             }
             match page["metadata"]["continue"].as_str() {

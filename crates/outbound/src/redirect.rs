@@ -18,10 +18,10 @@ pub enum RedirectRefused {
     #[error("it leaves https")]
     Scheme,
     /// To where the request was twice before: once is how some servers set a cookie.
-    #[error("it leads back to an address that was followed already")]
+    #[error("it is a redirect loop")]
     Circle,
     /// Too many.
-    #[error("it is one redirect too many (at most {MOST} are followed)")]
+    #[error("there are too many redirects (at most {MOST} are followed)")]
     TooMany,
 }
 

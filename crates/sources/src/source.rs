@@ -81,7 +81,7 @@ pub enum FetchError {
     Git(#[from] GitError),
     /// Others waited for its place.
     #[error(
-        "`{url}` was not fetched within {held:.0?} and made room for other sources that wait; it is tried again"
+        "`{url}` was not fetched within {held:.0?} and gave way to other sources that are waiting; it will be tried again"
     )]
     GaveWay {
         /// Where it is fetched from.

@@ -248,7 +248,7 @@ fn impersonated(who: Identity, headers: &HeaderMap) -> Result<Identity, HubError
     let mut groups = Vec::new();
     for (name, value) in headers {
         let Some(attribute) = name.as_str().strip_prefix(PREFIX) else { continue };
-        let value = value.to_str().map_err(|_| HubError::BadRequest(format!("{name}: it is not ASCII")))?;
+        let value = value.to_str().map_err(|_| HubError::BadRequest(format!("{name}: must be ASCII")))?;
         match attribute {
             "user" => user = Some(value),
             "group" => groups.push(value.to_owned()),
@@ -320,6 +320,6 @@ async fn method_not_allowed() -> Response {
     status::simple(
         StatusCode::METHOD_NOT_ALLOWED,
         "MethodNotAllowed",
-        "this method is not served on this path",
+        "this method is not allowed on this path",
     )
 }

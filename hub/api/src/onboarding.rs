@@ -100,7 +100,7 @@ pub(crate) async fn enrol(State(api): State<Api>, request: Request) -> Response 
 
 async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, HubError> {
     if !matches!(request::media_type(headers).as_str(), "" | JSON) {
-        return Err(HubError::UnsupportedMediaType(format!("an enrolment is sent as {JSON}")));
+        return Err(HubError::UnsupportedMediaType(format!("an enrolment request must be {JSON}")));
     }
     let sent = {
         let reading = api.enrolments.begin();
@@ -119,7 +119,9 @@ async fn enrolled(api: &Api, headers: &HeaderMap, body: Body) -> Result<Value, H
     api.hub.enrolments.check_join_token(&request.token)?;
     let in_doubt = api.hub.enrolments.enter_unchecked(&request.token).await?;
     let Ok(_place) = api.enrolments.work.try_acquire() else {
-        return Err(HubError::TooMany("Too many requests, please try again later: agents enrol".to_owned()));
+        return Err(HubError::TooMany(
+            "Too many requests, please try again later: other agents are enrolling".to_owned(),
+        ));
     };
     let enrolment =
         Enrolment { token: &request.token, csr_pem: &request.csr, kube_system_uid: &request.kube_system_uid };

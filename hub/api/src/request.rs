@@ -73,9 +73,10 @@ impl Query {
             "" => Ok(None),
             text => match text.parse() {
                 Ok(version) if version >= 0 => Ok(Some(version)),
-                _ => {
-                    Err(HubError::BadRequest(format!("Invalid value: {text:?}: resourceVersion: no version")))
-                }
+                _ => Err(HubError::BadRequest(format!(
+                    "Invalid value: {text:?}: resourceVersion: must be a version that the \
+                                                      hub returned"
+                ))),
             },
         }
     }

@@ -68,14 +68,14 @@ pub(crate) fn not_built(ended: &JobError) -> String {
         }
         _ => "see the hub's log",
     };
-    format!("the build was ended: {ended}; {advice}")
+    format!("the build was stopped: {ended}; {advice}")
 }
 
 /// What a source says of which the reading ended its worker.
 pub(crate) fn not_read(ended: &JobError) -> String {
     let advice = match ended {
         JobError::Limit(Limit::Memory(_) | Limit::Cpu(_) | Limit::FileSize(_)) => {
-            "make what is fetched smaller, or give the hub more memory (--memory-budget)"
+            "reduce the size of the source, or give the hub more memory (--memory-budget)"
         }
         _ => "see the hub's log",
     };

@@ -86,7 +86,8 @@ impl Schedule {
             return Ok(None);
         }
         let why = format!(
-            "the hub's process ended {MOST_LOST} times in a row while it worked on this object; see the logs of its last ends"
+            "the hub's process crashed {MOST_LOST} times in a row while processing this object; see the logs of those \
+             crashes"
         );
         let aside = self.quarantine.put(inputs, why).await?;
         self.tell_set_aside(claim.uid, &told(&aside)).await?;
@@ -94,7 +95,7 @@ impl Schedule {
             ?queue,
             object = format!("{}/{}", stored.namespace, stored.name),
             until = %aside.until,
-            "an object is set aside: the hub's process ended while it worked on it"
+            "an object is set aside: the hub's process crashed while processing it"
         );
         Ok(Some(aside.until))
     }

@@ -175,12 +175,12 @@ impl Link for Service {
     ) -> Result<Response<Self::SessionStream>, Status> {
         let peer = request.extensions().get::<Peer>().cloned();
         let Peer { identity, connection } =
-            peer.ok_or_else(|| Status::unauthenticated("the link takes agents with a certificate only"))?;
+            peer.ok_or_else(|| Status::unauthenticated("the link accepts only agents with a certificate"))?;
         let receipts = request.extensions().get::<Receipts>().cloned();
         let receipts = receipts.ok_or_else(|| Status::internal("the session is not metered"))?;
         if self.begun.next(identity.cluster).is_none() {
             return Err(Status::unavailable(
-                "this cluster's agent begins sessions too often; try again later",
+                "this cluster's agent starts sessions too often; try again later",
             ));
         }
         let reserved = self.sessions.try_reserve(meter::SESSION);

@@ -199,7 +199,7 @@ async fn reserve(own: Pool, all: Pool, bytes: u64) -> Result<(Reservation, Reser
     match tokio::time::timeout(PATIENCE, both).await {
         Ok(reserved) => reserved.map_err(exhausted),
         Err(_) => Err(Status::resource_exhausted(format!(
-            "for {PATIENCE:?} the hub had no memory for a message of this agent"
+            "the hub had no memory for a message of this agent for {PATIENCE:?}"
         ))),
     }
 }
@@ -211,7 +211,7 @@ impl Metered {
         let length = u64::from(u32::from_be_bytes(length));
         let is_first = std::mem::take(&mut self.is_first);
         if is_first && length > FIRST {
-            let why = format!("a session's first message has {length} bytes, at most {FIRST} are taken");
+            let why = format!("a session's first message has {length} bytes, more than the limit of {FIRST}");
             return Err(Status::resource_exhausted(why));
         }
         self.have = 0;

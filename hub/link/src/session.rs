@@ -320,7 +320,7 @@ impl Running {
         let (seq, answer) = match handled {
             Ok(handled) => handled,
             Err(error) => {
-                tracing::error!(%error, cluster = self.session.name, "a message's handling was cut short");
+                tracing::error!(%error, cluster = self.session.name, "handling a message was interrupted");
                 return Err(Ended::with(Status::internal("a message could not be handled")));
             }
         };

@@ -364,7 +364,7 @@ async fn a_session_ends_when_another_agent_joins_as_its_cluster() -> Result<()> 
     assert!(site.store.newest_reconciliation(key.applier).await?.context("it")?.finished.is_none());
     // Nor does it get in again: over the connection that it has, or over another.
     let again = Session::open(channel, &thief).await.err().context("the old key opened a session")?;
-    assert!(again.to_string().contains("another agent has joined"), "{again:#}");
+    assert!(again.to_string().contains("another agent has since joined"), "{again:#}");
     assert!(site.session(&thief).await.is_err());
     let mut session = site.session(&agent).await?;
     dispatched(&mut session).await?;

@@ -113,7 +113,7 @@ pub fn follow(situation: &ManagementSituation) -> ManagementPlan {
             plan.one(shown, situation.present.get(&shown.name));
         } else {
             plan.refused.push(format!(
-                "{}/{}: another namespace has a Cluster of that name, and that one is on board",
+                "{}/{}: a Cluster of that name in another namespace is already onboarded",
                 shown.namespace, shown.name
             ));
         }
@@ -167,7 +167,8 @@ impl ManagementPlan {
         }
         let Some(origin) = &present.origin else {
             self.refused.push(format!(
-                "{}/{}: Cluster '{}' is on board already, and not by a management cluster; delete it to have it followed",
+                "{}/{}: Cluster '{}' is already onboarded, and not by a management cluster; delete it to have the \
+                 management cluster manage it",
                 shown.namespace, shown.name, shown.name
             ));
             return;

@@ -152,7 +152,7 @@ impl AgentState {
             if now >= order.at + pace.timeout * PATIENCE {
                 return Some(Upgrade::GiveUp(match self.connected {
                     Some(_) => "the agent did not report on it".to_owned(),
-                    None => "the agent has not come back since it was told".to_owned(),
+                    None => "the agent has not reconnected since it was told".to_owned(),
                 }));
             }
             return Some(Upgrade::UnderWay);
@@ -247,7 +247,7 @@ fn roll_out_one(
         } else if agents[*index].connected.is_none() {
             Upgrade::Waits("its agent is not connected".to_owned())
         } else if room == 0 {
-            Upgrade::Waits("those before it are watched first".to_owned())
+            Upgrade::Waits("agents upgraded before it are observed first".to_owned())
         } else {
             room -= 1;
             Upgrade::Tell

@@ -36,9 +36,9 @@ pub enum StoreError {
     Migrate(#[source] sqlx::migrate::MigrateError),
     /// The schema is to be changed in a way that replicas of older versions cannot live with.
     #[error(
-        "bring the database's schema up to date: {0} of its replicas are of an older version, which cannot work with the new \
-         schema. End all of them, then start this version (in Kubernetes: scale the hub's Deployment to 0, change the image, \
-         scale it up again)"
+        "bring the database's schema up to date: {0} replicas of the hub run an older version, which cannot work with the \
+         new schema. Stop all of them, then start this version (in Kubernetes: scale the hub's Deployment to 0, change \
+         the image, scale it up again)"
     )]
     OlderReplicas(i64),
     /// A statement failed.
@@ -59,7 +59,9 @@ pub enum StoreError {
         why: String,
     },
     /// A sealed value does not open under the hub's key.
-    #[error("{what}: the hub's key file does not open it; is it the one that this database was made with?")]
+    #[error(
+        "{what}: cannot be decrypted with the hub's key file; is it the one that this database was created with?"
+    )]
     Seal {
         /// What was being opened or sealed.
         what: &'static str,

@@ -310,7 +310,7 @@ async fn page(
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// It asks for changes that are no longer kept, or that belong to another history of this database.
-    #[error("resource version {0} is no longer kept: list again and watch from there")]
+    #[error("resource version {0} is no longer available: list again and watch from there")]
     Gone(i64),
     /// The hub is being closed.
     #[error("the hub is shutting down: watch again from the last version seen")]

@@ -114,7 +114,7 @@ impl Health {
             tracing::error!(
                 error = error as &dyn std::error::Error,
                 reason,
-                "the database refuses work: {what}"
+                "the database rejects statements: {what}"
             );
         }
     }
@@ -126,7 +126,10 @@ impl Health {
             && self.outage().is_none()
             && self.is_news(reason)
         {
-            tracing::error!(reason, "the database answers and refuses work; such requests are answered 503");
+            tracing::error!(
+                reason,
+                "the database is reachable but rejects statements; such requests are answered with 503"
+            );
         }
     }
 
@@ -149,7 +152,7 @@ impl Inner {
                 tracing::error!(
                     reason,
                     error,
-                    "the database is lost; requests are answered 503 until it is back"
+                    "lost the connection to the database; requests are answered with 503 until it is back"
                 );
                 self.outage.send_replace(Some(reason));
             }

@@ -182,7 +182,7 @@ async fn a_database_on_which_an_older_replica_lives_is_left_as_it_is() -> Result
     let refusal = open(&database).await.err().context("it was opened")?;
     let message = refusal.to_string();
     ensure!(
-        matches!(refusal, StoreError::OlderReplicas(1)) && message.contains("End all of them"),
+        matches!(refusal, StoreError::OlderReplicas(1)) && message.contains("Stop all of them"),
         "{message}"
     );
     let version: i64 =

@@ -164,7 +164,7 @@ async fn process<C: Controller>(
     let processed = async {
         tokio::select! {
             processed = processed => processed,
-            () = hub.database().lost_for(TOO_LONG) => Err(HubError::Unavailable("the database is away".to_owned())),
+            () = hub.database().lost_for(TOO_LONG) => Err(HubError::Unavailable("the database is not available".to_owned())),
         }
     };
     tokio::pin!(processed);

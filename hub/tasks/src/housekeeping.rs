@@ -53,7 +53,7 @@ pub(crate) async fn refusals(hub: Hub, stop: CancellationToken) {
     loop {
         let goes_on = next(&mut timer, &stop).await;
         if let Err(error) = hub.audit.write_refusals().await {
-            tracing::error!(error = chain(&error), "what was refused is missing in the audit log");
+            tracing::error!(error = chain(&error), "could not write refused requests to the audit log");
         }
         if !goes_on {
             return;
@@ -70,7 +70,7 @@ pub(crate) async fn tidy(hub: Hub, stop: CancellationToken) {
             Ok(Ok(0)) => {}
             Ok(Ok(folders)) => tracing::info!(folders, "temporary folders of killed processes removed"),
             Ok(Err(error)) => tracing::error!(error = chain(&error), "temporary folders could not be listed"),
-            Err(error) => tracing::error!(%error, "removing temporary folders was cut short"),
+            Err(error) => tracing::error!(%error, "removing temporary folders was interrupted"),
         }
     }
 }

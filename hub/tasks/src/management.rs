@@ -108,7 +108,7 @@ async fn evidence(hub: &Hub, cluster: &Cluster, step: &ManagementStep) -> Result
         Unknown::Cluster(HubError::Conflict {
             what: format!("Cluster '{name}'"),
             why: format!(
-                "it does not move here before its kubeconfig here was seen to lead to the same cluster: {why}"
+                "it does not move here until its kubeconfig here is known to lead to the same cluster: {why}"
             ),
         })
     };

@@ -489,7 +489,7 @@ async fn what_is_frozen_or_cut_off_or_ended_goes_on_where_it_was() -> Result<()>
     let lines = world.fleet.agent.logs().len();
     eventually("the agent has noticed", PATIENCE, || async {
         let logs = world.fleet.agent.logs();
-        ensure!(logs[lines..].contains("the link was cut"), "{}", &logs[lines..]);
+        ensure!(logs[lines..].contains("the connection was closed"), "{}", &logs[lines..]);
         Ok(())
     })
     .await?;

@@ -192,7 +192,7 @@ async fn a_dev_hub_starts_its_postgres_again_when_that_is_killed() -> Result<()>
     }
     hub.check()?;
     let logs = hub.logs();
-    ensure!(logs.contains("the private Postgres has ended; it is started again"), "{logs}");
+    ensure!(logs.contains("the private Postgres has stopped; it is being restarted"), "{logs}");
     let status = hub.sigterm(END).await?;
     ensure!(status.success(), "after SIGTERM it ended with {status}:\n{}", hub.logs());
     ensure!(postgres(&state).is_none(), "its Postgres still runs");
@@ -210,7 +210,7 @@ async fn a_dev_hub_whose_postgres_does_not_start_again_ends_and_says_why() -> Re
     let status = hub.wait(3 * END).await?;
     ensure!(!status.success(), "it ended with {status}");
     let logs = hub.logs();
-    ensure!(logs.contains("the private Postgres has ended and cannot be started again"), "{logs}");
+    ensure!(logs.contains("the private Postgres has stopped and cannot be restarted"), "{logs}");
     ensure!(logs.contains("pg_control"), "the cause is not named: {logs}");
 
     // The next start fails at once, with the same cause.

@@ -206,10 +206,10 @@ async fn a_cluster_of_cluster_api_comes_on_board_is_followed_and_goes() -> Resul
     let installed = Installed::in_namespace(&target, &home);
     let name = unique("edge");
     management.follow(&json!({ "agent": { "namespace": home.name() } })).await?;
-    management.says("True", "Succeeded", &["it shows 0 Clusters"]).await?;
+    management.says("True", "Succeeded", &["it has 0 Clusters"]).await?;
 
     management.create("v1beta2", &name, &json!({ "region": "north", "tier": "gold" })).await?;
-    management.says("True", "Succeeded", &["1 are waited for", &name]).await?;
+    management.says("True", "Succeeded", &["1 without a control plane or a kubeconfig yet", &name]).await?;
     management.gone(&["cluster", &name]).await?;
     let own = kubeconfig(&target).await?;
     management.provision(&name, &own).await?;
@@ -317,7 +317,7 @@ async fn a_management_cluster_that_is_not_what_it_was_retires_nothing() -> Resul
         management.provision(name, NOWHERE).await?;
     }
     management.follow(&json!({})).await?;
-    management.says("True", "Succeeded", &["it shows 2 Clusters", "1 are left alone", &own]).await?;
+    management.says("True", "Succeeded", &["it has 2 Clusters", "1 ignored", &own]).await?;
     let before = management.shows(&name, "made", |_| true).await?;
     let untouched = management.hub().get(&["cluster", &own]).await?;
     ensure!(untouched["spec"]["clusterApi"].is_null(), "{untouched}");
@@ -326,13 +326,13 @@ async fn a_management_cluster_that_is_not_what_it_was_retires_nothing() -> Resul
     let other = TestCluster::second()?;
     install(other.kubectl()).await?;
     management.offer_management(&other).await?;
-    management.says("False", "AlreadyRegistered", &["leads to another cluster than before"]).await?;
+    management.says("False", "AlreadyRegistered", &["now leads to a different cluster"]).await?;
     // One that does not answer.
     management.offer_management(&management.cluster).await?;
-    management.says("True", "Succeeded", &["it shows 2 Clusters"]).await?;
+    management.says("True", "Succeeded", &["it has 2 Clusters"]).await?;
     let (away, proxy) = management.cluster.through_proxy().await?;
     management.offer_management(&away).await?;
-    management.says("True", "Succeeded", &["it shows 2 Clusters"]).await?;
+    management.says("True", "Succeeded", &["it has 2 Clusters"]).await?;
     proxy.cut();
     management.says("False", "ClusterUnreachable", &["kube-system"]).await?;
     let after = management.hub().get(&["cluster", &name]).await?;
@@ -341,14 +341,14 @@ async fn a_management_cluster_that_is_not_what_it_was_retires_nothing() -> Resul
             && after["metadata"]["deletionTimestamp"].is_null()
     );
     proxy.open();
-    management.says("True", "Succeeded", &["it shows 2 Clusters"]).await?;
+    management.says("True", "Succeeded", &["it has 2 Clusters"]).await?;
 
     // Deleting the ManagementCluster leaves its Clusters, and a new one takes them up.
     management.hub().run(&["delete", "managementcluster", "capi"]).await?;
     let kept = management.hub().get(&["cluster", &name]).await?;
     ensure!(kept["metadata"]["deletionTimestamp"].is_null(), "{kept}");
     management.follow(&json!({})).await?;
-    management.says("True", "Succeeded", &["it shows 2 Clusters", "1 are left alone"]).await?;
+    management.says("True", "Succeeded", &["it has 2 Clusters", "1 ignored"]).await?;
     management.delete(&name).await?;
     management.gone(&["cluster", &name]).await?;
     for name in [&name, &own] {
@@ -382,23 +382,21 @@ async fn a_paused_cluster_is_not_taken_over_by_another_management_cluster() -> R
     management.offer_management_as("other", &second).await?;
     management.follow_as("other", "other", &json!({})).await?;
     management
-        .one_says("other", "True", "Succeeded", &["1 are left alone", "spec.acceptMovesFrom", "default/capi"])
+        .one_says("other", "True", "Succeeded", &["1 ignored", "spec.acceptMovesFrom", "default/capi"])
         .await?;
     // Its deletion there is none of this Cluster's.
     other.delete(&name).await?;
     other.finalize(&name).await?;
-    management.one_says("other", "True", "Succeeded", &["it shows 0 Clusters"]).await?;
+    management.one_says("other", "True", "Succeeded", &["it has 0 Clusters"]).await?;
 
     // With permission, and only where the kubeconfig leads to the same cluster.
     let accept = json!({ "spec": { "acceptMovesFrom": [{ "name": "capi" }] } }).to_string();
     management.hub().run(&["patch", "managementcluster", "other", "--type=merge", "-p", &accept]).await?;
     other.create("v1beta2", &name, &json!({})).await?;
     other.provision(&name, NOWHERE).await?;
-    management.one_says("other", "True", "Succeeded", &["1 are left alone", "does not move here"]).await?;
+    management.one_says("other", "True", "Succeeded", &["1 ignored", "does not move here"]).await?;
     other.provision(&name, &kubeconfig(&management.cluster).await?).await?;
-    management
-        .one_says("other", "True", "Succeeded", &["1 are left alone", "leads to another cluster"])
-        .await?;
+    management.one_says("other", "True", "Succeeded", &["1 ignored", "leads to a different cluster"]).await?;
     let still = management.hub().get(&["cluster", &name]).await?;
     ensure!(still["metadata"]["uid"] == before["metadata"]["uid"]);
     ensure!(still["spec"]["clusterApi"]["managementClusterRef"]["name"] == "capi", "{still}");
@@ -410,7 +408,7 @@ async fn a_paused_cluster_is_not_taken_over_by_another_management_cluster() -> R
     // What goes where it was is not missed; what goes where it is now retires it.
     management.delete(&name).await?;
     management.finalize(&name).await?;
-    management.says("True", "Succeeded", &["it shows 0 Clusters"]).await?;
+    management.says("True", "Succeeded", &["it has 0 Clusters"]).await?;
     management.shows(&name, "there", |cluster| cluster["metadata"]["deletionTimestamp"].is_null()).await?;
     other.delete(&name).await?;
     management.gone(&["cluster", &name]).await?;
@@ -432,7 +430,7 @@ async fn a_management_cluster_leaves_the_secrets_of_others_alone() -> Result<()>
     management.create("v1beta2", &name, &json!({})).await?;
     management.provision(&name, NOWHERE).await?;
     management.follow(&json!({})).await?;
-    management.says("True", "Succeeded", &["1 are left alone", "something else made it"]).await?;
+    management.says("True", "Succeeded", &["1 ignored", "it was not created for this Cluster"]).await?;
     management.shows(&name, "made", |_| true).await?;
     management.delete(&name).await?;
     management.gone(&["cluster", &name]).await?;

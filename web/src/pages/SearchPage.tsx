@@ -94,8 +94,8 @@ function Health({ row: { intended, health } }: { row: InventoryItem }): ReactNod
   if (intended) return <Status state="progressing" word="Being applied" />;
   if (health == null) {
     return (
-      <span title="Its health was not waited for (spec.wait is not set).">
-        <Status state="ok" word="Applied" />
+      <span title="It was applied. Its health is not checked (spec.wait of its Kustomization is not set).">
+        <Status state="unknown" word="Not checked" />
       </span>
     );
   }

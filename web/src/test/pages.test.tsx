@@ -233,9 +233,10 @@ test('sources, events and search show what there is', async () => {
   second.unmount();
   show('/search?kind=Deployment');
   expect(await screen.findByRole('link', { name: 'payments' })).toBeVisible();
-  // What was told of its health; one that was not waited for is as it was applied.
+  // What was told of its health; that of one that was not waited for is not known, and is not said to be good.
   expect(screen.getByText('In progress')).toBeVisible();
-  expect(screen.getAllByText('Applied').length).toBeGreaterThan(0);
+  expect(screen.getAllByText('Not checked').length).toBeGreaterThan(0);
+  expect(screen.queryByText('Applied')).toBeNull();
   const queries = asked.map((call) => call.query.toString());
   expect(queries.some((query) => query.includes('type=Warning'))).toBe(true);
   expect(queries.some((query) => query.includes('kind=Deployment'))).toBe(true);

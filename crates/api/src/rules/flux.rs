@@ -52,7 +52,7 @@ pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
     if spec.get("clusterRef").is_some() && spec.get("kubeConfig").is_some() {
         errors.push(FieldError::forbidden(
             "spec.kubeConfig",
-            "excludes spec.clusterRef: name the cluster once",
+            "cannot be combined with spec.clusterRef: set one of them",
         ));
     }
     if let Some(kube_config) = spec.get("kubeConfig") {
@@ -60,7 +60,7 @@ pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
             (None, None) => errors.push(FieldError::required("spec.kubeConfig.secretRef", "")),
             (Some(_), Some(_)) => errors.push(FieldError::forbidden(
                 "spec.kubeConfig.configMapRef",
-                "excludes spec.kubeConfig.secretRef",
+                "cannot be combined with spec.kubeConfig.secretRef: set one of them",
             )),
             _ => {}
         }
@@ -68,7 +68,7 @@ pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
     if let Some(path) = spec["path"].as_str()
         && leaves_its_root(path)
     {
-        errors.push(FieldError::invalid("spec.path", &spec["path"], "leaves the source's root"));
+        errors.push(FieldError::invalid("spec.path", &spec["path"], "points outside the source's root"));
     }
     for (index, component) in spec["components"].as_array().into_iter().flatten().enumerate() {
         if component.as_str().is_some_and(str::is_empty) {
@@ -82,7 +82,7 @@ pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
     for (index, check) in spec["healthChecks"].as_array().into_iter().flatten().enumerate() {
         let known = check["kind"].as_str().and_then(known_api_version).is_some();
         if !known && check["apiVersion"].as_str().is_none_or(str::is_empty) {
-            let why = format!("the API version of kind {} is not known here", check["kind"]);
+            let why = format!("the default API version of kind {} is not known", check["kind"]);
             errors.push(FieldError::required(format!("spec.healthChecks[{index}].apiVersion"), &why));
         }
     }

@@ -35,7 +35,7 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
     let mut verdict = Verdict::default();
     metadata(kind, &object["metadata"], &mut verdict.errors);
     if let Some(what) = not_acted_on(kind) {
-        verdict.warnings.push(format!("this version of Roadstead stores {} and {what}", kind.get().plural));
+        verdict.warnings.push(format!("this version of Roadstead stores {} but {what}", kind.get().plural));
     }
     match kind {
         KindId::Kustomization => {
@@ -76,10 +76,10 @@ fn not_acted_on(kind: KindId) -> Option<&'static str> {
         KindId::Bucket | KindId::OciRepository | KindId::HelmRepository | KindId::HelmChart => {
             Some("does not fetch them yet")
         }
-        KindId::Provider | KindId::Alert => Some("sends no notifications yet"),
-        KindId::Receiver => Some("takes no webhook calls yet"),
+        KindId::Provider | KindId::Alert => Some("does not send notifications yet"),
+        KindId::Receiver => Some("does not accept webhook calls yet"),
         KindId::Role | KindId::ClusterRole | KindId::RoleBinding | KindId::ClusterRoleBinding => {
-            Some("does not decide by them yet: only the group system:masters may act")
+            Some("does not evaluate them yet: only the group system:masters has access")
         }
         _ => None,
     }
@@ -290,10 +290,10 @@ mod tests {
         metadata.name: Invalid value: "Web": want a lower-case DNS name: letters, digits, `-` and `.`, at most 253 characters, with a letter or digit at both ends, such as `my-name` or `example.com`
         spec.interval: Invalid value: "500ms": must be at least 1s
         spec.sourceRef.name: Invalid value: "we b": want a lower-case DNS name: letters, digits, `-` and `.`, at most 253 characters, with a letter or digit at both ends, such as `my-name` or `example.com`
-        spec.kubeConfig: Forbidden: excludes spec.clusterRef: name the cluster once
+        spec.kubeConfig: Forbidden: cannot be combined with spec.clusterRef: set one of them
         spec.kubeConfig.secretRef: Required value
-        spec.path: Invalid value: "../x": leaves the source's root
-        spec.healthChecks[0].apiVersion: Required value: the API version of kind "Widget" is not known here
+        spec.path: Invalid value: "../x": points outside the source's root
+        spec.healthChecks[0].apiVersion: Required value: the default API version of kind "Widget" is not known
         spec.postBuild.substitute: Invalid value: "1a": a variable's name has letters, digits and `_`, and no digit first
         "#);
     }

@@ -300,7 +300,7 @@ fn check_named(resource: &Resource) -> Result<(), String> {
         return Ok(());
     };
     let (id, source) = (resource.original_id(), &resource.source);
-    Err(format!("{id} ({source}) has no {missing} any more: a patch or a replacement took it away"))
+    Err(format!("{id} ({source}) no longer has {missing}: a patch or a replacement removed it"))
 }
 
 /// Puts the objects in the order of `sortOptions`; without them, in the legacy order.

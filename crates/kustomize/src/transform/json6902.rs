@@ -104,15 +104,15 @@ fn step(operation: &Operation, target: &mut Value, budget: &Budget) -> Result<()
             let found = match above {
                 Value::Map(map) => map.get(&last),
                 Value::List(items) => Some(&items[index(&last, items.len())?]),
-                other => return Err(format!("test failed: there is no {last:?} in {}", other.type_name())),
+                other => return Err(format!("test failed: {last:?} not found in {}", other.type_name())),
             };
             budget.work(operation.size.nodes + found.map_or(0, |found| Size::of(found).nodes))?;
             match found {
                 Some(found) if same(found, wanted) => Ok(()),
                 None if wanted.is_null() => Ok(()),
                 // Neither value is said: they may be a Secret's.
-                Some(_) => Err("test failed: the value there is another one".into()),
-                None => Err(format!("test failed: there is no {last:?}")),
+                Some(_) => Err("test failed: the value is different".into()),
+                None => Err(format!("test failed: {last:?} not found")),
             }
         }
     }
@@ -148,7 +148,7 @@ fn replace(target: &mut Value, path: &str, value: Value, budget: &Budget) -> Res
             let i = index(&last, items.len())?;
             items[i] = value;
         }
-        other => return Err(format!("there is no {last:?} in {}", other.type_name())),
+        other => return Err(format!("{last:?} not found in {}", other.type_name())),
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ fn copy(target: &mut Value, path: &str, budget: &Budget, depth: usize) -> Result
     let found = match above {
         Value::Map(map) => map.get(&last),
         Value::List(items) => Some(&items[index(&last, items.len())?]),
-        other => return Err(format!("there is no {last:?} in {}", other.type_name())),
+        other => return Err(format!("{last:?} not found in {}", other.type_name())),
     };
     let Some(found) = found else { return Ok(Value::Null(NullForm::Written)) };
     budget.put(Size::of(found), depth)?;
@@ -189,12 +189,12 @@ fn find<'v>(target: &'v mut Value, path: &str) -> Result<&'v mut Value, String> 
     for part in parts.split('/') {
         let part = unescape(part);
         at = match at {
-            Value::Map(map) => map.get_mut(&part).ok_or_else(|| format!("there is no {part:?}"))?,
+            Value::Map(map) => map.get_mut(&part).ok_or_else(|| format!("{part:?} not found"))?,
             Value::List(items) => {
                 let i = index(&part, items.len())?;
                 &mut items[i]
             }
-            other => return Err(format!("there is no {part:?} in {}", other.type_name())),
+            other => return Err(format!("{part:?} not found in {}", other.type_name())),
         };
     }
     Ok(at)
@@ -202,8 +202,8 @@ fn find<'v>(target: &'v mut Value, path: &str) -> Result<&'v mut Value, String> 
 
 /// An index of a list that must be there; negative ones count from the end.
 fn index(part: &str, len: usize) -> Result<usize, String> {
-    let outside = || format!("index {part} is outside of a list of {len}");
-    let number: i64 = part.parse().map_err(|_| format!("{part:?} is not an index of a list"))?;
+    let outside = || format!("index {part} is out of range for a list of {len}");
+    let number: i64 = part.parse().map_err(|_| format!("{part:?} is not a list index"))?;
     let from_end = usize::try_from(number.unsigned_abs()).map_err(|_| outside())?;
     let i = if number < 0 { len.checked_sub(from_end).ok_or_else(outside)? } else { from_end };
     if i < len { Ok(i) } else { Err(outside()) }
@@ -216,7 +216,7 @@ fn shift(len: usize, budget: &Budget) -> Result<(), String> {
 
 fn add(target: &mut Value, path: &str, value: Value, budget: &Budget) -> Result<(), String> {
     if path.is_empty() {
-        return Err("nothing can be added in place of the whole object; replace it".into());
+        return Err("the whole object cannot be the target of add; use replace".into());
     }
     let (above, last) = parent(target, path)?;
     match above {
@@ -232,7 +232,7 @@ fn add(target: &mut Value, path: &str, value: Value, budget: &Budget) -> Result<
             items.insert(i, value);
             Ok(())
         }
-        other => Err(format!("there is no {last:?} in {}", other.type_name())),
+        other => Err(format!("{last:?} not found in {}", other.type_name())),
     }
 }
 
@@ -241,14 +241,14 @@ fn remove(target: &mut Value, path: &str, budget: &Budget) -> Result<Value, Stri
     match above {
         Value::Map(map) => {
             shift(map.len(), budget)?;
-            map.remove(&last).ok_or_else(|| format!("there is no {last:?}"))
+            map.remove(&last).ok_or_else(|| format!("{last:?} not found"))
         }
         Value::List(items) => {
             let i = index(&last, items.len())?;
             shift(items.len() - i, budget)?;
             Ok(items.remove(i))
         }
-        other => Err(format!("there is no {last:?} in {}", other.type_name())),
+        other => Err(format!("{last:?} not found in {}", other.type_name())),
     }
 }
 

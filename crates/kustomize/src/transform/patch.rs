@@ -154,7 +154,7 @@ pub(super) fn apply(
 
 fn read(loader: &Loader<'_>, site: &Site, field: &str, patch: &Patch) -> Result<(Documents, String), Error> {
     match (&patch.path, &patch.patch) {
-        (Some(_), Some(_)) => Err(site.error(field, "path and patch cannot both be there")),
+        (Some(_), Some(_)) => Err(site.error(field, "path and patch cannot both be set")),
         (None, None) => Err(site.error(field, "path or patch is missing")),
         (Some(path), None) => {
             let file = loader.file(site, &format!("{field}.path"), path)?;

@@ -306,7 +306,7 @@ fn step(field: Field<'_>, parts: &[Part], make: Make, set: Set<'_>) -> Result<us
             }
             let count = items.len();
             let item = items.get_mut(*index);
-            let item = item.ok_or_else(|| format!("index {index} is outside of a list of {count}"))?;
+            let item = item.ok_or_else(|| format!("index {index} is out of range for a list of {count}"))?;
             step(found(item, made), rest, make, set)
         }
         (Part::Every, Value::List(items)) => {

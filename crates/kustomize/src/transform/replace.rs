@@ -64,7 +64,7 @@ impl Copied {
 
 fn one(replacement: &Replacement, loader: &Loader<'_>, objects: &mut Resources) -> Result<(), String> {
     let mut copied = match (&replacement.source, &replacement.value) {
-        (Some(_), Some(_)) => return Err("source and sourceValue cannot both be there".into()),
+        (Some(_), Some(_)) => return Err("source and sourceValue cannot both be set".into()),
         (None, None) => return Err("source is missing".into()),
         (None, Some(text)) => Copied { text: text.as_str().into(), ..Copied::new(yaml::plain_value(text)) },
         (Some(source), None) => copy(source, loader, objects)?,
@@ -86,7 +86,7 @@ fn copy(source: &Source, loader: &Loader<'_>, objects: &mut Resources) -> Result
     let resource = objects.get(at);
     let parts = path::split(&source.field_path, limits.depth)?;
     let object = resource.value();
-    let missing = || format!("source {}: there is nothing at {:?}", resource.id(), source.field_path);
+    let missing = || format!("source {}: nothing found at {:?}", resource.id(), source.field_path);
     let value = path::lookup_in(object, &parts)
         .map_err(|message| format!("source {}: {}: {message}", resource.id(), source.field_path))?;
     let value = match value {
@@ -237,8 +237,8 @@ fn set_path(
         make,
         &mut Setter { options, copied, budget, depth, in_text: false, misfit: None },
     )? {
-        0 if options.create => Err("the field is not there, and cannot be made".into()),
-        0 => Err("the field is not there (options.create makes it)".into()),
+        0 if options.create => Err("the field does not exist and cannot be created".into()),
+        0 => Err("the field does not exist (options.create creates it)".into()),
         _ => Ok(()),
     }
 }

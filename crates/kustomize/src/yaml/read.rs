@@ -473,7 +473,7 @@ impl<'l, 't> Reader<'l, 't> {
                 Some(Key::Merge | Key::MergeAndName(_))
                     if !keys.merges.is_empty() && self.dialect != Dialect::Kustomization =>
                 {
-                    return self.error("the key << is twice in this mapping");
+                    return self.error("duplicate key << in this mapping");
                 }
                 Some(Key::Merge) => keys.merges.push(value),
                 Some(Key::MergeAndName(name)) => {
@@ -503,7 +503,7 @@ impl<'l, 't> Reader<'l, 't> {
                     _ if self.unique => match Map::from_unsorted(entries) {
                         Ok(map) => map,
                         Err(key) => {
-                            return self.error(format!("the key {key:?} is twice in this mapping"));
+                            return self.error(format!("duplicate key {key:?} in this mapping"));
                         }
                     },
                     Dialect::Kustomization | Dialect::Object => entries.into_iter().collect(),
@@ -580,7 +580,7 @@ mod tests {
     #[test]
     fn errors_name_the_line() {
         for (text, line, part) in [
-            ("a: 1\nb: 2\na: 3\n", 1, "twice"),
+            ("a: 1\nb: 2\na: 3\n", 1, "duplicate key"),
             ("a: 1\n2: b\n", 2, "quote it"),
             ("a: .inf\n", 1, "JSON"),
             ("a: b: c\n", 1, ""),

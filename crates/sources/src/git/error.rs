@@ -70,7 +70,7 @@ pub enum GitError {
     #[error(
         "`{url}` answered {status}: {}",
         if *had_credentials { "the credentials of `spec.secretRef` were not accepted" }
-        else { "it wants credentials; name a Secret with `username` and `password` in `spec.secretRef`" }
+        else { "it requires credentials; name a Secret with `username` and `password` in `spec.secretRef`" }
     )]
     Auth {
         /// The repository.

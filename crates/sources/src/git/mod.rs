@@ -152,7 +152,7 @@ impl Attempt<'_> {
                 }
             }
         }
-        Err(self.internal("there is no end of questions"))
+        Err(self.internal("the reader asks too many questions"))
     }
 
     /// Asks the server, and has the answer read.

@@ -141,7 +141,7 @@ pub(super) fn peel(
             }
         }
     }
-    Err(corrupt(format!("{} is a tag of a tag of a tag…", order.reference)))
+    Err(corrupt(format!("{} has too many nested tags", order.reference)))
 }
 
 fn header(objects: &(impl Find + FindHeader), id: ObjectId, order: &Order) -> Result<Header, Unread> {

@@ -211,7 +211,7 @@ async fn only_so_many_artifacts_are_in_memory_at_once() {
     assert!(matches!(large, GitError::TooLarge { measure: Measure::ArtifactBytes, .. }), "{large:?}");
     let none = Room { copies: 1 << 30, ..request.room.clone().unwrap() };
     let refused = error(GitRequest { room: Some(none), ..request }).await;
-    assert!(refused.to_string().contains("the whole share of memory for artifacts"), "{refused:?}");
+    assert!(refused.to_string().contains("the whole memory share of artifacts"), "{refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

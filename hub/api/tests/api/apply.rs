@@ -140,6 +140,18 @@ async fn the_way_from_client_side_apply() -> Result<()> {
     let text = String::from_utf8_lossy(&diff.stdout).into_owned();
     assert_eq!(diff.status.code(), Some(1), "{}", String::from_utf8_lossy(&diff.stderr));
     assert!(text.contains("-  interval: 1m0s") || text.contains("-  interval: 1m"), "{text}");
+    // Of what the server fills in the generation alone changes, and what is noted for client-side apply (the line of JSON), as
+    // on a cluster.
+    let differs =
+        |line: &&str| line.starts_with(['-', '+']) && !line.starts_with("---") && !line.starts_with("+++");
+    let mut fields: Vec<&str> = text
+        .lines()
+        .filter(differs)
+        .filter_map(|line| line.get(1..)?.trim_start().split_once(':').map(|(field, _)| field))
+        .filter(|field| !field.starts_with('{'))
+        .collect();
+    fields.dedup();
+    assert_eq!(fields, ["generation", "interval"], "{text}");
 
     // What client-side apply set and nobody changed since is kubectl's to change.
     apply(kubectl, &[], &changed).await?;

@@ -154,7 +154,8 @@ async fn flux_kinds() -> Result<()> {
     let warned = kubectl.command(&["annotate", "alert", "one", "a=b"]).output().await?;
     let warned = String::from_utf8_lossy(&warned.stderr).into_owned();
     assert!(
-        warned.contains("Warning: this version of Roadstead stores alerts and sends no notifications yet"),
+        warned
+            .contains("Warning: this version of Roadstead stores alerts but does not send notifications yet"),
         "{warned}"
     );
     for (good, bad, want) in [

@@ -422,7 +422,7 @@ async fn an_audit_log_that_was_changed_shows_it() -> Result<()> {
         execute(&site, sql).await?;
     }
     let report = hub.audit.check(&who).await?;
-    ensure!(report.problems.iter().any(|why| why.contains("were there and are gone")), "{report:?}");
+    ensure!(report.problems.iter().any(|why| why.contains("were stored and are missing")), "{report:?}");
     Ok(())
 }
 

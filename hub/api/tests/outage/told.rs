@@ -150,7 +150,10 @@ pub(crate) async fn is_back(what: &str, replica: &Replica, http: &reqwest::Clien
 pub(crate) fn one_line_each(what: &str, lines: &Lines) -> Result<()> {
     let lines = lines.take();
     let count = |part: &str| lines.iter().filter(|line| line.contains(part)).count();
-    ensure!(count("the database is lost") == 1 && count("the database is back") == 1, "{what}: {lines:#?}");
+    ensure!(
+        count("lost the connection to the database") == 1 && count("the database is back") == 1,
+        "{what}: {lines:#?}"
+    );
     ensure!(count("ERROR") + count("WARN") == 1, "{what}: {lines:#?}");
     Ok(())
 }

@@ -223,7 +223,7 @@ impl Enrolments {
             return Err(refuse("is not known"));
         };
         if now >= token.expires {
-            return Err(refuse(&format!("expired at {} (it is {now} for the hub)", token.expires)));
+            return Err(refuse(&format!("expired at {} (the hub's clock says {now})", token.expires)));
         }
         let certificate = self.pki.sign_agent(request.csr_pem, token.cluster, now)?;
         if let Some((used, key)) = &token.used
@@ -232,7 +232,7 @@ impl Enrolments {
             return Err(refuse(&format!("was used at {used}")));
         }
         let Some(mut stored) = tx.get_by_uid(token.cluster.into()).await? else {
-            return Err(refuse("is for a Cluster that is gone"));
+            return Err(refuse("is for a Cluster that no longer exists"));
         };
         let name = stored.name.clone();
         if let Some(holder) = onboard::claim(&mut tx, token.cluster, &name, kube_system, now).await? {
@@ -247,7 +247,7 @@ impl Enrolments {
         status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| {
             status.kube_system_uid = Some(kube_system.to_string());
             if is_cut {
-                let message = "another agent has joined as this cluster; the one before it is cut off";
+                let message = "another agent has joined as this cluster; the previous one is disconnected";
                 let (is, reason) = (ConditionStatus::False, Reason::AgentDisconnected);
                 conditions::set(&mut status.conditions, READY, is, reason, message, generation, now);
             }
@@ -281,22 +281,22 @@ impl Enrolments {
         let name = &claimant.name;
         let mut tx = self.store.begin().await?;
         let message = format!(
-            "an agent with a join token of this Cluster says that it runs in the cluster that Cluster '{holder}' is (the same \
-             uid of namespace kube-system): it was refused. Of the two, delete the one that is not that cluster"
+            "an agent with a join token of this Cluster was refused: its cluster is already registered as Cluster \
+             '{holder}' (the uid of namespace kube-system is the same). Delete the one of the two that is wrong"
         );
         events::note(&mut tx, claimant, "Warning", reason, &message, now).await?;
         if let Some(holder) = tx.get(KindId::Cluster, "", holder).await? {
             let message = format!(
-                "an agent with a join token of Cluster '{name}' says that it runs in this cluster (the same uid of namespace \
-                 kube-system): it was refused. Of the two, delete the one that is not this cluster"
+                "an agent with a join token of Cluster '{name}' was refused: its cluster is already registered as this \
+                 Cluster (the uid of namespace kube-system is the same). Delete the one of the two that is wrong"
             );
             events::note(&mut tx, &holder, "Warning", reason, &message, now).await?;
         }
         tx.commit().await?;
-        tracing::warn!(cluster = name, holder, "an enrolment was refused: the cluster is registered already");
+        tracing::warn!(cluster = name, holder, "an enrolment was refused: the cluster is already registered");
         Err(HubError::Conflict {
             what: format!("Cluster '{name}'"),
-            why: "this cluster is registered under another name already; the events of the Cluster on the hub say which"
+            why: "this cluster is already registered under another name; see the events of the Cluster on the hub"
                 .to_owned(),
         })
     }
@@ -309,7 +309,7 @@ impl Enrolments {
         let certificate = self.pki.sign_agent(csr_pem, identity.cluster, self.clock.now())?;
         if certificate.public_key != identity.public_key {
             return Err(HubError::Forbidden(
-                "a certificate is renewed for the key that it was made for; to change the key, join again"
+                "a certificate can be renewed only for the same key; to change the key, join again"
                     .to_owned(),
             ));
         }

@@ -157,15 +157,15 @@ impl Management {
             Some(known) if known != kube_system.to_string() => {
                 return Err(HubError::Conflict {
                     what: format!("ManagementCluster '{namespace}/{name}'"),
-                    why: "its kubeconfig leads to another cluster than before (the uid of namespace kube-system \
-                          differs), where its Clusters are not; make another ManagementCluster for that one"
+                    why: "its kubeconfig now leads to a different cluster (the uid of namespace kube-system differs), \
+                          which does not have its Clusters; create another ManagementCluster for that one"
                         .to_owned(),
                 });
             }
             Some(_) => {}
             // Before anything is made of it.
             None => {
-                let why = "its Clusters are read";
+                let why = "reading its Clusters";
                 self.set_management(job.uid, ConditionStatus::Unknown, Reason::Progressing, why, |status| {
                     status.kube_system_uid = Some(kube_system.to_string());
                 })
@@ -271,7 +271,7 @@ impl Management {
                 tracing::info!(
                     cluster = shown.name,
                     management = whose,
-                    "a management cluster shows a Cluster"
+                    "a Cluster was taken over from a management cluster"
                 );
             }
             ManagementStep::Move(shown) => {
@@ -279,13 +279,17 @@ impl Management {
                 if known.is_some() && known != evidence.reached {
                     return Err(conflict(
                         &format!("Cluster '{}'", shown.name),
-                        "it does not move here: its kubeconfig here leads to another cluster than the one that it is known \
-                         to be (the uid of namespace kube-system differs)",
+                        "it does not move here: its kubeconfig here leads to a different cluster than the registered one \
+                         (the uid of namespace kube-system differs)",
                     ));
                 }
                 let present = self.movable(job, shown).await?;
                 self.apply_shown(job, shown, Some(present)).await?;
-                tracing::info!(cluster = shown.name, management = whose, "a Cluster has moved here");
+                tracing::info!(
+                    cluster = shown.name,
+                    management = whose,
+                    "a Cluster has moved to this management cluster"
+                );
             }
             ManagementStep::Offer { name, .. } => {
                 let Some(kubeconfig) = evidence.kubeconfig else { return Ok(()) };
@@ -293,7 +297,7 @@ impl Management {
             }
             ManagementStep::Retire { name, why } => {
                 self.retire_managed(job, name).await?;
-                tracing::info!(cluster = name, management = whose, why, "a Cluster is retired");
+                tracing::info!(cluster = name, management = whose, why, "retiring a Cluster");
             }
         }
         Ok(())
@@ -310,7 +314,7 @@ impl Management {
         if self.managed(job, name).await?.is_none() {
             return Err(conflict(
                 &format!("Cluster '{name}'"),
-                "it is not of this management cluster: its kubeconfig is not taken from here",
+                "it does not belong to this management cluster: its kubeconfig is not taken from here",
             ));
         }
         let secret = address(KindId::Secret, namespace, &format!("{name}{SUFFIX}"));
@@ -318,7 +322,7 @@ impl Management {
         if present.as_ref().is_some_and(|present| !is_offered(present, job)) {
             return Err(conflict(
                 &format!("Secret {namespace}/{}", secret.name),
-                "something else made it, so the kubeconfig is not put there; delete it, or give it another name",
+                "it was not created for this Cluster, so the kubeconfig is not stored there; delete or rename it",
             ));
         }
         let mut config = json!({
@@ -425,17 +429,15 @@ fn address(kind: KindId, namespace: &str, name: &str) -> Address {
 
 /// What a condition says of the Clusters that a management cluster shows.
 fn told(outcome: &ManagementOutcome) -> String {
-    let mut said = vec![format!("it shows {} Clusters", outcome.clusters)];
+    let mut said = vec![format!("it has {} Clusters", outcome.clusters)];
     let plan = &outcome.plan;
     if let Some(names) = some_of(&plan.waiting, ", ") {
         let count = plan.waiting.len();
-        said.push(format!(
-            "{count} are waited for, until they have a control plane and a kubeconfig: {names}"
-        ));
+        said.push(format!("{count} without a control plane or a kubeconfig yet: {names}"));
     }
     let refused: Vec<String> = plan.refused.iter().chain(&outcome.refused).cloned().collect();
     if let Some(whys) = some_of(&refused, "; ") {
-        said.push(format!("{} are left alone: {whys}", refused.len()));
+        said.push(format!("{} ignored: {whys}", refused.len()));
     }
     said.join("; ")
 }

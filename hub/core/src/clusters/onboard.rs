@@ -351,7 +351,7 @@ impl Onboarding {
         let message = if installed {
             "the agent is installed"
         } else {
-            "the cluster was reached by its new kubeconfig: the agent that is there stays"
+            "the cluster was reached with its new kubeconfig: the existing agent is kept"
         };
         self.set_installed(job.cluster.into(), Reason::AgentInstalled, message, |stored, status| {
             status.kube_config = Some(ClusterKubeConfigStatus {
@@ -386,7 +386,7 @@ impl Onboarding {
         if agent.hosted {
             let start = format!("roadstead-agent --kubeconfig FILE --namespace {namespace}");
             return format!(
-                "all but the agent is installed: waiting for the hosted agent; start it with: {start}"
+                "everything except the agent is installed: waiting for the hosted agent; start it with: {start}"
             );
         }
         let link = &self.options.link_address;
@@ -458,7 +458,7 @@ pub(crate) async fn identify(
     match claim(tx, cluster, name, kube_system, now).await? {
         Some(other) => Err(HubError::Conflict {
             what: format!("Cluster '{name}'"),
-            why: format!("this cluster is registered as '{other}' already"),
+            why: format!("this cluster is already registered as '{other}'"),
         }),
         None => Ok(()),
     }

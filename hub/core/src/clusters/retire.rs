@@ -103,10 +103,11 @@ impl Agents {
                 OrderState::Told if is_gone => Removal::Over(Some(if order.sent {
                     "the agent was told to remove itself and has not connected since: check whether its namespace is gone"
                 } else {
-                    "the agent went away before it was told to remove itself, and stays installed"
+                    "the agent disconnected before it was told to remove itself, and stays installed"
                 })),
                 OrderState::Told => {
-                    let message = "waiting until the agent has begun to remove itself. To delete the Cluster and keep the agent, set spec.agent.removal to Leave";
+                    let message = "waiting for the agent to begin its removal. To delete the Cluster and keep the agent, \
+                                   set spec.agent.removal to Leave";
                     Removal::Waits(Reason::Progressing, message.to_owned())
                 }
                 OrderState::Failed(why) | OrderState::Refused(why) => Removal::Waits(
@@ -163,7 +164,7 @@ fn waits_for(kustomizations: &[String]) -> String {
         names = format!("{names} and {} more", kustomizations.len() - NAMED);
     }
     format!(
-        "waiting until these Kustomizations are pruned: {names}. Where the cluster is gone for good, set \
-         spec.deletionPolicy to Abandon"
+        "waiting for these Kustomizations to be pruned: {names}. If the cluster is gone for good, set spec.deletionPolicy \
+         to Abandon"
     )
 }

@@ -89,7 +89,7 @@ impl Agents {
                     tracing::info!(
                         cluster = agent.name,
                         image = wanted,
-                        "the agent is told to run another image"
+                        "telling the agent to run another image"
                     );
                 }
                 Upgrade::GiveUp(why) => {
@@ -195,14 +195,18 @@ impl Agents {
         }
         match &report.failed {
             None => {
-                tracing::info!(cluster = session.name, image = report.image, "the agent changes its image");
+                tracing::info!(
+                    cluster = session.name,
+                    image = report.image,
+                    "the agent is changing its image"
+                );
             }
             Some(why) => {
                 tracing::warn!(
                     cluster = session.name,
                     image = report.image,
                     why,
-                    "the agent stays with its image"
+                    "the agent keeps its image"
                 );
             }
         }
@@ -221,8 +225,8 @@ impl Agents {
         message: &str,
     ) -> Result<(), HubError> {
         let why = format!(
-            "the agent is of a version that cannot do that ({message}): apply the agent's manifests by hand, as \
-             `roadstead cluster join {}` prints them",
+            "the agent's version cannot do that ({message}): apply the agent's manifests by hand, as printed by `roadstead \
+             cluster join {}`",
             session.name
         );
         match order {
@@ -273,8 +277,8 @@ fn said(agent: &AgentState, upgrade: &Upgrade) -> Option<Said> {
         Upgrade::NotPossible => not_yet(
             Reason::UpgradeByHand,
             format!(
-                "{wanted} is wanted, and the agent does not say which image it runs: it is older than that, or not run by \
-                 its Deployment. Change it by hand"
+                "the agent should run {wanted}, but does not report its image: it is too old for that, or not run by its \
+                 Deployment. Change its image by hand"
             ),
         ),
         Upgrade::Tell | Upgrade::UnderWay => {
@@ -283,23 +287,26 @@ fn said(agent: &AgentState, upgrade: &Upgrade) -> Option<Said> {
         Upgrade::GiveUp(why) | Upgrade::Failed(why) => not_yet(
             Reason::UpgradeFailed,
             format!(
-                "the agent stays with {running}, and no further agent is told to run {wanted} once more of them fail than \
-                 --agent-upgrade-max-failures says: {why}. Choose another image, or ask for another try: {ask}"
+                "the agent keeps {running}; once more agents fail than --agent-upgrade-max-failures allows, no further \
+                 agent is told to run {wanted}: {why}. Choose another image, or request another try: {ask}"
             ),
         ),
         Upgrade::Refused(why) => not_yet(
             Reason::UpgradeRefused,
-            format!("the agent stays with {running}: {why}. After a change there, ask again: {ask}"),
+            format!(
+                "the agent keeps {running}: {why}. After a change in the cluster, request it again: {ask}"
+            ),
         ),
         Upgrade::ByHand => not_yet(
             Reason::UpgradeByHand,
             format!(
-                "the agent runs {running}; as spec.agent.upgrade is Manual, it runs {wanted} once asked: {ask}"
+                "the agent runs {running}; spec.agent.upgrade is Manual, so it runs {wanted} only on request: {ask}"
             ),
         ),
-        Upgrade::Waits(why) => {
-            not_yet(Reason::UpgradePending, format!("the agent runs {running}; {wanted} is to follow: {why}"))
-        }
+        Upgrade::Waits(why) => not_yet(
+            Reason::UpgradePending,
+            format!("the agent runs {running} and will be upgraded to {wanted}: {why}"),
+        ),
     }
 }
 

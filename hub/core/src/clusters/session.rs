@@ -93,7 +93,9 @@ impl Sessions {
         let refuse = |why: String| HubError::Unauthenticated(why);
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(identity.cluster.into()).await? else {
-            return Err(refuse("the certificate is of a Cluster that is gone from the hub".to_owned()));
+            return Err(refuse(
+                "the certificate is for a Cluster that no longer exists on the hub".to_owned(),
+            ));
         };
         if stored.kind != KindId::Cluster {
             return Err(refuse("the certificate's subject is not a Cluster".to_owned()));
@@ -102,18 +104,18 @@ impl Sessions {
         if identity.expires <= now {
             let expired = identity.expires;
             return Err(refuse(format!(
-                "the agent's certificate expired at {expired} (it is {now} for the hub)"
+                "the agent's certificate expired at {expired} (the hub's clock says {now})"
             )));
         }
         // Asked while the Cluster's row is held, as an enrolment holds it: the newest key is the only one.
         if tx.agent_key(identity.cluster).await?.as_ref() != Some(&identity.public_key) {
-            return Err(refuse(format!("another agent has joined as Cluster '{name}' since this one did")));
+            return Err(refuse(format!("another agent has since joined as Cluster '{name}'")));
         }
         let known = tx.cluster_identity(identity.cluster).await?;
         if known.map(|known| known.to_string()) != Some(greeting.kube_system_uid.clone()) {
             return Err(refuse(format!(
-                "the certificate is of Cluster '{name}', and the agent runs in another cluster \
-                 (the uid of namespace kube-system differs)"
+                "the certificate is for Cluster '{name}', but the agent runs in another cluster (the uid of namespace \
+                 kube-system differs)"
             )));
         }
         let session = AgentSession {
@@ -164,7 +166,7 @@ impl Sessions {
             return Ok(());
         }
         status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| {
-            let message = format!("the agent's link is cut: {why}");
+            let message = format!("closing the agent's connection: {why}");
             let (is, reason) = (ConditionStatus::False, Reason::AgentDisconnected);
             conditions::set(&mut status.conditions, READY, is, reason, &message, generation, now);
         })
@@ -222,7 +224,7 @@ impl Sessions {
             return Ok(());
         }
         for (cluster, session) in self.store.sessions_of_dead_replicas(alive_since).await? {
-            self.end(cluster, session, "the hub replica that held it has ended").await?;
+            self.end(cluster, session, "the hub replica that held it has stopped").await?;
         }
         self.store.release_claims_of_dead_replicas(alive_since).await?;
         self.store.forget_dead_replicas(alive_since - dead_after).await?;

@@ -29,8 +29,8 @@ impl Sessions {
         if is_off {
             tracing::warn!(
                 seconds_ahead = apart,
-                "this replica's clock and the database's differ: set both by NTP. Tokens and certificates are judged by \
-                 this one"
+                "this replica's clock and the database's differ: synchronize both with NTP. Tokens and certificates are \
+                 checked against the replica's clock"
             );
         } else {
             tracing::info!("this replica's clock and the database's agree again");
@@ -62,8 +62,8 @@ fn skew(hub: Timestamp, agent: Timestamp) -> Option<String> {
     let (apart, which) = (seconds.unsigned_abs(), if seconds < 0 { "behind" } else { "ahead of" });
     (seconds.abs() > TOLERATED_OF_AGENTS).then(|| {
         format!(
-            "the clock of the agent's node is {apart} s {which} the hub's: set both by NTP. Certificates and times in logs \
-             are judged by either"
+            "the clock of the agent's node is {apart} s {which} the hub's: synchronize both with NTP. Either clock is used \
+             to check certificates and to write logs"
         )
     })
 }

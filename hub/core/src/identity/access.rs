@@ -140,7 +140,7 @@ impl AccessRules {
                     Err(why) => {
                         let (namespace, name) = (&ancestor.namespace, &ancestor.name);
                         return Ok(Err(format!(
-                            "Kustomization {namespace}/{name}, which made it, is refused itself: {why}"
+                            "Kustomization {namespace}/{name}, which created it, is itself refused: {why}"
                         )));
                     }
                 },
@@ -150,7 +150,7 @@ impl AccessRules {
                 }
             });
         }
-        Ok(rights.ok_or_else(|| "the Kustomization that made it is gone".to_owned()))
+        Ok(rights.ok_or_else(|| "the Kustomization that created it no longer exists".to_owned()))
     }
 
     /// The name of the cluster that came on board by this Secret.
@@ -262,8 +262,8 @@ impl AccessRules {
         }
         let host = origin.split_once("://").map_or(origin.as_str(), |(_, host)| host);
         Ok(Err(format!(
-            "a Kustomization wrote this source, and nobody used Secret '{}/{}' for {origin} before: to have it sent there, annotate \
-             the Secret: {ALLOWED_HOSTS}={host}",
+            "a Kustomization wrote this source, and Secret '{}/{}' was not used for {origin} before: to allow it to be \
+             sent there, annotate the Secret: {ALLOWED_HOSTS}={host}",
             source.namespace, secret.name
         )))
     }

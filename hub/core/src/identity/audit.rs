@@ -293,7 +293,7 @@ impl AuditLog {
             self.store.check_audit().await?;
         let known = self.newest_batch.load(Ordering::Relaxed);
         if known > newest {
-            problems.push(format!("batches {} to {known} were there and are gone", newest + 1));
+            problems.push(format!("batches {} to {known} were stored and are missing", newest + 1));
         }
         let sound = problems.is_empty();
         Ok(AuditReport { sound, batches, newest_batch: newest, entries, pending, unsealed, problems })

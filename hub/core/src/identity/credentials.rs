@@ -96,7 +96,7 @@ impl Authenticator {
         }
         let sound = |name: &str| name.len() <= MAX_NAME && !name.chars().any(char::is_control);
         if !sound(&order.username) || order.username.starts_with("system:") {
-            let why = "want a name of at most 253 bytes that does not begin with system:";
+            let why = "must be a name of at most 253 bytes that does not begin with system:";
             causes.push(FieldError::invalid("username", &order.username.as_str().into(), why));
         }
         if order.groups.len() > MAX_GROUPS
@@ -172,8 +172,8 @@ impl Authenticator {
         if endless > 0 {
             tracing::warn!(
                 tokens = endless,
-                "tokens from before this version never end: see `roadstead token list`, make new ones with `roadstead token \
-                 create`, and take the old ones back with `roadstead token revoke`"
+                "tokens created before this version never expire: see `roadstead token list`, create new ones with \
+                 `roadstead token create`, and revoke the old ones with `roadstead token revoke`"
             );
         }
         Ok(())

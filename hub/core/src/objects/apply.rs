@@ -76,7 +76,8 @@ impl Objects {
             if let Some(maker) = maker
                 && !tx.note_made(maker, &stored).await?
             {
-                let why = "its Kustomization has released it meanwhile; it is tried again".to_owned();
+                let why =
+                    "its Kustomization has released it in the meantime; it will be tried again".to_owned();
                 return Err(HubError::Conflict { what: named(kind, &address.name), why });
             }
             let object = self.insert(tx, who, address, stored, options.dry_run).await?;

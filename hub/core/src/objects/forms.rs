@@ -249,7 +249,7 @@ fn same_namespace(kind: &Kind, metadata: &mut Map<String, Value>, namespace: &st
         None | Some("") => Ok(()),
         Some(given) if kind.namespaced() && given == namespace => Ok(()),
         Some(_) if !kind.namespaced() => {
-            Err(HubError::BadRequest(format!("metadata.namespace: {} live in no namespace", kind.plural)))
+            Err(HubError::BadRequest(format!("metadata.namespace: {} are not namespaced", kind.plural)))
         }
         Some(given) => Err(HubError::BadRequest(format!(
             "the namespace of the provided object does not match the namespace sent on the request: {given} is not \

@@ -39,11 +39,11 @@ pub fn on_create(stored: &mut Stored, now: Timestamp) -> Result<(), StoreError> 
             let mut status = ClusterStatus::default();
             let message = match stored.decode::<Cluster>()?.spec.kube_config {
                 Some(config) => format!(
-                    "the agent is to be installed by the kubeconfig in Secret {}/{}",
+                    "the agent will be installed with the kubeconfig in Secret {}/{}",
                     config.secret_ref.namespace, config.secret_ref.name
                 ),
                 None => format!(
-                    "no agent has joined yet; install one by the output of: roadstead cluster join {}",
+                    "no agent has joined yet; install one with the output of: roadstead cluster join {}",
                     stored.name
                 ),
             };

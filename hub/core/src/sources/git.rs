@@ -96,7 +96,7 @@ fn credentials(data: &SecretData) -> Result<Access, String> {
             Ok((Some(Credentials::Basic { username, password: Secret::new(password) }), ca))
         }
         (None, None) => Ok((None, ca)),
-        (Some(_), None) => Err("has a username and no password".to_owned()),
-        (None, Some(_)) => Err("has a password and no username".to_owned()),
+        (Some(_), None) => Err("has a username but no password".to_owned()),
+        (None, Some(_)) => Err("has a password but no username".to_owned()),
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn note(
         Some((refusal, until)) => {
             let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
             let message = format!(
-                "fetched until {until} only, because it was before the hub checked addresses: {refusal}"
+                "fetched only until {until}, because it was already fetched before the hub checked addresses: {refusal}"
             );
             let reason = Reason::AddressNotAllowed;
             conditions::set(
@@ -112,8 +112,8 @@ impl Sources {
             tracing::warn!(
                 until = %until,
                 sources = sources.join(", "),
-                "these sources are at addresses that are not allowed; they are fetched until then because they were before \
-                 the hub checked addresses"
+                "these sources are at addresses that are not allowed; they are fetched only until then, because they were \
+                 already fetched before the hub checked addresses"
             );
         }
         Ok(())

@@ -70,7 +70,9 @@ impl Handler {
     pub(super) async fn handle(&self, body: Option<agent_message::Body>) -> Answer {
         use agent_message::Body;
         match body {
-            None => self.refuse(None, "body", "a message of a kind that this hub does not know".to_owned()),
+            None => {
+                self.refuse(None, "body", "a message of a kind that this hub does not support".to_owned())
+            }
             Some(Body::Hello(_)) => Answer::Cut(Status::invalid_argument("a second Hello arrived")),
             // They are answered before it comes to this.
             Some(Body::Heartbeat(_) | Body::BuildRequest(_)) => Answer::Silence,
@@ -202,7 +204,7 @@ impl Handler {
             Answer::Say(vec![hub_message::Body::Certificate(certificate)])
         };
         if self.too_soon {
-            return refused("a certificate was asked for a moment ago");
+            return refused("a certificate was requested only a moment ago");
         }
         if csr_pem.len() > MAX_PEM_BYTES {
             return refused("the certificate request is too long");

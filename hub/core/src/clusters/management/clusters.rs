@@ -29,8 +29,8 @@ impl Management {
         let Some(present) = self.store.get(KindId::Cluster, "", &shown.name).await? else { return Ok(None) };
         let why = match present.decode::<Cluster>()?.spec.cluster_api {
             Some(origin) if origin.management_cluster_ref == job.reference => return Ok(Some(present)),
-            Some(_) => "another management cluster has brought it on board meanwhile",
-            None => "it is on board already, and not by a management cluster",
+            Some(_) => "another management cluster has onboarded it in the meantime",
+            None => "it is already onboarded, and not by a management cluster",
         };
         Err(conflict(&format!("Cluster '{}'", shown.name), why))
     }
@@ -43,7 +43,7 @@ impl Management {
         shown: &ManagedCluster,
     ) -> Result<Stored, HubError> {
         let refused = |why: &str| conflict(&format!("Cluster '{}'", shown.name), why);
-        let gone = || refused("it has gone meanwhile");
+        let gone = || refused("it was deleted in the meantime");
         let present = self.store.get(KindId::Cluster, "", &shown.name).await?.ok_or_else(gone)?;
         let origin = present.decode::<Cluster>()?.spec.cluster_api.ok_or_else(gone)?;
         let from = origin.management_cluster_ref;
@@ -55,7 +55,7 @@ impl Management {
         };
         let accepted = may_move(&from, &granted, (&job.reference, &to.spec.accept_moves_from));
         if origin.namespace != shown.namespace || !accepted {
-            return Err(refused("nobody lets it move here any more"));
+            return Err(refused("it is no longer allowed to move here"));
         }
         Ok(present)
     }
@@ -76,7 +76,7 @@ impl Management {
             if now.map(|now| (now.uid, origin(now))) == before {
                 return Ok(());
             }
-            let why = "something else has come on board under this name meanwhile";
+            let why = "another cluster was onboarded under this name in the meantime";
             Err(conflict(&format!("Cluster '{}'", shown.name), why))
         };
         let options = WriteOptions { manager: MANAGER.to_owned(), ..WriteOptions::default() };
