@@ -409,7 +409,8 @@ async fn reads_are_told_and_not_kept() {
 
 #[tokio::test]
 async fn neither_secrets_nor_the_agents_own_objects_are_read_for_the_hub() {
-    let spoil: [(fn(&mut ObjectRef), &str); 2] = [
+    type Spoil = fn(&mut ObjectRef);
+    let spoil: [(Spoil, &str); 2] = [
         (|object| object.namespace = "roadstead-system".to_owned(), "read ConfigMap/roadstead-system/keys"),
         (|object| object.kind = "Secret".to_owned(), "Secret/dev/keys is not read for the hub"),
     ];

@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn schemas_are_structural() {
-        for kind in KINDS.iter() {
+        for kind in KINDS {
             for version in kind.versions {
                 is_structural(schema(kind, version), kind.kind);
             }

@@ -311,7 +311,7 @@ mod tests {
         /// Whatever comes in: no panic, what is left has only known fields, and what passes can be read as the type.
         #[test]
         fn anything_may_come_in(object in any_json()) {
-            for kind in KINDS.iter() {
+            for kind in KINDS {
                 for version in kind.versions {
                     let mut once = object.clone();
                     let first = structural(kind, version, &mut once);

@@ -64,7 +64,7 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         KindId::Namespace | KindId::ServiceAccount | KindId::ManagementCluster => {}
         #[cfg(debug_assertions)]
         KindId::Rehearsal => {
-            flux::dependencies(&object["spec"], old.map(|old| &old["spec"]), &mut verdict.errors)
+            flux::dependencies(&object["spec"], old.map(|old| &old["spec"]), &mut verdict.errors);
         }
     }
     verdict

@@ -159,7 +159,7 @@ impl Builds {
         order: &Order,
         asked: bool,
     ) -> Result<BuildOutcome, HubError> {
-        let inputs = order.key().map_err(unserializable)?;
+        let inputs = order.key().map_err(|error| unserializable(&error))?;
         if let Some(build) = self.store.cached_build(inputs, self.clock.now()).await? {
             return Ok(BuildOutcome::Built(build));
         }
@@ -241,7 +241,7 @@ impl Builds {
     ) -> Result<Result<Result<Made, String>, JobError>, HubError> {
         let job = Job {
             kind: job::KIND,
-            input: serde_json::to_vec(order).map_err(unserializable)?,
+            input: serde_json::to_vec(order).map_err(|error| unserializable(&error))?,
             affinity: order.artifacts.first().map(|artifact| *artifact.as_bytes()),
             limits: JobLimits { cpu: CPU, wall: WALL, output: job::MAX_BYTES as u64, ..JobLimits::default() },
         };
@@ -274,7 +274,7 @@ impl Builds {
     }
 }
 
-fn unserializable(error: serde_json::Error) -> HubError {
+fn unserializable(error: &serde_json::Error) -> HubError {
     HubError::Internal(format!("a render job cannot be serialized: {error}"))
 }
 
