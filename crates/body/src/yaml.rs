@@ -122,8 +122,8 @@ mod tests {
         let deep = format!("{}1{}", "[".repeat(1000), "]".repeat(1000));
         let deep_json = format!("{}1{}", "{\"a\":".repeat(1000), "}".repeat(1000));
         for (text, part) in [
-            (b"a: 1\na: 2\n".as_slice(), "twice"),
-            (b"{\"a\": 1, \"a\": 2}", "twice"),
+            (b"a: 1\na: 2\n".as_slice(), "duplicate key"),
+            (b"{\"a\": 1, \"a\": 2}", "duplicate key"),
             (b"a: 1\n---\nb: 2\n", "2 documents"),
             (b"", "no body"),
             (b"# nothing\n", "no body"),

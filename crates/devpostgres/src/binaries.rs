@@ -133,7 +133,7 @@ mod tests {
         let data = Path::new("/data");
         assert_eq!(choose(found.clone(), String::new(), Some((data, 15))).unwrap().version, 15);
         let error = choose(found, String::new(), Some((data, 14))).unwrap_err().to_string();
-        assert!(error.contains("made by PostgreSQL 14") && error.contains("17, 16, 15"), "{error}");
+        assert!(error.contains("created by PostgreSQL 14") && error.contains("17, 16, 15"), "{error}");
     }
 
     #[test]
