@@ -94,7 +94,7 @@ async fn an_object_whose_looks_end_the_hub_is_left_alone_and_no_other_is() -> Re
     let ready = &told["status"]["conditions"][0];
     ensure!(ready["reason"] == "BuildFailed" && ready["status"] == "False", "{told:#}");
     let message = ready["message"].as_str().unwrap_or_default();
-    ensure!(message.contains("ended 3 times in a row") && message.contains("Set aside"), "{message}");
+    ensure!(message.contains("crashed 3 times in a row") && message.contains("Set aside"), "{message}");
     // The honest one may not have had its turn since it was asked for.
     for other in claims(&hub).await? {
         ensure!(!is_killer(&other), "the killer is due: {other:?}");
