@@ -501,10 +501,11 @@ mod tests {
             label: "migrate".to_owned(),
             kind: StepKind::Hook { group: 1, policy: HookPolicy::default() },
         });
-        assert_eq!(
-            two.lacking(&Capabilities::of_this_agent()),
-            Some(Lacking { index: 3, label: "migrate", capability: Capability::Hooks })
-        );
+        // An agent that applies groups, and runs no hooks.
+        let some = Capabilities::named(&["groups"]);
+        let lacking = Lacking { index: 3, label: "migrate", capability: Capability::Hooks };
+        assert_eq!(two.lacking(&some), Some(lacking));
+        assert_eq!(two.lacking(&Capabilities::of_this_agent()), None);
         two.groups[0].conflicts = Conflicts::KeepOthers;
         let lacking = two.lacking(&Capabilities::of_this_agent()).map(|lacking| lacking.capability);
         assert_eq!(lacking, Some(Capability::KeepOthers));
