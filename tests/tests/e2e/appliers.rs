@@ -17,8 +17,8 @@ fn first(namespace: &str, word: &str) -> Commit {
 fn second(namespace: &str, word: &str) -> Commit {
     Commit::new().file("map.yaml", config_map(namespace, "second", word)).file(
         "child.yaml",
-        "apiVersion: source.toolkit.fluxcd.io/v1\nkind: GitRepository\nmetadata: {name: child}\nspec:\n  interval: 1h\n  \
-         suspend: true\n  url: https://git.example.com/child.git\n",
+        "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {name: child}\nspec: {type: slack, \
+         channel: general}\n",
     )
 }
 
@@ -83,7 +83,7 @@ async fn a_kind_with_two_sources_a_hook_a_secret_a_read_and_a_child_goes_through
     ensure!(made["data"]["settings"] == "loud" && made["data"]["secret"] == base64(&secret), "{made:#}");
     // The hook has run, and is gone; the child is on the hub, and labelled by its parent's kind.
     fleet.cluster.has_word(ns, "check", None).await?;
-    let child = fleet.get("gitrepository/child").await?;
+    let child = fleet.get("provider/child").await?;
     ensure!(child["metadata"]["labels"]["fleet.roadstead.dev/name"] == "show", "{child:#}");
 
     // First it read, and then it applied; each step is told by its label.
@@ -120,7 +120,7 @@ async fn a_kind_with_two_sources_a_hook_a_secret_a_read_and_a_child_goes_through
     for name in ["first", "second"] {
         fleet.cluster.has_word(ns, name, None).await?;
     }
-    let left = fleet.run(&["get", "gitrepository", "child", "--ignore-not-found"]).await?;
+    let left = fleet.run(&["get", "provider", "child", "--ignore-not-found"]).await?;
     ensure!(left.trim().is_empty(), "the child is still there: {left}");
     Ok(())
 }
@@ -144,7 +144,7 @@ async fn a_render_that_goes_wrong_is_told_and_harms_no_other() -> Result<()> {
     fleet.repository("second", &second(ns, "one")).await?;
     let faults = [
         ("Fail", "BuildFailed", "it was told to fail"),
-        ("Panic", "BuildFailed", "set aside"),
+        ("Panic", "BuildFailed", "Set aside"),
         ("Nothing", "BuildFailed", "the render has 0 groups"),
         ("Endless", "BuildFailed", "its render is not done after 10 rounds"),
         ("Repeat", "BuildFailed", "its render asks for the same again"),

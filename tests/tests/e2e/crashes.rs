@@ -619,7 +619,7 @@ impl Pair {
         for line in logs.lines().filter(|line| line.contains("dispatch finished")) {
             let end: jiff::Timestamp = line.split_whitespace().next().context("a time")?.parse()?;
             let field = |name: &str| line.split_once(name)?.1.split('"').next();
-            let app = field("kustomization=\"").with_context(|| line.to_owned())?;
+            let app = field("applier=\"").with_context(|| line.to_owned())?;
             let duration: jiff::SignedDuration =
                 field("duration=\"").with_context(|| line.to_owned())?.parse()?;
             if let Some(before) = ended.insert(app, end) {

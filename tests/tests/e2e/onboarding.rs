@@ -116,7 +116,7 @@ async fn a_rotated_kubeconfig_is_the_same_cluster_and_another_clusters_is_refuse
     kubectl.apply(&cluster("edge-3", &twice, &json!({}))).await?;
     kubectl.apply(&secret("default", "edge-3", &own)).await?;
     let refused = has(kubectl, "edge-3", "Ready", "False", "AlreadyRegistered").await?;
-    ensure!(refused.contains("registered as 'edge-2' already"), "{refused}");
+    ensure!(refused.contains("already registered as 'edge-2'"), "{refused}");
     let nothing = target.kubectl().run(&["get", "namespace", twice.name()]).await;
     ensure!(nothing.is_err(), "something was installed");
     installed.remove().await
