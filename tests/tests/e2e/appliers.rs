@@ -158,7 +158,7 @@ async fn a_render_that_goes_wrong_is_told_and_harms_no_other() -> Result<()> {
     // What it needs is not there, and comes.
     let read = format!("read: {{name: facts, namespace: {ns}}}");
     fleet.apply(&rehearsal("needs", ns, &["secretRef: {name: value}", &read])).await?;
-    fleet.fails("rehearsal/needs", "BuildFailed", &["names no ConfigMap of the hub"]).await?;
+    fleet.fails("rehearsal/needs", "BuildFailed", &["Secret 'value' of spec.secretRef not found"]).await?;
     let args = ["create", "configmap", "facts", "--namespace", ns, "--from-literal=configMap=settings"];
     fleet.cluster.kubectl().run(&args).await?;
     fleet.run(&["create", "configmap", "settings", "--from-literal=setting=loud"]).await?;
