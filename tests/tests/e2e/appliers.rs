@@ -155,6 +155,8 @@ async fn a_render_that_goes_wrong_is_told_and_harms_no_other() -> Result<()> {
     for (fault, reason, part) in faults {
         fleet.fails(&format!("rehearsal/{}", fault.to_lowercase()), reason, &[part]).await?;
     }
+    // Of that one the first group was applied, which it owns: another would be refused.
+    fleet.run(&["delete", "rehearsal", "twice", "--timeout=60s"]).await?;
     // What it needs is not there, and comes.
     let read = format!("read: {{name: facts, namespace: {ns}}}");
     fleet.apply(&rehearsal("needs", ns, &["secretRef: {name: value}", &read])).await?;
