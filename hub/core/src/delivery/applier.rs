@@ -116,6 +116,7 @@ pub(crate) struct Inputs<'a> {
 
 impl Inputs<'_> {
     /// What was found for a need; the outer none where it was not asked for yet.
+    #[cfg_attr(not(debug_assertions), expect(dead_code, reason = "a Kustomization needs its source only"))]
     pub(crate) fn find(&self, need: &Need) -> Option<Option<&Value>> {
         let given = self.given.iter().find(|given| given.need == *need)?;
         Some(given.found.as_ref())
@@ -125,6 +126,7 @@ impl Inputs<'_> {
 /// What came of a render.
 pub(crate) enum Render {
     /// It goes on once it has these too.
+    #[cfg_attr(not(debug_assertions), expect(dead_code, reason = "a Kustomization needs its source only"))]
     Needs(Vec<Need>),
     /// The groups, in their order.
     Rendered(Vec<Objects>),
