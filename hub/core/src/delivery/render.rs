@@ -16,6 +16,8 @@ use crate::delivery::build::{BuildOutcome, Order};
 use crate::delivery::reconcile::SeenApplier;
 use crate::delivery::{Delivery, placing};
 
+/// Bytes of all objects of the hub that one render is given, as JSON. As many renders as passes are made at once may hold so much.
+const MAX_GIVEN_BYTES: usize = 1 << 20;
 /// The identity of an object that is not there.
 const ABSENT: &str = "";
 
@@ -50,6 +52,7 @@ impl Delivery {
         };
         let mut facts = None;
         let mut by = BTreeMap::new();
+        let mut given_bytes = 0;
         let failed = |message: String| Rendering::Failed(Reason::BuildFailed, message);
         for _ in 0..MAX_ROUNDS {
             let outcome = self.builds.build(&stored.namespace, &order, seen.is_asked_for()).await?;
@@ -73,6 +76,13 @@ impl Delivery {
                             let namespace = stored.namespace.clone();
                             let key = Reference { kind: *kind, namespace, name: name.clone() }.key();
                             by.insert(key, given.identity.clone());
+                            given_bytes += given.found.as_ref().map_or(0, |found| found.to_string().len());
+                            if given_bytes > MAX_GIVEN_BYTES {
+                                let why = format!(
+                                    "its render needs more than {MAX_GIVEN_BYTES} bytes of ConfigMaps and Secrets of the hub"
+                                );
+                                return Ok(Rendered { rendering: failed(why), by });
+                            }
                             order.given.push(given);
                         }
                         Err(why) => {
