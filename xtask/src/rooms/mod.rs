@@ -45,6 +45,7 @@ const PURE: &[&str] = &[
     "crates/agent-policy",
     "crates/body",
     "crates/deploy",
+    "crates/finish",
     "crates/kubeconfig",
     "crates/model",
     "crates/kustomize",
