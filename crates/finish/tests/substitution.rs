@@ -17,6 +17,7 @@ fn variables(values: &[(&str, &str)], secrets: &[(&str, &str)]) -> Variables {
     variables
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "each caller makes one")]
 fn object(data: Value) -> Value {
     json!({ "kind": "ConfigMap", "metadata": { "namespace": "apps", "name": "web" }, "data": data })
 }
