@@ -389,6 +389,7 @@ mod tests {
             inventory: vec![],
             timings: vec![],
             reads: vec![],
+            found: vec![],
         }
     }
 
@@ -492,6 +493,7 @@ mod tests {
             inventory: vec![],
             timings: vec![],
             reads: vec![],
+            found: vec![],
         };
         outbox.finish(ended);
         outbox.begin_session();

@@ -89,6 +89,10 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_cross_namespace_refs: bool,
 
+    /// Take a variable of spec.postBuild that is not set, and has no default, for empty: without this flag it is an error
+    #[arg(long)]
+    pub(crate) lenient_substitutions: bool,
+
     /// Days for which entries of the audit log are kept; 0 for ever
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=36_500))]
     pub(crate) audit_retention: u32,

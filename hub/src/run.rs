@@ -138,6 +138,7 @@ async fn serve(
         workers: Some(start_workers(&budget).await?),
         budget,
         no_cross_namespace_refs: args.no_cross_namespace_refs,
+        lenient_substitutions: args.lenient_substitutions,
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
     };
     args.clusters.warn_of_tags();

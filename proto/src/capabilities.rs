@@ -74,15 +74,21 @@ mod tests {
         // One group as the first version has it is told in the older fields too.
         Entry {
             name: "Dispatch",
-            fields: 11,
+            fields: 12,
             added: &[
+                ("given", Since::With(Capability::Substitution)),
                 ("groups", Since::With(Capability::Groups)),
                 ("kind", Since::With(Capability::Appliers)),
                 ("purpose", Since::With(Capability::Plans)),
             ],
         },
         Entry { name: "Purpose", fields: 2, added: &[] },
-        Entry { name: "Group", fields: 5, added: &[] },
+        Entry { name: "Group", fields: 6, added: &[("substitute", Since::With(Capability::Substitution))] },
+        Entry { name: "Substitute", fields: 5, added: &[] },
+        Entry { name: "VariablesFrom", fields: 4, added: &[] },
+        Entry { name: "VariablesKind", fields: 3, added: &[] },
+        Entry { name: "GivenVariables", fields: 3, added: &[] },
+        Entry { name: "FoundVariables", fields: 2, added: &[] },
         Entry {
             name: "Order",
             fields: 4,
@@ -104,10 +110,11 @@ mod tests {
         Entry { name: "ServiceAccount", fields: 2, added: &[] },
         Entry {
             name: "Step",
-            fields: 8,
+            fields: 9,
             added: &[
                 ("hook", Since::With(Capability::Hooks)),
                 ("read", Since::With(Capability::Reads)),
+                ("terminate", Since::With(Capability::Termination)),
                 // For people, and for agents that know of needs.
                 ("label", Since::First),
                 ("needs", Since::First),
@@ -120,6 +127,7 @@ mod tests {
         Entry { name: "HookPolicy", fields: 4, added: &[] },
         Entry { name: "Read", fields: 1, added: &[] },
         Entry { name: "Delete", fields: 0, added: &[] },
+        Entry { name: "Terminate", fields: 0, added: &[] },
         Entry { name: "BuildRequest", fields: 1, added: &[] },
         Entry { name: "BuildChunk", fields: 6, added: &[] },
         Entry { name: "InventoryIntent", fields: 2, added: &[] },
@@ -143,7 +151,8 @@ mod tests {
         Entry { name: "ObjectHealth", fields: 3, added: &[] },
         Entry { name: "StageTiming", fields: 3, added: &[("step", Since::First)] },
         // It comes of a read only, which a hub that does not know of it never asks for.
-        Entry { name: "Finished", fields: 6, added: &[("reads", Since::First)] },
+        // The same goes for what was found: only an agent that substitutes finds anything.
+        Entry { name: "Finished", fields: 7, added: &[("reads", Since::First), ("found", Since::First)] },
         Entry { name: "ReadObject", fields: 2, added: &[] },
         Entry { name: "Failure", fields: 5, added: &[("step", Since::First)] },
         Entry { name: "Cancel", fields: 1, added: &[] },

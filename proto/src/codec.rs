@@ -169,6 +169,7 @@ mod tests {
             inventory: objects.clone(),
             timings: vec![StageTiming { stage: 1, micros: 1, step: Some(63) }; MAX_TIMINGS],
             reads: vec![],
+            found: vec![],
             failure: None,
         };
         assert_eq!(check(&message(Body::Finished(finished))), Ok(()));

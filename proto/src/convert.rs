@@ -3,6 +3,7 @@
 //! Every byte from the other side is hostile: names end up in request paths, lists in memory, texts in conditions.
 
 mod dispatch;
+mod substitute;
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use roadstead_model::{
 
 use crate::limits::{
     MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_READ_BYTES, MAX_READS,
-    MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, bounded,
+    MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, MAX_VARIABLE_OBJECTS, bounded,
 };
 use crate::message::{
     Backlog, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
@@ -553,6 +554,7 @@ impl From<Finished> for v1::Finished {
             inventory: messages(finished.inventory),
             timings: messages(finished.timings),
             reads: messages(finished.reads),
+            found: messages(finished.found),
         }
     }
 }
@@ -572,6 +574,7 @@ impl TryFrom<v1::Finished> for Finished {
             inventory: list("inventory", finished.inventory, MAX_OBJECTS)?,
             timings: list("timings", finished.timings, MAX_TIMINGS)?,
             reads: reads(finished.reads)?,
+            found: list("found", finished.found, MAX_VARIABLE_OBJECTS)?,
         })
     }
 }

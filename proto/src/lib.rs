@@ -30,4 +30,12 @@ pub use message::{
 )]
 pub mod v1 {
     include!("generated/roadstead.link.v1.rs");
+
+    /// The values may be those of a Secret.
+    impl std::fmt::Debug for GivenVariables {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            let names: Vec<&String> = self.values.keys().collect();
+            f.debug_struct("GivenVariables").field("name", &self.name).field("values", &names).finish()
+        }
+    }
 }

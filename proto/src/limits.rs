@@ -25,6 +25,15 @@ pub const MAX_READS: usize = 100;
 /// The JSON of all objects that one dispatch reads, in bytes.
 pub const MAX_READ_BYTES: usize = 1024 * 1024;
 
+/// ConfigMaps and Secrets that hold the variables of one dispatch.
+pub const MAX_VARIABLE_OBJECTS: usize = 256;
+
+/// Variables of one dispatch.
+pub const MAX_VARIABLES: usize = 20_000;
+
+/// Names and values of all variables that come with one dispatch, in bytes.
+pub const MAX_VARIABLE_BYTES: usize = 2 * 1024 * 1024;
+
 /// A build's uncompressed JSON, in bytes.
 pub const MAX_BUILD_BYTES: usize = 64 * 1024 * 1024;
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    ApplierRef, ChangeSet, DispatchKey, ObjectRef, ObjectResult, Position, ReadObject, StepTiming,
+    ApplierRef, ChangeSet, DispatchKey, FoundVariables, ObjectRef, ObjectResult, Position, ReadObject,
+    StepTiming,
 };
 
 /// What will be owned; nothing is written before the hub's answer.
@@ -91,6 +92,8 @@ pub struct Finished {
     pub timings: Vec<StepTiming>,
     /// What its read steps found.
     pub reads: Vec<ReadObject>,
+    /// What held variables and was found in the cluster.
+    pub found: Vec<FoundVariables>,
 }
 
 /// Why a dispatch failed.

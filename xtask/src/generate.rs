@@ -29,6 +29,8 @@ fn protocol(root: &Path, fresh: &Path, check: bool) -> Result<()> {
     tonic_prost_build::configure()
         .out_dir(fresh)
         .codec_path("crate::codec::BoundedCodec")
+        // It holds values of Secrets.
+        .skip_debug(["GivenVariables"])
         .compile_fds(descriptors)
         .context("generate Rust from the protocol's descriptors")?;
     let name = "roadstead.link.v1.rs";

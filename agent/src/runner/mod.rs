@@ -1,6 +1,7 @@
 //! Carries out dispatches: one at a time for each applier, side by side across appliers, whether or not the
 //! hub can be heard.
 
+mod finish;
 mod hooks;
 mod policed;
 mod reads;
@@ -273,6 +274,7 @@ fn never_began(dispatch: Dispatch) -> Finished {
         inventory: dispatch.inventory,
         timings: Vec::new(),
         reads: Vec::new(),
+        found: Vec::new(),
     }
 }
 

@@ -1,12 +1,14 @@
 //! The runner over a cluster that does what a test says.
 
+mod finishing;
+
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flate2::{Compression, write::GzEncoder};
 use roadstead_agent_policy::{Account, Policy, Rights};
-use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
+use roadstead_apply::{Desired, Error, Manifest, Outcome, Run, Waited};
 use roadstead_model::{
     Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
     HookPolicy, HubEpoch, ObjectRef, ObjectResult, Position, Purpose, ReadObject, ServiceAccount, Stage,
@@ -22,6 +24,7 @@ use super::{NotTaken, Runner, Verdict};
 use crate::cluster::{Cluster, Until};
 use crate::outbox::{Next, Outbox, Outgoing};
 
+const WITH_VARIABLE: &[u8] = br#"[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"dev"},"data":{"word":"${word}"}}]"#;
 const BUILD: &[u8] = br#"[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"dev"}}]"#;
 
 /// Notes what is asked of it. Waits last until they are cancelled where `waits_long`.
@@ -31,6 +34,10 @@ struct Fake {
     waits_long: bool,
     /// What runs fails.
     never_done: bool,
+    /// What is deleted stays.
+    never_gone: bool,
+    /// What was to be applied last.
+    manifests: Arc<Mutex<Vec<Manifest>>>,
     /// What the groups hold, in the order in which they are applied; `a` where nothing is said.
     names: Vec<&'static str>,
     /// Applying takes a permit of this, where there is one, and keeps it from others.
@@ -94,6 +101,7 @@ impl Cluster for Fake {
     async fn prepare(&self, desired: Desired, _run: &mut Run<'_>) -> Result<Self::Ready, Error> {
         let before = self.log().iter().filter(|line| line.starts_with("prepare")).count();
         self.note(format!("prepare {}", desired.manifests.len()));
+        *self.manifests.lock().expect("no panic") = desired.manifests;
         Ok(vec![config_map(self.names.get(before).unwrap_or(&"a"))])
     }
 
@@ -139,7 +147,11 @@ impl Cluster for Fake {
     async fn read(&self, object: &ObjectRef, _run: &mut Run<'_>) -> Result<Option<serde_json::Value>, Error> {
         self.note(format!("read {}", object.name));
         let metadata = serde_json::json!({ "name": object.name, "managedFields": [1], "uid": "u" });
-        Ok((object.name != "missing").then(|| serde_json::json!({ "metadata": metadata })))
+        let mut read = serde_json::json!({ "metadata": metadata });
+        if object.name == "vars" {
+            read["data"] = serde_json::json!({ "word": "c2hl" });
+        }
+        Ok((object.name != "missing").then_some(read))
     }
 
     async fn wait(&self, objects: &[ObjectRef], until: Until, run: &mut Run<'_>) -> Waited {
@@ -149,7 +161,7 @@ impl Cluster for Fake {
         });
         let mut waited =
             Waited { health: Vec::new(), timing: StageTiming { stage: Stage::Wait, micros: 1 }, error: None };
-        if self.never_done && until == Until::Done {
+        if (self.never_done && until == Until::Done) || (self.never_gone && until == Until::Gone) {
             waited.error = Some(Error::NotHealthy {
                 stage: Stage::Wait,
                 unhealthy: Vec::new(),
@@ -180,6 +192,7 @@ fn dispatch(attempt: i64) -> Dispatch {
             StepKind::Wait { objects: vec![], groups: vec![0] },
         ]),
         inventory: vec![config_map("old")],
+        given: Vec::new(),
     }
 }
 
@@ -217,11 +230,17 @@ async fn told(runner: &Runner<Fake>) -> Outgoing {
 }
 
 fn give_build(runner: &Runner<Fake>) {
+    give(runner, BUILD);
+    give(runner, WITH_VARIABLE);
+}
+
+/// Gives a build; one that nobody waits for is dropped.
+fn give(runner: &Runner<Fake>, build: &[u8]) {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(BUILD).expect("in memory");
+    encoder.write_all(build).expect("in memory");
     let data = encoder.finish().expect("in memory");
     runner.builds().take(&BuildChunk {
-        digest: Digest::of(BUILD).to_string(),
+        digest: Digest::of(build).to_string(),
         total_bytes: data.len() as u64,
         offset: 0,
         data,

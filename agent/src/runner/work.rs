@@ -1,5 +1,5 @@
-//! One dispatch, step by step: the build, what the hub says to the inventory, apply, prune, wait, delete. Hooks and reads have files of
-//! their own.
+//! One dispatch, step by step: the build, what the hub says to the inventory, apply, prune, wait, delete. What is done with a group's
+//! objects before they are applied, hooks and reads have files of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
@@ -10,8 +10,8 @@ use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
 use roadstead_model::{
-    Action, ApplierRef, ChangeSet, Digest, Dispatch, GoDuration, Group, ObjectRef, OnImmutable, Position,
-    ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
+    Action, ApplierRef, ChangeSet, Digest, Dispatch, FoundVariables, GoDuration, Group, ObjectRef,
+    OnImmutable, Position, ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
 };
 use roadstead_places::Places;
 use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother};
@@ -49,6 +49,8 @@ pub(super) struct Record {
     pub(super) inventory: Vec<ObjectRef>,
     timings: Vec<StepTiming>,
     pub(super) reads: Vec<ReadObject>,
+    /// What held variables and was found in the cluster.
+    pub(super) found: Vec<FoundVariables>,
     /// The index of the step that it is at.
     step: Option<usize>,
     /// What the groups hold that were applied, by their indices.
@@ -155,7 +157,9 @@ impl<C: Cluster> Work<'_, C> {
         }
         drop(turn);
         log(&dispatch, began.elapsed(), &record, failure.as_deref());
-        let Record { change_set, inventory, timings, reads, .. } = record;
+        let Record { change_set, inventory, timings, reads, mut found, .. } = record;
+        found.sort();
+        found.dedup();
         Finished {
             key: dispatch.key.clone(),
             failure: failure.map(|failure| *failure),
@@ -163,6 +167,7 @@ impl<C: Cluster> Work<'_, C> {
             inventory,
             timings,
             reads,
+            found,
         }
     }
 
@@ -179,6 +184,7 @@ impl<C: Cluster> Work<'_, C> {
             StepKind::Prune => self.prune(on, record).await,
             StepKind::Wait { objects, groups } => self.wait(on, objects, groups, deadline, record).await,
             StepKind::Delete => self.delete(on, record).await,
+            StepKind::Terminate => self.terminate(on, deadline, record).await,
             StepKind::Hook { group, policy } => self.hook(on, ahead, *group, *policy, deadline, record).await,
             StepKind::Read { objects } => self.read(on, objects, record).await,
         }
@@ -302,7 +308,7 @@ impl<C: Cluster> Work<'_, C> {
         let Fetched { digest: _, objects, took } = fetched;
         record.spent(Stage::Finish, u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
         let objects = objects.map_err(|error| failed(Stage::Finish, error.to_string()))?;
-        Ok(objects.into_iter().map(Manifest::from).collect())
+        self.finish(on, group, objects, record).await
     }
 
     /// Writes the inventory ahead: the hub stores what will be owned, and says whether it may be.
@@ -356,6 +362,24 @@ impl<C: Cluster> Work<'_, C> {
             ));
         }
         self.remove(on, &[], record).await
+    }
+
+    /// Waits until what was deleted is gone. What is not gone in time stays in the inventory, and is deleted again by the next try.
+    async fn terminate(
+        &self,
+        on: &On<'_, C>,
+        deadline: &mut Option<Instant>,
+        record: &mut Record,
+    ) -> Result<(), Box<Failure>> {
+        let deleted = record.change_set.iter().filter(|result| result.action == Action::Deleted);
+        let deleted: Vec<ObjectRef> = deleted.map(|result| result.object.clone()).collect();
+        let ended = self.until(on, &deleted, Until::Gone, deadline, record).await;
+        if ended.is_err() {
+            record.inventory.extend(deleted);
+            record.inventory.sort();
+            record.inventory.dedup();
+        }
+        ended
     }
 
     async fn has_account(&self, on: &On<'_, C>, account: &ServiceAccount) -> Result<bool, Box<Failure>> {

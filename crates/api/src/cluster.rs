@@ -30,10 +30,23 @@ pub struct ClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub access: Option<Vec<ClusterAccessGrant>>,
+    /// Where ConfigMaps and Secrets of `postBuild.substituteFrom` are looked up, if not on the hub first and then, where that lacks
+    /// them, in the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lookup: Option<Lookup>,
     /// Where it comes from, of a cluster that a management cluster of Cluster API shows. Set by the hub, which goes by it
     /// when it follows and retires the Cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_api: Option<ClusterApiOrigin>,
+}
+
+/// Where objects are looked up that Kustomizations name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Lookup {
+    /// On the hub only.
+    Hub,
+    /// In the cluster only.
+    Cluster,
 }
 
 /// ClusterAccessGrant lets a namespace of the hub deploy to a cluster.

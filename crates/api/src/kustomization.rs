@@ -6,6 +6,7 @@ use roadstead_model::GoDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::cluster::Lookup;
 use crate::object::{Condition, LocalObjectReference, Object, Time, Typed, duration_schema};
 use crate::{KindId, ObjectMeta};
 
@@ -204,13 +205,19 @@ pub struct CommonMetadata {
     pub labels: BTreeMap<String, String>,
 }
 
-/// DependencyReference names a Kustomization that this one depends on.
+/// DependencyReference names an object that this one depends on: a Kustomization where no other kind is named.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DependencyReference {
-    /// Name of the Kustomization.
+    /// API version of the object. Roadstead's own extension: defaults to that of the kind, or to this one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the object, of those that the hub serves. Roadstead's own extension: defaults to this one's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Name of the object.
     pub name: String,
-    /// Namespace of the Kustomization. Defaults to the namespace of this one.
+    /// Namespace of the object. Defaults to the namespace of this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// A CEL expression over `self` and `dep` that says when the dependency is ready.
@@ -526,9 +533,24 @@ pub struct KustomizationStatus {
     /// The objects that were applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<ResourceInventory>,
+    /// Where the objects of `postBuild.substituteFrom` were found by the last reconciliation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lookups: Vec<LookedUp>,
     /// The last reconciliations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryEntry>,
+}
+
+/// LookedUp says where an object was found that holds variables.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LookedUp {
+    /// Kind of the object.
+    pub kind: SubstituteKind,
+    /// Name of the object.
+    pub name: String,
+    /// Where it was found; neither where it is optional, and absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<Lookup>,
 }
 
 /// ResourceInventory lists objects on a cluster.

@@ -29,7 +29,7 @@ pub mod validate;
 pub use applier::{AnyApplier, AnyApplierStatus, ApplierSpec, ApplierStatus};
 pub use cluster::{
     AgentRemoval, AgentUpgrade, Cluster, ClusterAccessGrant, ClusterAgent, ClusterApiOrigin,
-    ClusterDeletionPolicy, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec, ClusterStatus,
+    ClusterDeletionPolicy, ClusterKubeConfig, ClusterKubeConfigStatus, ClusterSpec, ClusterStatus, Lookup,
     ManagementClusterReference, SecretReference,
 };
 pub use columns::Column;

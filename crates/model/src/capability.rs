@@ -33,11 +33,15 @@ pub enum Capability {
     Hooks,
     /// An agent that reads objects for the hub.
     Reads,
+    /// An agent that substitutes variables.
+    Substitution,
+    /// An agent that waits until what was deleted is gone.
+    Termination,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -50,6 +54,8 @@ impl Capability {
         Self::Plans,
         Self::Hooks,
         Self::Reads,
+        Self::Substitution,
+        Self::Termination,
     ];
 
     /// Its name in the protocol, which never changes.
@@ -68,6 +74,8 @@ impl Capability {
             Self::Plans => "plans",
             Self::Hooks => "hooks",
             Self::Reads => "reads",
+            Self::Substitution => "substitution",
+            Self::Termination => "termination",
         }
     }
 
@@ -92,7 +100,17 @@ impl Capabilities {
     /// What an agent of this version can do.
     #[must_use]
     pub fn of_this_agent() -> Self {
-        Self([Capability::Groups, Capability::Appliers, Capability::Hooks, Capability::Reads].into())
+        Self(
+            [
+                Capability::Groups,
+                Capability::Appliers,
+                Capability::Hooks,
+                Capability::Reads,
+                Capability::Substitution,
+                Capability::Termination,
+            ]
+            .into(),
+        )
     }
 
     /// What the other side named. Names that this version does not know are of no use to it.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ApplierRef, Capabilities, Capability, Digest, DispatchKey, ObjectRef};
+use crate::{
+    ApplierRef, Capabilities, Capability, Digest, DispatchKey, GivenVariables, ObjectRef, Substitute,
+};
 
 /// The namespace of a cluster for objects that name none, where nothing else is said.
 pub const DEFAULT_NAMESPACE: &str = "default";
@@ -21,6 +23,8 @@ pub struct Dispatch {
     pub spec: DispatchSpec,
     /// What the applier owned on this cluster before.
     pub inventory: Vec<ObjectRef>,
+    /// The variables of those objects of the hub that the groups' [`Substitute`] name.
+    pub given: Vec<GivenVariables>,
 }
 
 /// The part of a dispatch that does not change from session to session. The hub stores it as JSON, of which replicas of two
@@ -122,9 +126,20 @@ impl DispatchSpec {
             StepKind::Read { .. } => {
                 needs.insert(Capability::Reads);
             }
+            StepKind::Terminate => {
+                needs.insert(Capability::Termination);
+            }
             StepKind::Prune | StepKind::Wait { .. } | StepKind::Delete => {}
         }
         needs
+    }
+
+    /// Whether a hub that knew of groups, and of nothing that was added to them since, reads all of it. Another one would store and
+    /// send it without what it does not know.
+    #[must_use]
+    pub fn is_of_groups_only(&self) -> bool {
+        self.groups.iter().all(|group| group.substitute.is_none())
+            && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
     }
 
     /// The first step that an agent which can do `capabilities` cannot take, and what it lacks.
@@ -189,6 +204,9 @@ pub struct Group {
     /// What happens to an object whose change the apiserver calls immutable.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_immutable: OnImmutable,
+    /// The variables that are substituted in the objects before they are applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub substitute: Option<Substitute>,
 }
 
 impl Group {
@@ -201,6 +219,7 @@ impl Group {
             order: Order::default(),
             conflicts: Conflicts::default(),
             on_immutable: OnImmutable::default(),
+            substitute: None,
         }
     }
 
@@ -218,7 +237,8 @@ impl Group {
             OnImmutable::Fail | OnImmutable::Recreate => None,
             OnImmutable::Replace => Some(Capability::Replace),
         };
-        [order, conflicts, on_immutable].into_iter().flatten()
+        let substitute = self.substitute.as_ref().map(|_| Capability::Substitution);
+        [order, conflicts, on_immutable, substitute].into_iter().flatten()
     }
 }
 
@@ -322,6 +342,8 @@ pub enum StepKind {
     },
     /// Delete everything in the inventory.
     Delete,
+    /// Wait until everything that was deleted is gone.
+    Terminate,
     /// Apply a group's objects, wait until they have run to their end, and remove them.
     Hook {
         /// The group's index.
@@ -345,6 +367,7 @@ impl StepKind {
             Self::Prune => "prune",
             Self::Wait { .. } => "wait",
             Self::Delete => "delete",
+            Self::Terminate => "terminate",
             Self::Hook { .. } => "hook",
             Self::Read { .. } => "read",
         }
@@ -465,7 +488,7 @@ mod tests {
             ..spec()
         };
         assert_eq!(same.digest(), digest);
-        let changes: [fn(&mut DispatchSpec); 9] = [
+        let changes: [fn(&mut DispatchSpec); 10] = [
             |spec| spec.purpose = Purpose::Plan,
             |spec| spec.applier.kind.push('x'),
             |spec| spec.applier.namespace.push('x'),
@@ -474,6 +497,7 @@ mod tests {
             |spec| spec.service_account = None,
             |spec| spec.groups[0].order = Order::Helm,
             |spec| spec.groups[0].on_immutable = OnImmutable::Fail,
+            |spec| spec.groups[0].substitute = Some(Substitute::default()),
             |spec| drop(spec.steps.pop()),
         ];
         for change in changes {
@@ -497,6 +521,12 @@ mod tests {
         let lacking = other.lacking(&none).map(|lacking| (lacking.index, lacking.capability));
         assert_eq!(lacking, Some((0, Capability::Appliers)));
         assert_eq!(other.lacking(&Capabilities::of_this_agent()), None);
+        let mut substituted = spec();
+        assert!(substituted.is_of_groups_only());
+        substituted.groups[0].substitute = Some(Substitute::default());
+        let lacking = substituted.lacking(&none).map(|lacking| (lacking.index, lacking.capability));
+        assert_eq!(lacking, Some((0, Capability::Substitution)));
+        assert!(!substituted.is_of_groups_only());
         two.steps.push(Step {
             label: "migrate".to_owned(),
             kind: StepKind::Hook { group: 1, policy: HookPolicy::default() },

@@ -17,6 +17,7 @@ pub mod order;
 pub mod reason;
 pub mod revision;
 pub mod schedule;
+pub mod substitute;
 
 pub use audit::{AuditEntry, AuditFilter, AuditOutcome};
 pub use capability::{Capabilities, Capability};
@@ -39,3 +40,4 @@ pub use order::{AgentOrder, OrderKind, OrderState};
 pub use reason::Reason;
 pub use revision::{Revision, RevisionError};
 pub use schedule::{Claim, Due, Queue, Topic};
+pub use substitute::{FoundVariables, GivenVariables, Substitute, VariablesFrom, VariablesKind};

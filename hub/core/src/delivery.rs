@@ -11,6 +11,7 @@ mod render;
 pub(crate) mod results;
 mod situation;
 mod transfer;
+mod variables;
 
 use std::sync::Arc;
 
@@ -34,6 +35,7 @@ pub struct Delivery {
     objects: Arc<Objects>,
     sessions: Arc<Sessions>,
     builds: Arc<Builds>,
+    lenient_substitutions: bool,
 }
 
 impl Delivery {
@@ -51,6 +53,7 @@ impl Delivery {
             objects: Arc::clone(objects),
             sessions: Arc::clone(sessions),
             builds: Arc::clone(builds),
+            lenient_substitutions: context.options.lenient_substitutions,
         }
     }
 }

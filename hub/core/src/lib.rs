@@ -70,6 +70,8 @@ pub struct HubOptions {
     pub pace: Pace,
     /// Whether references across namespaces are off altogether, dependencies included.
     pub no_cross_namespace_refs: bool,
+    /// Whether a variable of `postBuild` that is not set, and has no default, is empty and not an error.
+    pub lenient_substitutions: bool,
     /// The worker processes that read what servers sent, unpack and build; without them nothing is fetched or built.
     pub workers: Option<Workers>,
     /// The process's memory, shared out.
@@ -94,6 +96,7 @@ impl Default for HubOptions {
                 tolerance: Tolerance::Percent(10),
             },
             no_cross_namespace_refs: false,
+            lenient_substitutions: false,
             workers: None,
             budget: Arc::default(),
             audit_retention: Some(Duration::from_secs(90 * 24 * 3600)),

@@ -19,6 +19,7 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
         inventory: finished.inventory,
         timings: finished.timings,
         reads: finished.reads,
+        found: finished.found,
     }
 }
 

@@ -18,12 +18,20 @@ use crate::reconciliation::{Reconciliation, Row};
 use crate::time::to_sql;
 use crate::{Store, StoreError, Tx};
 
-/// The newest form of stored dispatches that this version reads, and the one that it writes. A row of a newer form is passed over:
-/// it waits for a replica that reads it.
-pub(crate) const FORMAT: i16 = 2;
+/// The newest form of stored dispatches that this version reads. A row of a newer form is passed over: it waits for a replica that
+/// reads it.
+pub(crate) const FORMAT: i16 = 3;
+
+/// The form of versions that knew of groups, and of nothing that was added to them since.
+const GROUPS_FORMAT: i16 = 2;
 
 /// The form of versions that knew of one build only.
 const FIRST_FORMAT: i16 = 1;
+
+/// The oldest form that says all of a dispatch: replicas of the version before read as much as they can.
+pub(crate) fn format_of(spec: &DispatchSpec) -> i16 {
+    if spec.is_of_groups_only() { GROUPS_FORMAT } else { FORMAT }
+}
 
 /// An open reconciliation for the link.
 #[derive(Debug, Clone)]

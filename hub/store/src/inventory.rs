@@ -111,7 +111,8 @@ impl Tx {
     }
 
     /// Those of `objects` that are neither in one of the builds, as they are remembered, nor owned by `applier` on `cluster`
-    /// already; at most ten. Where the build names no namespace, an object may be in `default_namespace` or in none; an object
+    /// already; at most ten. Where variables are `substituted` in the builds, an object counts as one of theirs whose kind has a name or
+    /// namespace with an expression there: what comes of it is known to the agent only. Where the build names no namespace, an object may be in `default_namespace` or in none; an object
     /// of a kind without namespaces is in none, whatever the build says.
     ///
     /// # Errors
@@ -121,6 +122,7 @@ impl Tx {
         cluster: ClusterUid,
         applier: ApplierUid,
         builds: impl Iterator<Item = Digest>,
+        substituted: bool,
         default_namespace: &str,
         objects: &[ObjectRef],
     ) -> Result<Vec<ObjectRef>, StoreError> {
@@ -131,12 +133,17 @@ impl Tx {
             "WITH built AS (SELECT coalesce(o.g, '') AS g, o.k, coalesce(o.ns, '') AS ns, o.n
                             FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
                             WHERE b.build_digest = ANY($3))
-             SELECT * FROM unnest($5::text[], $6::text[], $7::text[], $8::text[])
-             EXCEPT (SELECT g, k, ns, n FROM built
-                     UNION ALL SELECT g, k, '', n FROM built
-                     UNION ALL SELECT g, k, $4, n FROM built WHERE ns = ''
-                     UNION ALL SELECT api_group, kind, namespace, name FROM inventory
-                               WHERE cluster_uid = $1 AND applier = $2)
+             , named AS (SELECT DISTINCT g, k FROM built WHERE $9 AND (n LIKE '%$%' OR ns LIKE '%$%'))
+             , outside AS (
+                 SELECT * FROM unnest($5::text[], $6::text[], $7::text[], $8::text[]) AS o (g, k, ns, n)
+                 EXCEPT (SELECT g, k, ns, n FROM built
+                         UNION ALL SELECT g, k, '', n FROM built
+                         UNION ALL SELECT g, k, $4, n FROM built WHERE ns = ''
+                         UNION ALL SELECT api_group, kind, namespace, name FROM inventory
+                                   WHERE cluster_uid = $1 AND applier = $2))
+             SELECT g, k, ns, n FROM outside o
+             WHERE NOT EXISTS (SELECT FROM named WHERE (named.g, named.k) = (o.g, o.k))
+               AND NOT EXISTS (SELECT FROM built WHERE $9 AND (g LIKE '%$%' OR k LIKE '%$%'))
              LIMIT 10",
         )
         .bind(cluster.0)
@@ -147,6 +154,7 @@ impl Tx {
         .bind(&columns.kinds)
         .bind(&columns.namespaces)
         .bind(&columns.names)
+        .bind(substituted)
         .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query("hold an intended inventory against its build"))?;

@@ -200,7 +200,7 @@ impl Tx {
                     epoch,
                     generation: inputs.generation.0,
                     build_digest: build.clone(),
-                    dispatch_format: dispatched::FORMAT,
+                    dispatch_format: dispatched::format_of(spec),
                     dispatch: stored,
                     mac: None,
                 };
@@ -233,7 +233,7 @@ impl Tx {
         .bind(attempt)
         .bind(epoch)
         .bind(mac)
-        .bind(dispatched::FORMAT)
+        .bind(dispatch.map_or(dispatched::FORMAT, |(spec, _)| dispatched::format_of(spec)))
         .bind(inputs.kind == AttemptKind::Read)
         .bind(Some(&inputs.rendered_by).filter(|by| !by.is_empty()).map(Json))
         .bind(dispatch.map(|(spec, _)| spec.digest().as_bytes().to_vec()))

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use roadstead_model::{
     ApplierRef, Capabilities, Capability, Conflicts, Dispatch, DispatchSpec, Group, HookPolicy, OnImmutable,
-    Order, Purpose, ServiceAccount, Step, StepKind,
+    Order, Purpose, ServiceAccount, Step, StepKind, Substitute,
 };
 
 use super::{
     ConvertError, Result, applier_kind, digest, dns, filled, index, key, list, messages, number, object_name,
-    text, words,
+    substitute, text, words,
 };
 use crate::limits::{MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_OBJECTS, MAX_READS, MAX_STEPS};
 use crate::v1;
@@ -24,13 +24,14 @@ words!(hook_policy: HookPolicy { BeforeCreation, Succeeded, Failed });
 
 impl From<Group> for v1::Group {
     fn from(group: Group) -> Self {
-        let Group { label, objects, order, conflicts, on_immutable } = group;
+        let Group { label, objects, order, conflicts, on_immutable, substitute } = group;
         Self {
             label,
             objects: objects.to_string(),
             order: v1::Order::from(order).into(),
             conflicts: v1::Conflicts::from(conflicts).into(),
             on_immutable: v1::OnImmutable::from(on_immutable).into(),
+            substitute: substitute.map(Into::into),
         }
     }
 }
@@ -45,6 +46,11 @@ impl TryFrom<v1::Group> for Group {
             order: order("order", group.order)?,
             conflicts: conflicts("conflicts", group.conflicts)?,
             on_immutable: on_immutable("on_immutable", group.on_immutable)?,
+            substitute: group
+                .substitute
+                .map(Substitute::try_from)
+                .transpose()
+                .map_err(|error| error.within("substitute"))?,
         })
     }
 }
@@ -77,6 +83,7 @@ fn step_message(step: Step, needs: &[Capability], groups: &[Group]) -> v1::Step 
             Kind::Wait(v1::Wait { objects: messages(objects), all, groups: numbers(groups) })
         }
         StepKind::Delete => Kind::Delete(v1::Delete {}),
+        StepKind::Terminate => Kind::Terminate(v1::Terminate {}),
         StepKind::Hook { group, policy } => Kind::Hook(v1::Hook {
             group: number(group).unwrap_or(u32::MAX),
             policy: v1::HookPolicy::from(policy).into(),
@@ -116,6 +123,7 @@ fn step(step: v1::Step, groups: usize, legacy: bool) -> Result<Step> {
             StepKind::Wait { objects, groups: waited.collect::<Result<_>>()? }
         }
         Kind::Delete(_) => StepKind::Delete,
+        Kind::Terminate(_) => StepKind::Terminate,
         Kind::Hook(hook) => StepKind::Hook {
             group: group("hook.group", hook.group)?,
             policy: hook_policy("hook.policy", hook.policy)?,
@@ -128,7 +136,7 @@ fn step(step: v1::Step, groups: usize, legacy: bool) -> Result<Step> {
 
 impl From<Dispatch> for v1::Dispatch {
     fn from(dispatch: Dispatch) -> Self {
-        let Dispatch { key, spec, inventory } = dispatch;
+        let Dispatch { key, spec, inventory, given } = dispatch;
         let needs = |step: &Step| spec.needs(step).into_iter().collect::<Vec<_>>();
         let steps =
             spec.steps.iter().map(|step| step_message(step.clone(), &needs(step), &spec.groups)).collect();
@@ -148,6 +156,7 @@ impl From<Dispatch> for v1::Dispatch {
             inventory: messages(inventory),
             timeout_millis: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
             groups: messages(spec.groups),
+            given: messages(given),
         }
     }
 }
@@ -205,6 +214,7 @@ impl TryFrom<v1::Dispatch> for Dispatch {
             return Err(ConvertError::Incapable { field, capability: lacking.capability.name().to_owned() });
         }
         let inventory = list("inventory", dispatch.inventory, MAX_OBJECTS)?;
-        Ok(Self { key, spec, inventory })
+        let given = substitute::given(dispatch.given)?;
+        Ok(Self { key, spec, inventory, given })
     }
 }

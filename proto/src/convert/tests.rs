@@ -7,9 +7,9 @@ use prost::Message as _;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
-    HubEpoch, ObjectRef, ObjectResult, OnImmutable, Position, Purpose, ReadObject, Stage, Step, StepKind,
-    StepTiming,
+    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, FoundVariables,
+    Generation, GivenVariables, Group, HubEpoch, ObjectRef, ObjectResult, OnImmutable, Position, Purpose,
+    ReadObject, Stage, Step, StepKind, StepTiming, Substitute, VariablesFrom, VariablesKind,
 };
 
 use crate::limits::MAX_OBJECTS;
@@ -38,7 +38,24 @@ fn backend() -> ObjectRef {
 
 fn group(label: &str) -> Group {
     let objects = Digest::of(label.as_bytes());
-    Group { label: label.to_owned(), on_immutable: OnImmutable::Recreate, ..Group::of(objects) }
+    let substitute = (label == "first").then(substitute);
+    Group { label: label.to_owned(), on_immutable: OnImmutable::Recreate, substitute, ..Group::of(objects) }
+}
+
+fn substitute() -> Substitute {
+    let from = |kind, on_hub: Option<&str>| VariablesFrom {
+        kind,
+        name: "vars".to_owned(),
+        optional: on_hub.is_none(),
+        on_hub: on_hub.map(str::to_owned),
+    };
+    Substitute {
+        always: true,
+        lenient: true,
+        namespace: "apps".to_owned(),
+        variables: [("region".to_owned(), "eu".to_owned())].into(),
+        from: vec![from(VariablesKind::ConfigMap, None), from(VariablesKind::Secret, Some("uid@7"))],
+    }
 }
 
 fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
@@ -59,7 +76,9 @@ fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
 /// With the key that its hub gives it.
 fn of(spec: DispatchSpec) -> Dispatch {
     let key = DispatchKey { digest: Some(spec.digest()), ..key() };
-    Dispatch { key, spec, inventory: vec![backend()] }
+    let values = [("replicas".to_owned(), "3".to_owned())].into();
+    let given = vec![GivenVariables { kind: VariablesKind::Secret, name: "vars".to_owned(), values }];
+    Dispatch { key, spec, inventory: vec![backend()], given }
 }
 
 fn dispatch() -> Dispatch {
@@ -69,6 +88,7 @@ fn dispatch() -> Dispatch {
         StepKind::Prune,
         StepKind::Wait { objects: vec![backend()], groups: vec![0, 1] },
         StepKind::Delete,
+        StepKind::Terminate,
     ];
     of(spec(vec![group("first"), group("second")], steps.map(Step::from).into()))
 }
@@ -175,6 +195,7 @@ fn what_an_agent_says_comes_back_as_it_was() {
             ReadObject { object: backend(), json: Some(b"{}".to_vec()) },
             ReadObject { object: backend(), json: None },
         ],
+        found: vec![FoundVariables { kind: VariablesKind::ConfigMap, name: "vars".to_owned() }],
     };
     assert_eq!(Finished::try_from(v1::Finished::from(finished.clone())), Ok(finished));
     let health =

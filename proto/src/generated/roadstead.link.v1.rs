@@ -192,9 +192,12 @@ pub struct Dispatch {
     pub kind: ::prost::alloc::string::String,
     #[prost(enumeration = "Purpose", tag = "11")]
     pub purpose: i32,
+    /// variables of the objects of the hub that the groups name; not part of the digest
+    #[prost(message, repeated, tag = "12")]
+    pub given: ::prost::alloc::vec::Vec<GivenVariables>,
 }
 /// Objects that are applied together, and how.
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Group {
     /// for people; empty where it is the only one
     #[prost(string, tag = "1")]
@@ -208,6 +211,66 @@ pub struct Group {
     pub conflicts: i32,
     #[prost(enumeration = "OnImmutable", tag = "5")]
     pub on_immutable: i32,
+    /// before the objects are applied
+    #[prost(message, optional, tag = "6")]
+    pub substitute: ::core::option::Option<Substitute>,
+}
+/// Which variables are substituted in a group, and how.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Substitute {
+    /// where there are no variables, too
+    #[prost(bool, tag = "1")]
+    pub always: bool,
+    /// a variable that is not set is empty
+    #[prost(bool, tag = "2")]
+    pub lenient: bool,
+    /// of the cluster, where what the hub does not have is looked up
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    /// they win over all others
+    #[prost(map = "string, string", tag = "4")]
+    pub variables: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// a later one wins over an earlier one
+    #[prost(message, repeated, tag = "5")]
+    pub from: ::prost::alloc::vec::Vec<VariablesFrom>,
+}
+/// A ConfigMap or a Secret that holds variables.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VariablesFrom {
+    #[prost(enumeration = "VariablesKind", tag = "1")]
+    pub kind: i32,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "3")]
+    pub optional: bool,
+    /// where the hub has it: its uid and resource version there
+    #[prost(string, tag = "4")]
+    pub on_hub: ::prost::alloc::string::String,
+}
+/// The variables that a ConfigMap or Secret of the hub holds.
+#[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct GivenVariables {
+    #[prost(enumeration = "VariablesKind", tag = "1")]
+    pub kind: i32,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(map = "string, string", tag = "3")]
+    pub values: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+/// A ConfigMap or Secret whose variables were found in the cluster.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FoundVariables {
+    #[prost(enumeration = "VariablesKind", tag = "1")]
+    pub kind: i32,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ServiceAccount {
@@ -224,7 +287,7 @@ pub struct Step {
     /// the capabilities without which it is to be refused
     #[prost(string, repeated, tag = "11")]
     pub needs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(oneof = "step::Kind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "step::Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub kind: ::core::option::Option<step::Kind>,
 }
 /// Nested message and enum types in `Step`.
@@ -243,6 +306,8 @@ pub mod step {
         Hook(super::Hook),
         #[prost(message, tag = "6")]
         Read(super::Read),
+        #[prost(message, tag = "7")]
+        Terminate(super::Terminate),
     }
 }
 /// Validate and apply a group's objects.
@@ -287,6 +352,9 @@ pub struct Read {
 /// Delete everything in the inventory: the applier is going away, or leaves this cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Delete {}
+/// Wait until everything that was deleted is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Terminate {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BuildRequest {
     #[prost(string, tag = "1")]
@@ -415,6 +483,9 @@ pub struct Finished {
     /// what its read steps found, in their order
     #[prost(message, repeated, tag = "6")]
     pub reads: ::prost::alloc::vec::Vec<ReadObject>,
+    /// what held variables and was found in the cluster
+    #[prost(message, repeated, tag = "7")]
+    pub found: ::prost::alloc::vec::Vec<FoundVariables>,
 }
 /// An object that a step was to read.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -545,6 +616,35 @@ impl Purpose {
         match value {
             "PURPOSE_UNSPECIFIED" => Some(Self::Unspecified),
             "PURPOSE_PLAN" => Some(Self::Plan),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum VariablesKind {
+    Unspecified = 0,
+    ConfigMap = 1,
+    Secret = 2,
+}
+impl VariablesKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "VARIABLES_KIND_UNSPECIFIED",
+            Self::ConfigMap => "VARIABLES_KIND_CONFIG_MAP",
+            Self::Secret => "VARIABLES_KIND_SECRET",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "VARIABLES_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "VARIABLES_KIND_CONFIG_MAP" => Some(Self::ConfigMap),
+            "VARIABLES_KIND_SECRET" => Some(Self::Secret),
             _ => None,
         }
     }

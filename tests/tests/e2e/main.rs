@@ -20,5 +20,6 @@ mod outbound;
 mod pipeline;
 mod secrets;
 mod sources;
+mod variables;
 mod versions;
 mod workers;

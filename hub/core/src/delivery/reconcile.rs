@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use roadstead_api::kustomization::DeletionPolicy;
 use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus};
 use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Child, Outcome, Stored, Tx};
@@ -135,14 +136,14 @@ impl Delivery {
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
         let Rendered { rendering, by } = self.render(seen, target.cluster).await?;
-        let target = ReconcileTarget { rendered_by: by, ..target };
+        let mut target = ReconcileTarget { rendered_by: by, ..target };
         let built = match rendering {
             Rendering::Built(build) => build,
             Rendering::Later(later) => return Ok(now + later),
             Rendering::Reads(objects) => {
                 let steps = vec![StepKind::Read { objects }.into()];
                 let dispatch = seen.dispatch(Vec::new(), steps);
-                if let Some(message) = self.too_old_agent(&target, seen.cluster(), &dispatch).await? {
+                if let Some(message) = self.too_old_agent(target.cluster, seen.cluster(), &dispatch).await? {
                     return self.hold_for_agent(seen, &message, now).await;
                 }
                 let attempt = seen.attempt(Some(&target), None, AttemptKind::Read, now);
@@ -153,14 +154,20 @@ impl Delivery {
                 return self.failed(seen, &target, failed, now).await;
             }
         };
-        let Work { groups, steps } =
+        let Work { mut groups, steps } =
             match seen.kind.steps(&seen.stored, &seen.standing.home, &built.groups)? {
                 Ok(work) => work,
                 Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
             };
+        let settled =
+            self.settle_variables(seen, target.cluster, &mut groups, &mut target.rendered_by).await?;
+        if let Err((reason, message)) = settled {
+            let failed = Failed { reason, message, changes: ChangeSet::new() };
+            return self.failed(seen, &target, failed, now).await;
+        }
         let dispatch = seen.dispatch(groups, steps);
         // Before anything is written, on the hub either.
-        if let Some(message) = self.too_old_agent(&target, seen.cluster(), &dispatch).await? {
+        if let Some(message) = self.too_old_agent(target.cluster, seen.cluster(), &dispatch).await? {
             return self.hold_for_agent(seen, &message, now).await;
         }
         let attempt = seen.attempt(Some(&target), build_digest(&built), AttemptKind::Apply, now);
@@ -174,6 +181,10 @@ impl Delivery {
         let children = match built.children.as_deref().map(serde_json::from_slice).transpose() {
             Ok(children) => children.unwrap_or_default(),
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
+        };
+        let children = match self.finish_children(seen, &dispatch.groups, children).await? {
+            Ok(children) => children,
+            Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };
         let AppliedChildren { changes, failure } =
             self.apply_children(seen, &target.revision, children).await?;
@@ -258,7 +269,7 @@ impl Delivery {
     /// Why the cluster's agent cannot carry this out, where it cannot.
     async fn too_old_agent(
         &self,
-        target: &ReconcileTarget,
+        on: ClusterUid,
         cluster: &str,
         dispatch: &DispatchSpec,
     ) -> Result<Option<String>, HubError> {
@@ -266,7 +277,7 @@ impl Delivery {
         if dispatch.lacking(&Capabilities::default()).is_none() {
             return Ok(None);
         }
-        let Some(session) = self.store.session(target.cluster).await? else { return Ok(None) };
+        let Some(session) = self.store.session(on).await? else { return Ok(None) };
         let (version, capabilities) = (&session.agent_version, &session.capabilities);
         Ok(AgentOf { cluster, version, capabilities }.too_old_for(dispatch))
     }
@@ -315,7 +326,15 @@ impl Delivery {
         cluster: ClusterUid,
         now: Timestamp,
     ) -> Result<Timestamp, HubError> {
-        let dispatch = seen.dispatch(Vec::new(), vec![StepKind::Delete.into()]);
+        let mut steps = vec![StepKind::Delete.into()];
+        let waits = seen.applier.spec.deletion_policy == Some(DeletionPolicy::WaitForTermination);
+        if waits && seen.situation.deleting {
+            steps.push(StepKind::Terminate.into());
+        }
+        let dispatch = seen.dispatch(Vec::new(), steps);
+        if let Some(message) = self.too_old_agent(cluster, seen.cluster(), &dispatch).await? {
+            return self.hold_for_agent(seen, &message, now).await;
+        }
         let deadline = now + dispatch.timeout + GRACE;
         let connected =
             self.store.session(cluster).await?.is_some_and(|session| session.disconnected.is_none());

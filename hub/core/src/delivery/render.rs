@@ -182,7 +182,7 @@ impl Delivery {
 }
 
 /// Which one an object is, and in which version.
-fn identity(stored: &Stored) -> String {
+pub(super) fn identity(stored: &Stored) -> String {
     format!("{}@{}", stored.uid, stored.resource_version)
 }
 

@@ -9,7 +9,7 @@ use roadstead_api::{AnyApplier, ConditionStatus};
 use roadstead_hub_store::{AttemptInputs, Closed, Outcome, Stored};
 use roadstead_model::{
     ApplierRef, AttemptKind, Capabilities, Capability, ChangeSet, Dispatch, DispatchKey, DispatchSpec,
-    ObjectRef, ObjectResult, Queue, ReadObject, Reason, StepKind, StepTiming, chain,
+    FoundVariables, ObjectRef, ObjectResult, Queue, ReadObject, Reason, StepKind, StepTiming, chain,
 };
 
 use crate::clusters::Session;
@@ -17,6 +17,7 @@ use crate::delivery::Delivery;
 use crate::delivery::children::{self, Awaited};
 use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::delivery::situation::is_held;
+use crate::delivery::variables::lookups;
 use crate::objects::conditions::{self, READY};
 use crate::{HubError, log};
 
@@ -44,6 +45,8 @@ pub struct DispatchResult {
     pub timings: Vec<StepTiming>,
     /// What its read steps found.
     pub reads: Vec<ReadObject>,
+    /// What held variables and was found in the cluster.
+    pub found: Vec<FoundVariables>,
 }
 
 /// Why a dispatch failed.
@@ -71,7 +74,7 @@ impl DispatchFailure {
 }
 
 impl Delivery {
-    /// Some of the dispatches that this session has not been sent yet, without their inventories; none where it has been
+    /// Some of the dispatches that this session has not been sent yet, not [complete](Self::complete_dispatch) yet; none where it has been
     /// sent all. From now on they count as sent.
     ///
     /// # Errors
@@ -94,7 +97,7 @@ impl Delivery {
                     continue;
                 }
                 session.sent.add(&key, &spec.steps);
-                taken.push(Dispatch { key, spec, inventory: Vec::new() });
+                taken.push(Dispatch { key, spec, inventory: Vec::new(), given: Vec::new() });
             }
             if !some || !taken.is_empty() {
                 return Ok(taken);
@@ -102,8 +105,8 @@ impl Delivery {
         }
     }
 
-    /// Adds to a dispatch what its Kustomization owns. Just before it is sent, so that the inventories of many are never in
-    /// memory at once.
+    /// Adds to a dispatch what its applier owns, and the variables that the hub has for it. Just before it is sent, so that those of
+    /// many are never in memory at once.
     ///
     /// # Errors
     /// Where the database fails.
@@ -113,6 +116,7 @@ impl Delivery {
         dispatch: &mut Dispatch,
     ) -> Result<(), HubError> {
         dispatch.inventory = self.store.inventory(session.cluster, dispatch.key.applier).await?;
+        dispatch.given = self.given_variables(&dispatch.spec).await?;
         Ok(())
     }
 
@@ -151,7 +155,9 @@ impl Delivery {
         };
         let (cluster, owner) = (session.cluster, key.applier);
         let builds = spec.groups.iter().map(|group| group.objects);
-        let outside = tx.outside_build(cluster, owner, builds, spec.default_namespace(), objects).await?;
+        let substituted = spec.groups.iter().any(|group| group.substitute.is_some());
+        let namespace = spec.default_namespace();
+        let outside = tx.outside_build(cluster, owner, builds, substituted, namespace, objects).await?;
         if !outside.is_empty() {
             let named: Vec<String> = outside.iter().map(ToString::to_string).collect();
             return Err(HubError::BadRequest(format!(
@@ -240,6 +246,9 @@ impl Delivery {
             }
             status.last_handled_reconcile_at =
                 inputs.request.clone().or(status.last_handled_reconcile_at.take());
+            if inputs.kind == AttemptKind::Apply {
+                status.lookups = lookups(&spec, &result.found);
+            }
             status.inventory = Some(inventory(result.inventory.iter().chain(&children)));
             let revision = inputs.revision.as_ref().map(ToString::to_string);
             if succeeded && inputs.kind == AttemptKind::Apply && late.is_empty() {
@@ -339,6 +348,7 @@ impl Delivery {
             inventory,
             timings: Vec::new(),
             reads: Vec::new(),
+            found: Vec::new(),
         };
         self.dispatch_finished(session, &result).await
     }

@@ -1,12 +1,15 @@
 //! Kustomizations: one source, built as `kustomize build` does, applied as one group.
 
 use roadstead_api::kustomization::{
-    BuildMetadata, CommonMetadata, DeletionPolicy, Image, KustomizationSpec, Patch, Selector, SourceKind,
+    BuildMetadata, CommonMetadata, Image, KustomizationSpec, Patch, PostBuild, Selector, SourceKind,
+    SubstituteKind, SubstituteReference, SubstituteStrategy,
 };
 use roadstead_api::{KindId, Kustomization, PipelineRole, Reference};
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
 use roadstead_kustomize::{Limits, Options, Overlay, TreePath};
-use roadstead_model::{Group, ObjectRef, OnImmutable, Step, StepKind, chain};
+use roadstead_model::{
+    Group, ObjectRef, OnImmutable, Step, StepKind, Substitute, VariablesFrom, VariablesKind, chain,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -73,7 +76,12 @@ impl Applier for Kustomizations {
     ) -> Result<Result<Work, String>, StoreError> {
         let spec = stored.decode::<Kustomization>()?.spec;
         let on_immutable = if spec.force { OnImmutable::Recreate } else { OnImmutable::Fail };
-        let group = |group: &BuiltGroup| Group { on_immutable, ..Group::of(group.objects) };
+        let substitute = spec.post_build.as_ref().map(|post_build| substitute(post_build, home));
+        let group = |group: &BuiltGroup| Group {
+            on_immutable,
+            substitute: substitute.clone(),
+            ..Group::of(group.objects)
+        };
         let groups = built.iter().map(group).collect();
         Ok(steps(&spec, home).map(|steps| Work { groups, steps }))
     }
@@ -182,6 +190,26 @@ fn steps(spec: &KustomizationSpec, home: &str) -> Result<Vec<Step>, String> {
     Ok(steps.into_iter().map(Step::from).collect())
 }
 
+/// Where variables come from. Which of the objects the hub has is found out later.
+fn substitute(post_build: &PostBuild, home: &str) -> Substitute {
+    let from = |reference: &SubstituteReference| VariablesFrom {
+        kind: match reference.kind {
+            SubstituteKind::ConfigMap => VariablesKind::ConfigMap,
+            SubstituteKind::Secret => VariablesKind::Secret,
+        },
+        name: reference.name.clone(),
+        optional: reference.optional,
+        on_hub: None,
+    };
+    Substitute {
+        always: post_build.substitute_strategy == Some(SubstituteStrategy::Always),
+        lenient: false,
+        namespace: home.to_owned(),
+        variables: post_build.substitute.clone(),
+        from: post_build.substitute_from.iter().map(from).collect(),
+    }
+}
+
 /// The first field that this version cannot act on.
 fn unsupported(spec: &KustomizationSpec) -> Option<String> {
     let fetched = KindId::of_role(PipelineRole::Source).filter(|kind| kind.get().reconciled);
@@ -189,7 +217,6 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
     let of_other_sources = format!("spec.sourceRef.kind other than {fetched}");
     let fields = [
         ("spec.decryption", spec.decryption.is_some()),
-        ("spec.postBuild", spec.post_build.is_some()),
         (
             "spec.kubeConfig.configMapRef",
             spec.kube_config.as_ref().is_some_and(|config| config.config_map_ref.is_some()),
@@ -200,10 +227,6 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
             spec.depends_on.iter().any(|reference| reference.ready_expr.is_some()),
         ),
         ("spec.ignore", !spec.ignore.is_empty()),
-        (
-            "spec.deletionPolicy: WaitForTermination",
-            spec.deletion_policy == Some(DeletionPolicy::WaitForTermination),
-        ),
         (of_other_sources.as_str(), !is_fetched(spec.source_ref.kind)),
     ];
     let (field, _) = fields.into_iter().find(|(_, set)| *set)?;
