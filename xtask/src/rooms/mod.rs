@@ -44,6 +44,7 @@ const DEVELOPMENT: &[&str] = &["hub", "tests", "xtask"];
 const PURE: &[&str] = &[
     "crates/agent-policy",
     "crates/body",
+    "crates/cel",
     "crates/deploy",
     "crates/finish",
     "crates/kubeconfig",
