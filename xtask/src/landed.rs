@@ -12,7 +12,7 @@ use crate::cache;
 use crate::process::Runner;
 
 /// The commit. Whoever lands a change of the protocol moves it to the newest one that has landed before.
-const COMMIT: &str = "8e709d8fba21aaa73d2787aecf0c6d4889f8b561";
+const COMMIT: &str = "bacadb9ac6a7d6976c4f25909ba60e6e3d444f5b";
 
 /// The program of that version's agent; it is built where the cache lacks it.
 pub(crate) fn agent(root: &Path, runner: &Runner) -> Result<PathBuf> {

@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use crate::KindId;
+use crate::kind::Scope;
 
 /// At most so many references are taken of one object, its sources first. A change of what the others name does not lead to it; it is
 /// reconciled at its interval all the same.
@@ -78,6 +79,20 @@ impl References<'_> {
         }
     }
 
+    /// Adds what an entry of `dependsOn` names: of the kind `own` where it names none.
+    fn dependency(&mut self, own: KindId, dependency: &Value) {
+        let group = dependency["apiVersion"].as_str().and_then(|version| Some(version.split_once('/')?.0));
+        let kind = match (dependency["kind"].as_str(), group) {
+            (None, _) => Some(own),
+            (Some(kind), Some(group)) => KindId::parse(group, kind),
+            (Some(kind), None) => KindId::named(kind),
+        };
+        let Some(kind) = kind else { return };
+        let none = Value::String(String::new());
+        let namespace = if kind.get().scope == Scope::Namespaced { &dependency["namespace"] } else { &none };
+        self.add(kind, namespace, &dependency["name"]);
+    }
+
     /// Adds the source that a `sourceRef` names.
     fn source(&mut self, reference: &Value) {
         let kind = reference["kind"].as_str().and_then(KindId::source);
@@ -94,7 +109,7 @@ pub(crate) fn none(_: &Value, _: &mut References<'_>) {}
 pub(crate) fn kustomization(spec: &Value, found: &mut References<'_>) {
     found.source(&spec["sourceRef"]);
     for dependency in items(&spec["dependsOn"]) {
-        found.add(KindId::Kustomization, &dependency["namespace"], &dependency["name"]);
+        found.dependency(KindId::Kustomization, dependency);
     }
     found.local(KindId::Secret, &spec["decryption"]["secretRef"]["name"]);
     for from in items(&spec["postBuild"]["substituteFrom"]) {
@@ -109,7 +124,7 @@ pub(crate) fn rehearsal(spec: &Value, found: &mut References<'_>) {
     found.source(&spec["firstSourceRef"]);
     found.source(&spec["secondSourceRef"]);
     for dependency in items(&spec["dependsOn"]) {
-        found.add(KindId::Rehearsal, &dependency["namespace"], &dependency["name"]);
+        found.dependency(KindId::Rehearsal, dependency);
     }
     found.local(KindId::Secret, &spec["secretRef"]["name"]);
 }

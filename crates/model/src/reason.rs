@@ -50,6 +50,8 @@ reasons! {
     ArtifactFailed,
     /// The manifests could not be built.
     BuildFailed,
+    /// A CEL expression cannot be parsed.
+    InvalidCELExpression,
     /// An object did not become healthy in time.
     HealthCheckFailed,
     /// The apiserver refused an object.

@@ -5,6 +5,7 @@ mod applier;
 mod appliers;
 pub(crate) mod build;
 pub(crate) mod children;
+mod dependencies;
 mod placing;
 pub(crate) mod reconcile;
 mod render;

@@ -316,6 +316,7 @@ fn waits_for(dependencies: &[Dependency], revision: &Revision) -> Option<String>
         match &dependency.state {
             DependencyState::Missing => Some(format!("dependency '{name}' not found")),
             DependencyState::NotReady => Some(format!("dependency '{name}' is not ready")),
+            DependencyState::NotReadyBy(why) => Some(format!("dependency '{name}' is not ready {why}")),
             DependencyState::Ready => None,
             DependencyState::ReadyAt(Some(applied)) if applied == revision => None,
             DependencyState::ReadyAt(_) => Some(format!(

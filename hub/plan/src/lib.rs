@@ -91,6 +91,8 @@ pub enum DependencyState {
     Missing,
     /// Its Ready condition is not True for its current generation.
     NotReady,
+    /// It is not ready, for this reason.
+    NotReadyBy(String),
     /// Ready, and it has another source than this one.
     Ready,
     /// Ready, and it shares this one's source: the revision that it applied last.

@@ -150,6 +150,7 @@ const NEXT: &str = "CROSS JOIN LATERAL (
     FROM resource CROSS JOIN LATERAL jsonb_array_elements(object #> '{spec,dependsOn}') AS dependency
     WHERE resource.api_group = $7 AND resource.kind = $8
       AND resource.namespace = reached.namespace AND resource.name = reached.name
+      AND coalesce(dependency ->> 'kind', $8) = $8
       AND jsonb_array_length(object #> '{spec,dependsOn}') <= $4
     OFFSET 0) next";
 

@@ -1,28 +1,21 @@
 //! Gathers what a decision about one applier depends on.
 
-use std::collections::{HashMap, VecDeque};
-
 use jiff::Timestamp;
-use roadstead_api::kustomization::{DeletionPolicy, MAX_DEPENDENCIES};
+use roadstead_api::kustomization::DeletionPolicy;
 use roadstead_api::{
     AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, KindId,
     Reference,
 };
-use roadstead_hub_plan::{
-    AgentLink, AttemptState, Attempted, Denial, Dependency, DependencyState, Owned, Situation, Source, Target,
-};
-use roadstead_hub_store::{DependencyRow, Reach, ReachedDependency, StoreError, Stored};
+use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target};
+use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{ApplierUid, Digest, Generation, Reason};
 
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::applier::Applier;
 use crate::identity::access::Standing;
-use crate::objects::conditions::{self, READY};
+use crate::objects::conditions;
 use crate::objects::triggers;
-
-/// Dependencies are followed to this many Kustomizations in search of a cycle.
-const MAX_REACHED: usize = 1_000;
 
 impl Delivery {
     pub(crate) async fn situation(
@@ -65,19 +58,7 @@ impl Delivery {
         let chosen = cluster.as_ref().map(|cluster| cluster.name.as_str());
         let standing = self.access.standing(stored, spec, chosen).await?;
         let mut denials = self.access.denials_of(&standing, cluster.as_ref()).await?;
-        let names = if spec.depends_on.len() > MAX_DEPENDENCIES {
-            denials.push(too_many_dependencies(spec.depends_on.len()));
-            Vec::new()
-        } else {
-            depends_on(stored, spec)
-        };
-        for name in names.iter().filter(|name| name.0 != stored.namespace) {
-            let to = (name.0.as_str(), name.1.as_str());
-            if let Err(why) = self.access.may_refer_to(stored, &standing, stored.kind, to).await? {
-                let message = format!("{} '{}/{}' of spec.dependsOn {why}", stored.kind, name.0, name.1);
-                denials.push(Denial { reason: Reason::AccessDenied, message });
-            }
-        }
+        let names = self.depends_on(stored, &standing, spec, &mut denials).await?;
         let references = kind.sources(stored)?;
         let (dependencies, cycle, sources) = tokio::try_join!(
             self.dependencies(stored, references.first(), &names),
@@ -204,35 +185,6 @@ impl Delivery {
         };
         Ok(Source::Artifact { revision, digest })
     }
-
-    /// The dependencies' states, in the order of `spec.dependsOn`.
-    async fn dependencies(
-        &self,
-        stored: &Stored,
-        source: Option<&Reference>,
-        names: &[Name],
-    ) -> Result<Vec<Dependency>, HubError> {
-        let mut found: HashMap<Name, DependencyState> = HashMap::with_capacity(names.len());
-        for row in self.store.dependencies(stored.kind, names).await? {
-            let state = dependency_state(source, &row)?;
-            found.insert((row.namespace, row.name), state);
-        }
-        Ok(names
-            .iter()
-            .map(|name| Dependency {
-                state: found.get(name).cloned().unwrap_or(DependencyState::Missing),
-                name: format!("{}/{}", name.0, name.1),
-            })
-            .collect())
-    }
-
-    /// The names along a cycle of dependencies that leads back to `stored`.
-    async fn cycle(&self, stored: &Stored, names: &[Name]) -> Result<Option<Vec<String>>, HubError> {
-        let start = (stored.namespace.clone(), stored.name.clone());
-        let reach = Reach { appliers: MAX_REACHED, entries: MAX_DEPENDENCIES };
-        let reached = self.store.reached_dependencies(stored.kind, &start, names, reach).await?;
-        Ok(cycle(&start, names, &reached))
-    }
 }
 
 /// What the planner has to know of several sources: the revision of the first one, and a digest that changes with each of them.
@@ -257,73 +209,6 @@ fn combined(sources: &[Source]) -> Source {
             Source::NoArtifact(_) => first.clone(),
         },
     }
-}
-
-/// Namespace and name.
-type Name = (String, String);
-
-/// The Kustomizations that `spec.dependsOn` names.
-fn depends_on(stored: &Stored, spec: &ApplierSpec) -> Vec<Name> {
-    spec.depends_on
-        .iter()
-        .map(|reference| {
-            let namespace = reference.namespace.clone().unwrap_or_else(|| stored.namespace.clone());
-            (namespace, reference.name.clone())
-        })
-        .collect()
-}
-
-/// The shortest way from `start` by one of `first` back to it. One pointer for each Kustomization, to the one by which it was
-/// reached: memory is linear in their number.
-fn cycle(start: &Name, first: &[Name], reached: &[ReachedDependency]) -> Option<Vec<String>> {
-    let end = reached.iter().position(|one| one.name == *start)?;
-    let mut from: Vec<Option<usize>> = vec![None; reached.len()];
-    let mut seen: Vec<bool> = reached.iter().map(|one| first.contains(&one.name)).collect();
-    let mut ahead: VecDeque<usize> = (0..reached.len()).filter(|at| seen[*at]).collect();
-    while let Some(at) = ahead.pop_front() {
-        if at == end {
-            break;
-        }
-        for next in reached[at].next.iter().copied().filter(|next| *next < reached.len()) {
-            if !std::mem::replace(&mut seen[next], true) {
-                from[next] = Some(at);
-                ahead.push_back(next);
-            }
-        }
-    }
-    let shown = |name: &Name| format!("{}/{}", name.0, name.1);
-    let mut way = vec![shown(start)];
-    let mut at = from[end];
-    while let Some(before) = at {
-        way.push(shown(&reached[before].name));
-        at = from[before];
-    }
-    way.push(shown(start));
-    way.reverse();
-    Some(way)
-}
-
-/// `source` is the one whose revision counts.
-fn dependency_state(
-    source: Option<&Reference>,
-    dependency: &DependencyRow,
-) -> Result<DependencyState, HubError> {
-    let unreadable = |error: serde_json::Error| {
-        HubError::Internal(format!("Kustomization {}/{}: {error}", dependency.namespace, dependency.name))
-    };
-    let conditions: Option<Vec<Condition>> =
-        serde_json::from_value(dependency.conditions.clone()).map_err(unreadable)?;
-    if dependency.deleting
-        || !conditions::is_true(&conditions.unwrap_or_default(), READY, dependency.generation)
-    {
-        return Ok(DependencyState::NotReady);
-    }
-    let shared = source.is_some_and(|source| dependency.refers_to.contains(&source.key()));
-    if !shared {
-        return Ok(DependencyState::Ready);
-    }
-    let revision = dependency.last_applied_revision.as_deref();
-    Ok(DependencyState::ReadyAt(revision.and_then(|text| text.parse().ok())))
 }
 
 /// Whether Ready says what stands in the way, by a reason that is not of an attempt: it is tried when it is processed. An attempt
@@ -358,12 +243,4 @@ fn prunes_on_deletion(spec: &ApplierSpec) -> bool {
         Some(DeletionPolicy::Delete | DeletionPolicy::WaitForTermination) => true,
         Some(DeletionPolicy::Orphan) => false,
     }
-}
-
-/// One that was stored by a version that had no bound.
-fn too_many_dependencies(count: usize) -> Denial {
-    let message = format!(
-        "spec.dependsOn has {count} entries, and at most {MAX_DEPENDENCIES} are followed: remove some"
-    );
-    Denial { reason: Reason::DependencyNotReady, message }
 }

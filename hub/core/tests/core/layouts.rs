@@ -265,37 +265,8 @@ async fn a_repository_of_a_hub_and_its_clusters_works_unchanged() -> Result<()> 
     } });
     root(&site, "flux-hub", "hub", &files, more, json!({})).await?;
     let ended = settle(&site, &files).await?;
-    // Substitution is not there yet; what depends on those waits for them.
-    let substitution = "spec.postBuild is not supported";
-    let waits = "infra-configs";
-    let waiting = [
-        ("staging/tenants", substitution),
-        ("production/tenants", substitution),
-        ("staging/infra-controllers", "tenants"),
-        ("production/infra-controllers", "tenants"),
-        ("staging/infra-configs", "infra-controllers"),
-        ("production/infra-configs", "infra-controllers"),
-        ("staging/apps", waits),
-        ("production/apps", waits),
-    ];
-    report("flux2-hub-spoke-example", &ended, &waiting)?;
-    // Without that field all of it is dispatched, each to its own cluster.
-    let files: Files = files
-        .into_iter()
-        .map(|(path, text)| {
-            let cut = text.find("  postBuild:").filter(|_| path.starts_with("hub/"));
-            let text = match cut {
-                None => text,
-                Some(_) => text
-                    .replace("  postBuild:\n    substitute:\n      CLUSTER_NAME: production\n", "")
-                    .replace("  postBuild:\n    substitute:\n      CLUSTER_NAME: staging\n", ""),
-            };
-            (path, text.replace("${CLUSTER_NAME}", "spoke"))
-        })
-        .collect();
-    site.fetched("flux-hub", "flux-system", &files).await?;
-    let ended = settle(&site, &files).await?;
-    report("flux2-hub-spoke-example without substitution", &ended, &[])?;
+    // All of it, each to its own cluster.
+    report("flux2-hub-spoke-example", &ended, &[])?;
     let at = site.dispatched("staging", "tenants").await?.0;
     ensure!(at.0 == site.stored(KindId::Cluster, "", "edge-staging").await?.uid.0);
     Ok(())
@@ -604,7 +575,7 @@ fn layouts() -> Vec<Layout> {
                 ),
                 map("web", "apps", "w"),
             ],
-            &[("home/web", "spec.postBuild is not supported")],
+            &[],
         ),
         layout(
             "a cluster that is not the root's",

@@ -7,3 +7,4 @@ mod support;
 mod takeover;
 mod tenancy;
 mod unchanged;
+mod waits;

@@ -222,10 +222,6 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
             spec.kube_config.as_ref().is_some_and(|config| config.config_map_ref.is_some()),
         ),
         ("spec.healthCheckExprs", !spec.health_check_exprs.is_empty()),
-        (
-            "spec.dependsOn[].readyExpr",
-            spec.depends_on.iter().any(|reference| reference.ready_expr.is_some()),
-        ),
         ("spec.ignore", !spec.ignore.is_empty()),
         (of_other_sources.as_str(), !is_fetched(spec.source_ref.kind)),
     ];
