@@ -138,7 +138,7 @@ pub enum EvalProblem {
     /// An optional element or entry is given something else than an optional.
     #[error("cannot initialize an optional element from a non-optional value")]
     NotOptional,
-    /// A pattern that was worked out is no regular expression, or one that is not supported.
+    /// A pattern that was worked out is not a regular expression, or uses what is not supported.
     #[error("invalid regular expression")]
     Pattern,
     /// Text that is not base64.

@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
         match self.node(first)? {
             Value::Optional(Some(value)) if unwrap => Ok((*value).clone()),
             Value::Optional(None) => self.node(other),
-            // What is no optional is taken for its own value, as in cel-go.
+            // Anything but an optional is taken for its own value, as in cel-go.
             value => Ok(value),
         }
     }

@@ -65,7 +65,7 @@ impl Expression {
     ///
     /// # Errors
     ///
-    /// [`CelError::Parse`]: it is no expression, is too long, or nests too deeply.
+    /// [`CelError::Parse`]: it does not parse, is too long, or nests too deeply.
     pub fn parse(text: &str) -> Result<Self, CelError> {
         Self::parsed(text, None)
     }

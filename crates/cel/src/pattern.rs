@@ -2,7 +2,7 @@
 //!
 //! The two are nearly the same language. Where they differ, a pattern is rewritten to mean what it means in Go, or refused:
 //! `\d`, `\w`, `\s` and `\b` know ASCII only; a brace that begins no repetition and a bracket within brackets stand for
-//! themselves; `&&`, `--` and `~~` within brackets are no operators; `\<` is a `<`; `\Q…\E` quotes.
+//! themselves; `&&`, `--` and `~~` within brackets are plain characters; `\<` is a `<`; `\Q…\E` quotes.
 
 use regex::{Regex, RegexBuilder};
 use thiserror::Error;
@@ -14,7 +14,7 @@ const MOST_BYTES: usize = 4 << 10;
 /// The most repetitions that Go takes.
 const MOST_REPEATS: u32 = 1000;
 
-/// Why a text is no regular expression. None of the messages is longer than a few hundred bytes.
+/// Why a text is not a regular expression. The messages are at most a few hundred bytes long.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PatternError {
     /// It is too long.
@@ -43,7 +43,7 @@ pub enum PatternError {
 ///
 /// # Errors
 ///
-/// That it is no regular expression of Go's, uses what is not supported (`\C`, `\B`, octal numbers), or is too large.
+/// The text is not a regular expression in Go's syntax, uses what is not supported (`\C`, `\B`, octal numbers), or is too large.
 pub fn compile(pattern: &str, most_bytes: usize) -> Result<Regex, PatternError> {
     if pattern.len() > MOST_BYTES {
         return Err(PatternError::TooLong { most: MOST_BYTES });

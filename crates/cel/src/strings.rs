@@ -102,7 +102,7 @@ fn index_of<'a>(text: &str, part: &str, from: i64) -> Result<Value<'a>, EvalProb
     if from < 0 {
         return Err(EvalProblem::OutOfRange);
     }
-    // From beyond the end on there is nothing, and that is no error.
+    // A start beyond the end finds nothing; only a negative one is an error.
     let Ok(from) = place(text, from) else { return Ok(Value::Int(-1)) };
     Ok(text[from..].find(part).map_or(Value::Int(-1), |at| number(text, from + at)))
 }
@@ -120,7 +120,7 @@ fn last_index_of<'a>(text: &str, part: &str, to: Option<i64>) -> Result<Value<'a
             _ => return Ok(Value::Int(-1)),
         },
     };
-    // What would end within a character is no match, so that nothing is lost by looking no further than its start.
+    // A match cannot end within a character, so the search may stop where that character starts.
     let end = text.floor_char_boundary(end);
     Ok(text[..end].rfind(part).map_or(Value::Int(-1), |at| number(text, at)))
 }
@@ -227,7 +227,7 @@ pub(crate) fn base64<'a>(
         }
         (Function::Base64Decode, Value::String(text)) => {
             budget.bytes(text.len().saturating_mul(3))?;
-            // Line breaks are no part of it, as in Go.
+            // Line breaks are skipped, as in Go.
             let text: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
             let bytes = BASE64.decode(text).map_err(|_| EvalProblem::Base64)?;
             Some(Value::Bytes(Arc::from(bytes)))

@@ -100,7 +100,7 @@ fn rfc3339(text: &str) -> Option<(DateTime, i32)> {
         b'd' => byte.is_ascii_digit(),
         want => byte == want,
     });
-    // A leap second is no time for Go.
+    // Go refuses leap seconds.
     if !shaped || whole.get(17..)? >= "60" {
         return None;
     }

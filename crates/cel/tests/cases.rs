@@ -21,7 +21,7 @@ const DIFFERENCES: &[(&str, &str)] = &[
     // Only booleans, integers and strings are keys, as the language has it; cel-go without a checker takes all.
     ("{1.5:'a'}[1.5] == 'a'", "error"),
     ("{null:1} == {}", "error"),
-    // Lists and types are no literals here, and what converts them fails on an object only.
+    // Only literals are converted while parsing; converting a list or a type fails when it is evaluated.
     ("string([1]) == ''", "error"),
     ("string(type(1)) == 'int'", "error"),
     // A later version of cel-go has it.
