@@ -13,7 +13,7 @@ use crate::failure::explain;
 use crate::run::{Outcome, Run};
 use crate::transport::{Call, Refusal, Transport};
 use crate::wait::Waited;
-use crate::{Desired, Error, Gate, ObjectFailure, Prepared};
+use crate::{Desired, Error, Gate, HealthRules, ObjectFailure, Prepared};
 
 /// How an engine works.
 #[derive(Debug, Clone)]
@@ -52,6 +52,7 @@ pub struct Engine {
     pub(crate) discovery: Arc<Discovery>,
     pub(crate) options: Arc<Options>,
     pub(crate) gate: Option<Arc<dyn Gate>>,
+    pub(crate) health: Option<Arc<HealthRules>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -70,6 +71,7 @@ impl Engine {
             discovery: Arc::new(Discovery::default()),
             options: Arc::new(options),
             gate: None,
+            health: None,
         }
     }
 
@@ -94,6 +96,12 @@ impl Engine {
     #[must_use]
     pub fn gated(&self, gate: Arc<dyn Gate>) -> Self {
         Self { gate: Some(gate), ..self.clone() }
+    }
+
+    /// The same engine telling health by `rules`, where they have one for an object's kind.
+    #[must_use]
+    pub fn with_health(&self, rules: Arc<HealthRules>) -> Self {
+        Self { health: Some(rules), ..self.clone() }
     }
 
     /// What the identity in use may do in `namespace`: the `status` of a SelfSubjectRulesReview.

@@ -10,11 +10,11 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::Error;
 use crate::engine::Engine;
 use crate::run::{Event, Run};
 use crate::side_by_side::side_by_side;
 use crate::watch::{Start, first_look, follow};
+use crate::{Error, HealthRules};
 
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +28,15 @@ pub(crate) enum Goal {
 }
 
 impl Goal {
-    /// What an object (or its absence) means.
-    pub(crate) fn judge(self, object: Option<&Value>) -> Seen {
-        let health = object
-            .map_or_else(Health::not_found, |object| compute_for_kustomization(object, Timestamp::now()));
+    /// What an object (or its absence) means; `rules` go before what kstatus knows of its kind.
+    pub(crate) fn judge(self, object: Option<&Value>, rules: Option<&HealthRules>) -> Seen {
+        // What is to be gone need not be healthy.
+        let rules = rules.filter(|_| self != Self::Gone);
+        let health = object.map_or_else(Health::not_found, |object| {
+            rules
+                .and_then(|rules| rules.judge(object))
+                .unwrap_or_else(|| compute_for_kustomization(object, Timestamp::now()))
+        });
         let end = match (self, health.status) {
             // A Pod is current as soon as it is ready.
             (Self::Done, Status::Current) if object.is_some_and(|object| !has_ended(object)) => End::Open,

@@ -11,6 +11,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use crate::HealthRules;
 use crate::discovery::{Resource, encode, get};
 use crate::engine::{Engine, is_secret};
 use crate::failure::explain;
@@ -46,7 +47,7 @@ pub(crate) async fn first_look(
     goal: Goal,
     tell: Tell,
 ) -> Option<(ObjectRef, Option<Start>)> {
-    let (seen, start) = judged(look(engine, &object).await, &object, goal);
+    let (seen, start) = judged(look(engine, &object).await, &object, goal, engine.health.as_deref());
     let is_open = seen.end == End::Open;
     let is_heard = tell.send((object.clone(), seen)).await.is_ok();
     (is_open && is_heard).then_some((object, start))
@@ -78,16 +79,21 @@ pub(crate) async fn follow(
 }
 
 /// What a look means.
-fn judged(looked: Looked, object: &ObjectRef, goal: Goal) -> (Seen, Option<Start>) {
+fn judged(
+    looked: Looked,
+    object: &ObjectRef,
+    goal: Goal,
+    rules: Option<&HealthRules>,
+) -> (Seen, Option<Start>) {
     let (why, is_known) = match looked {
         Looked::Found { value, from } => {
-            let seen = goal.judge(value.as_ref());
+            let seen = goal.judge(value.as_ref(), rules);
             return (seen, from.map(|(resource, version)| Start { value, resource, version }));
         }
         Looked::NoKind => (format!("the cluster serves no {} {}", object.api_version(), object.kind), true),
         Looked::Unknown(why) => (why, false),
     };
-    let mut seen = goal.judge(None);
+    let mut seen = goal.judge(None, rules);
     seen.health.message = why;
     // What could not be read is neither there nor gone.
     if !is_known {
@@ -147,6 +153,9 @@ fn only_item(object: &ObjectRef, mut list: Value) -> Option<Value> {
 /// Watches until the object is what `goal` wants or failed (true), or the object must be read again before the next watch (false).
 async fn watch_from(engine: &Engine, object: &ObjectRef, goal: Goal, start: Start, tell: &Tell) -> bool {
     let Start { mut value, resource, mut version } = start;
+    let rules = engine.health.as_deref();
+    // Expressions know no time, and can take long.
+    let depends_on_time = !rules.is_some_and(|rules| rules.applies_to(object));
     loop {
         let path = named(&resource, object);
         let call = get(format!(
@@ -176,10 +185,10 @@ async fn watch_from(engine: &Engine, object: &ObjectRef, goal: Goal, start: Star
                     None => break,
                 },
                 // Some health turns on the time alone, and no event tells that.
-                () = sleep(TICK) => true,
+                () = sleep(TICK) => depends_on_time,
             };
             if changed {
-                let seen = goal.judge(value.as_ref());
+                let seen = goal.judge(value.as_ref(), rules);
                 let is_open = seen.end == End::Open;
                 if tell.send((object.clone(), seen)).await.is_err() || !is_open {
                     return true;

@@ -10,6 +10,7 @@ pub mod digest;
 pub mod dispatch;
 pub mod duration;
 pub mod fleet;
+pub mod health;
 pub mod id;
 pub mod managed;
 pub mod object;
@@ -30,6 +31,7 @@ pub use dispatch::{
 };
 pub use duration::{DurationError, GoDuration};
 pub use fleet::{ApplierFilter, ApplierKey, AttemptFilter, EventFilter, InventoryFilter, InventoryKey};
+pub use health::HealthExpr;
 pub use id::{
     ApplierUid, Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, ReplicaId,
     ResourceUid, SessionId,
