@@ -6,7 +6,7 @@ use roadstead_model::{Action, ApplierUid, ObjectRef, Stage};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::directives::Directives;
+use crate::directives::{Directives, Ssa};
 use crate::engine::Engine;
 use crate::error::{FailureKind, ObjectFailure};
 use crate::run::{Event, Outcome, Run};
@@ -95,7 +95,7 @@ async fn prune_one(
 fn is_prunable(live: &Value, owner: &str) -> bool {
     let label = live.get("metadata").and_then(|metadata| metadata.get("labels")?.get(OWNER_LABEL)?.as_str());
     let asked = Directives::of(live);
-    label == Some(owner) && !asked.never_prune && !asked.never_reconcile
+    label == Some(owner) && !asked.never_prune && !asked.never_reconcile && asked.ssa != Ssa::Ignore
 }
 
 #[cfg(test)]
@@ -112,9 +112,20 @@ mod tests {
         assert!(!is_prunable(&live(json!({OWNER_LABEL: "other"})), "u"));
         assert!(!is_prunable(&live(json!({})), "u"));
         assert!(!is_prunable(&json!({}), "u"));
-        for key in ["prune", "reconcile"] {
+        for (key, value, want) in [
+            ("prune", "disabled", false),
+            ("reconcile", "disabled", false),
+            ("ssa", "Ignore", false),
+            ("ssa", "ignore", false),
+            ("ssa", "Merge", true),
+            ("ssa", "IfNotPresent", true),
+        ] {
             let key = format!("kustomize.toolkit.fluxcd.io/{key}");
-            assert!(!is_prunable(&live(json!({OWNER_LABEL: "u", key: "disabled"})), "u"));
+            let labelled = live(json!({OWNER_LABEL: "u", key.as_str(): value}));
+            assert_eq!(is_prunable(&labelled, "u"), want, "{key}: {value}");
+            let annotated =
+                json!({"metadata": {"labels": {OWNER_LABEL: "u"}, "annotations": {key.as_str(): value}}});
+            assert_eq!(is_prunable(&annotated, "u"), want, "{key}: {value}");
         }
     }
 }
