@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::{Request, StatusCode};
 use kube::client::Body;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
-use roadstead_apply::{Desired, Engine, Error, Manifest, Options, Run};
+use roadstead_apply::{Desired, Engine, Error, IgnoreRules, Manifest, Options, Run};
 use roadstead_deploy::Agent;
 use roadstead_model::{ApplierUid, ServiceAccount};
 use serde_json::{Value, json};
@@ -135,6 +135,7 @@ impl Reduced {
             manifests: vec![Manifest::from(object)],
             default_namespace: self.apps.clone(),
             force: false,
+            ignore: IgnoreRules::default(),
         };
         let mut ignore = |_| ();
         let mut run = Run::new(Instant::now() + PATIENCE, CancellationToken::new(), &mut ignore);

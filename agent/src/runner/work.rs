@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
-use roadstead_apply::{Desired, Error, Event, Manifest, Outcome, Run};
+use roadstead_apply::{Desired, Error, Event, IgnoreRules, Manifest, Outcome, Run};
 use roadstead_model::{
     Action, ApplierRef, ChangeSet, Digest, Dispatch, FoundVariables, GoDuration, Group, ObjectRef,
     OnImmutable, Position, ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
@@ -219,6 +219,7 @@ impl<C: Cluster> Work<'_, C> {
             manifests,
             default_namespace: on.dispatch.spec.default_namespace().to_owned(),
             force: group.on_immutable == OnImmutable::Recreate,
+            ignore: IgnoreRules::default(),
         };
         let mut tell = on.teller(self.outbox);
         let mut run = Run::new(until, on.cancel.clone(), &mut tell);

@@ -14,7 +14,7 @@ use crate::engine::{Engine, is_secret};
 use crate::error::{FailureKind, ObjectFailure};
 use crate::manifest::{MAX_OBJECTS, Manifest, check, normalise};
 use crate::order::{Place, place};
-use crate::{Error, InputError, OWNER_LABEL};
+use crate::{Error, IgnoreRules, InputError, OWNER_LABEL};
 
 /// What is desired.
 #[derive(Debug, Clone)]
@@ -27,6 +27,8 @@ pub struct Desired {
     pub default_namespace: String,
     /// Whether an object whose immutable field would change is recreated, also without its own `force: enabled`.
     pub force: bool,
+    /// Fields that are left as they are on the cluster.
+    pub ignore: IgnoreRules,
 }
 
 /// Objects that are ready to be applied, in stages.
@@ -49,6 +51,7 @@ pub(crate) struct Planned {
     pub(crate) body: Bytes,
     pub(crate) sensitive: bool,
     pub(crate) force: bool,
+    pub(crate) ignore: IgnoreRules,
     pub(crate) directives: Directives,
     pub(crate) place: Place,
 }
@@ -103,7 +106,7 @@ impl fmt::Debug for Prepared {
 type Gvk = (String, String, String);
 
 pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepared, Error> {
-    let Desired { owner, manifests, default_namespace, force } = desired;
+    let Desired { owner, manifests, default_namespace, force, ignore } = desired;
     if manifests.len() > MAX_OBJECTS {
         return Err(InputError::TooManyObjects { count: manifests.len(), limit: MAX_OBJECTS }.into());
     }
@@ -140,6 +143,7 @@ pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepare
             owner,
             sensitive: sensitive || is_secret(&reference),
             force: force || directives.force,
+            ignore: ignore.clone(),
             body: Bytes::from(object.to_string()),
             reference,
             resource,

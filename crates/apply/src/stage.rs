@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::directives::{Directives, Ssa};
+use crate::discovery::get;
 use crate::engine::Engine;
 use crate::error::{FailureKind, ObjectFailure};
 use crate::failure::explain;
 use crate::order::Part;
+use crate::pointer::{self, Pointer};
 use crate::prepare::Planned;
 use crate::run::{Event, Outcome, Run};
 use crate::side_by_side::side_by_side;
@@ -31,7 +33,7 @@ const CONFLICT_TRIES: usize = 4;
 /// What a dry-run showed that there is to do.
 enum Verdict {
     Create,
-    Configure { takeover: Option<Value>, adopts: bool },
+    Configure { takeover: Option<Value>, adopts: bool, ignored: Vec<Pointer> },
     Recreate,
     Unchanged,
     Skip,
@@ -277,15 +279,25 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
             });
         }
         let takeover = if planned.directives.ssa == Ssa::Override { takeover::takeover(&live) } else { None };
-        if takeover.is_none() && !compare::differs(&live, &wanted) {
+        let ignored = planned.ignore.fields(&planned.reference, &wanted);
+        if takeover.is_none() && !differs(planned, &live, &wanted, &ignored) {
             return Ok(Verdict::Unchanged);
         }
         // What another wrote between the two is not a difference of ours: a controller writes to what was just applied.
         if takeover.is_none() && version(&live) != version(&wanted) && tries < CONFLICT_TRIES {
             continue;
         }
-        return Ok(Verdict::Configure { takeover, adopts: !is_owned(planned, &live) });
+        return Ok(Verdict::Configure { takeover, adopts: !is_owned(planned, &live), ignored });
     }
+}
+
+/// Whether applying would change more than what is ignored. Whose an object is, is never ignored.
+fn differs(planned: &Planned, live: &Value, wanted: &Value, ignored: &[Pointer]) -> bool {
+    if ignored.is_empty() {
+        return compare::differs(live, wanted);
+    }
+    !is_owned(planned, live)
+        || compare::differs(&pointer::without(live, ignored), &pointer::without(wanted, ignored))
 }
 
 /// Whether an object that is there bears the label of its owner to be.
@@ -327,16 +339,24 @@ fn leaves_alone(planned: &Planned, live: &Value) -> bool {
 
 async fn write(engine: &Engine, planned: &Planned, verdict: Verdict) -> Result<Action, ObjectFailure> {
     let action = verdict.action();
-    match verdict {
+    let (takeover, ignored) = match verdict {
         Verdict::Unchanged | Verdict::Skip => return Ok(action),
-        Verdict::Configure { takeover: Some(patch), .. } => take_over(engine, planned, patch).await?,
         Verdict::Recreate => {
             recreate(engine, planned).await?;
             return Ok(action);
         }
-        Verdict::Create | Verdict::Configure { takeover: None, .. } => {}
+        Verdict::Create => (None, Vec::new()),
+        Verdict::Configure { takeover, ignored, .. } => (takeover, ignored),
+    };
+    if let Some(patch) = takeover {
+        take_over(engine, planned, patch).await?;
     }
-    let refusal = match send_patch(engine, planned, false).await {
+    let sent = if ignored.is_empty() {
+        send_patch(engine, planned, false).await
+    } else {
+        send_leaving(engine, planned, &ignored).await
+    };
+    let refusal = match sent {
         Ok(answer) if answer.status == StatusCode::CREATED => return Ok(Action::Created),
         // Somebody made it since the dry-run; or we did, and did not hear the answer.
         Ok(_) if action == Action::Created => return Ok(Action::Configured),
@@ -350,6 +370,44 @@ async fn write(engine: &Engine, planned: &Planned, verdict: Verdict) -> Result<A
         return Ok(Action::Recreated);
     }
     Err(failure)
+}
+
+/// Sends the PATCH with ignored fields as they are on the live object at that moment; again where it changed meanwhile.
+async fn send_leaving(engine: &Engine, planned: &Planned, ignored: &[Pointer]) -> Result<Answer, Refusal> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let live = match engine.transport.send(&get(planned.resource.path(&planned.reference))).await {
+            Ok(answer) => answer.value,
+            // Deleted meanwhile: it is created with every field as desired.
+            Err(refusal) if refusal.is_not_found() => return send_patch(engine, planned, false).await,
+            Err(refusal) => return Err(refusal),
+        };
+        // An object that changes all the time has its status changed; the last try does not insist.
+        let insists = tries < CONFLICT_TRIES;
+        let call = Call { body: body_leaving(planned, &live, ignored, insists), ..patch(planned, false) };
+        match engine.transport.send(&call).await {
+            Err(refusal) if insists && refusal.code() == Some(409) => {}
+            answered => return answered,
+        }
+    }
+}
+
+/// What is sent of an object of which fields are ignored; if it `insists`, for the live object in this version only.
+fn body_leaving(planned: &Planned, live: &Value, ignored: &[Pointer], insists: bool) -> Bytes {
+    // Of our own making, so that it reads.
+    let mut body: Value = serde_json::from_slice(&planned.body).unwrap_or_default();
+    pointer::leave(&mut body, live, ignored);
+    if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+        let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+        if let Some(labels) = labels.as_object_mut() {
+            labels.insert(OWNER_LABEL.to_owned(), planned.owner.to_string().into());
+        }
+        if let Some(version) = version(live).filter(|_| insists) {
+            metadata.insert("resourceVersion".to_owned(), version.into());
+        }
+    }
+    Bytes::from(body.to_string())
 }
 
 /// Makes the fields of earlier tools ours, with a fresh look where the object changed since.

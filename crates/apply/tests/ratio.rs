@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::Request;
-use roadstead_apply::{Desired, Manifest, Options, Run};
+use roadstead_apply::{Desired, IgnoreRules, Manifest, Options, Run};
 use roadstead_model::ApplierUid;
 use serde_json::{Value, json};
 use support::{Fixture, config_map, deployment, service};
@@ -69,6 +69,7 @@ async fn engine(fixture: &Fixture) -> Result<Duration> {
             manifests: set(number).into_iter().map(Manifest::from).collect(),
             default_namespace: fixture.namespace.clone(),
             force: false,
+            ignore: IgnoreRules::default(),
         };
         let prepared = fixture.engine.prepare(desired, &mut run).await?;
         anyhow::Ok(fixture.engine.apply(&prepared, &[], &mut run).await.into_result()?)

@@ -12,6 +12,7 @@ pub mod duration;
 pub mod fleet;
 pub mod health;
 pub mod id;
+pub mod ignore;
 pub mod managed;
 pub mod object;
 pub mod order;
@@ -36,6 +37,7 @@ pub use id::{
     ApplierUid, Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, ReplicaId,
     ResourceUid, SessionId,
 };
+pub use ignore::{IgnoreRule, IgnoreTarget};
 pub use managed::ManagedCluster;
 pub use object::{ApplierRef, GroupKind, ObjectRef};
 pub use order::{AgentOrder, OrderKind, OrderState};

@@ -8,8 +8,10 @@ use anyhow::{Context as _, Result};
 use http::{Request, StatusCode};
 use kube::client::{Body, ClientBuilder, DynBody};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use roadstead_apply::{Desired, Engine, Event, Manifest, Options, Outcome, Prepared, Run, Waited};
-use roadstead_model::{Action, ApplierUid, ObjectRef};
+use roadstead_apply::{
+    Desired, Engine, Event, IgnoreRules, Manifest, Options, Outcome, Prepared, Run, Waited,
+};
+use roadstead_model::{Action, ApplierUid, IgnoreRule, ObjectRef};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -163,6 +165,15 @@ impl Fixture {
     }
 
     pub(crate) async fn prepare(&self, objects: &[Value]) -> Result<Prepared, roadstead_apply::Error> {
+        self.prepare_ignoring(&[], objects).await
+    }
+
+    /// Prepares with some fields ignored.
+    pub(crate) async fn prepare_ignoring(
+        &self,
+        rules: &[IgnoreRule],
+        objects: &[Value],
+    ) -> Result<Prepared, roadstead_apply::Error> {
         let mut events = |_| ();
         let mut run = Run::new(Instant::now() + STEP, self.cancel.clone(), &mut events);
         let desired = Desired {
@@ -170,6 +181,7 @@ impl Fixture {
             manifests: objects.iter().cloned().map(Manifest::from).collect(),
             default_namespace: self.namespace.clone(),
             force: false,
+            ignore: IgnoreRules::new(rules).expect("rules that are right"),
         };
         self.engine.prepare(desired, &mut run).await
     }
@@ -180,7 +192,17 @@ impl Fixture {
     }
 
     pub(crate) async fn apply_after(&self, previous: &[ObjectRef], objects: &[Value]) -> Outcome {
-        let prepared = self.prepare(objects).await.expect("prepared");
+        self.apply_ignoring(&[], previous, objects).await
+    }
+
+    /// Applies with some fields ignored.
+    pub(crate) async fn apply_ignoring(
+        &self,
+        rules: &[IgnoreRule],
+        previous: &[ObjectRef],
+        objects: &[Value],
+    ) -> Outcome {
+        let prepared = self.prepare_ignoring(rules, objects).await.expect("prepared");
         let mut told = Vec::new();
         let mut events = |event| {
             if let Event::Applied(result) = event {
