@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use roadstead_agent_policy::{Account, Policy, Rights};
-use roadstead_apply::{Desired, Engine, Error, Outcome, Prepared, Run, Waited};
+use roadstead_apply::{Desired, Engine, Error, HealthRules, Outcome, Prepared, Run, Waited};
 use roadstead_model::{ApplierUid, ObjectRef, ServiceAccount};
 use serde_json::Value;
 
@@ -27,6 +27,10 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// The same cluster, where `policy` is asked, and deletions are counted, before anything is deleted for `account`.
     #[must_use]
     fn guarded(&self, policy: Arc<Policy>, account: Option<Account>) -> Self;
+
+    /// The same cluster, where the health of some kinds is told by rules.
+    #[must_use]
+    fn with_health(&self, rules: Arc<HealthRules>) -> Self;
 
     /// What a service account may do in the agent's own namespace; the error is for people.
     fn rights(
@@ -132,6 +136,10 @@ impl Cluster for Guarded {
 
     fn guarded(&self, policy: Arc<Policy>, account: Option<Account>) -> Self {
         self.with(self.engine.gated(self.warden.gate(policy, account)))
+    }
+
+    fn with_health(&self, rules: Arc<HealthRules>) -> Self {
+        self.with(self.engine.with_health(rules))
     }
 
     async fn rights(&self, account: &Account, run: &mut Run<'_>) -> Result<Rights, String> {

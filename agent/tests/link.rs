@@ -17,7 +17,7 @@ use roadstead_agent::outbox::Outbox;
 use roadstead_agent::runner::Runner;
 use roadstead_agent::upgrade::Report;
 use roadstead_agent_policy::{Account, Policy as Rules, Rights, Signature};
-use roadstead_apply::{Desired, Error, Outcome, Run, Waited};
+use roadstead_apply::{Desired, Error, HealthRules, Outcome, Run, Waited};
 use roadstead_model::{
     Action, ApplierUid, Attempt, Capabilities, ClusterUid, Digest, Dispatch, DispatchKey, DispatchSpec,
     Generation, HubEpoch, KubeSystemUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming,
@@ -62,6 +62,10 @@ impl Cluster for Fake {
     }
 
     fn guarded(&self, _policy: Arc<Rules>, _account: Option<Account>) -> Self {
+        self.clone()
+    }
+
+    fn with_health(&self, _rules: Arc<HealthRules>) -> Self {
         self.clone()
     }
 

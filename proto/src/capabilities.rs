@@ -74,8 +74,9 @@ mod tests {
         // One group as the first version has it is told in the older fields too.
         Entry {
             name: "Dispatch",
-            fields: 12,
+            fields: 13,
             added: &[
+                ("health", Since::With(Capability::HealthExpressions)),
                 ("given", Since::With(Capability::Substitution)),
                 ("groups", Since::With(Capability::Groups)),
                 ("kind", Since::With(Capability::Appliers)),
@@ -83,7 +84,17 @@ mod tests {
             ],
         },
         Entry { name: "Purpose", fields: 2, added: &[] },
-        Entry { name: "Group", fields: 6, added: &[("substitute", Since::With(Capability::Substitution))] },
+        Entry {
+            name: "Group",
+            fields: 7,
+            added: &[
+                ("substitute", Since::With(Capability::Substitution)),
+                ("ignore", Since::With(Capability::IgnoreRules)),
+            ],
+        },
+        Entry { name: "HealthExpr", fields: 5, added: &[] },
+        Entry { name: "IgnoreRule", fields: 2, added: &[] },
+        Entry { name: "IgnoreTarget", fields: 7, added: &[] },
         Entry { name: "Substitute", fields: 5, added: &[] },
         Entry { name: "VariablesFrom", fields: 4, added: &[] },
         Entry { name: "VariablesKind", fields: 3, added: &[] },

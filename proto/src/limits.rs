@@ -28,6 +28,15 @@ pub const MAX_READ_BYTES: usize = 1024 * 1024;
 /// ConfigMaps and Secrets that hold the variables of one dispatch.
 pub const MAX_VARIABLE_OBJECTS: usize = 256;
 
+/// Rules of one dispatch by which the health of kinds is told.
+pub const MAX_HEALTH_EXPRS: usize = 256;
+
+/// Rules of one group for fields that are left as they are.
+pub const MAX_IGNORE_RULES: usize = 100;
+
+/// Fields in one such rule.
+pub const MAX_IGNORE_PATHS: usize = 100;
+
 /// Variables of one dispatch.
 pub const MAX_VARIABLES: usize = 20_000;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use flate2::{Compression, write::GzEncoder};
 use roadstead_agent_policy::{Account, Policy, Rights};
-use roadstead_apply::{Desired, Error, Manifest, Outcome, Run, Waited};
+use roadstead_apply::{Desired, Error, HealthRules, Manifest, Outcome, Run, Waited};
 use roadstead_model::{
     Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
     HookPolicy, HubEpoch, ObjectRef, ObjectResult, Position, Purpose, ReadObject, ServiceAccount, Stage,
@@ -83,6 +83,11 @@ impl Cluster for Fake {
     }
 
     fn guarded(&self, _policy: Arc<Policy>, _account: Option<Account>) -> Self {
+        self.clone()
+    }
+
+    fn with_health(&self, _rules: Arc<HealthRules>) -> Self {
+        self.note("health by rules");
         self.clone()
     }
 
@@ -200,6 +205,7 @@ fn spec(steps: Vec<StepKind>) -> DispatchSpec {
     DispatchSpec {
         applier: ApplierRef::kustomization("team", "web"),
         purpose: Purpose::Reconcile,
+        health: Vec::new(),
         default_namespace: None,
         service_account: None,
         timeout: Duration::from_secs(60),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
-use roadstead_apply::{Desired, Error, Event, IgnoreRules, Manifest, Outcome, Run};
+use roadstead_apply::{Desired, Error, Event, HealthRules, IgnoreRules, Manifest, Outcome, Run};
 use roadstead_model::{
     Action, ApplierRef, ChangeSet, Digest, Dispatch, FoundVariables, GoDuration, Group, ObjectRef,
     OnImmutable, Position, ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
@@ -111,6 +111,11 @@ impl<C: Cluster> Work<'_, C> {
     pub(super) async fn carry_out(&self, dispatch: Dispatch, cancel: CancellationToken) -> Finished {
         let began = Instant::now();
         let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
+        let (cluster, unreadable) = match HealthRules::new(&dispatch.spec.health) {
+            Ok(rules) if rules.is_empty() => (cluster, None),
+            Ok(rules) => (cluster.with_health(Arc::new(rules)), None),
+            Err(error) => (cluster, Some(error)),
+        };
         let account = dispatch.spec.service_account.clone();
         let account = account.map(|ServiceAccount { namespace, name }| Account { namespace, name });
         let on = On { dispatch: &dispatch, cancel: &cancel, cluster: &cluster, account, step: None };
@@ -121,9 +126,10 @@ impl<C: Cluster> Work<'_, C> {
         let mut ahead = pin!(maybe_done(self.first_group(&on)));
         let Self { places, outbox, .. } = *self;
         let mut turn = Turn { places, outbox, dispatch: &dispatch, cancel: &cancel, place: None };
-        let mut failure = match turn.take().await {
-            Err(Cancelled) => Some(on.never_had_its_turn()),
-            Ok(()) => {
+        let mut failure = match (turn.take().await, unreadable) {
+            (Err(Cancelled), _) => Some(on.never_had_its_turn()),
+            (Ok(()), Some(error)) => Some(failed(Stage::Finish, error.to_string())),
+            (Ok(()), None) => {
                 let admitted = async {
                     match select(pin!(self.admit(&on, &mut record)), ahead.as_mut()).await {
                         Either::Left((admitted, _)) => admitted,
@@ -214,12 +220,13 @@ impl<C: Cluster> Work<'_, C> {
         let group = on.group(index)?;
         let manifests = self.manifests(on, ahead, group, record).await?;
         let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
+        let ignore = IgnoreRules::new(&group.ignore);
         let desired = Desired {
             owner: on.dispatch.key.applier,
             manifests,
             default_namespace: on.dispatch.spec.default_namespace().to_owned(),
             force: group.on_immutable == OnImmutable::Recreate,
-            ignore: IgnoreRules::default(),
+            ignore: ignore.map_err(|error| failed(Stage::Finish, error.to_string()))?,
         };
         let mut tell = on.teller(self.outbox);
         let mut run = Run::new(until, on.cancel.clone(), &mut tell);

@@ -254,6 +254,7 @@ pub fn spec(build: Digest, steps: Vec<StepKind>) -> DispatchSpec {
     DispatchSpec {
         applier: ApplierRef::kustomization("team", "web"),
         purpose: Purpose::Reconcile,
+        health: Vec::new(),
         default_namespace: None,
         service_account: None,
         timeout: Duration::from_secs(30),

@@ -57,7 +57,7 @@ pub enum IgnoreError {
         /// How many it has.
         count: usize,
     },
-    /// A path is no JSON pointer, or one of a field that cannot be ignored.
+    /// A path is not a JSON pointer, or points to a field that cannot be ignored.
     #[error("ignore[{index}]: path '{path}': {problem}")]
     Path {
         /// The rule, from 0.
@@ -83,7 +83,7 @@ impl IgnoreRules {
     /// Compiles the entries of `spec.ignore`.
     ///
     /// # Errors
-    /// The first rule that is wrong: a path that is no JSON pointer, a regular expression or a selector that does not parse.
+    /// The first rule that is wrong: a path that is not a JSON pointer, a regular expression or a selector that does not parse.
     pub fn new(rules: &[IgnoreRule]) -> Result<Self, IgnoreError> {
         if rules.len() > MAX_IGNORE_RULES {
             return Err(IgnoreError::TooManyRules { count: rules.len() });

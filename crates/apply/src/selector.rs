@@ -67,7 +67,7 @@ impl Requirement {
         let (key, operator) = if let Some(key) = part.strip_prefix('!') {
             (key, Operator::Missing)
         } else if let Some(list) = part.strip_suffix(')') {
-            set(list).ok_or_else(|| format!("`{part}` is no requirement"))?
+            set(list).ok_or_else(|| format!("`{part}` is not a requirement"))?
         } else if let Some((key, value)) = part.split_once("!=") {
             (key, Operator::NotIn(vec![value.trim().to_owned()]))
         } else if let Some((key, value)) = part.split_once('=') {

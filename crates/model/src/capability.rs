@@ -37,11 +37,15 @@ pub enum Capability {
     Substitution,
     /// An agent that waits until what was deleted is gone.
     Termination,
+    /// An agent that tells the health of objects by expressions.
+    HealthExpressions,
+    /// An agent that leaves fields to whoever changed them.
+    IgnoreRules,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -56,6 +60,8 @@ impl Capability {
         Self::Reads,
         Self::Substitution,
         Self::Termination,
+        Self::HealthExpressions,
+        Self::IgnoreRules,
     ];
 
     /// Its name in the protocol, which never changes.
@@ -76,6 +82,8 @@ impl Capability {
             Self::Reads => "reads",
             Self::Substitution => "substitution",
             Self::Termination => "termination",
+            Self::HealthExpressions => "health-expressions",
+            Self::IgnoreRules => "ignore-rules",
         }
     }
 
@@ -108,6 +116,8 @@ impl Capabilities {
                 Capability::Reads,
                 Capability::Substitution,
                 Capability::Termination,
+                Capability::HealthExpressions,
+                Capability::IgnoreRules,
             ]
             .into(),
         )

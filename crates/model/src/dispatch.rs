@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApplierRef, Capabilities, Capability, Digest, DispatchKey, GivenVariables, ObjectRef, Substitute,
+    ApplierRef, Capabilities, Capability, Digest, DispatchKey, GivenVariables, HealthExpr, IgnoreRule,
+    ObjectRef, Substitute,
 };
 
 /// The namespace of a cluster for objects that name none, where nothing else is said.
@@ -46,6 +47,9 @@ pub struct DispatchSpec {
     /// For validation, apply and health together.
     #[serde(rename = "timeoutMillis", with = "millis")]
     pub timeout: Duration,
+    /// How the health of objects of some kinds is told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<HealthExpr>,
     /// What the steps apply. Empty where they apply nothing.
     pub groups: Vec<Group>,
     /// What to do, in this order.
@@ -76,18 +80,38 @@ impl DispatchSpec {
             name: &'a str,
             default_namespace: &'a str,
             service_account: &'a Option<ServiceAccount>,
+            // An agent that does not know of it is sent none.
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            health: &'a [HealthExpr],
             groups: &'a [Group],
             steps: &'a [Step],
         }
         // Without a pattern, a field that is added above would be forgotten here.
-        let Self { applier, purpose, default_namespace: _, service_account, timeout: _, groups, steps } =
-            self;
+        let Self {
+            applier,
+            purpose,
+            default_namespace: _,
+            service_account,
+            timeout: _,
+            health,
+            groups,
+            steps,
+        } = self;
         let ApplierRef { kind, namespace, name } = applier;
         let kind = (!applier.is_kustomization()).then_some(kind.as_str());
         let default_namespace = self.default_namespace();
         let purpose = *purpose;
-        let canonical =
-            Canonical { kind, purpose, namespace, name, default_namespace, service_account, groups, steps };
+        let canonical = Canonical {
+            kind,
+            purpose,
+            namespace,
+            name,
+            default_namespace,
+            service_account,
+            health,
+            groups,
+            steps,
+        };
         #[expect(
             clippy::expect_used,
             reason = "texts, numbers and lists of them are JSON whatever they hold, and memory takes all of it"
@@ -115,6 +139,9 @@ impl DispatchSpec {
         if self.groups.len() > 1 {
             needs.insert(Capability::Groups);
         }
+        if !self.health.is_empty() {
+            needs.insert(Capability::HealthExpressions);
+        }
         match &step.kind {
             StepKind::Apply { group } => {
                 needs.extend(self.groups.get(*group).into_iter().flat_map(Group::needs));
@@ -138,7 +165,8 @@ impl DispatchSpec {
     /// send it without what it does not know.
     #[must_use]
     pub fn is_of_groups_only(&self) -> bool {
-        self.groups.iter().all(|group| group.substitute.is_none())
+        self.groups.iter().all(|group| group.substitute.is_none() && group.ignore.is_empty())
+            && self.health.is_empty()
             && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
     }
 
@@ -207,6 +235,9 @@ pub struct Group {
     /// The variables that are substituted in the objects before they are applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substitute: Option<Substitute>,
+    /// Fields that whoever changed them on the cluster may keep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignore: Vec<IgnoreRule>,
 }
 
 impl Group {
@@ -220,6 +251,7 @@ impl Group {
             conflicts: Conflicts::default(),
             on_immutable: OnImmutable::default(),
             substitute: None,
+            ignore: Vec::new(),
         }
     }
 
@@ -238,7 +270,8 @@ impl Group {
             OnImmutable::Replace => Some(Capability::Replace),
         };
         let substitute = self.substitute.as_ref().map(|_| Capability::Substitution);
-        [order, conflicts, on_immutable, substitute].into_iter().flatten()
+        let ignore = (!self.ignore.is_empty()).then_some(Capability::IgnoreRules);
+        [order, conflicts, on_immutable, substitute, ignore].into_iter().flatten()
     }
 }
 
@@ -441,6 +474,7 @@ mod tests {
         DispatchSpec {
             applier: ApplierRef::kustomization("team-a", "app"),
             purpose: Purpose::Reconcile,
+            health: Vec::new(),
             default_namespace: None,
             service_account: Some(("apps".to_owned(), "deployer".to_owned()).into()),
             timeout: Duration::from_secs(90),
@@ -488,7 +522,7 @@ mod tests {
             ..spec()
         };
         assert_eq!(same.digest(), digest);
-        let changes: [fn(&mut DispatchSpec); 10] = [
+        let changes: [fn(&mut DispatchSpec); 12] = [
             |spec| spec.purpose = Purpose::Plan,
             |spec| spec.applier.kind.push('x'),
             |spec| spec.applier.namespace.push('x'),
@@ -498,6 +532,8 @@ mod tests {
             |spec| spec.groups[0].order = Order::Helm,
             |spec| spec.groups[0].on_immutable = OnImmutable::Fail,
             |spec| spec.groups[0].substitute = Some(Substitute::default()),
+            |spec| spec.groups[0].ignore.push(IgnoreRule::default()),
+            |spec| spec.health.push(HealthExpr::default()),
             |spec| drop(spec.steps.pop()),
         ];
         for change in changes {

@@ -166,6 +166,7 @@ impl First {
         DispatchSpec {
             applier: ApplierRef::kustomization(&self.namespace, &self.name),
             purpose: Purpose::Reconcile,
+            health: Vec::new(),
             default_namespace: self.default_namespace,
             service_account: self.service_account,
             timeout: Duration::from_millis(self.timeout_millis),
@@ -456,6 +457,7 @@ mod tests {
         let read_as = DispatchSpec {
             applier: ApplierRef::kustomization("team-a", "app"),
             purpose: Purpose::Reconcile,
+            health: Vec::new(),
             default_namespace: None,
             service_account: Some(("apps".to_owned(), "deployer".to_owned()).into()),
             timeout: Duration::from_secs(90),

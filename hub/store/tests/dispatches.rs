@@ -67,6 +67,7 @@ impl Site {
         let spec = DispatchSpec {
             applier: ApplierRef::kustomization("default", name),
             purpose: Purpose::Reconcile,
+            health: Vec::new(),
             default_namespace: None,
             service_account: None,
             timeout: Duration::from_secs(60),

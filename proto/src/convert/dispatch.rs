@@ -11,7 +11,9 @@ use super::{
     ConvertError, Result, applier_kind, digest, dns, filled, index, key, list, messages, number, object_name,
     substitute, text, words,
 };
-use crate::limits::{MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_OBJECTS, MAX_READS, MAX_STEPS};
+use crate::limits::{
+    MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_HEALTH_EXPRS, MAX_IGNORE_RULES, MAX_OBJECTS, MAX_READS, MAX_STEPS,
+};
 use crate::v1;
 
 /// The longest timeout of a dispatch that is taken.
@@ -24,7 +26,7 @@ words!(hook_policy: HookPolicy { BeforeCreation, Succeeded, Failed });
 
 impl From<Group> for v1::Group {
     fn from(group: Group) -> Self {
-        let Group { label, objects, order, conflicts, on_immutable, substitute } = group;
+        let Group { label, objects, order, conflicts, on_immutable, substitute, ignore } = group;
         Self {
             label,
             objects: objects.to_string(),
@@ -32,6 +34,7 @@ impl From<Group> for v1::Group {
             conflicts: v1::Conflicts::from(conflicts).into(),
             on_immutable: v1::OnImmutable::from(on_immutable).into(),
             substitute: substitute.map(Into::into),
+            ignore: messages(ignore),
         }
     }
 }
@@ -51,6 +54,7 @@ impl TryFrom<v1::Group> for Group {
                 .map(Substitute::try_from)
                 .transpose()
                 .map_err(|error| error.within("substitute"))?,
+            ignore: list("ignore", group.ignore, MAX_IGNORE_RULES)?,
         })
     }
 }
@@ -157,6 +161,7 @@ impl From<Dispatch> for v1::Dispatch {
             timeout_millis: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
             groups: messages(spec.groups),
             given: messages(given),
+            health: messages(spec.health),
         }
     }
 }
@@ -202,6 +207,7 @@ impl TryFrom<v1::Dispatch> for Dispatch {
             default_namespace: Some(default_namespace).filter(|namespace| !namespace.is_empty()),
             service_account: service_account.map_err(|error| error.within("service_account"))?,
             timeout,
+            health: list("health", dispatch.health, MAX_HEALTH_EXPRS)?,
             groups,
             steps,
         };

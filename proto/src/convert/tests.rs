@@ -8,8 +8,9 @@ use prost::Message as _;
 use roadstead_kstatus::Status;
 use roadstead_model::{
     Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, FoundVariables,
-    Generation, GivenVariables, Group, HubEpoch, ObjectRef, ObjectResult, OnImmutable, Position, Purpose,
-    ReadObject, Stage, Step, StepKind, StepTiming, Substitute, VariablesFrom, VariablesKind,
+    Generation, GivenVariables, Group, HealthExpr, HubEpoch, IgnoreRule, IgnoreTarget, ObjectRef,
+    ObjectResult, OnImmutable, Position, Purpose, ReadObject, Stage, Step, StepKind, StepTiming, Substitute,
+    VariablesFrom, VariablesKind,
 };
 
 use crate::limits::MAX_OBJECTS;
@@ -39,7 +40,11 @@ fn backend() -> ObjectRef {
 fn group(label: &str) -> Group {
     let objects = Digest::of(label.as_bytes());
     let substitute = (label == "first").then(substitute);
-    Group { label: label.to_owned(), on_immutable: OnImmutable::Recreate, substitute, ..Group::of(objects) }
+    let target = IgnoreTarget { kind: Some("Deployment".to_owned()), ..IgnoreTarget::default() };
+    let rule = IgnoreRule { paths: vec!["/spec/replicas".to_owned()], target: Some(target) };
+    let ignore = if label == "first" { vec![rule] } else { Vec::new() };
+    let on_immutable = OnImmutable::Recreate;
+    Group { label: label.to_owned(), on_immutable, substitute, ignore, ..Group::of(objects) }
 }
 
 fn substitute() -> Substitute {
@@ -62,6 +67,7 @@ fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
     DispatchSpec {
         applier: ApplierRef::kustomization("team", "web"),
         purpose: Purpose::Reconcile,
+        health: Vec::new(),
         default_namespace: Some("apps".to_owned()),
         service_account: Some(super::ServiceAccount {
             namespace: "dev".to_owned(),
@@ -90,7 +96,14 @@ fn dispatch() -> Dispatch {
         StepKind::Delete,
         StepKind::Terminate,
     ];
-    of(spec(vec![group("first"), group("second")], steps.map(Step::from).into()))
+    let health = vec![HealthExpr {
+        api_version: "example.com/v1".to_owned(),
+        kind: "Database".to_owned(),
+        in_progress: None,
+        failed: Some("status.bad".to_owned()),
+        current: "status.ok".to_owned(),
+    }];
+    of(DispatchSpec { health, ..spec(vec![group("first"), group("second")], steps.map(Step::from).into()) })
 }
 
 #[test]

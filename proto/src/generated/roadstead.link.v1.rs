@@ -192,6 +192,9 @@ pub struct Dispatch {
     pub kind: ::prost::alloc::string::String,
     #[prost(enumeration = "Purpose", tag = "11")]
     pub purpose: i32,
+    /// how the health of objects of some kinds is told
+    #[prost(message, repeated, tag = "13")]
+    pub health: ::prost::alloc::vec::Vec<HealthExpr>,
     /// variables of the objects of the hub that the groups name; not part of the digest
     #[prost(message, repeated, tag = "12")]
     pub given: ::prost::alloc::vec::Vec<GivenVariables>,
@@ -214,6 +217,52 @@ pub struct Group {
     /// before the objects are applied
     #[prost(message, optional, tag = "6")]
     pub substitute: ::core::option::Option<Substitute>,
+    /// fields that whoever changed them on the cluster may keep
+    #[prost(message, repeated, tag = "7")]
+    pub ignore: ::prost::alloc::vec::Vec<IgnoreRule>,
+}
+/// How the health of a kind's objects is told: CEL expressions over an object's top-level fields.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HealthExpr {
+    #[prost(string, tag = "1")]
+    pub api_version: ::prost::alloc::string::String,
+    /// empty: all kinds of the group that no other one names
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub in_progress: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub failed: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub current: ::prost::alloc::string::String,
+}
+/// Fields of objects that are left as they are on the cluster.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IgnoreRule {
+    /// JSON pointers
+    #[prost(string, repeated, tag = "1")]
+    pub paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// absent: all objects
+    #[prost(message, optional, tag = "2")]
+    pub target: ::core::option::Option<IgnoreTarget>,
+}
+/// Regular expressions for the whole of each, and selectors; what is empty matches everything.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IgnoreTarget {
+    #[prost(string, tag = "1")]
+    pub group: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub kind: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub label_selector: ::prost::alloc::string::String,
+    #[prost(string, tag = "7")]
+    pub annotation_selector: ::prost::alloc::string::String,
 }
 /// Which variables are substituted in a group, and how.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -18,6 +18,7 @@ mod nested;
 mod onboarding;
 mod outbound;
 mod pipeline;
+mod rules;
 mod secrets;
 mod sources;
 mod variables;

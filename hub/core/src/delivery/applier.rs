@@ -8,7 +8,7 @@
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
 use roadstead_kustomize::MemoryTree;
-use roadstead_model::{Group, ObjectRef, Step};
+use roadstead_model::{Group, HealthExpr, ObjectRef, Reason, Step};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ pub(crate) trait Applier: Sync {
         stored: &Stored,
         home: &str,
         built: &[BuiltGroup],
-    ) -> Result<Result<Work, String>, StoreError>;
+    ) -> Result<Result<Work, (Reason, String)>, StoreError>;
 }
 
 /// The applier of this kind; none where objects of it do not deploy.
@@ -142,6 +142,8 @@ pub(crate) struct Objects {
 
 /// What an agent is to do.
 pub(crate) struct Work {
+    /// How the health of objects of some kinds is told.
+    pub(crate) health: Vec<HealthExpr>,
     /// The groups that the steps name by their indices.
     pub(crate) groups: Vec<Group>,
     /// The steps, in their order.

@@ -158,7 +158,11 @@ fn depends_on(stored: &Stored, reference: &DependencyReference) -> Result<Depend
             })?
         }
     };
-    let ready = reference.ready_expr.as_deref().map(Expression::parse).transpose();
+    let ready = reference
+        .ready_expr
+        .as_deref()
+        .map(|text| Expression::parse_over(text, &["self", "dep"]))
+        .transpose();
     let ready = ready.map_err(|error| (Reason::InvalidCELExpression, format!(".readyExpr: {error}")))?;
     let namespace = reference.namespace.clone().unwrap_or_else(|| stored.namespace.clone());
     let namespace = if kind.get().scope == Scope::Namespaced { namespace } else { String::new() };

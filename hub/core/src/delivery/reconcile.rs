@@ -154,10 +154,13 @@ impl Delivery {
                 return self.failed(seen, &target, failed, now).await;
             }
         };
-        let Work { mut groups, steps } =
+        let Work { health, mut groups, steps } =
             match seen.kind.steps(&seen.stored, &seen.standing.home, &built.groups)? {
                 Ok(work) => work,
-                Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
+                Err((reason, message)) => {
+                    let failed = Failed { reason, message, changes: ChangeSet::new() };
+                    return self.failed(seen, &target, failed, now).await;
+                }
             };
         let settled =
             self.settle_variables(seen, target.cluster, &mut groups, &mut target.rendered_by).await?;
@@ -165,7 +168,7 @@ impl Delivery {
             let failed = Failed { reason, message, changes: ChangeSet::new() };
             return self.failed(seen, &target, failed, now).await;
         }
-        let dispatch = seen.dispatch(groups, steps);
+        let dispatch = DispatchSpec { health, ..seen.dispatch(groups, steps) };
         // Before anything is written, on the hub either.
         if let Some(message) = self.too_old_agent(target.cluster, seen.cluster(), &dispatch).await? {
             return self.hold_for_agent(seen, &message, now).await;
@@ -510,6 +513,7 @@ impl SeenApplier {
         DispatchSpec {
             applier: self.stored.applier_ref(),
             purpose: Purpose::Reconcile,
+            health: Vec::new(),
             default_namespace: self.standing.default_namespace.clone(),
             service_account: self.standing.account().map(|account| ServiceAccount {
                 namespace: account.namespace.clone(),

@@ -297,6 +297,7 @@ fn spec_of(name: &str, build: Digest) -> DispatchSpec {
     DispatchSpec {
         applier: ApplierRef::kustomization("default", name),
         purpose: Purpose::Reconcile,
+        health: Vec::new(),
         service_account: None,
         timeout: Duration::from_secs(600),
         groups: vec![Group::of(build)],

@@ -1,14 +1,16 @@
 //! Kustomizations: one source, built as `kustomize build` does, applied as one group.
 
 use roadstead_api::kustomization::{
-    BuildMetadata, CommonMetadata, Image, KustomizationSpec, Patch, PostBuild, Selector, SourceKind,
-    SubstituteKind, SubstituteReference, SubstituteStrategy,
+    BuildMetadata, CommonMetadata, HealthCheckExpr, Image, KustomizationSpec, Patch, PostBuild, Selector,
+    SourceKind, SubstituteKind, SubstituteReference, SubstituteStrategy,
 };
 use roadstead_api::{KindId, Kustomization, PipelineRole, Reference};
+use roadstead_cel::Expression;
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
 use roadstead_kustomize::{Limits, Options, Overlay, TreePath};
 use roadstead_model::{
-    Group, ObjectRef, OnImmutable, Step, StepKind, Substitute, VariablesFrom, VariablesKind, chain,
+    Group, HealthExpr, IgnoreRule, IgnoreTarget, ObjectRef, OnImmutable, Reason, Step, StepKind, Substitute,
+    VariablesFrom, VariablesKind, chain,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -73,17 +75,24 @@ impl Applier for Kustomizations {
         stored: &Stored,
         home: &str,
         built: &[BuiltGroup],
-    ) -> Result<Result<Work, String>, StoreError> {
+    ) -> Result<Result<Work, (Reason, String)>, StoreError> {
         let spec = stored.decode::<Kustomization>()?.spec;
         let on_immutable = if spec.force { OnImmutable::Recreate } else { OnImmutable::Fail };
         let substitute = spec.post_build.as_ref().map(|post_build| substitute(post_build, home));
+        let ignore: Vec<IgnoreRule> = spec.ignore.iter().map(ignore_rule).collect();
         let group = |group: &BuiltGroup| Group {
             on_immutable,
             substitute: substitute.clone(),
+            ignore: ignore.clone(),
             ..Group::of(group.objects)
         };
         let groups = built.iter().map(group).collect();
-        Ok(steps(&spec, home).map(|steps| Work { groups, steps }))
+        let health = match health(&spec) {
+            Ok(health) => health,
+            Err(why) => return Ok(Err((Reason::InvalidCELExpression, why))),
+        };
+        let steps = steps(&spec, home).map_err(|why| (Reason::BuildFailed, why));
+        Ok(steps.map(|steps| Work { health, groups, steps }))
     }
 }
 
@@ -190,6 +199,36 @@ fn steps(spec: &KustomizationSpec, home: &str) -> Result<Vec<Step>, String> {
     Ok(steps.into_iter().map(Step::from).collect())
 }
 
+/// How health is told by expressions; the error is for the object's condition.
+fn health(spec: &KustomizationSpec) -> Result<Vec<HealthExpr>, String> {
+    let mut rules = Vec::with_capacity(spec.health_check_exprs.len());
+    for (index, check) in spec.health_check_exprs.iter().enumerate() {
+        let HealthCheckExpr { api_version, kind, in_progress, failed, current } = check.clone();
+        let texts =
+            [("inProgress", in_progress.as_ref()), ("failed", failed.as_ref()), ("current", Some(&current))];
+        for (field, text) in texts {
+            let Some(text) = text else { continue };
+            Expression::parse(text)
+                .map_err(|error| format!("spec.healthCheckExprs[{index}].{field}: {error}"))?;
+        }
+        rules.push(HealthExpr { api_version, kind, in_progress, failed, current });
+    }
+    Ok(rules)
+}
+
+fn ignore_rule(rule: &roadstead_api::kustomization::IgnoreRule) -> IgnoreRule {
+    let target = rule.target.clone().map(|target| IgnoreTarget {
+        group: target.group,
+        version: target.version,
+        kind: target.kind,
+        name: target.name,
+        namespace: target.namespace,
+        label_selector: target.label_selector,
+        annotation_selector: target.annotation_selector,
+    });
+    IgnoreRule { paths: rule.paths.clone(), target }
+}
+
 /// Where variables come from. Which of the objects the hub has is found out later.
 fn substitute(post_build: &PostBuild, home: &str) -> Substitute {
     let from = |reference: &SubstituteReference| VariablesFrom {
@@ -221,8 +260,6 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
             "spec.kubeConfig.configMapRef",
             spec.kube_config.as_ref().is_some_and(|config| config.config_map_ref.is_some()),
         ),
-        ("spec.healthCheckExprs", !spec.health_check_exprs.is_empty()),
-        ("spec.ignore", !spec.ignore.is_empty()),
         (of_other_sources.as_str(), !is_fetched(spec.source_ref.kind)),
     ];
     let (field, _) = fields.into_iter().find(|(_, set)| *set)?;

@@ -5,7 +5,7 @@ use roadstead_api::rehearsal::{Rehearsal, RehearsalFault, RehearsalSpec};
 use roadstead_api::{KindId, Reference, SourceReference};
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
 use roadstead_kustomize::{MemoryTree, Options, TreePath};
-use roadstead_model::{Group, HookPolicy, ObjectRef, Step, StepKind, chain};
+use roadstead_model::{Group, HookPolicy, ObjectRef, Reason, Step, StepKind, chain};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -101,7 +101,7 @@ impl Applier for Rehearsals {
         stored: &Stored,
         _: &str,
         built: &[BuiltGroup],
-    ) -> Result<Result<Work, String>, StoreError> {
+    ) -> Result<Result<Work, (Reason, String)>, StoreError> {
         let spec = stored.decode::<Rehearsal>()?.spec;
         let group = |group: &BuiltGroup| Group { label: group.label.clone(), ..Group::of(group.objects) };
         let step = |label: &str, kind| Step { label: label.to_owned(), kind };
@@ -117,7 +117,7 @@ impl Applier for Rehearsals {
         if spec.wait {
             steps.push(StepKind::Wait { objects: Vec::new(), groups: vec![0, 2] }.into());
         }
-        Ok(Ok(Work { groups: built.iter().map(group).collect(), steps }))
+        Ok(Ok(Work { health: Vec::new(), groups: built.iter().map(group).collect(), steps }))
     }
 }
 
