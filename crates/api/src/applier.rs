@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::kustomization::{
-    Delegation, DeletionPolicy, DependencyReference, HealthCheck, KubeConfig, LookedUp, ResourceInventory,
-    ServiceAccount, health_checks,
+    Delegation, DeletionPolicy, DependencyReference, HealthCheck, HistoryEntry, KubeConfig, LookedUp,
+    ResourceInventory, ServiceAccount, health_checks,
 };
 use crate::object::{Condition, LocalObjectReference, Object, Typed};
 
@@ -100,6 +100,9 @@ pub struct ApplierStatus {
     /// The objects that were applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inventory: Option<ResourceInventory>,
+    /// The last outcomes, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntry>,
     /// Where what holds its variables was found by the last reconciliation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lookups: Vec<LookedUp>,

@@ -1,5 +1,7 @@
 //! Between the versions of a kind and its storage form, which is the superset of all of them.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::kind::{KindId, Version};
@@ -110,6 +112,8 @@ fn kustomization_from_v1alpha1(incoming: &mut Value) {
         spec.entry("prune").or_insert(Value::Bool(false));
     }
     let Some(status) = map(incoming, "status") else { return };
+    // Made of the inventory whenever it is read.
+    status.remove("snapshot");
     let mut texts = Vec::new();
     for field in REVISION_FIELDS {
         if let Some(Value::String(text)) = status.get_mut(field)
@@ -136,6 +140,30 @@ fn kustomization_to_v1alpha1(stored: &mut Value) {
         }
     }
     for_messages(status, |message| *message = legacy_revisions(message));
+    if let Some(snapshot) = snapshot(status) {
+        status.insert("snapshot".to_owned(), snapshot);
+    }
+}
+
+/// The snapshot that stands for an inventory.
+fn snapshot(status: &Map<String, Value>) -> Option<Value> {
+    let inventory = status.get("inventory")?["entries"].as_array()?;
+    let mut entries: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for entry in inventory {
+        // `<namespace>_<name>_<group>_<kind>`; of these, names may hold the separator twice.
+        let (Some(id), Some(version)) = (entry["id"].as_str(), entry["v"].as_str()) else { continue };
+        let Some((namespace, rest)) = id.split_once('_') else { continue };
+        let mut from_the_end = rest.rsplitn(3, '_');
+        let (Some(kind), Some(group)) = (from_the_end.next(), from_the_end.next()) else { continue };
+        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        entries.entry(namespace).or_default().insert(format!("{api_version}, Kind={kind}"), kind.into());
+    }
+    let checksum = status.get("history").and_then(|history| history[0]["digest"].as_str());
+    let entries: Vec<Value> = entries
+        .into_iter()
+        .map(|(namespace, kinds)| json!({ "namespace": namespace, "kinds": kinds }))
+        .collect();
+    Some(json!({ "checksum": checksum.unwrap_or_default(), "entries": entries }))
 }
 
 const REVISION_FIELDS: [&str; 2] = ["lastAppliedRevision", "lastAttemptedRevision"];

@@ -533,6 +533,9 @@ pub struct KustomizationStatus {
     /// The objects that were applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<ResourceInventory>,
+    /// The objects that were applied, in the form of v1alpha1: made of `inventory` when it is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
     /// Where the objects of `postBuild.substituteFrom` were found by the last reconciliation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lookups: Vec<LookedUp>,
@@ -551,6 +554,24 @@ pub struct LookedUp {
     /// Where it was found; neither where it is optional, and absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<Lookup>,
+}
+
+/// Snapshot says of which kinds and where the applied objects are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Snapshot {
+    /// The checksum of what was applied.
+    pub checksum: String,
+    /// A namespace each; objects without one come first.
+    pub entries: Vec<SnapshotEntry>,
+}
+
+/// SnapshotEntry lists the kinds of objects in one namespace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SnapshotEntry {
+    /// The namespace; empty for objects without one.
+    pub namespace: String,
+    /// The kinds: `apps/v1, Kind=Deployment` -> `Deployment`.
+    pub kinds: BTreeMap<String, String>,
 }
 
 /// ResourceInventory lists objects on a cluster.

@@ -244,7 +244,7 @@ static KUSTOMIZATION: Kind = Kind {
             name: "v1",
             storage: true,
             schema: generate::<Kustomization>,
-            hidden: &["spec.serviceAccount", "spec.validation"],
+            hidden: &["spec.serviceAccount", "spec.validation", "status.snapshot"],
             required: &["spec.prune"],
         },
         Version {

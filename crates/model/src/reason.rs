@@ -40,6 +40,8 @@ reasons! {
     ReconciliationFailed,
     /// A reconciliation is under way.
     Progressing,
+    /// A reconciliation failed, and is tried again.
+    ProgressingWithRetry,
     /// The object is suspended.
     Suspended,
     /// A dependency is not Ready.

@@ -6,6 +6,7 @@ mod appliers;
 pub(crate) mod build;
 pub(crate) mod children;
 mod dependencies;
+mod history;
 mod placing;
 pub(crate) mod reconcile;
 mod render;

@@ -19,10 +19,11 @@ use roadstead_model::{
 use crate::delivery::Delivery;
 use crate::delivery::applier::{Applier, Work, applier};
 use crate::delivery::children::AppliedChildren;
+use crate::delivery::history;
 use crate::delivery::render::{Rendered, Rendering};
 use crate::delivery::results::AgentOf;
 use crate::identity::access::Standing;
-use crate::objects::conditions::{self, READY, SUSPENDED};
+use crate::objects::conditions::{self, SUSPENDED};
 use crate::objects::{events, status, triggers};
 use crate::{HubError, log};
 
@@ -219,6 +220,7 @@ impl Delivery {
             if target.news {
                 let message = "reconciliation in progress";
                 set_ready(status, ConditionStatus::Unknown, Reason::Progressing, message, generation, now);
+                history::health_is_checked(status, &seen.applier.spec, generation, now);
             }
         })
         .await?;
@@ -565,7 +567,8 @@ pub(crate) async fn write_status(
     Ok(written.await?.is_some())
 }
 
-/// Sets Ready, and with it the generation that was processed.
+/// Sets Ready with what follows from it; and the generation that was processed where it went through, or is not tried again by
+/// itself.
 pub(crate) fn set_ready(
     status: &mut ApplierStatus,
     ready: ConditionStatus,
@@ -574,8 +577,10 @@ pub(crate) fn set_ready(
     generation: i64,
     now: Timestamp,
 ) {
-    conditions::set(&mut status.conditions, READY, ready, reason, message, generation, now);
-    status.observed_generation = Some(generation);
+    conditions::set_ready(&mut status.conditions, ready, reason, message, generation, now);
+    if ready == ConditionStatus::True || conditions::is_stalled(ready, reason) {
+        status.observed_generation = Some(generation);
+    }
 }
 
 /// What the history names as the build of an attempt: of several groups, one digest that changes with each of them.

@@ -15,6 +15,7 @@ use roadstead_model::{
 use crate::clusters::Session;
 use crate::delivery::Delivery;
 use crate::delivery::children::{self, Awaited};
+use crate::delivery::history;
 use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::delivery::situation::is_held;
 use crate::delivery::variables::lookups;
@@ -256,7 +257,8 @@ impl Delivery {
             }
             // A newer attempt that failed in the hub has the last word, though this one ends after it.
             let other = |newer: &String| revision.as_ref().is_some_and(|revision| revision != newer);
-            if status.observed_generation.is_some_and(|newer| newer > inputs.generation.0)
+            let seen = conditions::ready(&status.conditions).and_then(|ready| ready.observed_generation);
+            if seen.is_some_and(|newer| newer > inputs.generation.0)
                 || status.last_attempted_revision.as_ref().is_some_and(other)
             {
                 return;
@@ -270,6 +272,8 @@ impl Delivery {
                 (ready, _) => (ConditionStatus::from(ready), outcome.reason, &outcome.message),
             };
             set_ready(status, ready, reason, message, inputs.generation.0, now);
+            history::note_health(status, &applier.spec, &outcome, inputs.generation.0, now);
+            history::note(status, &inputs, &outcome, now);
         })
         .await?;
         let next = now + roadstead_hub_plan::jittered(applier.spec.interval.0, key.applier);

@@ -12,6 +12,21 @@ pub(crate) const READY: &str = "Ready";
 /// The type of the condition that says that `spec.suspend` is set.
 pub(crate) const SUSPENDED: &str = "Suspended";
 
+/// The type of the condition that says that a reconciliation is under way, or is tried again. Absent else.
+pub(crate) const RECONCILING: &str = "Reconciling";
+/// The type of the condition that says that nothing happens until someone changes something. Absent else.
+pub(crate) const STALLED: &str = "Stalled";
+/// The type of the condition that says whether what was applied is healthy, where that is asked for.
+pub(crate) const HEALTHY: &str = "Healthy";
+
+/// Reasons for which trying again is of no use.
+const STALLS: [Reason; 2] = [Reason::AccessDenied, Reason::InvalidCELExpression];
+
+/// Whether a reconciliation with this outcome is not tried again by itself, as Flux has it.
+pub(crate) fn is_stalled(ready: ConditionStatus, reason: Reason) -> bool {
+    ready == ConditionStatus::False && STALLS.contains(&reason)
+}
+
 /// Sets a condition of `conditions`.
 pub(crate) fn set(
     conditions: &mut Vec<Condition>,
@@ -33,6 +48,33 @@ pub(crate) fn set(
             observed_generation: Some(generation),
         },
     );
+}
+
+/// Sets Ready and, as Flux has them, Reconciling and Stalled, which are there only while they are true.
+pub(crate) fn set_ready(
+    conditions: &mut Vec<Condition>,
+    ready: ConditionStatus,
+    reason: Reason,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    set(conditions, READY, ready, reason, message, generation, now);
+    let (type_, reason) = match ready {
+        ConditionStatus::True => (None, reason),
+        _ if is_stalled(ready, reason) => (Some(STALLED), reason),
+        ConditionStatus::False if reason != Reason::Progressing => {
+            (Some(RECONCILING), Reason::ProgressingWithRetry)
+        }
+        _ => (Some(RECONCILING), Reason::Progressing),
+    };
+    let lapsed = |condition: &Condition| {
+        [RECONCILING, STALLED].contains(&condition.type_.as_str()) && Some(condition.type_.as_str()) != type_
+    };
+    conditions.retain(|condition| !lapsed(condition));
+    if let Some(type_) = type_ {
+        set(conditions, type_, ConditionStatus::True, reason, message, generation, now);
+    }
 }
 
 /// Says that `spec.suspend` is set, and what stays as it is because of that.

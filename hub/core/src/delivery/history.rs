@@ -1,0 +1,107 @@
+//! What a status says beyond the outcome of the newest attempt, as Flux has it: `status.history`, and the condition Healthy.
+//!
+//! Neither changes with every attempt: what is just as it was is not written, so that an object at rest makes no change for its watchers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_api::kustomization::HistoryEntry;
+use roadstead_api::{ApplierSpec, ApplierStatus, ConditionStatus, Time};
+use roadstead_hub_store::{AttemptInputs, Outcome};
+use roadstead_model::{AttemptKind, GoDuration, Reason, Stage};
+
+use crate::objects::conditions::{self, HEALTHY};
+
+/// How many outcomes are kept.
+const MAX_HISTORY: usize = 5;
+
+/// Whether anybody asks for health.
+fn asks(spec: &ApplierSpec) -> bool {
+    spec.wait || !spec.health_checks.is_empty()
+}
+
+/// Says that health is going to be checked.
+pub(super) fn health_is_checked(
+    status: &mut ApplierStatus,
+    spec: &ApplierSpec,
+    generation: i64,
+    now: Timestamp,
+) {
+    if !asks(spec) {
+        status.conditions.retain(|condition| condition.type_ != HEALTHY);
+        return;
+    }
+    let revision = status.last_attempted_revision.as_deref().unwrap_or_default();
+    let message =
+        format!("Running health checks for revision {revision} with a timeout of {}", spec.timeout());
+    let conditions = &mut status.conditions;
+    let reason = Reason::Progressing;
+    conditions::set(conditions, HEALTHY, ConditionStatus::Unknown, reason, &message, generation, now);
+}
+
+/// Says what came of checking health.
+pub(super) fn note_health(
+    status: &mut ApplierStatus,
+    spec: &ApplierSpec,
+    outcome: &Outcome,
+    generation: i64,
+    now: Timestamp,
+) {
+    let conditions = &mut status.conditions;
+    if !asks(spec) {
+        conditions.retain(|condition| condition.type_ != HEALTHY);
+        return;
+    }
+    let (healthy, reason, message) = match outcome.reason {
+        // As long as it was before, how long it took this time is no news.
+        Reason::ReconciliationSucceeded if conditions::is_true(conditions, HEALTHY, generation) => return,
+        Reason::ReconciliationSucceeded => {
+            let waits = outcome.timings.iter().filter(|timing| timing.stage == Stage::Wait);
+            let took = GoDuration(Duration::from_micros(waits.map(|timing| timing.micros).sum()));
+            (ConditionStatus::True, Reason::Succeeded, format!("Health check passed in {took}"))
+        }
+        Reason::HealthCheckFailed => {
+            (ConditionStatus::False, Reason::HealthCheckFailed, outcome.message.clone())
+        }
+        // It did not get that far.
+        _ => {
+            conditions.retain(|condition| condition.type_ != HEALTHY);
+            return;
+        }
+    };
+    conditions::set(conditions, HEALTHY, healthy, reason, &message, generation, now);
+}
+
+/// Adds an outcome to the history, or counts it where it is like the newest one and somebody asked for it.
+pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, outcome: &Outcome, now: Timestamp) {
+    let (AttemptKind::Apply, Some(digest)) = (inputs.kind, inputs.build) else { return };
+    let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);
+    let metadata = BTreeMap::from([("revision".to_owned(), revision)]);
+    let took = Duration::try_from(now.duration_since(inputs.started)).unwrap_or_default();
+    let entry = HistoryEntry {
+        digest: digest.to_string(),
+        first_reconciled: Time(now),
+        last_reconciled: Time(now),
+        last_reconciled_duration: GoDuration(took),
+        last_reconciled_status: outcome.reason.as_str().to_owned(),
+        total_reconciliations: 1,
+        metadata,
+    };
+    let is_same = |newest: &HistoryEntry| {
+        newest.digest == entry.digest && newest.last_reconciled_status == entry.last_reconciled_status
+    };
+    match status.history.first_mut().filter(|newest| is_same(newest)) {
+        Some(newest) if newest.metadata == entry.metadata && inputs.request.is_none() => {}
+        Some(newest) => {
+            newest.last_reconciled = entry.last_reconciled;
+            newest.last_reconciled_duration = entry.last_reconciled_duration;
+            newest.metadata = entry.metadata;
+            newest.total_reconciliations += 1;
+        }
+        None => {
+            status.history.insert(0, entry);
+            status.history.truncate(MAX_HISTORY);
+        }
+    }
+}
