@@ -196,6 +196,9 @@ pub struct ClusterStatus {
 pub struct ClusterKubeConfigStatus {
     /// Digest of the kubeconfig that led to the cluster last.
     pub digest: String,
+    /// The address of the cluster's API server in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// When the agent was installed with it. Not set by a rotation, after which nothing is installed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub installed_at: Option<Time>,

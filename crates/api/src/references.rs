@@ -111,6 +111,7 @@ pub(crate) fn kustomization(spec: &Value, found: &mut References<'_>) {
     for dependency in items(&spec["dependsOn"]) {
         found.dependency(KindId::Kustomization, dependency);
     }
+    found.local(KindId::ConfigMap, &spec["kubeConfig"]["configMapRef"]["name"]);
     found.local(KindId::Secret, &spec["decryption"]["secretRef"]["name"]);
     for from in items(&spec["postBuild"]["substituteFrom"]) {
         let kind = if from["kind"] == "ConfigMap" { KindId::ConfigMap } else { KindId::Secret };

@@ -171,6 +171,20 @@ impl Store {
     }
 }
 
+impl Store {
+    /// The Clusters that came on board by a kubeconfig for this address of an apiserver; two at most.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn clusters_at(&self, address: &str) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT uid FROM resource WHERE kind = 'Cluster' AND object #>> '{status,kubeConfig,server}' = $1
+             ORDER BY created_at, uid LIMIT 2",
+        );
+        uids(query.bind(address).fetch_all(&self.pool).await, "look up the clusters at an address")
+    }
+}
+
 /// The names of the kinds of a role, for a statement.
 pub(crate) fn kinds(role: PipelineRole) -> Vec<&'static str> {
     KindId::of_role(role).map(|kind| kind.get().kind).collect()

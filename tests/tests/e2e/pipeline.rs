@@ -34,6 +34,37 @@ fn ensure_status(object: &Value, revision: &str) -> Result<()> {
     ensure!(status["lastAppliedRevision"] == revision, "{status:#}");
     ensure!(status["lastAttemptedRevision"] == revision, "{status:#}");
     ensure!(status["observedGeneration"] == object["metadata"]["generation"], "{object:#}");
+    // As Flux has them, these are there only while they are true.
+    for lapsed in ["Reconciling", "Stalled"] {
+        ensure!(condition(object, lapsed).is_none(), "{lapsed}: {object:#}");
+    }
+    Ok(())
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
+}
+
+/// The condition Healthy where health is asked for, the history, and v1alpha1's form of the inventory.
+async fn ensure_told_as_by_flux(fleet: &Fleet, namespace: &str, revision: &str) -> Result<()> {
+    let object = fleet.get("kustomization/backend").await?;
+    let healthy = condition(&object, "Healthy").context("no condition Healthy")?;
+    ensure!(healthy["status"] == "True" && healthy["reason"] == "Succeeded", "{healthy}");
+    let message = healthy["message"].as_str().unwrap_or_default();
+    ensure!(message.starts_with("Health check passed in "), "{healthy}");
+    ensure!(condition(&fleet.get("kustomization/legacy").await?, "Healthy").is_none(), "nobody asks for it");
+    let newest = &object["status"]["history"][0];
+    ensure!(newest["metadata"]["revision"] == format!("main@sha1:{revision}"), "{newest}");
+    ensure!(newest["lastReconciledStatus"] == "ReconciliationSucceeded", "{newest}");
+    ensure!(newest["totalReconciliations"].as_i64().is_some_and(|total| total >= 1), "{newest}");
+    let legacy = fleet.get(&format!("{LEGACY}/backend")).await?;
+    let snapshot = &legacy["status"]["snapshot"];
+    ensure!(snapshot["checksum"] == newest["digest"], "{snapshot:#}");
+    let entries = snapshot["entries"].as_array().context("entries")?;
+    let entry = entries.iter().find(|entry| entry["namespace"] == namespace).context("an entry")?;
+    ensure!(entry["kinds"]["apps/v1, Kind=Deployment"] == "Deployment", "{entry:#}");
+    ensure!(entry["kinds"]["v1, Kind=ConfigMap"] == "ConfigMap", "{entry:#}");
+    ensure!(legacy["status"]["inventory"].is_null() && object["status"]["snapshot"].is_null());
     Ok(())
 }
 
@@ -88,6 +119,7 @@ async fn a_commit_becomes_objects_and_the_next_ones_follow() -> Result<()> {
         fleet.cluster.has_word(ns, name, Some("one")).await?;
     }
     ensure_applied_line(&fleet, "apps/backend", ns).await?;
+    ensure_told_as_by_flux(&fleet, ns, &first).await?;
 
     // The source is looked at once an hour: the second commit arrives because someone asks.
     let changed = Commit::new().file("webapp/backend/config.yaml", config_map(ns, "backend", "two"));
@@ -206,6 +238,9 @@ async fn a_failure_is_logged_and_the_last_applied_revision_stays(
     let status = fleet.get("kustomization/backend").await?["status"].clone();
     ensure!(status["lastAppliedRevision"] == format!("main@sha1:{good}"), "{status:#}");
     ensure!(status["lastAttemptedRevision"] == format!("main@sha1:{bad}"), "{status:#}");
+    let object = fleet.get("kustomization/backend").await?;
+    let again = condition(&object, "Reconciling").context("no condition Reconciling")?;
+    ensure!(again["status"] == "True" && again["reason"] == "ProgressingWithRetry", "{again}");
     let line = fleet.log_line("apps/backend", |line| line["error"] == message).await?;
     ensure!(keys(&line) == ["error", "kustomization", "level", "logger", "ts"], "{line:#}");
     ensure!(line["level"] == "error", "{line:#}");

@@ -27,6 +27,8 @@ async fn health_can_be_told_by_expressions() -> Result<()> {
     fleet.apply(&kustomization("app", "app", "./", &[&broken, "wait: true"])).await?;
     let parts = ["spec.healthCheckExprs[0].current: ", "failed to parse the CEL expression 'data.word =='"];
     fleet.fails("kustomization/app", "InvalidCELExpression", &parts).await?;
+    let (stalled, reason, _) = fleet.condition("kustomization/app", "Stalled").await?;
+    ensure!(stalled == "True" && reason == "InvalidCELExpression", "{stalled} {reason}");
     Ok(())
 }
 

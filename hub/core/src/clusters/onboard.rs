@@ -356,6 +356,7 @@ impl Onboarding {
         self.set_installed(job.cluster.into(), Reason::AgentInstalled, message, |stored, status| {
             status.kube_config = Some(ClusterKubeConfigStatus {
                 digest: job.digest.to_string(),
+                server: Some(job.access.server.as_str().trim_end_matches('/').to_owned()),
                 installed_at: installed.then_some(Time(now)),
             });
             if installed {

@@ -166,9 +166,9 @@ impl Delivery {
         }
         tx.commit().await?;
         for one in &mut admitted {
-            let secret = one.placed.config.pointer("/spec/kubeConfig/secretRef/name").and_then(Value::as_str);
-            if one.placed.child.kind.is_applier() && secret.is_some() {
-                one.cluster = self.access.cluster_of_secret(&one.placed.child.namespace, secret).await?;
+            let config = &one.placed.config["spec"]["kubeConfig"];
+            if one.placed.child.kind.is_applier() && !config.is_null() {
+                one.cluster = self.access.cluster_by_config(&one.placed.child.namespace, config).await?;
             }
         }
         Ok(Ok(admitted))

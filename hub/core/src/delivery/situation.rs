@@ -99,17 +99,11 @@ impl Delivery {
         spec: &ApplierSpec,
     ) -> Result<(Target, Option<Stored>), StoreError> {
         let not_found = |why: String| Ok((Target::NotFound(why), None));
-        let secret = spec.kube_config.as_ref().and_then(|config| config.secret_ref.as_ref());
-        let cluster = if let Some(secret) = secret {
-            let (namespace, name) = (&stored.namespace, &secret.name);
-            let clusters = self.store.clusters_of_secret(namespace, name).await?;
-            let Some(uid) = clusters.first() else {
-                return not_found(format!(
-                    "no cluster was onboarded by Secret {namespace}/{name}, which spec.kubeConfig.secretRef names: see \
-                     the Secret's events, and kubectl get clusters"
-                ));
-            };
-            self.store.get_by_uid(*uid).await?
+        let cluster = if let Some(config) = &spec.kube_config {
+            match self.access.chosen_cluster(&stored.namespace, config).await? {
+                Ok(cluster) => Some(cluster),
+                Err(why) => return not_found(why),
+            }
         } else if let Some(reference) = &spec.cluster_ref {
             let cluster = self.store.get(KindId::Cluster, "", &reference.name).await?;
             if cluster.is_none() {

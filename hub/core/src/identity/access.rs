@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use roadstead_api::kustomization::KubeConfig;
 use roadstead_api::{AnyApplier, ApplierSpec, Cluster, KindId};
 use roadstead_hub_plan::{
     Account, Asked, ClusterAccess, Delegation, Denial, Grant, Referred, Rights, may_deploy, may_refer,
 };
 use roadstead_hub_store::{Descent, Store, StoreError, Stored};
 use roadstead_model::Reason;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::HubError;
@@ -123,10 +125,9 @@ impl AccessRules {
             let spec: Partial = serde_json::from_value(ancestor.spec.clone()).map_err(|error| {
                 HubError::Internal(format!("Kustomization {}/{}: {error}", ancestor.namespace, ancestor.name))
             })?;
-            let secret = ancestor.spec.pointer("/kubeConfig/secretRef/name").and_then(Value::as_str);
             let cluster = match ancestor.spec.pointer("/clusterRef/name").and_then(Value::as_str) {
                 Some(name) => Some(name.to_owned()),
-                None => self.cluster_of_secret(&ancestor.namespace, secret).await?,
+                None => self.cluster_by_config(&ancestor.namespace, &ancestor.spec["kubeConfig"]).await?,
             };
             let mut asked = Asked {
                 name: (ancestor.namespace.clone(), ancestor.name.clone()),
@@ -153,16 +154,81 @@ impl AccessRules {
         Ok(rights.ok_or_else(|| "the Kustomization that created it no longer exists".to_owned()))
     }
 
-    /// The name of the cluster that came on board by this Secret.
-    pub(crate) async fn cluster_of_secret(
+    /// The name of the cluster that a `spec.kubeConfig` of this namespace chooses; none where it chooses none.
+    pub(crate) async fn cluster_by_config(
         &self,
         namespace: &str,
-        secret: Option<&str>,
+        config: &Value,
     ) -> Result<Option<String>, HubError> {
-        let Some(secret) = secret else { return Ok(None) };
-        let clusters = self.store.clusters_of_secret(namespace, secret).await?;
-        let Some(uid) = clusters.first() else { return Ok(None) };
-        Ok(self.store.get_by_uid(*uid).await?.map(|cluster| cluster.name))
+        let Ok(config) = KubeConfig::deserialize(config) else { return Ok(None) };
+        Ok(self.chosen_cluster(namespace, &config).await?.ok().map(|cluster| cluster.name))
+    }
+
+    /// The cluster that a `spec.kubeConfig` of this namespace chooses; or why it chooses none, for a condition.
+    pub(crate) async fn chosen_cluster(
+        &self,
+        namespace: &str,
+        config: &KubeConfig,
+    ) -> Result<Result<Stored, String>, StoreError> {
+        if let Some(secret) = &config.secret_ref {
+            let clusters = self.store.clusters_of_secret(namespace, &secret.name).await?;
+            let found = match clusters.first() {
+                Some(uid) => self.store.get_by_uid(*uid).await?,
+                None => None,
+            };
+            return Ok(found.ok_or_else(|| {
+                format!(
+                    "no cluster was onboarded by Secret {namespace}/{}, which spec.kubeConfig.secretRef names: see the \
+                     Secret's events, and kubectl get clusters",
+                    secret.name
+                )
+            }));
+        }
+        let Some(reference) = &config.config_map_ref else {
+            return Ok(Err("spec.kubeConfig names neither a Secret nor a ConfigMap".to_owned()));
+        };
+        let shown = format!("ConfigMap {namespace}/{} of spec.kubeConfig.configMapRef", reference.name);
+        let Some(found) = self.store.get(KindId::ConfigMap, namespace, &reference.name).await? else {
+            return Ok(Err(format!("{shown} not found")));
+        };
+        self.cluster_by_map(&shown, &found.object["data"]).await
+    }
+
+    /// The onboarded cluster that the data of a ConfigMap means: by the address of its apiserver, else by the last part of its
+    /// cloud's name for it (`arn:…:cluster/edge-1` is Cluster `edge-1`). No cloud is asked.
+    async fn cluster_by_map(&self, shown: &str, data: &Value) -> Result<Result<Stored, String>, StoreError> {
+        let text = |key: &str| data[key].as_str().map(str::trim).filter(|text| !text.is_empty());
+        let (address, cluster) = (text("address"), text("cluster"));
+        if let Some(address) = address {
+            let at = self.store.clusters_at(address.trim_end_matches('/')).await?;
+            match at.as_slice() {
+                [] => {}
+                [only] => {
+                    let found = self.store.get_by_uid(*only).await?;
+                    return Ok(found.ok_or_else(|| format!("{shown} names a cluster that was just deleted")));
+                }
+                _ if cluster.is_none() => {
+                    return Ok(Err(format!(
+                        "{shown} names address '{address}', which several Clusters have: add the entry 'cluster'"
+                    )));
+                }
+                _ => {}
+            }
+        }
+        let name = cluster.and_then(|cluster| cluster.rsplit(['/', ':']).next());
+        let Some(name) = name else {
+            let why = match address {
+                Some(address) => format!("address '{address}', which no onboarded Cluster has"),
+                None => "neither 'cluster' nor 'address'".to_owned(),
+            };
+            return Ok(Err(format!("{shown} has {why}: see kubectl get clusters")));
+        };
+        let found = self.store.get(KindId::Cluster, "", name).await?;
+        Ok(found.ok_or_else(|| {
+            format!(
+                "{shown} names a cluster that is not onboarded as Cluster '{name}': see kubectl get clusters"
+            )
+        }))
     }
 
     /// Who may use a Cluster.

@@ -133,7 +133,12 @@ pub async fn on_change(
         kind if kind.is_source() && asks && after.is_some() && kind.get().reconciled => {
             tx.enqueue(Queue::Source, &[object.uid]).await?;
         }
-        KindId::ConfigMap => wake_rendered(tx, object).await?,
+        KindId::ConfigMap => {
+            wake_rendered(tx, object).await?;
+            // It may say which cluster is meant.
+            let users = users(tx, object, PipelineRole::Applier).await?;
+            tx.enqueue(Queue::Applier, &users).await?;
+        }
         KindId::Secret => {
             wake_rendered(tx, object).await?;
             if after.is_some_and(kubeconfigs::is_kubeconfig) {

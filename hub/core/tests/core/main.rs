@@ -1,5 +1,6 @@
 //! What the hub does for its objects, a module for each part.
 
+mod choosing;
 mod layouts;
 mod schedule;
 #[path = "../support/mod.rs"]

@@ -256,10 +256,6 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
     let of_other_sources = format!("spec.sourceRef.kind other than {fetched}");
     let fields = [
         ("spec.decryption", spec.decryption.is_some()),
-        (
-            "spec.kubeConfig.configMapRef",
-            spec.kube_config.as_ref().is_some_and(|config| config.config_map_ref.is_some()),
-        ),
         (of_other_sources.as_str(), !is_fetched(spec.source_ref.kind)),
     ];
     let (field, _) = fields.into_iter().find(|(_, set)| *set)?;

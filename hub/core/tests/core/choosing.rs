@@ -1,0 +1,67 @@
+//! Which cluster `spec.kubeConfig.configMapRef` chooses.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::support::{Site, config_map, file, kustomization};
+
+fn settings(data: &Value) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": "team-a", "name": "edge" }, "data": data })
+}
+
+#[tokio::test]
+async fn a_config_map_chooses_a_cluster_by_its_name_or_address() -> Result<()> {
+    let site = Site::new().await?;
+    site.namespace("team-a").await?;
+    let access = || json!([{ "namespace": "team-a", "agentRights": true }]);
+    site.cluster("edge-1", access()).await?;
+    site.cluster("edge-2", access()).await?;
+    site.cluster("edge-3", json!([])).await?;
+    let mut database = site.database.connect().await?;
+    for (name, server) in [("edge-1", "https://a.example:6443"), ("edge-2", "https://b.example:6443")] {
+        sqlx::query(
+            "UPDATE resource SET object = jsonb_set(object, '{status}', jsonb_build_object('kubeConfig',
+               jsonb_build_object('digest', 'x', 'server', $2::text))) WHERE kind = 'Cluster' AND name = $1",
+        )
+        .bind(name)
+        .bind(server)
+        .execute(&mut database)
+        .await?;
+    }
+    site.source("team-a", "fleet", &[file("app/map.yaml", &[config_map("web", "map")])]).await?;
+    let spec = json!({ "kubeConfig": { "configMapRef": { "name": "edge" } } });
+    site.apply(kustomization("team-a", "app", "./app", spec)).await?;
+    let (reason, message) = site.process("team-a", "app").await?;
+    ensure!(reason == "ClusterNotFound", "{reason}: {message}");
+    ensure!(message.contains("ConfigMap team-a/edge of spec.kubeConfig.configMapRef not found"), "{message}");
+
+    for (data, chosen) in [
+        (json!({ "provider": "aws", "cluster": "arn:aws:eks:eu-north-1:1234:cluster/edge-1" }), "edge-1"),
+        (json!({ "provider": "generic", "address": "https://b.example:6443/" }), "edge-2"),
+        // The address is what the kubeconfig of a cluster said; a name is only that.
+        (json!({ "cluster": "somewhere/edge-1", "address": "https://b.example:6443" }), "edge-2"),
+    ] {
+        site.apply(settings(&data)).await?;
+        let (reason, message) = site.process("team-a", "app").await?;
+        ensure!(reason == "Progressing", "{data}: {reason}: {message}");
+        let uid = site.uid("team-a", "app").await?;
+        let attempt = site.store.newest_reconciliation(uid.into()).await?;
+        let on = attempt.and_then(|attempt| attempt.inputs.cluster).map(|cluster| cluster.0);
+        let wanted = site.stored(roadstead_api::KindId::Cluster, "", chosen).await?.uid.0;
+        ensure!(on == Some(wanted), "{data} is not on {chosen}");
+        site.succeed("team-a", "app").await?;
+    }
+    for (data, reason, part) in [
+        (json!({ "cluster": "edge-9" }), "ClusterNotFound", "is not onboarded as Cluster 'edge-9'"),
+        (json!({ "provider": "gcp" }), "ClusterNotFound", "has neither 'cluster' nor 'address'"),
+        (json!({ "address": "https://c.example" }), "ClusterNotFound", "which no onboarded Cluster has"),
+        // Whoever may write a ConfigMap may not deploy everywhere.
+        (json!({ "cluster": "edge-3" }), "AccessDenied", "edge-3"),
+    ] {
+        site.apply(settings(&data)).await?;
+        let (seen, message) = site.process("team-a", "app").await?;
+        ensure!(seen == reason && message.contains(part), "{data}: {seen}: {message}");
+    }
+    site.close().await;
+    Ok(())
+}
