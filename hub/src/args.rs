@@ -93,6 +93,11 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) lenient_substitutions: bool,
 
+    /// The service account that Kustomizations act as which name none, in their own namespace of the cluster; without this flag they
+    /// act as the agent itself
+    #[arg(long, value_name = "NAME", value_parser = service_account)]
+    pub(crate) default_service_account: Option<String>,
+
     /// Days for which entries of the audit log are kept; 0 for ever
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=36_500))]
     pub(crate) audit_retention: u32,
@@ -112,4 +117,13 @@ pub(crate) enum LogFormat {
     Json,
     /// For reading in a terminal
     Text,
+}
+
+/// The name of a service account.
+fn service_account(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    if text.is_empty() || text.len() > 253 || !text.chars().all(is_plain) {
+        return Err("must be the name of a ServiceAccount, without a namespace".to_owned());
+    }
+    Ok(text.to_owned())
 }

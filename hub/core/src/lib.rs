@@ -72,6 +72,8 @@ pub struct HubOptions {
     pub no_cross_namespace_refs: bool,
     /// Whether a variable of `postBuild` that is not set, and has no default, is empty and not an error.
     pub lenient_substitutions: bool,
+    /// The service account that those act as which name none: in their own namespace of the cluster. None: the agent itself.
+    pub default_service_account: Option<String>,
     /// The worker processes that read what servers sent, unpack and build; without them nothing is fetched or built.
     pub workers: Option<Workers>,
     /// The process's memory, shared out.
@@ -97,6 +99,7 @@ impl Default for HubOptions {
             },
             no_cross_namespace_refs: false,
             lenient_substitutions: false,
+            default_service_account: None,
             workers: None,
             budget: Arc::default(),
             audit_retention: Some(Duration::from_secs(90 * 24 * 3600)),

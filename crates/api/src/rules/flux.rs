@@ -120,6 +120,7 @@ pub(super) fn accounts(list: &Value, field: &str, errors: &mut Vec<FieldError>) 
 
 /// Who may use a Cluster.
 pub(super) fn cluster(spec: &Value, verdict: &mut Verdict) {
+    default_account(spec, verdict);
     for (index, grant) in spec["access"].as_array().into_iter().flatten().enumerate() {
         let field = format!("spec.access[{index}]");
         if !grant["namespace"].as_str().is_some_and(|name| name == "*" || is_dns_label(name)) {
@@ -127,6 +128,17 @@ pub(super) fn cluster(spec: &Value, verdict: &mut Verdict) {
             verdict.errors.push(FieldError::invalid(format!("{field}.namespace"), &grant["namespace"], why));
         }
         accounts(&grant["serviceAccounts"], &format!("{field}.serviceAccounts"), &mut verdict.errors);
+    }
+}
+
+/// The account of those that name none.
+fn default_account(spec: &Value, verdict: &mut Verdict) {
+    let Some(account) = spec["defaultServiceAccount"].as_str() else { return };
+    let (namespace, name) = account.split_once('/').map_or((None, account), |(of, name)| (Some(of), name));
+    if !is_dns_subdomain(name) || namespace.is_some_and(|namespace| !is_dns_label(namespace)) {
+        let why = "must be the name of a ServiceAccount, or NAMESPACE/NAME";
+        let value = &spec["defaultServiceAccount"];
+        verdict.errors.push(FieldError::invalid("spec.defaultServiceAccount".to_owned(), value, why));
     }
 }
 

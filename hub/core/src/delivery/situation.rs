@@ -55,8 +55,7 @@ impl Delivery {
         });
         let well =
             matches!(&last, Some(Attempted { state: AttemptState::Finished { succeeded: true, .. }, .. }));
-        let chosen = cluster.as_ref().map(|cluster| cluster.name.as_str());
-        let standing = self.access.standing(stored, spec, chosen).await?;
+        let standing = self.access.standing(stored, spec, cluster.as_ref()).await?;
         let mut denials = self.access.denials_of(&standing, cluster.as_ref()).await?;
         let names = self.depends_on(stored, &standing, spec, &mut denials).await?;
         let references = kind.sources(stored)?;

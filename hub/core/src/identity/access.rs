@@ -41,6 +41,8 @@ pub(crate) struct Standing {
     /// What it may, or what it asks for beyond that.
     pub(crate) rights: Result<Rights, String>,
     asked: Option<Account>,
+    /// As whom it acts where neither it nor what it comes from names an account: the operator lets nobody act as the agent itself.
+    default: Option<Account>,
 }
 
 impl Standing {
@@ -51,6 +53,7 @@ impl Standing {
             // It applies nothing, and deletes what it owns as whoever it named.
             Err(_) => self.asked.as_ref(),
         }
+        .or(self.default.as_ref())
     }
 
     /// `namespace/name` of the account; empty for none.
@@ -64,6 +67,8 @@ pub struct AccessRules {
     store: Store,
     /// Whether references across namespaces are off altogether, dependencies included.
     no_cross_namespace_refs: bool,
+    /// The service account of those that name none.
+    default_service_account: Option<String>,
 }
 
 impl AccessRules {
@@ -71,6 +76,7 @@ impl AccessRules {
         Self {
             store: context.store.clone(),
             no_cross_namespace_refs: context.options.no_cross_namespace_refs,
+            default_service_account: context.options.default_service_account.clone(),
         }
     }
 
@@ -79,14 +85,14 @@ impl AccessRules {
         &self,
         stored: &Stored,
         spec: &ApplierSpec,
-        cluster: Option<&str>,
+        cluster: Option<&Stored>,
     ) -> Result<Standing, HubError> {
         let descent = self.store.descent(stored.kind, &stored.namespace, &stored.name, MAX_DEPTH + 1).await?;
         let home = home(stored, descent.as_ref());
         let named = spec.impersonated(&home).map(account);
         let asked = Asked {
             name: (stored.namespace.clone(), stored.name.clone()),
-            cluster: cluster.map(str::to_owned),
+            cluster: cluster.map(|cluster| cluster.name.clone()),
             account: named
                 .clone()
                 .or_else(|| descent.as_ref().and_then(|descent| parse_account(&descent.account))),
@@ -107,6 +113,7 @@ impl AccessRules {
         let bears_one = home != stored.namespace
             || descent.as_ref().is_some_and(|descent| !descent.git_namespace.is_empty());
         Ok(Standing {
+            default: self.default_account(&home, cluster)?,
             default_namespace: bears_one.then(|| home.clone()),
             home,
             is_child: descent.is_some(),
@@ -114,6 +121,19 @@ impl AccessRules {
             rights,
             asked: remembered,
         })
+    }
+
+    /// The account of whoever names none, on this cluster.
+    fn default_account(&self, home: &str, cluster: Option<&Stored>) -> Result<Option<Account>, StoreError> {
+        let of_cluster = match cluster {
+            Some(cluster) => cluster.decode::<Cluster>()?.spec.default_service_account,
+            None => None,
+        };
+        let named = of_cluster.as_ref().or(self.default_service_account.as_ref());
+        Ok(named.map(|named| {
+            let (namespace, name) = named.split_once('/').unwrap_or((home, named));
+            Account { namespace: namespace.to_owned(), name: name.to_owned() }
+        }))
     }
 
     /// The rights of the parent.
@@ -261,7 +281,7 @@ impl AccessRules {
         };
         let Some(cluster) = cluster else { return Ok(Vec::new()) };
         let access = self.cluster_access(cluster).await?;
-        let may = may_deploy(&rights.root.0, &cluster.name, &access, rights.account.as_ref());
+        let may = may_deploy(&rights.root.0, &cluster.name, &access, standing.account());
         Ok(may.err().map(denied).into_iter().collect())
     }
 

@@ -1,6 +1,7 @@
-//! Which cluster `spec.kubeConfig.configMapRef` chooses.
+//! Which cluster `spec.kubeConfig.configMapRef` chooses, and as whom is acted there by default.
 
 use anyhow::{Result, ensure};
+use roadstead_hub_core::HubOptions;
 use serde_json::{Value, json};
 
 use crate::support::{Site, config_map, file, kustomization};
@@ -39,7 +40,7 @@ async fn a_config_map_chooses_a_cluster_by_its_name_or_address() -> Result<()> {
         (json!({ "provider": "aws", "cluster": "arn:aws:eks:eu-north-1:1234:cluster/edge-1" }), "edge-1"),
         (json!({ "provider": "generic", "address": "https://b.example:6443/" }), "edge-2"),
         // The address is what the kubeconfig of a cluster said; a name is only that.
-        (json!({ "cluster": "somewhere/edge-1", "address": "https://b.example:6443" }), "edge-2"),
+        (json!({ "cluster": "somewhere/edge-2", "address": "https://a.example:6443" }), "edge-1"),
     ] {
         site.apply(settings(&data)).await?;
         let (reason, message) = site.process("team-a", "app").await?;
@@ -62,6 +63,38 @@ async fn a_config_map_chooses_a_cluster_by_its_name_or_address() -> Result<()> {
         let (seen, message) = site.process("team-a", "app").await?;
         ensure!(seen == reason && message.contains(part), "{data}: {seen}: {message}");
     }
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_names_no_account_acts_as_the_one_that_the_operator_says() -> Result<()> {
+    let options =
+        HubOptions { default_service_account: Some("deployer".to_owned()), ..HubOptions::default() };
+    let site = Site::with(options).await?;
+    site.namespace("team-a").await?;
+    let access = json!([{ "namespace": "team-a", "serviceAccounts": ["team-a/*", "ops/*"] }]);
+    site.cluster("edge-1", access).await?;
+    site.source("team-a", "fleet", &[file("app/map.yaml", &[config_map("web", "map")])]).await?;
+    let spec = json!({ "clusterRef": { "name": "edge-1" } });
+    site.apply(kustomization("team-a", "app", "./app", spec.clone())).await?;
+    site.process("team-a", "app").await?;
+    ensure!(site.dispatched("team-a", "app").await?.1 == "team-a/deployer");
+    // What one names itself counts.
+    let mut named = spec;
+    named["serviceAccountName"] = json!("mine");
+    site.apply(kustomization("team-a", "app", "./app", named)).await?;
+    site.process("team-a", "app").await?;
+    ensure!(site.dispatched("team-a", "app").await?.1 == "team-a/mine");
+    // The cluster's own default goes before the hub's.
+    site.apply(json!({ "apiVersion": "fleet.roadstead.dev/v1alpha1", "kind": "Cluster", "metadata": { "name": "edge-1" },
+        "spec": { "defaultServiceAccount": "ops/limited",
+                  "access": [{ "namespace": "team-a", "serviceAccounts": ["team-a/*", "ops/*"] }] } }))
+        .await?;
+    let spec = json!({ "clusterRef": { "name": "edge-1" } });
+    site.apply(kustomization("team-a", "app", "./app", spec)).await?;
+    site.process("team-a", "app").await?;
+    ensure!(site.dispatched("team-a", "app").await?.1 == "ops/limited");
     site.close().await;
     Ok(())
 }
