@@ -150,6 +150,8 @@ async fn what_happened_is_told(fleet: &Fleet, revision: &str) -> Result<()> {
             format!("stored artifact for revision 'main@sha1:{revision}'"),
         ),
         ("Cluster", "edge", "AgentConnected", "is connected".to_owned()),
+        // What was changed, object by object.
+        ("Kustomization", "backend", "Progressing", "/backend configured".to_owned()),
     ] {
         let selector =
             format!("involvedObject.kind={kind},involvedObject.name={name},type=Normal,reason={reason}");

@@ -20,6 +20,7 @@ use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::delivery::situation::is_held;
 use crate::delivery::variables::lookups;
 use crate::objects::conditions::{self, READY};
+use crate::objects::events;
 use crate::{HubError, log};
 
 /// At most so many dispatches are handed out at once; the rest follows when these are under way.
@@ -276,6 +277,9 @@ impl Delivery {
             history::note(status, &inputs, &outcome, now);
         })
         .await?;
+        if inputs.kind != AttemptKind::Read {
+            events::on_changes(&mut tx, &stored, &change_set, now).await?;
+        }
         let next = now + roadstead_hub_plan::jittered(applier.spec.interval.0, key.applier);
         let rests = !has_any && next > now + NAP && !is_held(&applier) && is_done(&stored, &inputs)?;
         if !rests {

@@ -3,12 +3,14 @@
 //! An event is written in the unit of work that changes the object's Ready condition, so that one cannot be without the
 //! other. The same news of the same object is one Event with a count.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use roadstead_api::{
     Condition, ConditionStatus, Event as EventObject, EventSource, KindId, ObjectMeta, ObjectReference, Time,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx};
-use roadstead_model::{Digest, Reason};
+use roadstead_model::{Digest, ObjectResult, Reason};
 
 use crate::HubError;
 use crate::objects::conditions::ready;
@@ -18,6 +20,10 @@ use crate::objects::{Objects, managers};
 const COMPONENT: &str = "roadstead-hub";
 /// Events of objects in no namespace are here, as in Kubernetes.
 const DEFAULT_NAMESPACE: &str = "default";
+/// Annotations of an object that are for its events.
+const EVENT_METADATA: &str = "event.toolkit.fluxcd.io/";
+/// Changed objects that an event lists.
+const MAX_CHANGES: usize = 50;
 /// So much of an object's name stands in its events' names.
 const NAME: usize = 200;
 /// Events that are dropped in one unit of work.
@@ -37,7 +43,9 @@ pub(crate) async fn on_ready(
     if same || is.reason == Reason::Progressing.as_str() {
         return Ok(());
     }
-    let type_ = if is.status == ConditionStatus::False { "Warning" } else { "Normal" };
+    // As in Flux: whoever waits for others is not what is wrong.
+    let waits = is.reason == Reason::DependencyNotReady.as_str();
+    let type_ = if is.status == ConditionStatus::False && !waits { "Warning" } else { "Normal" };
     note(tx, about, type_, &is.reason, &is.message, now).await
 }
 
@@ -69,7 +77,7 @@ pub(crate) async fn note(
     let event = EventObject {
         api_version: "v1".to_owned(),
         kind: "Event".to_owned(),
-        metadata: ObjectMeta::default(),
+        metadata: ObjectMeta { annotations: annotations(about), ..ObjectMeta::default() },
         involved_object: ObjectReference {
             api_version: kind.versions[0].api_version(),
             kind: kind.kind.to_owned(),
@@ -93,6 +101,39 @@ pub(crate) async fn note(
     let mut first = Stored::new(KindId::Event, namespace, &name, now, object);
     managers::note_hub(None, &mut first, now);
     tx.put(first).await
+}
+
+/// What a reconciliation changed on its cluster and on the hub, as Flux tells it: `Deployment/apps/web configured`.
+pub(crate) async fn on_changes(
+    tx: &mut Tx,
+    about: &Stored,
+    changes: &[ObjectResult],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let changed: Vec<&ObjectResult> = changes.iter().filter(|result| result.action.wrote()).collect();
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let line = |result: &&ObjectResult| format!("{} {}", result.object, result.action.as_str());
+    let mut lines: Vec<String> = changed.iter().take(MAX_CHANGES).map(line).collect();
+    if changed.len() > MAX_CHANGES {
+        lines.push(format!("and {} more", changed.len() - MAX_CHANGES));
+    }
+    note(tx, about, "Normal", Reason::Progressing.as_str(), &lines.join("\n"), now).await
+}
+
+/// What the object's own annotations add to its events, and the revision that it was tried at.
+fn annotations(about: &Stored) -> BTreeMap<String, String> {
+    let own = about.object["metadata"]["annotations"].as_object().into_iter().flatten();
+    let added = own.filter(|(key, _)| key.starts_with(EVENT_METADATA));
+    let mut annotations: BTreeMap<String, String> =
+        added.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+    let status = &about.object["status"];
+    let revision = status["lastAttemptedRevision"].as_str().or(status["artifact"]["revision"].as_str());
+    if let Some(revision) = revision {
+        annotations.insert(format!("{}/revision", about.kind.get().group()), revision.to_owned());
+    }
+    annotations
 }
 
 /// The same news of the same object has the same name.
