@@ -100,8 +100,11 @@ pub struct ManagementClusterReference {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterKubeConfig {
-    /// The Secret that holds the kubeconfig under the key `value`.
+    /// The Secret that holds the kubeconfig.
     pub secret_ref: SecretReference,
+    /// The Secret's key. Defaults to `value`, then `value.yaml`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// Whether the Secret keeps the kubeconfig once the agent is connected. By default the hub takes it out: it is not
     /// needed any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -172,6 +172,23 @@ impl Store {
 }
 
 impl Store {
+    /// Appliers whose `spec.kubeConfig.secretRef` names this Secret, the oldest first; a few of them.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn users_of_kubeconfig(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<ResourceUid>, StoreError> {
+        let query = sqlx::query_scalar(
+            "SELECT uid FROM resource WHERE kind = ANY($3) AND kubeconfig = $1 || '/' || $2
+             ORDER BY created_at, uid LIMIT 20",
+        );
+        let query = query.bind(namespace).bind(name).bind(kinds(PipelineRole::Applier));
+        uids(query.fetch_all(&self.pool).await, "look up who names a kubeconfig")
+    }
+
     /// The Clusters that came on board by a kubeconfig for this address of an apiserver; two at most.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ use crate::clusters::{Failed, Onboarding};
 use crate::context::Context;
 use crate::identity::Identity;
 use crate::objects::conditions::{self, READY};
-use crate::objects::kubeconfigs::{KEY, KUBECONFIG_TYPE, SUFFIX};
+use crate::objects::kubeconfigs::{KEY, KUBECONFIG_TYPE, SUFFIX, keys};
 use crate::objects::{DeleteOptions, Objects, WriteOptions, status};
 
 /// Who writes the fields that a management cluster decides: what it shows no longer goes with them.
@@ -120,8 +120,8 @@ impl Management {
         }
         let secret = &object.spec.kube_config.secret_ref;
         let from = SecretReference { namespace: stored.namespace.clone(), name: secret.name.clone() };
-        let key = secret.key.as_deref().unwrap_or(KEY);
-        let access = match self.onboarding.kubeconfig(&from, key).await? {
+        let keys = keys(secret.key.as_deref());
+        let access = match self.onboarding.kubeconfig(&from, &keys).await? {
             Ok(text) => Access::read(&text, self.onboarding.allowed()).map_err(|refusal| refusal.to_string()),
             Err(why) => Err(why),
         };

@@ -29,7 +29,7 @@ use crate::clusters::{Agents, Enrolments};
 use crate::context::Context;
 use crate::identity::{AccessRules, Identity};
 use crate::objects::conditions::{self, READY};
-use crate::objects::kubeconfigs::{KEY, cluster_name, is_kubeconfig, reference};
+use crate::objects::kubeconfigs::{cluster_name, is_kubeconfig, keys, reference};
 use crate::objects::{Objects, WriteOptions, events, managers, status, triggers};
 use crate::{HubError, HubOptions};
 
@@ -109,12 +109,14 @@ impl Onboarding {
         let now = self.clock.now();
         let rest = now + REST;
         let Some(secret) = self.store.get_by_uid(uid).await? else { return Ok(rest) };
-        let Some(name) = cluster_name(&secret).filter(|_| is_kubeconfig(&secret)) else { return Ok(rest) };
         if secret.deletion_timestamp.is_some() {
             return Ok(rest);
         }
+        let Some(key) = self.named_key(&secret).await? else { return Ok(rest) };
+        // `edge-1-kubeconfig` and `edge-1` are both for Cluster `edge-1`.
+        let name = cluster_name(&secret).unwrap_or(&secret.name);
         let Some(present) = self.store.get(KindId::Cluster, "", name).await? else {
-            return match self.create_cluster(name, &secret).await {
+            return match self.create_cluster(name, &secret, key.as_deref()).await {
                 // Another replica, or a user, was faster: process it again.
                 Ok(()) | Err(HubError::AlreadyExists { .. }) => Ok(now),
                 Err(error @ HubError::Invalid { .. }) => {
@@ -147,15 +149,35 @@ impl Onboarding {
         Ok(rest)
     }
 
-    async fn create_cluster(&self, name: &str, secret: &Stored) -> Result<(), HubError> {
+    /// Under which key a Secret has a kubeconfig that is to be used, the inner none for the usual ones: of Cluster API's Secrets, and of
+    /// those that a Kustomization names which a person wrote. The outer none where it is not to be used.
+    async fn named_key(&self, secret: &Stored) -> Result<Option<Option<String>>, HubError> {
+        if is_kubeconfig(secret) {
+            return Ok(Some(None));
+        }
+        for user in self.store.users_of_kubeconfig(&secret.namespace, &secret.name).await? {
+            let Some(user) = self.store.get_by_uid(user).await? else { continue };
+            if self.access.is_made_by_git(&user).await? {
+                continue;
+            }
+            let key = user.object["spec"]["kubeConfig"]["secretRef"]["key"].as_str();
+            return Ok(Some(key.map(str::to_owned)));
+        }
+        Ok(None)
+    }
+
+    async fn create_cluster(&self, name: &str, secret: &Stored, key: Option<&str>) -> Result<(), HubError> {
         let version = KindId::Cluster.get().storage_version();
         let address =
             Address { kind: KindId::Cluster, version, namespace: String::new(), name: name.to_owned() };
         let SecretReference { namespace, name: from } = reference(secret);
-        let object = json!({
+        let mut object = json!({
             "metadata": { "name": name, "labels": secret.labels() },
             "spec": { "kubeConfig": { "secretRef": { "namespace": namespace, "name": from } } },
         });
+        if let Some(key) = key {
+            object["spec"]["kubeConfig"]["key"] = key.into();
+        }
         let options = WriteOptions { manager: managers::HUB.to_owned(), ..WriteOptions::default() };
         self.objects.create(&Identity::hub(), &address, object, options).await?;
         tracing::info!(cluster = name, secret = %secret, "a Cluster was created from a kubeconfig");
@@ -188,7 +210,7 @@ impl Onboarding {
         let Some(kube_config) = cluster.spec.kube_config else { return Ok(rest) };
         let status = cluster.status.unwrap_or_default();
         let joined = self.store.agent_key(uid.into()).await?.is_some();
-        let text = match self.kubeconfig(&kube_config.secret_ref, KEY).await? {
+        let text = match self.kubeconfig(&kube_config.secret_ref, &keys(kube_config.key.as_deref())).await? {
             Ok(text) => text,
             // It has done its work, and may be gone.
             Err(_) if joined => return Ok(rest),
@@ -244,7 +266,7 @@ impl Onboarding {
     pub(crate) async fn kubeconfig(
         &self,
         from: &SecretReference,
-        key: &str,
+        keys: &[&str],
     ) -> Result<Result<Zeroizing<Vec<u8>>, String>, HubError> {
         let SecretReference { namespace, name } = from;
         let secret = self.store.get(KindId::Secret, namespace, name).await?;
@@ -255,11 +277,13 @@ impl Onboarding {
                 "Secret {namespace}/{name} was written by a Kustomization: kubeconfigs come from people, or from Cluster API"
             )));
         }
-        let value = secret.as_ref().and_then(|secret| secret.secret.as_ref()?.expose(key));
+        let data = secret.as_ref().and_then(|secret| secret.secret.as_ref());
+        let value = data.and_then(|data| keys.iter().find_map(|key| data.expose(key)));
         // What the API stores under a key is base64.
         if let Some(bytes) = value.and_then(|value| STANDARD.decode(value).ok()) {
             return Ok(Ok(Zeroizing::new(bytes)));
         }
+        let key = keys.first().copied().unwrap_or_default();
         let what =
             if secret.is_some() { format!("has no key `{key}`") } else { "is not on the hub".to_owned() };
         Ok(Err(format!(
@@ -274,15 +298,13 @@ impl Onboarding {
             return Ok(());
         };
         let Some(data) = &secret.secret else { return Ok(()) };
-        let same = data
-            .expose(KEY)
-            .and_then(|value| STANDARD.decode(value).ok())
-            .is_some_and(|bytes| Digest::of(&bytes) == digest);
-        if !same {
+        let is_it = |value: &str| STANDARD.decode(value).is_ok_and(|bytes| Digest::of(&bytes) == digest);
+        let all = data.expose_all();
+        let count = all.len();
+        let kept: BTreeMap<String, String> = all.into_iter().filter(|(_, value)| !is_it(value)).collect();
+        if kept.len() == count {
             return Ok(());
         }
-        let kept: BTreeMap<String, String> =
-            data.expose_all().into_iter().filter(|(key, _)| key != KEY).collect();
         let before = secret.clone();
         // What `kubectl apply` noted of it has the kubeconfig too.
         secret.secret = Some(SecretData::new(kept));

@@ -316,7 +316,7 @@ impl AccessRules {
     }
 
     /// Whether a Kustomization made an object, so that no person put anything into it.
-    async fn is_made_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
+    pub(crate) async fn is_made_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
         let descent = self.store.descent(stored.kind, &stored.namespace, &stored.name, 1).await?;
         Ok(descent.is_some_and(|descent| !descent.adopted))
     }

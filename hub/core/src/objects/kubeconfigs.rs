@@ -7,8 +7,10 @@ use roadstead_hub_store::Stored;
 pub(crate) const KUBECONFIG_TYPE: &str = "cluster.x-k8s.io/secret";
 /// How their names end: the Cluster's name stands before it.
 pub(crate) const SUFFIX: &str = "-kubeconfig";
-/// The key of the kubeconfig.
+/// The key under which Cluster API writes a kubeconfig.
 pub(crate) const KEY: &str = "value";
+/// The keys of the kubeconfig where none is named.
+const KEYS: [&str; 2] = [KEY, "value.yaml"];
 
 /// Whether the object is a kubeconfig as Cluster API writes it.
 pub(crate) fn is_kubeconfig(stored: &Stored) -> bool {
@@ -20,6 +22,11 @@ pub(crate) fn is_kubeconfig(stored: &Stored) -> bool {
 /// The name of the Cluster that a Secret of this name is for.
 pub(crate) fn cluster_name(secret: &Stored) -> Option<&str> {
     secret.name.strip_suffix(SUFFIX).filter(|name| !name.is_empty())
+}
+
+/// The keys under which the kubeconfig may be: the one that is named, or the usual ones.
+pub(crate) fn keys(named: Option<&str>) -> Vec<&str> {
+    named.map_or_else(|| KEYS.to_vec(), |key| vec![key])
 }
 
 /// A reference to the Secret.

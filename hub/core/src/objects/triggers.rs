@@ -8,6 +8,7 @@ use roadstead_api::{
 };
 use roadstead_hub_store::{Store, StoreError, Stored, Tx};
 use roadstead_model::{ClusterUid, Queue, Reason, ResourceUid};
+use serde_json::Value;
 
 use crate::identity::access::{ADOPTED_BY, GIT_NAMESPACE};
 use crate::objects::{conditions, kubeconfigs, managers};
@@ -124,6 +125,7 @@ pub async fn on_change(
             if (asks || changed) && after.is_some_and(|after| !idle(after)) {
                 tx.enqueue(Queue::Applier, &[object.uid]).await?;
             }
+            wake_kubeconfig(tx, before, after).await?;
             // What it made acts by its rights.
             if changed {
                 let made = tx.descendants(object.uid).await?;
@@ -141,7 +143,8 @@ pub async fn on_change(
         }
         KindId::Secret => {
             wake_rendered(tx, object).await?;
-            if after.is_some_and(kubeconfigs::is_kubeconfig) {
+            // Whether it is one, and for whom, is looked at then.
+            if before.is_none() || after.is_some_and(kubeconfigs::is_kubeconfig) {
                 tx.enqueue(Queue::KubeConfig, &[object.uid]).await?;
             }
             let clusters = tx.clusters_of_secret(&object.namespace, &object.name).await?;
@@ -172,6 +175,25 @@ pub async fn on_change(
 
 async fn users(tx: &mut Tx, used: &Stored, by: PipelineRole) -> Result<Vec<ResourceUid>, StoreError> {
     tx.users(used.kind, &used.namespace, &used.name, by).await
+}
+
+/// Schedules a pass over the Secret whose kubeconfig an applier names, where it did not name it before.
+async fn wake_kubeconfig(
+    tx: &mut Tx,
+    before: Option<&Stored>,
+    after: Option<&Stored>,
+) -> Result<(), StoreError> {
+    let named = |stored: &Stored| stored.object.pointer("/spec/kubeConfig/secretRef/name").cloned();
+    let Some((object, Some(Value::String(name)))) = after.map(|after| (after, named(after))) else {
+        return Ok(());
+    };
+    if before.is_some_and(|before| named(before).as_ref() == named(object).as_ref()) {
+        return Ok(());
+    }
+    match tx.get(KindId::Secret, &object.namespace, &name).await? {
+        Some(secret) => tx.enqueue(Queue::KubeConfig, &[secret.uid]).await,
+        None => Ok(()),
+    }
 }
 
 /// Schedules a pass over those that were rendered by this object.

@@ -1,6 +1,7 @@
 //! Which cluster `spec.kubeConfig.configMapRef` chooses, and as whom is acted there by default.
 
 use anyhow::{Result, ensure};
+use roadstead_api::KindId;
 use roadstead_hub_core::HubOptions;
 use serde_json::{Value, json};
 
@@ -48,7 +49,7 @@ async fn a_config_map_chooses_a_cluster_by_its_name_or_address() -> Result<()> {
         let uid = site.uid("team-a", "app").await?;
         let attempt = site.store.newest_reconciliation(uid.into()).await?;
         let on = attempt.and_then(|attempt| attempt.inputs.cluster).map(|cluster| cluster.0);
-        let wanted = site.stored(roadstead_api::KindId::Cluster, "", chosen).await?.uid.0;
+        let wanted = site.stored(KindId::Cluster, "", chosen).await?.uid.0;
         ensure!(on == Some(wanted), "{data} is not on {chosen}");
         site.succeed("team-a", "app").await?;
     }
@@ -95,6 +96,34 @@ async fn who_names_no_account_acts_as_the_one_that_the_operator_says() -> Result
     site.apply(kustomization("team-a", "app", "./app", spec)).await?;
     site.process("team-a", "app").await?;
     ensure!(site.dispatched("team-a", "app").await?.1 == "ops/limited");
+    site.close().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_secret_of_any_type_and_key_brings_a_cluster_on_board_where_a_person_names_it() -> Result<()> {
+    let site = Site::new().await?;
+    site.namespace("team-a").await?;
+    let secret = |name: &str| {
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "team-a", "name": name },
+            "stringData": { "config": "kubeconfig" } })
+    };
+    site.apply(secret("edge-7")).await?;
+    let uid = site.stored(KindId::Secret, "team-a", "edge-7").await?.uid;
+    site.hub.onboarding.process_kubeconfig(uid).await?;
+    ensure!(!site.exists(KindId::Cluster, "", "edge-7").await?, "nobody names it");
+    let spec = json!({ "kubeConfig": { "secretRef": { "name": "edge-7", "key": "config" } } });
+    site.apply(kustomization("team-a", "app", "./app", spec)).await?;
+    site.hub.onboarding.process_kubeconfig(uid).await?;
+    let made = site.stored(KindId::Cluster, "", "edge-7").await?.object;
+    let wanted = json!({ "secretRef": { "namespace": "team-a", "name": "edge-7" }, "key": "config" });
+    ensure!(made["spec"]["kubeConfig"] == wanted, "{made:#}");
+    // What is read is what is under that key: here it is no kubeconfig.
+    let cluster = site.stored(KindId::Cluster, "", "edge-7").await?.uid;
+    site.hub.onboarding.plan(cluster.into()).await?;
+    let stored = site.stored(KindId::Cluster, "", "edge-7").await?.object;
+    let conditions = stored["status"]["conditions"].to_string();
+    ensure!(conditions.contains("KubeConfigRefused") && !conditions.contains("has no key"), "{conditions}");
     site.close().await;
     Ok(())
 }
