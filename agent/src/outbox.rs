@@ -29,6 +29,7 @@ pub type IntentAnswer = Result<InventoryAck, String>;
 
 /// One message to send.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, which is boxed as it is handed out")]
 pub enum Outgoing {
     /// What was not understood.
     Refused(Refused),

@@ -120,7 +120,7 @@ async fn a_secret_of_any_type_and_key_brings_a_cluster_on_board_where_a_person_n
     ensure!(made["spec"]["kubeConfig"] == wanted, "{made:#}");
     // What is read is what is under that key: here it is no kubeconfig.
     let cluster = site.stored(KindId::Cluster, "", "edge-7").await?.uid;
-    site.hub.onboarding.plan(cluster.into()).await?;
+    site.hub.onboarding.plan(cluster).await?;
     let stored = site.stored(KindId::Cluster, "", "edge-7").await?.object;
     let conditions = stored["status"]["conditions"].to_string();
     ensure!(conditions.contains("KubeConfigRefused") && !conditions.contains("has no key"), "{conditions}");
