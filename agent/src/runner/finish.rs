@@ -80,7 +80,7 @@ impl<C: Cluster> Work<'_, C> {
             for (name, value) in data {
                 let Some(text) = value.as_str() else { continue };
                 if secret {
-                    // What is no text cannot be substituted.
+                    // Bytes that are not UTF-8 cannot be substituted.
                     let bytes = BASE64.decode(text).unwrap_or_default();
                     let Ok(text) = String::from_utf8(bytes) else { continue };
                     variables.set(name, &text, true);

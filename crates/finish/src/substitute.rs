@@ -180,7 +180,7 @@ impl<'a> Substitution<'a> {
         }
     }
 
-    /// Whether a text has an expression that holds the value of a Secret. One that is no template alone is taken for secret.
+    /// Whether a text has an expression that holds the value of a Secret. A text that cannot be parsed alone is taken for secret.
     fn is_secret(&self, text: &str) -> bool {
         text.contains("${") && template::parse(text).is_ok_and(|nodes| self.holds_secret(&nodes))
             || (text.contains("${") && template::parse(text).is_err())

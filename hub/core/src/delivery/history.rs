@@ -54,7 +54,7 @@ pub(super) fn note_health(
         return;
     }
     let (healthy, reason, message) = match outcome.reason {
-        // As long as it was before, how long it took this time is no news.
+        // It was healthy before: how long it took this time does not matter.
         Reason::ReconciliationSucceeded if conditions::is_true(conditions, HEALTHY, generation) => return,
         Reason::ReconciliationSucceeded => {
             let waits = outcome.timings.iter().filter(|timing| timing.stage == Stage::Wait);

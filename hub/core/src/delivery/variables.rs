@@ -156,7 +156,7 @@ impl Delivery {
     }
 }
 
-/// The objects; or why not, where the value of a Secret became part of one that is no Secret: it would be stored, and shown, as it is.
+/// The objects; or why not, where the value of a Secret became part of an object of another kind: it would be stored, and shown, as it is.
 fn without_secrets(finished: Vec<Finished>) -> Result<Vec<Value>, String> {
     let holds = |one: &&Finished| !one.secret.is_empty() && one.object["kind"] != "Secret";
     if let Some(one) = finished.iter().find(holds) {
@@ -216,7 +216,7 @@ fn size(values: &BTreeMap<String, String>) -> usize {
     values.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
-/// The variables that an object holds. What is no text cannot be substituted.
+/// The variables that an object holds. Bytes that are not UTF-8 cannot be substituted.
 fn values(stored: &Stored) -> BTreeMap<String, String> {
     if let Some(secret) = &stored.secret {
         let text = |value: String| String::from_utf8(BASE64.decode(value).ok()?).ok();

@@ -118,7 +118,7 @@ async fn a_secret_of_any_type_and_key_brings_a_cluster_on_board_where_a_person_n
     let made = site.stored(KindId::Cluster, "", "edge-7").await?.object;
     let wanted = json!({ "secretRef": { "namespace": "team-a", "name": "edge-7" }, "key": "config" });
     ensure!(made["spec"]["kubeConfig"] == wanted, "{made:#}");
-    // What is read is what is under that key: here it is no kubeconfig.
+    // What is read is what is under that key: here it is not a kubeconfig.
     let cluster = site.stored(KindId::Cluster, "", "edge-7").await?.uid;
     site.hub.onboarding.plan(cluster).await?;
     let stored = site.stored(KindId::Cluster, "", "edge-7").await?.object;
