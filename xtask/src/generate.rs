@@ -1,9 +1,11 @@
-//! `cargo xtask generate`: makes the files that are generated and checked in. `--check` compares instead of writing.
+//! `cargo xtask generate`: makes the files that are generated and checked in: the protocol, the fleet views, JSON schemas. `--check` compares instead of writing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
 use crate::process::Runner;
 use crate::{cache, web};
@@ -14,13 +16,38 @@ const PROTO_OUT: &str = "proto/src/generated";
 /// What the hub says of its fleet views, and the dashboard's types for them.
 const FLEET_DOCUMENT: &str = "web/src/api/fleet.openapi.json";
 const FLEET_TYPES: &str = "web/src/api/fleet.d.ts";
+/// The JSON schemas of our kinds, in the layout that kubeconform's catalogues have.
+const SCHEMAS: &str = "deploy/schemas";
 
 /// Generates everything beneath `root` or, with `check`, fails where what is checked in differs.
 pub(crate) fn run(root: &Path, runner: &Runner, check: bool) -> Result<()> {
     let fresh = root.join("target/xtask-generate");
     std::fs::create_dir_all(&fresh).with_context(|| format!("make {}", fresh.display()))?;
     protocol(root, &fresh, check)?;
-    fleet_client(root, runner, &fresh, check)
+    fleet_client(root, runner, &fresh, check)?;
+    schemas(root, runner, check)
+}
+
+/// The JSON schemas of the kinds that people write.
+fn schemas(root: &Path, runner: &Runner, check: bool) -> Result<()> {
+    let program = cache::target(root)?.join("debug/examples").join("schemas");
+    let text = runner.capture(&mut Command::new(program))?;
+    let all: BTreeMap<String, Value> = serde_json::from_str(&text).context("read the schemas")?;
+    for (name, schema) in &all {
+        put(root, &format!("{SCHEMAS}/{name}"), &format!("{schema:#}\n"), "crates/api", check)?;
+    }
+    let folder = root.join(SCHEMAS);
+    for group in std::fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
+        let group = group.context("list the schemas")?;
+        for file in std::fs::read_dir(group.path()).context("list the schemas of a group")? {
+            let file = file.context("list the schemas of a group")?.file_name();
+            let name = format!("{}/{}", group.file_name().display(), file.display());
+            if !all.contains_key(&name) {
+                bail!("{SCHEMAS}/{name} is of a kind that is not served: delete it");
+            }
+        }
+    }
+    Ok(())
 }
 
 fn protocol(root: &Path, fresh: &Path, check: bool) -> Result<()> {
@@ -41,7 +68,8 @@ fn protocol(root: &Path, fresh: &Path, check: bool) -> Result<()> {
 fn fleet_client(root: &Path, runner: &Runner, fresh: &Path, check: bool) -> Result<()> {
     // The whole workspace, as `cargo xtask test` does: another choice would have dependencies built once more.
     let name = "fleet-openapi";
-    runner.run(cache::cargo().current_dir(root).args(["build", "--workspace", "--example", name]))?;
+    let examples = ["build", "--workspace", "--example", name, "--example", "schemas"];
+    runner.run(cache::cargo().current_dir(root).args(examples))?;
     let program = cache::target(root)?.join("debug/examples").join(name);
     let document = runner.capture(&mut Command::new(program))?;
     put(root, FLEET_DOCUMENT, &format!("{document}\n"), "the hub's fleet views", check)?;

@@ -26,6 +26,40 @@ pub fn schema(kind: &Kind, version: &Version) -> &'static Value {
     schemas.get(&(kind.id, version.group, version.name)).unwrap_or(&NOTHING)
 }
 
+/// The same schema for tools that check files before they reach a hub: what it does not name is refused, and `metadata` is left to
+/// Kubernetes' own.
+#[must_use]
+pub fn strict(kind: &Kind, version: &Version) -> Value {
+    let mut strict = schema(kind, version).clone();
+    strict["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    close(&mut strict);
+    strict["properties"]["apiVersion"] = json!({ "const": version.api_version() });
+    strict["properties"]["kind"] = json!({ "const": kind.kind });
+    strict["properties"]["metadata"] = json!({ "type": "object" });
+    strict
+}
+
+/// Refuses what a schema's mappings do not name, where they name anything.
+fn close(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            map.values_mut().for_each(close);
+            let open = ["additionalProperties", "x-kubernetes-preserve-unknown-fields"];
+            let names = map
+                .get("properties")
+                .is_some_and(|found| found.as_object().is_some_and(|all| !all.is_empty()));
+            if names
+                && map.get("type") == Some(&json!("object"))
+                && open.iter().all(|key| !map.contains_key(*key))
+            {
+                map.insert("additionalProperties".to_owned(), json!(false));
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
 /// The schema of `metadata`.
 #[must_use]
 pub fn metadata_schema() -> &'static Value {
@@ -220,7 +254,7 @@ pub fn parse_time(text: &str) -> Option<Time> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::schema;
     use crate::{KINDS, KindId};
@@ -243,6 +277,22 @@ mod tests {
             if let Some(inner) = object.get(key) {
                 is_structural(inner, &format!("{path}[]"));
             }
+        }
+    }
+
+    #[test]
+    fn strict_schemas_refuse_what_they_do_not_name() {
+        let kind = KindId::Kustomization.get();
+        for version in kind.versions {
+            let schema = super::strict(kind, version);
+            let spec = &schema["properties"]["spec"];
+            assert_eq!(spec["additionalProperties"], false);
+            assert_eq!(spec["properties"]["sourceRef"]["additionalProperties"], false);
+            // Any name may be a variable's, or a label's.
+            let post_build = &spec["properties"]["postBuild"]["properties"]["substitute"];
+            assert_ne!(post_build["additionalProperties"], false, "{post_build}");
+            assert_eq!(schema["properties"]["apiVersion"]["const"], version.api_version());
+            assert_eq!(schema["properties"]["metadata"], json!({ "type": "object" }));
         }
     }
 
