@@ -10,6 +10,10 @@ use serde_json::Value;
 /// How many entries there may be.
 pub const MAX_HEALTH_EXPRS: usize = 256;
 
+/// An object is judged whenever it changes, among those of all others who deploy to the cluster: each expression has the fifth part of
+/// what one may take.
+const SHARE: u32 = 5;
+
 /// Compiled rules, for [`crate::Engine::with_health`].
 #[derive(Debug, Clone, Default)]
 pub struct HealthRules {
@@ -150,7 +154,7 @@ impl Rule {
         ];
         for (expression, status, field) in questions {
             let Some(expression) = expression else { continue };
-            match expression.evaluate_bool(&variables) {
+            match expression.evaluate_bool_among(&variables, SHARE) {
                 Ok(true) => {
                     let message = format!("by the health check expression {field}");
                     return Health { status, message };

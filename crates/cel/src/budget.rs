@@ -18,8 +18,10 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn new() -> Self {
-        Self { steps: MOST_STEPS, bytes: MOST_BYTES }
+    /// The part of the whole that each of so many has.
+    pub(crate) fn shared(among: u32) -> Self {
+        let among = u64::from(among.max(1));
+        Self { steps: MOST_STEPS / among, bytes: MOST_BYTES / among }
     }
 
     /// Takes steps before they are gone.

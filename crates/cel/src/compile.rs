@@ -210,7 +210,7 @@ impl Scope<'_> {
         if let [Node::Literal(value)] = &*nodes
             && function.converts()
         {
-            return constant(function.call(std::slice::from_ref(value), &mut Budget::new()));
+            return constant(function.call(std::slice::from_ref(value), &mut Budget::shared(1)));
         }
         Ok(Node::Call { function, arguments: nodes })
     }

@@ -24,8 +24,9 @@ pub(crate) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(variables: &[(&'a str, &'a Json)]) -> Self {
-        Self { variables: variables.iter().copied().collect(), locals: Vec::new(), budget: Budget::new() }
+    pub(crate) fn new(variables: &[(&'a str, &'a Json)], among: u32) -> Self {
+        let variables = variables.iter().copied().collect();
+        Self { variables, locals: Vec::new(), budget: Budget::shared(among) }
     }
 
     pub(crate) fn node(&mut self, node: &'a Node) -> Answer<Value<'a>> {

@@ -101,8 +101,21 @@ impl Expression {
     /// it has another answer than yes or no. [`CelError::Cost`]: it needs more than 10 million steps or 24 MiB, which
     /// depends on nothing but the expression and the variables.
     pub fn evaluate_bool(&self, variables: &[(&str, &serde_json::Value)]) -> Result<bool, CelError> {
+        self.evaluate_bool_among(variables, 1)
+    }
+
+    /// The same as one of so many that share what one evaluation may take: for whoever evaluates expressions of many users.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::evaluate_bool`], with a part of its steps and bytes.
+    pub fn evaluate_bool_among(
+        &self,
+        variables: &[(&str, &serde_json::Value)],
+        among: u32,
+    ) -> Result<bool, CelError> {
         let expression = || error::shown(&self.text);
-        match eval::Run::new(variables).node(&self.node) {
+        match eval::Run::new(variables, among).node(&self.node) {
             Ok(Value::Bool(answer)) => Ok(answer),
             Ok(_) => Err(CelError::NotBoolean { expression: expression() }),
             Err(Fault::Problem(problem)) => Err(CelError::Evaluate { expression: expression(), problem }),

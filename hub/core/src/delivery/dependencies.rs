@@ -18,6 +18,9 @@ use crate::objects::conditions::{self, READY};
 /// Dependencies are followed to this many Kustomizations in search of a cycle.
 const MAX_REACHED: usize = 1_000;
 
+/// What all expressions of one pass may take together is this part of what one alone may.
+const SHARE: u32 = 5;
+
 /// Namespace and name.
 type Name = (String, String);
 
@@ -92,10 +95,13 @@ impl Delivery {
                 found.insert((kind, (row.namespace, row.name)), state);
             }
         }
+        // In turn, so that one object is in memory at a time.
+        let expressions = all.iter().filter(|one| one.ready.is_some()).count();
+        let among = u32::try_from(expressions).unwrap_or(u32::MAX).saturating_mul(SHARE);
         let mut dependencies = Vec::with_capacity(all.len());
         for one in all {
             let state = match &one.ready {
-                Some(expression) => self.ready_by(expression, stored, one).await?,
+                Some(expression) => self.ready_by(expression, among, stored, one).await?,
                 None => {
                     let state = found.get(&(one.kind, one.name.clone())).cloned();
                     state.unwrap_or(DependencyState::Missing)
@@ -111,6 +117,7 @@ impl Delivery {
     async fn ready_by(
         &self,
         expression: &Expression,
+        among: u32,
         stored: &Stored,
         one: &DependsOn,
     ) -> Result<DependencyState, HubError> {
@@ -118,9 +125,15 @@ impl Delivery {
         let Some(found) = self.store.get(one.kind, namespace, name).await? else {
             return Ok(DependencyState::Missing);
         };
-        // The data of a Secret is not part of it.
-        let variables = [("self", &stored.object), ("dep", &found.object)];
-        Ok(match expression.evaluate_bool(&variables) {
+        let (expression, own) = (expression.clone(), stored.object.clone());
+        // It may take tens of milliseconds, which those that serve requests do not have. The data of a Secret is not part of it.
+        let evaluated = tokio::task::spawn_blocking(move || {
+            expression.evaluate_bool_among(&[("self", &own), ("dep", &found.object)], among)
+        });
+        let answer = evaluated.await.map_err(|error| {
+            HubError::Internal(format!("the evaluation of a readyExpr was cut short: {error}"))
+        })?;
+        Ok(match answer {
             Ok(true) => DependencyState::Ready,
             Ok(false) => DependencyState::NotReadyBy("according to readyExpr".to_owned()),
             Err(error) => DependencyState::NotReadyBy(format!("since its readyExpr fails: {error}")),
