@@ -23,8 +23,8 @@ use crate::delivery::Delivery;
 use crate::delivery::reconcile::SeenApplier;
 use crate::delivery::render::identity;
 
-/// Bytes of all variables of the hub that one dispatch has: they are held while it is sent.
-const MAX_GIVEN_BYTES: usize = 1 << 20;
+/// Bytes of all variables of the hub that one dispatch has. They are held while it is sent, once for each session that is sent one.
+const MAX_GIVEN_BYTES: usize = 256 << 10;
 
 /// Why variables cannot be had, for the applier's condition.
 pub(super) type Refused = (Reason, String);
