@@ -74,7 +74,7 @@ pub(super) fn note_health(
 }
 
 /// Adds an outcome to the history, or counts it where it is like the newest one and somebody asked for it.
-pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, outcome: &Outcome, now: Timestamp) {
+pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, reason: Reason, now: Timestamp) {
     let (AttemptKind::Apply, Some(digest)) = (inputs.kind, inputs.build) else { return };
     let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);
     let metadata = BTreeMap::from([("revision".to_owned(), revision)]);
@@ -84,7 +84,7 @@ pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, outcome: 
         first_reconciled: Time(now),
         last_reconciled: Time(now),
         last_reconciled_duration: GoDuration(took),
-        last_reconciled_status: outcome.reason.as_str().to_owned(),
+        last_reconciled_status: reason.as_str().to_owned(),
         total_reconciliations: 1,
         metadata,
     };

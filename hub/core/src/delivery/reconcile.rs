@@ -251,6 +251,7 @@ impl Delivery {
             status.last_handled_reconcile_at = request.or(status.last_handled_reconcile_at.take());
             let reason = Reason::ReconciliationSucceeded;
             set_ready(status, ConditionStatus::True, reason, &applied, generation, now);
+            history::note(status, attempt, reason, now);
         })
         .await?;
         tx.commit().await?;

@@ -274,7 +274,7 @@ impl Delivery {
             };
             set_ready(status, ready, reason, message, inputs.generation.0, now);
             history::note_health(status, &applier.spec, &outcome, inputs.generation.0, now);
-            history::note(status, &inputs, &outcome, now);
+            history::note(status, &inputs, outcome.reason, now);
         })
         .await?;
         if inputs.kind != AttemptKind::Read {

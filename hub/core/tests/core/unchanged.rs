@@ -53,6 +53,7 @@ async fn a_commit_elsewhere_in_the_repository_sends_nothing() -> Result<()> {
     for field in ["lastAppliedRevision", "lastAttemptedRevision"] {
         ensure!(status[field] == revision, "{field}: {status:#}");
     }
+    ensure!(status["history"][0]["metadata"]["revision"] == revision, "{status:#}");
     // Nothing waits to be sent, and the cluster is looked at again when it would have been.
     ensure!(second.finished.is_some() && second.dispatch == first.dispatch, "{second:?}");
     ensure!(second.checked == first.checked, "{:?} and {:?}", second.checked, first.checked);
