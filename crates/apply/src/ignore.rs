@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use roadstead_go_regex::Limits;
+use roadstead_kustomize::LabelSelector;
 use roadstead_model::{IgnoreRule, IgnoreTarget, ObjectRef};
 use serde_json::Value;
 
 use crate::pointer::Pointer;
-use crate::selector::Selector;
 
 /// How many rules there may be.
 pub const MAX_IGNORE_RULES: usize = 100;
 /// How many paths a rule may have.
 pub const MAX_IGNORE_PATHS: usize = 100;
-/// The most bytes of a path, and of each regular expression.
+/// The most bytes of a path, of each regular expression and of each selector.
 pub const MAX_IGNORE_TEXT: usize = 1024;
 
 /// The fields that say which object it is and whose; without them there is none.
@@ -36,8 +37,8 @@ struct Target {
     kind: Option<regex::Regex>,
     name: Option<regex::Regex>,
     namespace: Option<regex::Regex>,
-    labels: Selector,
-    annotations: Selector,
+    labels: LabelSelector,
+    annotations: LabelSelector,
 }
 
 /// Which rule is wrong, and what.
@@ -149,7 +150,11 @@ impl Target {
             pattern(text).map(Some).map_err(|problem| wrong(field, problem))
         };
         let selector = |field, text: &Option<String>| {
-            Selector::parse(text.as_deref().unwrap_or_default()).map_err(|problem| wrong(field, problem))
+            let text = text.as_deref().unwrap_or_default();
+            if text.len() > MAX_IGNORE_TEXT {
+                return Err(wrong(field, format!("it is longer than {MAX_IGNORE_TEXT} bytes")));
+            }
+            LabelSelector::parse(text).map_err(|problem| wrong(field, problem))
         };
         Ok(Self {
             group: regex("group regex", &target.group)?,
@@ -170,23 +175,26 @@ impl Target {
             (&self.name, &reference.name),
             (&self.namespace, &reference.namespace),
         ];
-        let texts = |map: &str| object.get("metadata").and_then(|metadata| metadata.get(map)?.as_object());
+        let matches = |selector: &LabelSelector, map: &str| {
+            let texts = object.get("metadata").and_then(|metadata| metadata.get(map)?.as_object());
+            selector.matches(|key| texts?.get(key)?.as_str())
+        };
         all.into_iter().all(|(regex, text)| regex.as_ref().is_none_or(|regex| regex.is_match(text)))
-            && self.labels.matches(texts("labels"))
-            && self.annotations.matches(texts("annotations"))
+            && matches(&self.labels, "labels")
+            && matches(&self.annotations, "annotations")
     }
 }
 
 /// A regular expression of Go's for a whole text.
 fn pattern(text: &str) -> Result<regex::Regex, String> {
     /// Of a compiled one; there can be five for each rule.
-    const MOST_BYTES: usize = 64 << 10;
+    const LIMITS: Limits = Limits { program: 64 << 10, tables: 64 << 10 };
     if text.len() > MAX_IGNORE_TEXT {
         return Err(format!("it is longer than {MAX_IGNORE_TEXT} bytes"));
     }
     // By itself first, so that a bracket too many does not end the one that is around it.
-    roadstead_cel::pattern::compile(text, MOST_BYTES)
-        .and_then(|_| roadstead_cel::pattern::compile(&format!("^(?:{text})$"), MOST_BYTES))
+    roadstead_go_regex::compile(text, LIMITS)
+        .and_then(|_| roadstead_go_regex::compile(&format!("^(?:{text})$"), LIMITS))
         .map_err(|error| error.to_string())
 }
 

@@ -30,7 +30,6 @@ mod pointer;
 mod prepare;
 mod prune;
 mod run;
-mod selector;
 mod side_by_side;
 mod stage;
 mod takeover;

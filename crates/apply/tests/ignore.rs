@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use roadstead_apply::HealthRules;
+use roadstead_apply::{Event, HealthRules, Run};
 use roadstead_model::{Action, HealthExpr, IgnoreRule, IgnoreTarget};
 use serde_json::{Value, json};
 use support::{Fixture, annotated, config_map, deployment, only_action};
+use tokio::time::Instant;
 
 const MERGE: &str = "application/merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
@@ -150,11 +151,22 @@ async fn waiting_asks_the_expressions() -> Result<()> {
     let waited = fixture.wait(&created.inventory, Duration::from_secs(1)).await;
     assert!(waited.error.is_some());
 
+    // It becomes ready once it was seen that it is not.
+    let (seen, sees) = tokio::sync::oneshot::channel();
     let turn = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        sees.await.expect("it was looked at");
         fixture.request_as("PATCH", &path, MERGE, Some(&json!({"data": {"k": "ready"}}))).await
     };
-    let (waited, turned) = tokio::join!(fixture.wait(&created.inventory, Duration::from_secs(30)), turn);
+    let mut seen = Some(seen);
+    let mut events = |event| {
+        if matches!(event, Event::Health { .. })
+            && let Some(seen) = seen.take()
+        {
+            seen.send(()).expect("it is waited for");
+        }
+    };
+    let mut run = Run::new(Instant::now() + Duration::from_secs(30), fixture.cancel.clone(), &mut events);
+    let (waited, turned) = tokio::join!(fixture.engine.wait(&created.inventory, &mut run), turn);
     turned?;
     assert_eq!(waited.error, None);
 

@@ -16,7 +16,7 @@ use crate::error::{Answer, Fault, ParseProblem};
 use crate::function::Function;
 use crate::guard;
 use crate::node::{Macro, MacroKind, Mode, Node, Operator};
-use crate::pattern;
+use crate::price::priced;
 use crate::value::Value;
 
 /// The name that the parser gives to what a loop gathers; no expression can write it.
@@ -198,7 +198,7 @@ impl Scope<'_> {
             nodes.push(self.node(argument)?);
         }
         if let (Function::Matches, [_, Node::Literal(Value::String(text))]) = (function, &*nodes) {
-            let pattern = pattern::priced(text).map_err(ParseProblem::Pattern)?;
+            let pattern = priced(text).map_err(ParseProblem::Pattern)?;
             nodes.truncate(1);
             if let Some(text) = nodes.pop() {
                 return Ok(Node::Matches { text: Box::new(text), pattern });

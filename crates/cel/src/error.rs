@@ -82,7 +82,7 @@ pub enum ParseProblem {
     NotAName(&'static str),
     /// A regular expression that it spells out is not one.
     #[error("{0}")]
-    Pattern(crate::pattern::PatternError),
+    Pattern(roadstead_go_regex::PatternError),
     /// It reads a variable that there is not.
     #[error("undeclared reference to '{0}'")]
     Undeclared(Arc<str>),

@@ -3,7 +3,7 @@
 use crate::budget::Budget;
 use crate::error::{Answer, EvalProblem};
 use crate::value::{Value, equal};
-use crate::{convert, pattern, strings, time};
+use crate::{convert, strings, time};
 
 /// Names the functions: each with its name in CEL and how many arguments it takes, that which it is called on counted.
 macro_rules! functions {
@@ -169,7 +169,7 @@ fn matches<'a>(text: &Value<'a>, pattern: &[Value<'a>], budget: &mut Budget) -> 
     const COMPILE_STEPS: u64 = 50_000;
     let (Value::String(text), [Value::String(pattern)]) = (text, pattern) else { return Ok(None) };
     budget.steps(COMPILE_STEPS)?;
-    let pattern = pattern::priced(pattern).map_err(|_| EvalProblem::Pattern)?;
+    let pattern = crate::price::priced(pattern).map_err(|_| EvalProblem::Pattern)?;
     look(&pattern, text, budget).map(Some)
 }
 

@@ -42,7 +42,7 @@ mod function;
 mod guard;
 mod node;
 mod operator;
-pub mod pattern;
+mod price;
 mod strings;
 mod time;
 mod value;

@@ -43,6 +43,7 @@ mod resource;
 mod resources;
 mod run;
 mod schema;
+mod selector;
 mod specs;
 mod target;
 mod transform;
@@ -57,7 +58,7 @@ pub use limits::Limits;
 pub use load::LoadRestrictor;
 pub use overlay::Overlay;
 pub use remote::{Fetched, Remote};
-pub use transform::LabelSelector;
+pub use selector::LabelSelector;
 pub use tree::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath};
 
 use load::Loader;

@@ -47,6 +47,7 @@ const PURE: &[&str] = &[
     "crates/cel",
     "crates/deploy",
     "crates/finish",
+    "crates/go-regex",
     "crates/kubeconfig",
     "crates/model",
     "crates/kustomize",

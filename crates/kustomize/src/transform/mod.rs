@@ -20,7 +20,6 @@ pub(crate) mod reference;
 
 pub(crate) use add::{Addition, ValueAdd};
 pub(crate) use finish::check_characters;
-pub use select::LabelSelector;
 pub(crate) use shared::Group;
 pub(crate) use step::{Affix, Namespace, Step, Subjects};
 

@@ -1,12 +1,11 @@
 //! Which objects a patch is for.
 
-use std::collections::HashSet;
-
 use crate::budget::{Budget, Held};
 use crate::kustomization::Selector;
 use crate::pattern;
 use crate::resource::{Id, Resource};
 use crate::resources::Resources;
+use crate::selector::LabelSelector;
 use crate::value::{Map, Value};
 
 /// A selector, compiled.
@@ -118,8 +117,11 @@ impl Matcher {
 
     /// Do the labels and annotations match?
     pub(super) fn matches_texts(&self, resource: &Resource) -> bool {
-        self.labels.matches_map(resource.texts("labels"))
-            && self.annotations.matches_map(resource.texts("annotations"))
+        let matches = |selector: &LabelSelector, map: Option<&Map>| {
+            selector.is_empty() || selector.matches(|key| map?.get(key).and_then(Value::as_str))
+        };
+        matches(&self.labels, resource.texts("labels"))
+            && matches(&self.annotations, resource.texts("annotations"))
     }
 
     fn matches(&self, resource: &Resource) -> bool {
@@ -131,156 +133,5 @@ impl Matcher {
             && self.version.matches(&current.gvk.version)
             && self.kind.matches(&current.gvk.kind)
             && self.matches_texts(resource)
-    }
-}
-
-/// A label selector in the form that kubectl takes: `a=b,c!=d,e in (f,g),h,!i`.
-///
-/// ```
-/// use roadstead_kustomize::LabelSelector;
-///
-/// let selector = LabelSelector::parse("app in (web, api), !canary")?;
-/// assert!(selector.matches(|key| (key == "app").then_some("web")));
-/// assert!(!selector.matches(|_| None));
-/// # Ok::<(), String>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct LabelSelector {
-    requirements: Vec<Requirement>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Requirement {
-    key: String,
-    operator: Operator,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Operator {
-    Exists,
-    Missing,
-    In(HashSet<String>),
-    NotIn(HashSet<String>),
-    /// `>` or `<`, with the number.
-    Greater(i64),
-    Less(i64),
-}
-
-impl LabelSelector {
-    /// Reads a selector; an empty one matches everything.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let mut requirements = Vec::new();
-        let mut rest = text.trim();
-        while !rest.is_empty() {
-            // A comma inside of parentheses belongs to the requirement.
-            let mut depth = 0_i32;
-            let end = rest.find(|c| {
-                depth += i32::from(c == '(') - i32::from(c == ')');
-                c == ',' && depth <= 0
-            });
-            let (one, tail) = end.map_or((rest, ""), |i| (&rest[..i], &rest[i + 1..]));
-            requirements.push(Requirement::parse(one.trim())?);
-            if end.is_some() && tail.trim().is_empty() {
-                return Err("ends with a comma".into());
-            }
-            rest = tail.trim_start();
-        }
-        Ok(Self { requirements })
-    }
-
-    /// Does a set of labels match?
-    pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
-        self.requirements.iter().all(|requirement| {
-            let value = get(&requirement.key);
-            let number = || value.and_then(|value| value.parse::<i64>().ok());
-            match &requirement.operator {
-                Operator::Exists => value.is_some(),
-                Operator::Missing => value.is_none(),
-                Operator::In(values) => value.is_some_and(|value| values.contains(value)),
-                Operator::NotIn(values) => value.is_none_or(|value| !values.contains(value)),
-                Operator::Greater(bound) => number().is_some_and(|n| n > *bound),
-                Operator::Less(bound) => number().is_some_and(|n| n < *bound),
-            }
-        })
-    }
-
-    fn matches_map(&self, map: Option<&Map>) -> bool {
-        self.requirements.is_empty() || self.matches(|key| map?.get(key).and_then(Value::as_str))
-    }
-}
-
-impl Requirement {
-    fn parse(text: &str) -> Result<Self, String> {
-        let new = |key: &str, operator| {
-            let key = key.trim();
-            let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-            if key.is_empty() || !key.chars().all(good) {
-                return Err(format!("{key:?} is not a label key"));
-            }
-            Ok(Self { key: key.to_owned(), operator })
-        };
-        let set = |values: &str| -> Result<HashSet<String>, String> {
-            let inner = values.trim().strip_prefix('(').and_then(|values| values.strip_suffix(')'));
-            let inner = inner.ok_or_else(|| format!("{values:?} should be a list in parentheses"))?;
-            Ok(inner.split(',').map(|value| value.trim().to_owned()).collect())
-        };
-        let one = |value: &str| HashSet::from([value.trim().to_owned()]);
-        let number = |value: &str| value.trim().parse().map_err(|_| format!("{value:?} is not an integer"));
-        if let Some(key) = text.strip_prefix('!') {
-            return new(key, Operator::Missing);
-        }
-        if let Some((key, value)) = text.split_once("!=") {
-            return new(key, Operator::NotIn(one(value)));
-        }
-        if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
-            return new(key, Operator::In(one(value)));
-        }
-        if let Some((key, values)) = text.split_once(" notin ").or_else(|| text.split_once(" notin(")) {
-            let values =
-                if values.trim_start().starts_with('(') { values.to_owned() } else { format!("({values}") };
-            return new(key, Operator::NotIn(set(&values)?));
-        }
-        if let Some((key, values)) = text.split_once(" in ").or_else(|| text.split_once(" in(")) {
-            let values =
-                if values.trim_start().starts_with('(') { values.to_owned() } else { format!("({values}") };
-            return new(key, Operator::In(set(&values)?));
-        }
-        if let Some((key, value)) = text.split_once('>') {
-            return new(key, Operator::Greater(number(value)?));
-        }
-        if let Some((key, value)) = text.split_once('<') {
-            return new(key, Operator::Less(number(value)?));
-        }
-        new(text, Operator::Exists)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn label_selectors() {
-        let labels = |key: &str| match key {
-            "app" => Some("web"),
-            "tier" => Some("3"),
-            _ => None,
-        };
-        for (selector, want) in [
-            ("", true),
-            ("app=web", true),
-            ("app == web , tier", true),
-            ("app!=web", false),
-            ("none!=x", true),
-            ("app in (api, web),!none", true),
-            ("app notin (api,web)", false),
-            ("tier>2,tier<4", true),
-            ("none", false),
-        ] {
-            assert_eq!(LabelSelector::parse(selector).unwrap().matches(labels), want, "{selector}");
-        }
-        for bad in ["app in web", "a b", "=x", "app=web,", "tier>x"] {
-            assert!(LabelSelector::parse(bad).is_err(), "{bad}");
-        }
     }
 }

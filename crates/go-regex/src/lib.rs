@@ -5,25 +5,16 @@
 //! themselves; `&&`, `--` and `~~` within brackets are plain characters; `\<` is a `<`; `\Q…\E` quotes.
 
 use regex::{Regex, RegexBuilder};
-use thiserror::Error;
 
-use crate::node::Pattern;
-
-/// The most bytes of a pattern.
-const MOST_BYTES: usize = 4 << 10;
 /// The most repetitions that Go takes.
 const MOST_REPEATS: u32 = 1000;
+/// How much of a pattern a message shows, in characters.
+const MOST_SHOWN: usize = 512;
 
-/// Why a text is not a regular expression. The messages are at most a few hundred bytes long.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+/// Why a text is not a regular expression. The messages are at most a few kilobytes long.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It is too long.
-    #[error("the regular expression is longer than {most} bytes")]
-    TooLong {
-        /// The most bytes of one.
-        most: usize,
-    },
-    /// It takes too much memory.
+    /// Compiled, it takes more memory than it may.
     #[error("the regular expression '{pattern}' is too large")]
     TooLarge {
         /// The pattern, shortened where it is long.
@@ -39,47 +30,29 @@ pub enum PatternError {
     },
 }
 
-/// Compiles a pattern that takes at most so many bytes.
+/// How much memory a compiled pattern may take, in bytes. Its time for each byte of a text is bounded by its size.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Of the program.
+    pub program: usize,
+    /// Of the tables that are filled while a text is looked at.
+    pub tables: usize,
+}
+
+/// Compiles a pattern. How long it may be is for the caller to say.
 ///
 /// # Errors
-///
 /// The text is not a regular expression in Go's syntax, uses what is not supported (`\C`, `\B`, octal numbers), or is too large.
-pub fn compile(pattern: &str, most_bytes: usize) -> Result<Regex, PatternError> {
-    if pattern.len() > MOST_BYTES {
-        return Err(PatternError::TooLong { most: MOST_BYTES });
-    }
-    build(pattern, &translated(pattern)?, most_bytes)
-}
-
-/// Compiles a pattern of an expression, and says what looking with it costs. Its memory is found out by trying, as the
-/// library does not tell, and bounds the time for a byte: `tests/bounds.rs` has patterns that need nearly as much.
-pub(crate) fn priced(pattern: &str) -> Result<Pattern, PatternError> {
-    const SIZES: [(usize, u64); 4] = [(4 << 10, 8), (16 << 10, 50), (64 << 10, 200), (256 << 10, 800)];
-    if pattern.len() > MOST_BYTES {
-        return Err(PatternError::TooLong { most: MOST_BYTES });
-    }
-    let rewritten = translated(pattern)?;
-    let mut last = PatternError::TooLarge { pattern: crate::error::shown(pattern) };
-    for (size, steps) in SIZES {
-        match build(pattern, &rewritten, size) {
-            Ok(regex) => return Ok(Pattern { regex, steps }),
-            Err(error @ PatternError::TooLarge { .. }) => last = error,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(last)
-}
-
-fn build(pattern: &str, rewritten: &str, most_bytes: usize) -> Result<Regex, PatternError> {
+pub fn compile(pattern: &str, limits: Limits) -> Result<Regex, PatternError> {
     /// Of nested groups.
     const MOST_NESTING: u32 = 100;
-    let built = RegexBuilder::new(rewritten)
-        .size_limit(most_bytes)
-        .dfa_size_limit(most_bytes)
+    let built = RegexBuilder::new(&translated(pattern)?)
+        .size_limit(limits.program)
+        .dfa_size_limit(limits.tables)
         .nest_limit(MOST_NESTING)
         .build();
     built.map_err(|error| match error {
-        regex::Error::CompiledTooBig(_) => PatternError::TooLarge { pattern: crate::error::shown(pattern) },
+        regex::Error::CompiledTooBig(_) => PatternError::TooLarge { pattern: shown(pattern) },
         other => {
             // The last line of the library's message says what is wrong; those before it draw the place.
             let message = other.to_string();
@@ -89,11 +62,15 @@ fn build(pattern: &str, rewritten: &str, most_bytes: usize) -> Result<Regex, Pat
     })
 }
 
-fn invalid(pattern: &str, problem: &str) -> PatternError {
-    PatternError::Invalid {
-        pattern: crate::error::shown(pattern),
-        problem: problem.chars().take(200).collect(),
+fn shown(pattern: &str) -> String {
+    match pattern.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{}…", &pattern[..end]),
+        None => pattern.to_owned(),
     }
+}
+
+fn invalid(pattern: &str, problem: &str) -> PatternError {
+    PatternError::Invalid { pattern: shown(pattern), problem: problem.chars().take(200).collect() }
 }
 
 /// A pattern of Go's, in the words of the `regex` crate.
@@ -240,8 +217,10 @@ fn repetition(text: &str, out: &mut String) -> Result<usize, &'static str> {
 mod tests {
     use super::*;
 
+    const LIMITS: Limits = Limits { program: 64 << 10, tables: 64 << 10 };
+
     fn is_match(pattern: &str, text: &str) -> bool {
-        compile(pattern, 64 << 10).expect(pattern).is_match(text)
+        compile(pattern, LIMITS).expect(pattern).is_match(text)
     }
 
     #[test]
@@ -280,27 +259,28 @@ mod tests {
         for pattern in
             ["(", "[a", r"\q", r"\1", r"\C", "(?x)a", "(?u)a", "(?=a)", "a{1001}", "\\", r"\u{41}", "a**b["]
         {
-            assert!(compile(pattern, 64 << 10).is_err(), "{pattern}");
+            assert!(compile(pattern, LIMITS).is_err(), "{pattern}");
         }
     }
 
     #[test]
     fn patterns_are_bounded() {
-        assert!(matches!(compile(&"a".repeat(5000), 1 << 20), Err(PatternError::TooLong { .. })));
-        assert!(matches!(compile("((a{100}){100}){100}", 64 << 10), Err(PatternError::TooLarge { .. })));
-        assert!(compile(&"(".repeat(4000), 64 << 10).is_err());
-        assert!(priced(&"(?:".repeat(1300)).is_err());
+        assert!(matches!(compile("((a{100}){100}){100}", LIMITS), Err(PatternError::TooLarge { .. })));
+        for nested in ["(", "(?:", "(a"] {
+            let error = compile(&nested.repeat(4000), LIMITS).unwrap_err().to_string();
+            assert!(error.len() < 4096, "{error}");
+        }
     }
 
     proptest::proptest! {
         #[test]
         fn no_pattern_panics(pattern in "\\PC{0,40}") {
-            let _ = compile(&pattern, 64 << 10);
+            let _ = compile(&pattern, LIMITS);
         }
 
         #[test]
         fn no_pattern_of_few_characters_panics(pattern in "[\\\\\\[\\](){}?:^a1,Qp&~<>*-]{0,24}") {
-            let _ = compile(&pattern, 64 << 10);
+            let _ = compile(&pattern, LIMITS);
         }
     }
 }
