@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use roadstead_model::ObjectRef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -110,6 +111,15 @@ impl KindId {
     #[must_use]
     pub fn named(kind: &str) -> Option<Self> {
         KINDS.iter().find(|known| known.kind == kind).map(|known| known.id)
+    }
+
+    /// The kind that a reference means: by its group, where the reference has an API version.
+    #[must_use]
+    pub fn referred(api_version: Option<&str>, kind: &str) -> Option<Self> {
+        match api_version.map(ObjectRef::split_api_version) {
+            Some((group, _)) => Self::parse(group, kind),
+            None => Self::named(kind),
+        }
     }
 
     /// The kind of that group and name.

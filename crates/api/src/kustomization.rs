@@ -81,6 +81,7 @@ pub struct KustomizationSpec {
     pub health_checks: Vec<HealthCheck>,
     /// CEL expressions that tell the health of custom resources.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
     pub health_check_exprs: Vec<HealthCheckExpr>,
     /// Strategic merge and JSON patches, applied after the build of path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -129,6 +130,7 @@ pub struct KustomizationSpec {
     pub build_metadata: Vec<BuildMetadata>,
     /// Fields that drift detection passes over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
     pub ignore: Vec<IgnoreRule>,
     /// What children (the Kustomizations of the build) may use beyond this one's own cluster and service account. Taken from
     /// direct writes only: Git cannot give it, and a child's own is within its parent's.
@@ -281,6 +283,7 @@ pub struct PostBuild {
     pub substitute: BTreeMap<String, String>,
     /// ConfigMaps and Secrets that hold variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
     pub substitute_from: Vec<SubstituteReference>,
 }
 
@@ -492,6 +495,7 @@ impl BuildMetadata {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct IgnoreRule {
     /// JSON pointers.
+    #[schemars(length(max = 100))]
     pub paths: Vec<String>,
     /// The objects that are meant. Defaults to all.
     #[serde(default, skip_serializing_if = "Option::is_none")]

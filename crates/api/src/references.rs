@@ -81,11 +81,9 @@ impl References<'_> {
 
     /// Adds what an entry of `dependsOn` names: of the kind `own` where it names none.
     fn dependency(&mut self, own: KindId, dependency: &Value) {
-        let group = dependency["apiVersion"].as_str().and_then(|version| Some(version.split_once('/')?.0));
-        let kind = match (dependency["kind"].as_str(), group) {
-            (None, _) => Some(own),
-            (Some(kind), Some(group)) => KindId::parse(group, kind),
-            (Some(kind), None) => KindId::named(kind),
+        let kind = match dependency["kind"].as_str() {
+            None => Some(own),
+            Some(kind) => KindId::referred(dependency["apiVersion"].as_str(), kind),
         };
         let Some(kind) = kind else { return };
         let none = Value::String(String::new());

@@ -119,6 +119,14 @@ fn check(schema: &Value, value: &mut Value, path: &mut String, findings: &mut Fi
     match value {
         Value::Object(object) => check_object(schema, object, path, findings),
         Value::Array(items) => {
+            if let Some(most) = schema.get("maxItems").and_then(Value::as_u64)
+                && items.len() as u64 > most
+            {
+                let message = format!("Too many: {}: must have at most {most} items", items.len());
+                let field = path.clone();
+                findings.errors.push(FieldError { field, reason: "FieldValueTooMany", message });
+                return;
+            }
             let Some(item_schema) = schema.get("items") else { return };
             for (index, item) in items.iter_mut().enumerate() {
                 nested(path, &format!("[{index}]"), |path| check(item_schema, item, path, findings));
@@ -242,6 +250,22 @@ mod tests {
 
     use super::structural;
     use crate::{KINDS, KindId, Kustomization, Typed as _, rules, to_storage};
+
+    #[test]
+    fn lists_have_bounds() {
+        let kind = KindId::Kustomization.get();
+        let mut object = json!({
+            "metadata": { "name": "web" },
+            "spec": {
+                "interval": "5m", "prune": true, "path": "./", "sourceRef": { "kind": "GitRepository", "name": "a" },
+                "ignore": vec![json!({ "paths": ["/a"] }); 101],
+                "postBuild": { "substituteFrom": vec![json!({ "kind": "Secret", "name": "a" }); 256] },
+            },
+        });
+        let findings = structural(kind, kind.version(kind.group(), "v1").unwrap(), &mut object);
+        let errors: Vec<String> = findings.errors.iter().map(ToString::to_string).collect();
+        assert_eq!(errors, ["spec.ignore: Too many: 101: must have at most 100 items"]);
+    }
 
     #[test]
     fn finds_each_broken_field_by_its_path() {
