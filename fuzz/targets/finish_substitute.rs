@@ -12,7 +12,7 @@ use serde_json::Value;
 
 const ALLOWANCE: Allowance = Allowance { bytes: 3_000, nanos: 50_000 };
 /// Much comes of little by design, within these.
-const LIMITS: Limits = Limits { bytes: 1 << 18, work: 1 << 18 };
+const LIMITS: Limits = Limits { bytes: 1 << 18, memory: 4 << 20, work: 1 << 18 };
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hold(bytes, ALLOWANCE, |bytes| {
     let Ok((object, values)) = serde_json::from_slice::<(Value, BTreeMap<String, String>)>(bytes) else { return };

@@ -23,13 +23,15 @@ const MAX_OBJECT_BYTES: usize = 8 << 20;
 pub struct Limits {
     /// Bytes of YAML of all objects that have expressions.
     pub bytes: usize,
+    /// Bytes of memory in which one such object is read again.
+    pub memory: usize,
     /// Characters that are compared with patterns.
     pub work: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 64 << 20, work: 100_000_000 }
+        Self { bytes: 64 << 20, memory: 64 << 20, work: 100_000_000 }
     }
 }
 
@@ -133,7 +135,7 @@ impl<'a> Substitution<'a> {
         if self.strict && !evaluation.undefined.is_empty() {
             return Ok((Finished::unchanged(object), evaluation.undefined));
         }
-        let read = read(&object, &out, evaluation.secret)?;
+        let read = read(&object, &out, evaluation.secret, limits.memory)?;
         let secret = if evaluation.secret { self.marks(&object, &read) } else { Vec::new() };
         Ok((Finished { object: read, secret }, BTreeSet::new()))
     }
@@ -222,13 +224,13 @@ fn is_disabled(object: &Value) -> bool {
 }
 
 /// Reads what came of an object. What a reader says may quote it, so that of one with values of Secrets only the line is told.
-fn read(object: &Value, text: &str, secret: bool) -> Result<Value, Error> {
+fn read(object: &Value, text: &str, secret: bool, memory: usize) -> Result<Value, Error> {
     let wrong = |line: usize, why: &str| Error::NotAnObject {
         object: named(object),
         line,
         why: if secret { "it is not YAML".to_owned() } else { why.to_owned() },
     };
-    let limits = roadstead_kustomize::Limits::default();
+    let limits = roadstead_kustomize::Limits::within(memory);
     let (documents, _) =
         read_strict(text.as_bytes(), &limits).map_err(|error| wrong(error.line, &error.message))?;
     match documents.as_slice() {

@@ -18,6 +18,7 @@ mod variables;
 use std::sync::Arc;
 
 use roadstead_hub_store::Store;
+use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
 use crate::clusters::Sessions;
@@ -29,6 +30,9 @@ pub use build::Builds;
 pub use results::{DispatchFailure, DispatchResult};
 pub use transfer::BuildReader;
 
+/// How many appliers have variables substituted in what goes to the hub at once.
+const FINISHING: usize = 2;
+
 /// What brings an applier's objects to its cluster.
 pub struct Delivery {
     store: Store,
@@ -38,6 +42,8 @@ pub struct Delivery {
     sessions: Arc<Sessions>,
     builds: Arc<Builds>,
     lenient_substitutions: bool,
+    /// Places for the substitution of variables in what goes to the hub: each may take tens of megabytes.
+    finishing: Semaphore,
 }
 
 impl Delivery {
@@ -56,6 +62,7 @@ impl Delivery {
             sessions: Arc::clone(sessions),
             builds: Arc::clone(builds),
             lenient_substitutions: context.options.lenient_substitutions,
+            finishing: Semaphore::new(FINISHING),
         }
     }
 }

@@ -8,7 +8,7 @@ use roadstead_api::{ApplierSpec, Condition, KindId, Reference, Scope};
 use roadstead_cel::Expression;
 use roadstead_hub_plan::{Denial, Dependency, DependencyState};
 use roadstead_hub_store::{DependencyRow, Reach, ReachedDependency, Stored};
-use roadstead_model::{ObjectRef, Reason};
+use roadstead_model::Reason;
 
 use crate::HubError;
 use crate::delivery::Delivery;
@@ -18,8 +18,8 @@ use crate::objects::conditions::{self, READY};
 /// Dependencies are followed to this many Kustomizations in search of a cycle.
 const MAX_REACHED: usize = 1_000;
 
-/// What all expressions of one pass may take together is this part of what one alone may.
-const SHARE: u32 = 5;
+/// All expressions of one pass together may take this part of what a single evaluation may otherwise: many passes are made at once.
+const SHARE: u32 = 20;
 
 /// Namespace and name.
 type Name = (String, String);
@@ -161,11 +161,7 @@ fn depends_on(stored: &Stored, reference: &DependencyReference) -> Result<Depend
         None => stored.kind,
         Some(kind) => {
             let version = reference.api_version.as_deref();
-            let found = match version.map(ObjectRef::split_api_version) {
-                Some((group, _)) => KindId::parse(group, kind),
-                None => KindId::named(kind),
-            };
-            found.ok_or_else(|| {
+            KindId::referred(version, kind).ok_or_else(|| {
                 let api_version = version.map(|version| format!(" of {version}")).unwrap_or_default();
                 (Reason::DependencyNotReady, format!(".kind: {kind}{api_version} is not served by the hub"))
             })?

@@ -165,10 +165,13 @@ impl Delivery {
             };
         let settled =
             self.settle_variables(seen, target.cluster, &mut groups, &mut target.rendered_by).await?;
-        if let Err((reason, message)) = settled {
-            let failed = Failed { reason, message, changes: ChangeSet::new() };
-            return self.failed(seen, &target, failed, now).await;
-        }
+        let given = match settled {
+            Ok(given) => given,
+            Err((reason, message)) => {
+                let failed = Failed { reason, message, changes: ChangeSet::new() };
+                return self.failed(seen, &target, failed, now).await;
+            }
+        };
         let dispatch = DispatchSpec { health, ..seen.dispatch(groups, steps) };
         // Before anything is written, on the hub either.
         if let Some(message) = self.too_old_agent(target.cluster, seen.cluster(), &dispatch).await? {
@@ -186,7 +189,7 @@ impl Delivery {
             Ok(children) => children.unwrap_or_default(),
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
         };
-        let children = match self.finish_children(seen, &dispatch.groups, children).await? {
+        let children = match self.finish_children(seen, &dispatch.groups, given, children).await? {
             Ok(children) => children,
             Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };

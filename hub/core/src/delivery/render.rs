@@ -139,15 +139,8 @@ impl Delivery {
             )));
         }
         let need = Need::Object { kind, name: name.to_owned() };
-        if let Ok(rights) = &seen.standing.rights
-            && seen.standing.is_child
-            && !rights.may_use_secret(name, &[])
-        {
-            let (of, root) = &rights.root;
-            return Ok(Err(format!(
-                "{kind} '{namespace}/{name}' is not passed on to it: add it to spec.delegation.secrets of {} {of}/{root}",
-                seen.stored.kind
-            )));
+        if let Err(why) = passed_on(seen, kind, name) {
+            return Ok(Err(why));
         }
         let found = self.store.get(kind, namespace, name).await?;
         let identity = found.as_ref().map_or_else(|| ABSENT.to_owned(), identity);
@@ -179,6 +172,20 @@ impl Delivery {
         }
         Ok(false)
     }
+}
+
+/// Whether an applier may use a ConfigMap or Secret of its namespace on the hub: a child may use what is passed on to it. The error is
+/// for its condition.
+pub(super) fn passed_on(seen: &SeenApplier, kind: KindId, name: &str) -> Result<(), String> {
+    let Ok(rights) = &seen.standing.rights else { return Ok(()) };
+    if !seen.standing.is_child || rights.may_use_secret(name, &[]) {
+        return Ok(());
+    }
+    let (of, root) = &rights.root;
+    Err(format!(
+        "{kind} '{}/{name}' is not passed on to it: add it to spec.delegation.secrets of {} {of}/{root}",
+        seen.stored.namespace, seen.stored.kind
+    ))
 }
 
 /// Which one an object is, and in which version.

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_api::kustomization::{LookedUp, SubstituteKind};
 use roadstead_api::{Cluster, KindId, Lookup, Reference};
-use roadstead_finish::{Error, Finished, Substitution, Variables};
+use roadstead_finish::{Error, Finished, Limits, Substitution, Variables};
 use roadstead_hub_store::Stored;
 use roadstead_model::{
     ClusterUid, DispatchSpec, FoundVariables, GivenVariables, Group, Reason, Substitute, VariablesFrom,
@@ -21,27 +21,30 @@ use serde_json::Value;
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::reconcile::SeenApplier;
-use crate::delivery::render::identity;
+use crate::delivery::render::{identity, passed_on};
 
-/// Bytes of all variables of the hub that one dispatch has. They are held while it is sent, once for each session that is sent one.
+/// Bytes of all variables of the hub that one dispatch has. They are in memory while a pass is made and while a dispatch is sent, so
+/// once for each pass and for each session.
 const MAX_GIVEN_BYTES: usize = 256 << 10;
+/// What may come of an applier's objects that go to the hub. Two are finished at once (`Delivery::finishing`).
+const CHILDREN: Limits = Limits { bytes: 16 << 20, memory: 32 << 20, work: 20_000_000 };
 
 /// Why variables cannot be had, for the applier's condition.
 pub(super) type Refused = (Reason, String);
 
 impl Delivery {
-    /// Says of each group which of its variables the hub has, and notes those in `by`: when one of them changes, the applier is
-    /// reconciled again.
+    /// Says of each group which of its variables the hub has, and gives those. Which objects were looked for goes to `by`: when one of
+    /// them changes, or comes to be, the applier is reconciled again.
     pub(super) async fn settle_variables(
         &self,
         seen: &SeenApplier,
         cluster: ClusterUid,
         groups: &mut [Group],
         by: &mut BTreeMap<String, String>,
-    ) -> Result<Result<(), Refused>, HubError> {
+    ) -> Result<Result<Vec<GivenVariables>, Refused>, HubError> {
         let asks = |group: &Group| group.substitute.as_ref().is_some_and(|one| !one.from.is_empty());
         let lookup = if groups.iter().any(asks) { self.lookup(cluster).await? } else { None };
-        let (namespace, mut bytes) = (&seen.stored.namespace, 0);
+        let (namespace, mut given) = (&seen.stored.namespace, Vec::new());
         for substitute in groups.iter_mut().filter_map(|group| group.substitute.as_mut()) {
             substitute.lenient = self.lenient_substitutions;
             let mut settled = Vec::with_capacity(substitute.from.len());
@@ -52,11 +55,13 @@ impl Delivery {
                     let key = Reference { kind, namespace: namespace.clone(), name }.key();
                     by.insert(key, found.as_ref().map_or_else(String::new, identity));
                     if let Some(found) = found {
-                        if let Err(why) = may_use(seen, &from) {
+                        if let Err(why) = passed_on(seen, kind, &from.name) {
+                            let why = format!("{why} (spec.postBuild.substituteFrom)");
                             return Ok(Err((Reason::AccessDenied, why)));
                         }
-                        bytes += size(&values(&found));
                         from.on_hub = Some(identity(&found));
+                        let name = from.name.clone();
+                        given.push(GivenVariables { kind: from.kind, name, values: values(&found) });
                     }
                 }
                 match (&from.on_hub, lookup) {
@@ -74,13 +79,14 @@ impl Delivery {
             }
             substitute.from = settled;
         }
+        let bytes: usize = given.iter().map(size).sum();
         if bytes > MAX_GIVEN_BYTES {
             let why = format!(
                 "the ConfigMaps and Secrets of spec.postBuild.substituteFrom have {bytes} bytes, more than {MAX_GIVEN_BYTES}"
             );
             return Ok(Err((Reason::BuildFailed, why)));
         }
-        Ok(Ok(()))
+        Ok(Ok(given))
     }
 
     /// Where the operator of a cluster wants things looked up.
@@ -105,11 +111,11 @@ impl Delivery {
             let Some(found) = self.store.get(kind_of(kind), &spec.applier.namespace, name).await? else {
                 continue;
             };
-            let values = values(&found);
-            bytes += size(&values);
-            // It has grown since: it is as if it were not there, and the next pass tells why.
+            let one = GivenVariables { kind, name: name.to_owned(), values: values(&found) };
+            bytes += size(&one);
+            // If it has grown since, it is as if it were not there, and the next pass tells why.
             if bytes <= MAX_GIVEN_BYTES {
-                given.push(GivenVariables { kind, name: name.to_owned(), values });
+                given.push(one);
             }
         }
         Ok(given)
@@ -120,39 +126,58 @@ impl Delivery {
         &self,
         seen: &SeenApplier,
         groups: &[Group],
+        given: Vec<GivenVariables>,
         children: Vec<Value>,
     ) -> Result<Result<Vec<Value>, String>, HubError> {
-        let Some(substitute) = groups.iter().find_map(|group| group.substitute.as_ref()) else {
-            return Ok(Ok(children));
+        let substitute = groups.iter().find_map(|group| group.substitute.clone());
+        let Some(substitute) = substitute.filter(|_| !children.is_empty()) else { return Ok(Ok(children)) };
+        let namespace = seen.stored.namespace.clone();
+        let Ok(_one_of_few) = self.finishing.acquire().await else {
+            return Err(HubError::Internal("no more objects are finished: the hub is ending".to_owned()));
         };
-        let Substitute { always, lenient, namespace: _, variables: own, from } = substitute;
-        let mut variables = Variables::default();
-        let mut elsewhere = Vec::new();
-        for from in from {
-            let kind = kind_of(from.kind);
-            match self.store.get(kind, &seen.stored.namespace, &from.name).await? {
-                Some(found) if from.on_hub.is_some() => {
-                    for (name, value) in values(&found) {
-                        variables.set(name, &value, from.kind == VariablesKind::Secret);
-                    }
-                }
-                _ => elsewhere.push(format!("{} '{}'", from.kind, from.name)),
-            }
+        // It can take seconds, which those that serve requests do not have.
+        let work = tokio::task::spawn_blocking(move || finished(&substitute, &given, children, &namespace));
+        work.await
+            .map_err(|error| HubError::Internal(format!("the substitution of variables failed: {error}")))
+    }
+}
+
+/// The objects with their variables substituted; or why they cannot be, for the applier's condition.
+fn finished(
+    substitute: &Substitute,
+    given: &[GivenVariables],
+    children: Vec<Value>,
+    namespace: &str,
+) -> Result<Vec<Value>, String> {
+    let mut variables = Variables::default();
+    for one in given {
+        for (name, value) in &one.values {
+            variables.set(name, value, one.kind == VariablesKind::Secret);
         }
-        for (name, value) in own {
-            variables.set(name, value, false);
-        }
-        let always = *always || !elsewhere.is_empty();
-        let substitution = Substitution { always, strict: !lenient, ..Substitution::of(&variables) };
-        Ok(match substitution.apply(children) {
-            Ok(finished) => without_secrets(finished),
-            Err(error @ Error::Undefined { .. }) if !elsewhere.is_empty() => Err(format!(
-                "post build failed: {error}; objects that go to the hub are finished there, and the hub does not have {} in namespace '{}'",
-                elsewhere.join(", "),
-                seen.stored.namespace
-            )),
-            Err(error) => Err(format!("post build failed: {error}")),
-        })
+    }
+    for (name, value) in &substitute.variables {
+        variables.set(name, value, false);
+    }
+    let elsewhere: Vec<String> = substitute
+        .from
+        .iter()
+        .filter(|from| from.on_hub.is_none())
+        .map(|from| format!("{} '{}'", from.kind, from.name))
+        .collect();
+    let substitution = Substitution {
+        variables: &variables,
+        // With variables of the cluster's there are some, though they are not known here.
+        always: substitute.always || !elsewhere.is_empty(),
+        strict: !substitute.lenient,
+        limits: CHILDREN,
+    };
+    match substitution.apply(children) {
+        Ok(finished) => without_secrets(finished),
+        Err(error @ Error::Undefined { .. }) if !elsewhere.is_empty() => Err(format!(
+            "post build failed: {error}; variables of objects that go to the hub must be on the hub, which does not have {} in namespace '{namespace}'",
+            elsewhere.join(", ")
+        )),
+        Err(error) => Err(format!("post build failed: {error}")),
     }
 }
 
@@ -162,7 +187,7 @@ fn without_secrets(finished: Vec<Finished>) -> Result<Vec<Value>, String> {
     if let Some(one) = finished.iter().find(holds) {
         let text = |pointer: &str| one.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         return Err(format!(
-            "post build failed: {}/{} goes to the hub, where the value of a Secret at {} would be stored as plain text: take it from a ConfigMap, or have the object refer to a Secret",
+            "post build failed: {}/{} goes to the hub, and the value of a Secret at {} would be stored there in plain text: take the value from a ConfigMap, or have the object refer to a Secret",
             text("/kind"),
             text("/metadata/name"),
             one.secret[0]
@@ -192,19 +217,6 @@ pub(super) fn lookups(spec: &DispatchSpec, found: &[FoundVariables]) -> Vec<Look
     all
 }
 
-/// Why an applier may not use an object of its namespace on the hub: a child may use what is passed on to it.
-fn may_use(seen: &SeenApplier, from: &VariablesFrom) -> Result<(), String> {
-    let Ok(rights) = &seen.standing.rights else { return Ok(()) };
-    if !seen.standing.is_child || rights.may_use_secret(&from.name, &[]) {
-        return Ok(());
-    }
-    let ((of, root), VariablesFrom { kind, name, .. }) = (&rights.root, from);
-    Err(format!(
-        "{kind} '{}/{name}' of spec.postBuild.substituteFrom is not passed on to it: add it to spec.delegation.secrets of {} {of}/{root}",
-        seen.stored.namespace, seen.stored.kind
-    ))
-}
-
 fn kind_of(kind: VariablesKind) -> KindId {
     match kind {
         VariablesKind::ConfigMap => KindId::ConfigMap,
@@ -212,8 +224,8 @@ fn kind_of(kind: VariablesKind) -> KindId {
     }
 }
 
-fn size(values: &BTreeMap<String, String>) -> usize {
-    values.iter().map(|(name, value)| name.len() + value.len()).sum()
+fn size(given: &GivenVariables) -> usize {
+    given.values.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
 /// The variables that an object holds. Bytes that are not UTF-8 cannot be substituted.

@@ -13,7 +13,7 @@ use roadstead_hub_store::{StoreError, Stored, Tx};
 use roadstead_model::{Digest, ObjectResult, Reason};
 
 use crate::HubError;
-use crate::objects::conditions::ready;
+use crate::objects::conditions::{ready, shortened};
 use crate::objects::{Objects, managers};
 
 /// Who reports.
@@ -22,6 +22,8 @@ const COMPONENT: &str = "roadstead-hub";
 const DEFAULT_NAMESPACE: &str = "default";
 /// Annotations of an object that are for its events.
 const EVENT_METADATA: &str = "event.toolkit.fluxcd.io/";
+/// Bytes of those that an event has: there is an event for each change.
+const MAX_EVENT_METADATA: usize = 4 << 10;
 /// Changed objects that an event lists.
 const MAX_CHANGES: usize = 50;
 /// So much of an object's name stands in its events' names.
@@ -119,15 +121,22 @@ pub(crate) async fn on_changes(
     if changed.len() > MAX_CHANGES {
         lines.push(format!("and {} more", changed.len() - MAX_CHANGES));
     }
-    note(tx, about, "Normal", Reason::Progressing.as_str(), &lines.join("\n"), now).await
+    let message = shortened(&lines.join("\n"));
+    note(tx, about, "Normal", Reason::Progressing.as_str(), &message, now).await
 }
 
-/// What the object's own annotations add to its events, and the revision that it was tried at.
+/// What the object's own annotations add to its events, as far as there is room, and the revision that it was tried at.
 fn annotations(about: &Stored) -> BTreeMap<String, String> {
     let own = about.object["metadata"]["annotations"].as_object().into_iter().flatten();
     let added = own.filter(|(key, _)| key.starts_with(EVENT_METADATA));
-    let mut annotations: BTreeMap<String, String> =
-        added.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+    let mut room = MAX_EVENT_METADATA;
+    let mut annotations = BTreeMap::new();
+    for (key, value) in added {
+        let Some(value) = value.as_str() else { continue };
+        let Some(left) = room.checked_sub(key.len() + value.len()) else { continue };
+        room = left;
+        annotations.insert(key.clone(), value.to_owned());
+    }
     let status = &about.object["status"];
     let revision = status["lastAttemptedRevision"].as_str().or(status["artifact"]["revision"].as_str());
     if let Some(revision) = revision {
