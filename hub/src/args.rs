@@ -89,12 +89,12 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) no_cross_namespace_refs: bool,
 
-    /// Take a variable of spec.postBuild that is not set, and has no default, for empty: without this flag it is an error
+    /// Treat variables of spec.postBuild that are not set and have no default as empty; without this flag they are an error
     #[arg(long)]
     pub(crate) lenient_substitutions: bool,
 
-    /// The service account that Kustomizations act as which name none, in their own namespace of the cluster; without this flag they
-    /// act as the agent itself
+    /// Service account for Kustomizations that name none, in their own namespace of the cluster; without this flag they act as the agent
+    /// itself
     #[arg(long, value_name = "NAME", value_parser = service_account)]
     pub(crate) default_service_account: Option<String>,
 

@@ -1,7 +1,7 @@
 //! The last steps of rendering, in the cluster: variables are substituted in a group's objects (Flux's `postBuild`).
 //!
-//! What the hub has of the variables came with the dispatch; all else is read here, as the account that the dispatch names. Neither
-//! leaves the agent's memory but in the objects that are applied.
+//! Variables of the hub came with the dispatch; the others are read here, as the account that the dispatch names. Neither leaves the
+//! agent's memory except in the objects that are applied.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -65,7 +65,7 @@ impl<C: Cluster> Work<'_, C> {
                 let is_it = |given: &&GivenVariables| (given.kind, &given.name) == (from.kind, &from.name);
                 let Some(given) = on.dispatch.given.iter().find(is_it) else {
                     let message = format!(
-                        "post build failed: substitute from '{}/{}' error: the hub does not have it any more",
+                        "post build failed: substitute from '{}/{}' error: it no longer exists on the hub",
                         from.kind, from.name
                     );
                     return Err(failed(Stage::Finish, message));
@@ -130,7 +130,7 @@ impl<C: Cluster> Work<'_, C> {
         })?;
         if found.is_none() && !from.optional {
             return Err(about(format!(
-                "not found in namespace '{namespace}' of the cluster, nor on the hub"
+                "not found on the hub, nor in namespace '{namespace}' of the cluster"
             )));
         }
         Ok(found)

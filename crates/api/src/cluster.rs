@@ -30,11 +30,11 @@ pub struct ClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 256))]
     pub access: Option<Vec<ClusterAccessGrant>>,
-    /// The service account of the cluster that Kustomizations act as which name none: `NAME`, in their own namespace of the cluster,
-    /// or `NAMESPACE/NAME`. Defaults to that of the hub, if it has one, and else to the agent itself.
+    /// The service account for Kustomizations that name none: `NAME` in their own namespace of the cluster, or `NAMESPACE/NAME`.
+    /// Defaults to the hub's default, if it has one, or else to the agent itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_service_account: Option<String>,
-    /// Where ConfigMaps and Secrets of `postBuild.substituteFrom` are looked up, if not on the hub first and then, where that lacks
+    /// Where the ConfigMaps and Secrets of `postBuild.substituteFrom` are looked up. By default on the hub and then, if it lacks
     /// them, in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lookup: Option<Lookup>,

@@ -40,9 +40,9 @@ impl Default for Limits {
 pub struct Substitution<'a> {
     /// The variables.
     pub variables: &'a Variables,
-    /// Whether expressions are replaced also where there are no variables at all.
+    /// Substitute even if there are no variables at all.
     pub always: bool,
-    /// Whether a variable that is not set, and has no default, is an error. Else it is empty.
+    /// Fail if a variable is not set and has no default; otherwise it is empty.
     pub strict: bool,
     /// How much may come of it.
     pub limits: Limits,
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Finished {
 }
 
 impl<'a> Substitution<'a> {
-    /// As Flux does it by default, and strict.
+    /// Flux's default behaviour, in strict mode.
     #[must_use]
     pub fn of(variables: &'a Variables) -> Self {
         Self { variables, always: false, strict: true, limits: Limits::default() }
@@ -140,8 +140,8 @@ impl<'a> Substitution<'a> {
         Ok((Finished { object: read, secret }, BTreeSet::new()))
     }
 
-    /// Where values of Secrets went. What had an expression with such a variable is marked as a whole, whatever came of it; where
-    /// that is no longer at its place, what it was in is.
+    /// Where values of Secrets ended up. A text with such a variable is marked as a whole; if its place no longer exists, its closest
+    /// remaining parent is marked.
     fn marks(&self, before: &Value, after: &Value) -> Vec<String> {
         let mut marks = Vec::new();
         self.mark(before, String::new(), after, &mut marks);

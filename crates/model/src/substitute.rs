@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Substitute {
-    /// Whether expressions are replaced where there are no variables at all, too.
+    /// Substitute even if there are no variables at all.
     #[serde(default, skip_serializing_if = "is_false")]
     pub always: bool,
-    /// Whether a variable that is not set is empty, and not an error.
+    /// Treat variables that are not set as empty instead of failing.
     #[serde(default, skip_serializing_if = "is_false")]
     pub lenient: bool,
-    /// The namespace of the cluster in which is looked up what the hub does not have.
+    /// The namespace of the cluster in which the agent looks up what the hub does not have.
     pub namespace: String,
     /// Variables that win over all others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -67,7 +67,7 @@ impl fmt::Display for VariablesKind {
     }
 }
 
-/// The variables that a ConfigMap or Secret of the hub holds. They go with a dispatch and are stored nowhere. Values do not print.
+/// The variables in a ConfigMap or Secret of the hub. They are sent with a dispatch and never stored. Values do not print.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GivenVariables {
     /// The kind of the object.

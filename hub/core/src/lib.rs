@@ -70,9 +70,9 @@ pub struct HubOptions {
     pub pace: Pace,
     /// Whether references across namespaces are off altogether, dependencies included.
     pub no_cross_namespace_refs: bool,
-    /// Whether a variable of `postBuild` that is not set, and has no default, is empty and not an error.
+    /// Whether variables of `postBuild` that are not set and have no default are empty instead of an error.
     pub lenient_substitutions: bool,
-    /// The service account that those act as which name none: in their own namespace of the cluster. None: the agent itself.
+    /// The service account of Kustomizations that name none, in their own namespace of the cluster. None: the agent itself.
     pub default_service_account: Option<String>,
     /// The worker processes that read what servers sent, unpack and build; without them nothing is fetched or built.
     pub workers: Option<Workers>,

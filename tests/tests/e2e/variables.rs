@@ -182,7 +182,7 @@ async fn what_is_not_set_or_not_there_is_named() -> Result<()> {
 
     let from = "postBuild: {substituteFrom: [{kind: ConfigMap, name: nowhere}]}";
     fleet.apply(&kustomization("app", "app", "./", &[from])).await?;
-    let says = "substitute from 'ConfigMap/nowhere' error: not found in namespace 'apps' of the cluster, nor on the hub";
+    let says = "substitute from 'ConfigMap/nowhere' error: not found on the hub, nor in namespace 'apps' of the cluster";
     fleet.fails("kustomization/app", "BuildFailed", &[says]).await?;
     // It comes to be on the hub: nobody has to ask for anything.
     fleet

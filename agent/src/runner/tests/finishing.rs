@@ -71,10 +71,10 @@ async fn without_its_variables_nothing_is_applied() {
     let mut own = with_variables(vec![from(VariablesKind::Secret, "keys", false)], Vec::new());
     own.spec.groups[0].substitute.as_mut().expect("variables").namespace = "roadstead-system".to_owned();
     for (dispatch, part) in [
-        (with_variables(vec![on_hub], Vec::new()), "the hub does not have it any more"),
+        (with_variables(vec![on_hub], Vec::new()), "it no longer exists on the hub"),
         (
             with_variables(vec![missing], Vec::new()),
-            "not found in namespace 'dev' of the cluster, nor on the hub",
+            "not found on the hub, nor in namespace 'dev' of the cluster",
         ),
         (own, "read Secret/roadstead-system/keys"),
         (with_variables(Vec::new(), Vec::new()), ""),

@@ -149,15 +149,16 @@ impl Onboarding {
         Ok(rest)
     }
 
-    /// Under which key a Secret has a kubeconfig that is to be used, the inner none for the usual ones: of Cluster API's Secrets, and of
-    /// those that a Kustomization names which a person wrote. The outer none where it is not to be used.
+    /// The key of a Secret's kubeconfig, if the Secret is to bring a cluster on board: because it is of Cluster API's type, or because a
+    /// Kustomization that a person wrote names it. `Some(None)` means one of the usual keys.
     async fn named_key(&self, secret: &Stored) -> Result<Option<Option<String>>, HubError> {
         if is_kubeconfig(secret) {
             return Ok(Some(None));
         }
         for user in self.store.users_of_kubeconfig(&secret.namespace, &secret.name).await? {
             let Some(user) = self.store.get_by_uid(user).await? else { continue };
-            if self.access.is_made_by_git(&user).await? {
+            // What Git may change could name a Secret that a person put there for something else.
+            if self.access.is_written_by_git(&user).await? {
                 continue;
             }
             let key = user.object["spec"]["kubeConfig"]["secretRef"]["key"].as_str();

@@ -136,7 +136,7 @@ impl Delivery {
         Ok(match answer {
             Ok(true) => DependencyState::Ready,
             Ok(false) => DependencyState::NotReadyBy("according to readyExpr".to_owned()),
-            Err(error) => DependencyState::NotReadyBy(format!("since its readyExpr fails: {error}")),
+            Err(error) => DependencyState::NotReadyBy(format!("because its readyExpr failed: {error}")),
         })
     }
 

@@ -1,6 +1,6 @@
 //! What a status says beyond the outcome of the newest attempt, as Flux has it: `status.history`, and the condition Healthy.
 //!
-//! Neither changes with every attempt: what is just as it was is not written, so that an object at rest makes no change for its watchers.
+//! Neither changes with every attempt, so that an object at rest causes no change for its watchers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::objects::conditions::{self, HEALTHY};
 /// How many outcomes are kept.
 const MAX_HISTORY: usize = 5;
 
-/// Whether anybody asks for health.
+/// Whether the spec asks for health checks.
 fn asks(spec: &ApplierSpec) -> bool {
     spec.wait || !spec.health_checks.is_empty()
 }
 
-/// Says that health is going to be checked.
+/// Sets Healthy to Unknown before health is checked, or removes it if nobody asks.
 pub(super) fn health_is_checked(
     status: &mut ApplierStatus,
     spec: &ApplierSpec,
@@ -40,7 +40,7 @@ pub(super) fn health_is_checked(
     conditions::set(conditions, HEALTHY, ConditionStatus::Unknown, reason, &message, generation, now);
 }
 
-/// Says what came of checking health.
+/// Records the result of the health checks.
 pub(super) fn note_health(
     status: &mut ApplierStatus,
     spec: &ApplierSpec,
@@ -73,7 +73,7 @@ pub(super) fn note_health(
     conditions::set(conditions, HEALTHY, healthy, reason, &message, generation, now);
 }
 
-/// Adds an outcome to the history, or counts it where it is like the newest one and somebody asked for it.
+/// Adds an outcome to the history. One like the newest entry is counted there if it is of another revision or was requested.
 pub(super) fn note(status: &mut ApplierStatus, inputs: &AttemptInputs, reason: Reason, now: Timestamp) {
     let (AttemptKind::Apply, Some(digest)) = (inputs.kind, inputs.build) else { return };
     let revision = inputs.revision.as_ref().map_or_else(String::new, ToString::to_string);

@@ -41,7 +41,7 @@ pub(crate) struct Standing {
     /// What it may, or what it asks for beyond that.
     pub(crate) rights: Result<Rights, String>,
     asked: Option<Account>,
-    /// As whom it acts where neither it nor what it comes from names an account: the operator lets nobody act as the agent itself.
+    /// The account to act as if neither it nor the Kustomization that made it names one. Set by the operator.
     default: Option<Account>,
 }
 
@@ -67,7 +67,7 @@ pub struct AccessRules {
     store: Store,
     /// Whether references across namespaces are off altogether, dependencies included.
     no_cross_namespace_refs: bool,
-    /// The service account of those that name none.
+    /// The default service account.
     default_service_account: Option<String>,
 }
 
@@ -123,7 +123,7 @@ impl AccessRules {
         })
     }
 
-    /// The account of whoever names none, on this cluster.
+    /// The default account on this cluster: the cluster's own, or the hub's.
     fn default_account(&self, home: &str, cluster: Option<&Stored>) -> Result<Option<Account>, StoreError> {
         let of_cluster = match cluster {
             Some(cluster) => cluster.decode::<Cluster>()?.spec.default_service_account,
@@ -214,8 +214,8 @@ impl AccessRules {
         self.cluster_by_map(&shown, &found.object["data"]).await
     }
 
-    /// The onboarded cluster that the data of a ConfigMap means: by the address of its apiserver, else by the last part of its
-    /// cloud's name for it (`arn:…:cluster/edge-1` is Cluster `edge-1`). No cloud is asked.
+    /// The onboarded cluster that a ConfigMap names: by the address of its apiserver, else by the last part of its name in the cloud
+    /// (`arn:…:cluster/edge-1` is Cluster `edge-1`). No cloud API is called.
     async fn cluster_by_map(&self, shown: &str, data: &Value) -> Result<Result<Stored, String>, StoreError> {
         let text = |key: &str| data[key].as_str().map(str::trim).filter(|text| !text.is_empty());
         let (address, cluster) = (text("address"), text("cluster"));
@@ -316,7 +316,7 @@ impl AccessRules {
     }
 
     /// Whether a Kustomization made an object, so that no person put anything into it.
-    pub(crate) async fn is_made_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
+    async fn is_made_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
         let descent = self.store.descent(stored.kind, &stored.namespace, &stored.name, 1).await?;
         Ok(descent.is_some_and(|descent| !descent.adopted))
     }

@@ -63,7 +63,7 @@ async fn an_expression_says_when_a_dependency_is_ready() -> Result<()> {
     ensure!(reason == "Progressing", "{reason}: {message}");
     let (reason, message) = waits(&site, by("dep.status.nothing")).await?;
     ensure!(
-        reason == "DependencyNotReady" && message.contains("its readyExpr fails: "),
+        reason == "DependencyNotReady" && message.contains("because its readyExpr failed: "),
         "{reason}: {message}"
     );
     let (reason, message) = waits(&site, by("dep.")).await?;
