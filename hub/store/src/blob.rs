@@ -248,7 +248,8 @@ impl Store {
         Ok(Some(CachedBuild { groups, children: children.map(open).transpose()? }))
     }
 
-    /// Records which build came out of which inputs.
+    /// Records which build came out of which inputs, with the labels of each group's objects, as JSON, in the groups' order
+    /// (for [`Tx::label_inventory`](crate::Tx::label_inventory)).
     ///
     /// # Errors
     /// Where the database refuses.
@@ -256,6 +257,7 @@ impl Store {
         &self,
         inputs: Digest,
         build: &CachedBuild,
+        labels: &[&[u8]],
         objects: usize,
         now: Timestamp,
     ) -> Result<(), StoreError> {
@@ -263,7 +265,11 @@ impl Store {
         let seal = |plain: &Vec<u8>| self.sealer.seal("seal what goes to the hub", inputs.as_bytes(), plain);
         let children = build.children.as_ref().map(seal).transpose()?;
         sqlx::query(
-            "INSERT INTO build_cache (inputs, digests, labels, objects, used_at, children) VALUES ($1, $2, $6, $3, $4, $5)
+            "WITH labelled AS (
+               INSERT INTO build_labels (build_digest, objects)
+               SELECT digest, convert_from(labels, 'UTF8')::jsonb FROM unnest($2::bytea[], $7::bytea[]) AS g (digest, labels)
+               ON CONFLICT DO NOTHING)
+             INSERT INTO build_cache (inputs, digests, labels, objects, used_at, children) VALUES ($1, $2, $6, $3, $4, $5)
              ON CONFLICT (inputs) DO UPDATE SET digests = $2, labels = $6, objects = $3, used_at = $4, children = $5",
         )
         .bind(inputs.as_bytes().as_slice())
@@ -272,6 +278,7 @@ impl Store {
         .bind(to_sql(now))
         .bind(&children)
         .bind(build.groups.iter().map(|group| group.label.as_str()).collect::<Vec<_>>())
+        .bind(labels)
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("remember a build"))?;

@@ -72,6 +72,8 @@ pub struct OpenAttempt {
     pub spec: DispatchSpec,
     /// Whether the session that asks is its cluster's newest.
     pub is_current: bool,
+    /// Whether its applier has [children](Store::children).
+    pub has_children: bool,
 }
 
 /// A dispatch as its row has it.
@@ -243,6 +245,7 @@ impl Store {
             #[sqlx(flatten)]
             row: Row,
             is_current: bool,
+            has_children: bool,
             dispatch_format: i16,
             dispatch: Value,
         }
@@ -251,7 +254,8 @@ impl Store {
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
                     deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, dispatch_format,
                     dispatch,
-                    EXISTS (SELECT FROM agent_session WHERE cluster_uid = $3 AND session = $7) AS is_current
+                    EXISTS (SELECT FROM agent_session WHERE cluster_uid = $3 AND session = $7) AS is_current,
+                    EXISTS (SELECT FROM child WHERE parent = $1) AS has_children
              FROM reconciliation
              WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND epoch = $4 AND generation = $5
                    AND finished_at IS NULL AND dispatch IS NOT NULL AND dispatch_format <= $6",
@@ -266,12 +270,14 @@ impl Store {
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        let Some(Found { row, is_current, dispatch_format, dispatch }) = found else { return Ok(None) };
+        let Some(Found { row, is_current, has_children, dispatch_format, dispatch }) = found else {
+            return Ok(None);
+        };
         let build_digest = row.build_digest.clone();
         let Some(spec) = OpenRow { build_digest, dispatch_format, dispatch }.of(what, key)? else {
             return Ok(None);
         };
-        Ok(Some(OpenAttempt { reconciliation: row.read()?, spec, is_current }))
+        Ok(Some(OpenAttempt { reconciliation: row.read()?, spec, is_current, has_children }))
     }
 
     /// Moves the deadlines of dispatches for which an agent had no time at once, where they are open for `cluster` and `session` is

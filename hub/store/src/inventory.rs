@@ -49,6 +49,15 @@ fn object((group, version, kind, namespace, name): Row) -> ObjectRef {
     ObjectRef { group, version, kind, namespace, name }
 }
 
+/// Where an applier owns something.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holdings {
+    /// The clusters, and whether the hub still knows each.
+    pub clusters: Vec<(ClusterUid, bool)>,
+    /// It has [children](Store::children).
+    pub on_hub: bool,
+}
+
 impl Tx {
     /// Records that `applier` is about to own `objects`. Where others own some of them, nothing is recorded and
     /// they are returned.
@@ -253,23 +262,6 @@ impl Tx {
 }
 
 impl Store {
-    /// Remembers the labels of a build's objects, as JSON, for [`Tx::label_inventory`].
-    ///
-    /// # Errors
-    /// Where the database refuses.
-    pub async fn remember_labels(&self, build: Digest, objects: &[u8]) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO build_labels (build_digest, objects) VALUES ($1, convert_from($2, 'UTF8')::jsonb)
-             ON CONFLICT DO NOTHING",
-        )
-        .bind(build.as_bytes().as_slice())
-        .bind(objects)
-        .execute(&self.pool)
-        .await
-        .map_err(StoreError::query("remember a build's labels"))?;
-        Ok(())
-    }
-
     /// The appliers that own something on `cluster`, intended or applied.
     ///
     /// # Errors
@@ -329,23 +321,22 @@ impl Store {
         Ok(rows.into_iter().map(object).collect())
     }
 
-    /// The clusters on which `applier` owns something, and whether the hub still knows each.
+    /// Where `applier` owns something.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn clusters_with_inventory(
-        &self,
-        applier: ApplierUid,
-    ) -> Result<Vec<(ClusterUid, bool)>, StoreError> {
-        let rows: Vec<(Uuid, bool)> = sqlx::query_as(
-            "SELECT i.cluster_uid, r.uid IS NOT NULL
+    pub async fn holdings(&self, applier: ApplierUid) -> Result<Holdings, StoreError> {
+        let (clusters, known, on_hub): (Vec<Uuid>, Vec<bool>, bool) = sqlx::query_as(
+            "SELECT coalesce(array_agg(i.cluster_uid ORDER BY i.cluster_uid), '{}'),
+                    coalesce(array_agg(r.uid IS NOT NULL ORDER BY i.cluster_uid), '{}'),
+                    EXISTS (SELECT FROM child WHERE parent = $1)
              FROM (SELECT DISTINCT cluster_uid FROM inventory WHERE applier = $1) i
-             LEFT JOIN resource r ON r.uid = i.cluster_uid ORDER BY 1",
+             LEFT JOIN resource r ON r.uid = i.cluster_uid",
         )
         .bind(applier.0)
-        .fetch_all(&self.pool)
+        .fetch_one(&self.pool)
         .await
-        .map_err(StoreError::query("look up clusters with an inventory"))?;
-        Ok(rows.into_iter().map(|(uid, exists)| (ClusterUid(uid), exists)).collect())
+        .map_err(StoreError::query("look up where an applier owns something"))?;
+        Ok(Holdings { clusters: clusters.into_iter().map(ClusterUid).zip(known).collect(), on_hub })
     }
 }

@@ -36,6 +36,7 @@ mod token_check;
 mod transport;
 mod upgrade;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,10 +61,10 @@ pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
 pub use fleet::{ApplierRow, ConnectionTimes, FleetAttempt, HealthCount, OwnedObject};
 pub use grace::Grace;
 pub use health::Health;
-pub use inventory::Contested;
+pub use inventory::{Contested, Holdings};
 pub use reconciliation::{AttemptInputs, Closed, History, Outcome, Reconciliation};
 pub use references::{Concerned, Whom};
-pub use resource::{Filter, Listed, Part};
+pub use resource::{Filter, HeldNamespace, Listed, Part};
 pub use seal::{Key, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};
 pub use set_aside::SetAside;
@@ -195,6 +196,7 @@ impl Store {
             wake: Vec::new(),
             enqueued: Vec::new(),
             changes: changes::Changes::default(),
+            held_namespaces: BTreeSet::new(),
         })
     }
 
@@ -213,6 +215,8 @@ pub struct Tx {
     wake: Vec<Topic>,
     enqueued: Vec<(Queue, Uuid)>,
     changes: changes::Changes,
+    /// Namespaces that this unit of work has locked against their end.
+    held_namespaces: BTreeSet<String>,
 }
 
 impl Tx {

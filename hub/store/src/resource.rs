@@ -232,6 +232,17 @@ impl Store {
     }
 }
 
+/// What [`Tx::hold_namespace`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeldNamespace {
+    /// It is there and stays.
+    Open,
+    /// It is being deleted: nothing new may come into it.
+    Terminating,
+    /// There is none of that name.
+    Absent,
+}
+
 impl Tx {
     /// The object of that name, locked until the end of this unit of work.
     ///
@@ -247,19 +258,23 @@ impl Tx {
         self.loaded(row.as_ref())
     }
 
-    /// The object of that name, protected from changes (not from reads) until the end of this unit of work: for a
-    /// namespace, in which others create objects at the same time.
+    /// Keeps a namespace as it is (others may read it, and hold it too) until the end of this unit of work, which puts something
+    /// into it.
     ///
     /// # Errors
     /// Where the database or the key fails.
-    pub async fn get_shared(
-        &mut self,
-        kind: KindId,
-        namespace: &str,
-        name: &str,
-    ) -> Result<Option<Stored>, StoreError> {
-        let row = self.select(kind, namespace, name, "FOR SHARE").await?;
-        row.map(|row| Stored::from_row(&row, &self.sealer)).transpose()
+    pub async fn hold_namespace(&mut self, name: &str) -> Result<HeldNamespace, StoreError> {
+        if self.held_namespaces.contains(name) {
+            return Ok(HeldNamespace::Open);
+        }
+        let Some(row) = self.select(KindId::Namespace, "", name, "FOR SHARE").await? else {
+            return Ok(HeldNamespace::Absent);
+        };
+        if Stored::from_row(&row, &self.sealer)?.deletion_timestamp.is_some() {
+            return Ok(HeldNamespace::Terminating);
+        }
+        self.held_namespaces.insert(name.to_owned());
+        Ok(HeldNamespace::Open)
     }
 
     async fn select(
@@ -313,6 +328,10 @@ impl Tx {
     fn loaded(&mut self, row: Option<&PgRow>) -> Result<Option<Stored>, StoreError> {
         let Some(row) = row else { return Ok(None) };
         let stored = Stored::from_row(row, &self.sealer)?;
+        // This unit of work may be about to change it.
+        if stored.kind == KindId::Namespace {
+            self.held_namespaces.remove(&stored.name);
+        }
         // Keep the first version that was read: it is what the change log compares with.
         if !self.changes.changed.contains_key(&stored.uid) {
             self.changes.loaded.insert(stored.uid, stored.clone());

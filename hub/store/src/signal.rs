@@ -17,6 +17,8 @@ use crate::{Health, StoreError};
 
 const CHANNEL: &str = "roadstead";
 const RECONNECT: Duration = Duration::from_secs(1);
+/// So long a signal to other replicas waits for others to go with it.
+const COALESCE: Duration = Duration::from_millis(5);
 
 /// Where the loops' topics begin: behind those that are not a loop's.
 const FIRST_LOOP: usize = 2;
@@ -122,6 +124,8 @@ async fn send_to_replicas(
     mut inbox: mpsc::UnboundedReceiver<Topic>,
 ) {
     while let Some(first) = inbox.recv().await {
+        // What follows within a moment goes with it: many commit at the same time, and each of them wakes the same loops.
+        tokio::time::sleep(COALESCE).await;
         let mut topics = vec![first];
         while let Ok(topic) = inbox.try_recv() {
             if !topics.contains(&topic) {

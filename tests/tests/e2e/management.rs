@@ -10,6 +10,7 @@ use roadstead_tests::{
     unique,
 };
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 /// A management cluster, and a hub that follows one namespace of it with the rights that `deploy/` gives.
 struct Management {
@@ -19,8 +20,12 @@ struct Management {
     _setup: HubSetup,
 }
 
+/// The tests here share their cluster: two that find an object absent cannot both create it.
+static INSTALLING: Mutex<()> = Mutex::const_new(());
+
 /// Installs Cluster API's definition of its kind Cluster, and what `deploy/` has for a management cluster.
 async fn install(admin: &Kubectl) -> Result<()> {
+    let _alone = INSTALLING.lock().await;
     let definition = std::fs::read_to_string(clients()?.join("cluster-api/clusters.yaml"))?;
     admin.run_with(&["apply", "--server-side", "-f", "-"], &definition).await?;
     eventually("Clusters are served", PATIENCE, || async {

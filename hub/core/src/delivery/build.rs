@@ -215,16 +215,18 @@ impl Builds {
     ) -> Result<CachedBuild, HubError> {
         let Rendered { groups, children } = rendered;
         let now = self.clock.now();
-        let (mut cached, mut objects) = (Vec::with_capacity(groups.len()), 0);
+        let (mut cached, mut labels) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len()));
+        let mut objects = 0;
         for group in groups {
             let at_rest = if group.secret { AtRest::Sealed } else { AtRest::Plain };
             self.store.put_blob(group.digest, &group.packed, at_rest, now).await?;
-            self.store.remember_labels(group.digest, &group.labels).await?;
+            labels.push(group.labels);
             objects += group.objects;
             cached.push(BuiltGroup { label: group.label, objects: group.digest });
         }
         let build = CachedBuild { groups: cached, children: children.map(Vec::from) };
-        self.store.remember_build(inputs, &build, objects, now).await?;
+        let labels: Vec<&[u8]> = labels.iter().map(AsRef::as_ref).collect();
+        self.store.remember_build(inputs, &build, &labels, objects, now).await?;
         if asked {
             self.store.take_back(inputs).await?;
         }

@@ -12,8 +12,8 @@ use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus};
 use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Child, Outcome, Stored, Tx};
 use roadstead_model::{
-    ApplierUid, AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group,
-    Purpose, Reason, ResourceUid, Revision, ServiceAccount, Step, StepKind, Topic,
+    AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group, Purpose,
+    Reason, ResourceUid, Revision, ServiceAccount, Step, StepKind, Topic,
 };
 
 use crate::delivery::Delivery;
@@ -22,6 +22,7 @@ use crate::delivery::children::AppliedChildren;
 use crate::delivery::history;
 use crate::delivery::render::{Rendered, Rendering};
 use crate::delivery::results::AgentOf;
+use crate::delivery::situation::Gathered;
 use crate::identity::access::Standing;
 use crate::objects::conditions::{self, SUSPENDED};
 use crate::objects::{events, status, triggers};
@@ -59,9 +60,9 @@ impl Delivery {
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(now + LONG) };
         let Some(kind) = applier(stored.kind) else { return Ok(now + LONG) };
         let applier: AnyApplier = stored.decode()?;
-        let children = async { Ok(self.store.children(ApplierUid::from(stored.uid)).await?) };
-        let ((situation, standing, artifacts), children) =
-            tokio::try_join!(self.situation(&stored, kind, &applier), children)?;
+        let Gathered { situation, standing, artifacts, has_children } =
+            self.situation(&stored, kind, &applier).await?;
+        let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
         let seen = SeenApplier { kind, stored, applier, situation, standing, artifacts, children };
         self.prune_children(&seen).await?;
         match decide(&seen.situation, now) {

@@ -215,7 +215,8 @@ impl Delivery {
             }
             _ => result,
         };
-        let Awaited { children, mut late, has_any } = self.awaited(key.applier).await?;
+        let Awaited { children, mut late, has_any } =
+            if begun.has_children { self.awaited(key.applier).await? } else { Awaited::default() };
         if result.failure.is_some() || inputs.kind != AttemptKind::Apply {
             late.clear();
         }

@@ -17,19 +17,30 @@ use crate::identity::access::Standing;
 use crate::objects::conditions;
 use crate::objects::triggers;
 
+/// What a pass goes by.
+pub(crate) struct Gathered {
+    pub(crate) situation: Situation,
+    /// Whence the applier has its rights.
+    pub(crate) standing: Standing,
+    /// The artifacts of its sources, in their order.
+    pub(crate) artifacts: Vec<Digest>,
+    /// It owns something on the hub.
+    pub(crate) has_children: bool,
+}
+
 impl Delivery {
     pub(crate) async fn situation(
         &self,
         stored: &Stored,
         kind: &dyn Applier,
         applier: &AnyApplier,
-    ) -> Result<(Situation, Standing, Vec<Digest>), HubError> {
+    ) -> Result<Gathered, HubError> {
         let spec = &applier.spec;
         let uid = ApplierUid::from(stored.uid);
         // Each asks for something of its own.
-        let (last, owns_on, (target, cluster)) = tokio::try_join!(
+        let (last, holdings, (target, cluster)) = tokio::try_join!(
             self.store.newest_reconciliation(uid),
-            self.store.clusters_with_inventory(uid),
+            self.store.holdings(uid),
             self.target(stored, spec),
         )?;
         let outdated = match &last {
@@ -83,13 +94,18 @@ impl Delivery {
             last,
             held: is_held(applier),
             late: late_since(applier).filter(|_| well),
-            owns_on: owns_on.into_iter().map(|(cluster, exists)| Owned { cluster, exists }).collect(),
+            owns_on: holdings
+                .clusters
+                .into_iter()
+                .map(|(cluster, exists)| Owned { cluster, exists })
+                .collect(),
         };
         let artifacts = sources.into_iter().filter_map(|source| match source {
             Source::NoArtifact(_) => None,
             Source::Artifact { digest, .. } => Some(digest),
         });
-        Ok((situation, standing, artifacts.collect()))
+        let artifacts = artifacts.collect();
+        Ok(Gathered { situation, standing, artifacts, has_children: holdings.on_hub })
     }
 
     async fn target(

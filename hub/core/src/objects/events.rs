@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use roadstead_api::{
     Condition, ConditionStatus, Event as EventObject, EventSource, KindId, ObjectMeta, ObjectReference, Time,
 };
-use roadstead_hub_store::{StoreError, Stored, Tx};
+use roadstead_hub_store::{HeldNamespace, StoreError, Stored, Tx};
 use roadstead_model::{Digest, ObjectResult, Reason};
 
 use crate::HubError;
@@ -62,8 +62,7 @@ pub(crate) async fn note(
 ) -> Result<(), StoreError> {
     let namespace = if about.namespace.is_empty() { DEFAULT_NAMESPACE } else { about.namespace.as_str() };
     // Nothing new may come into a namespace that is being emptied.
-    let home = tx.get_shared(KindId::Namespace, "", namespace).await?;
-    if home.is_none_or(|home| home.deletion_timestamp.is_some()) {
+    if tx.hold_namespace(namespace).await? != HeldNamespace::Open {
         return Ok(());
     }
     let name = name(about, type_, reason, message);

@@ -2,7 +2,7 @@
 
 use roadstead_api::KindId;
 use roadstead_body::Patch;
-use roadstead_hub_store::{Stored, Tx};
+use roadstead_hub_store::{HeldNamespace, Stored, Tx};
 use roadstead_model::Action;
 use serde_json::Value;
 
@@ -416,13 +416,14 @@ async fn put(tx: &mut Tx, stored: &Stored) -> Result<(), HubError> {
 /// Objects live in a namespace that is there and stays.
 async fn require_namespace(tx: &mut Tx, name: &str) -> Result<(), HubError> {
     let kind = KindId::Namespace.get();
-    let namespace = tx.get_shared(KindId::Namespace, "", name).await?;
-    let namespace = namespace.ok_or_else(|| HubError::NotFound { what: named(kind, name) })?;
-    if namespace.deletion_timestamp.is_some() {
-        let why = format!("{} is being deleted: nothing new can be created in it", named(kind, name));
-        return Err(HubError::Forbidden(why));
+    match tx.hold_namespace(name).await? {
+        HeldNamespace::Open => Ok(()),
+        HeldNamespace::Absent => Err(HubError::NotFound { what: named(kind, name) }),
+        HeldNamespace::Terminating => {
+            let why = format!("{} is being deleted: nothing new can be created in it", named(kind, name));
+            Err(HubError::Forbidden(why))
+        }
     }
-    Ok(())
 }
 
 fn check_preconditions(before: &Stored, options: &DeleteOptions) -> Result<(), HubError> {

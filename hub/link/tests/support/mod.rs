@@ -16,7 +16,7 @@ use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::objects::WriteOptions;
 use roadstead_hub_core::{Address, Clock, Hub, HubOptions, SystemClock};
 use roadstead_hub_link::LinkOptions;
-use roadstead_hub_store::{AtRest, AttemptInputs, Key, Sealer, Store};
+use roadstead_hub_store::{AtRest, AttemptInputs, BuiltGroup, CachedBuild, Key, Sealer, Store};
 use roadstead_model::{
     ApplierRef, ApplierUid, AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchKey,
     DispatchSpec, Generation, Group, KubeSystemUid, Purpose, StepKind,
@@ -191,8 +191,10 @@ impl Site {
         self.store.put_blob(digest, build, at_rest, self.hub.now()).await?;
         let labels: Value =
             maps.iter().map(|map| json!({ "g": "", "k": "ConfigMap", "ns": "", "n": map })).collect();
-        self.store.remember_labels(digest, labels.to_string().as_bytes()).await?;
         let now = self.hub.now();
+        let groups = vec![BuiltGroup { label: String::new(), objects: digest }];
+        let built = CachedBuild { groups, children: None };
+        self.store.remember_build(digest, &built, &[labels.to_string().as_bytes()], maps.len(), now).await?;
         let inputs = AttemptInputs {
             applier: uid,
             cluster: Some(cluster),
