@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::kustomization::{
-    Delegation, DeletionPolicy, DependencyReference, HealthCheck, HistoryEntry, KubeConfig, LookedUp,
+    Delegation, DeletionPolicy, DependencyReference, HealthCheck, HistoryEntry, KubeConfig, LookedUp, Pin,
     ResourceInventory, ServiceAccount, health_checks,
 };
 use crate::object::{Condition, LocalObjectReference, Object, Typed};
@@ -47,6 +47,8 @@ pub struct ApplierSpec {
     pub service_account: Option<ServiceAccount>,
     /// The name of the Kubernetes service account that is impersonated.
     pub service_account_name: Option<String>,
+    /// The revision of its first source at which it stays.
+    pub pin: Option<Pin>,
     /// Whether reconciliations are held back.
     #[serde(default)]
     pub suspend: bool,

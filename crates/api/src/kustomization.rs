@@ -97,6 +97,9 @@ pub struct KustomizationSpec {
     pub service_account_name: Option<String>,
     /// The source that holds the kustomization file.
     pub source_ref: SourceReference,
+    /// The revision of the source at which this stays while the source moves on. Roadstead's own extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<Pin>,
     /// Whether later reconciliations are held back. Does not touch one that is under way. Defaults to false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
@@ -172,6 +175,15 @@ pub(crate) fn known_api_version(kind: &str) -> Option<&'static str> {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+/// Pin holds an applier at a revision of its source.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Pin {
+    /// The revision, as `status.lastAppliedRevision` has it: `main@sha1:<commit>`, or `sha1:<commit>` alone. It is fetched where
+    /// the hub does not have it any more.
+    #[schemars(length(min = 1, max = 1000))]
+    pub revision: String,
 }
 
 /// Delegation is what a Kustomization passes on to those of its build.

@@ -269,6 +269,7 @@ static KUSTOMIZATION: Kind = Kind {
                 "spec.namePrefix",
                 "spec.nameSuffix",
                 "spec.patches",
+                "spec.pin",
                 "spec.postBuild",
                 "spec.retryInterval",
                 "spec.serviceAccountName",

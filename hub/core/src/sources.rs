@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use roadstead_api::{KindId, SourceSpec};
 use roadstead_hub_store::{SecretData, Store, StoreError, Stored};
-use roadstead_model::Reason;
+use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Authority;
 use roadstead_places::Places;
 use roadstead_sources::Source;
@@ -71,6 +71,8 @@ trait SourceKind: Sync {
 struct Asked<'a> {
     stored: &'a Stored,
     spec: &'a SourceSpec,
+    /// The revision to which somebody is pinned, in the place of what the spec's reference points to.
+    pinned: Option<&'a Revision>,
     /// What `spec.secretRef` names.
     secret: Option<&'a SecretData>,
     /// What it may connect to although the hub's policy does not allow it.

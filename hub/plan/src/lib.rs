@@ -138,6 +138,8 @@ pub enum AgentLink {
 pub enum Source {
     /// It has no artifact; why.
     NoArtifact(String),
+    /// It is fetched at the revision to which the applier is pinned; for people.
+    Fetching(String),
     /// Its artifact. It stays usable while the source cannot be reached.
     Artifact {
         /// At this revision.

@@ -22,6 +22,8 @@ pub struct DependencyRow {
     pub conditions: Value,
     /// `status.lastAppliedRevision`.
     pub last_applied_revision: Option<String>,
+    /// Whether it is pinned to a revision of its source.
+    pub pinned: bool,
     /// The keys of what it refers to.
     pub refers_to: Vec<String>,
 }
@@ -66,6 +68,7 @@ impl Store {
                SELECT namespace, name, generation, deletion_timestamp IS NOT NULL AS deleting,
                       coalesce(object #> '{status,conditions}', 'null') AS conditions,
                       object #>> '{status,lastAppliedRevision}' AS last_applied_revision,
+                      object #> '{spec,pin}' IS NOT NULL AS pinned,
                       coalesce(refers_to, '{}') AS refers_to
                FROM resource
                WHERE api_group = $3 AND kind = $4
@@ -87,6 +90,7 @@ impl Store {
                     deleting: row.try_get("deleting")?,
                     conditions: row.try_get("conditions")?,
                     last_applied_revision: row.try_get("last_applied_revision")?,
+                    pinned: row.try_get("pinned")?,
                     refers_to: row.try_get("refers_to")?,
                 })
             })

@@ -5,6 +5,7 @@
 
 mod adopt;
 mod agent;
+mod artifact;
 mod audit;
 mod authority;
 mod blob;
@@ -47,6 +48,7 @@ use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 pub use agent::FleetAgent;
+pub use artifact::KeptArtifact;
 pub use audit::{AuditCheck, AuditRecord};
 pub use authority::KeyPair;
 pub use blob::{AtRest, BlobHead, BuiltGroup, CachedBuild};

@@ -30,6 +30,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("nameSuffix", "fields::what_the_build_reads_is_on_the_cluster"),
     ("patches", "fields::what_the_build_reads_is_on_the_cluster"),
     ("path", "pipeline::a_commit_becomes_objects_and_the_next_ones_follow"),
+    ("pin", "pins::a_pinned_kustomization_stays_while_its_source_moves_on"),
     ("postBuild", "variables::variables_come_from_the_spec_the_hub_and_the_cluster"),
     ("prune", "pipeline::what_leaves_git_leaves_the_cluster_where_prune_is_set"),
     ("retryInterval", "pipeline::rights_are_the_service_accounts_and_objects_have_one_owner"),

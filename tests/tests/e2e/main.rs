@@ -18,6 +18,7 @@ mod management;
 mod nested;
 mod onboarding;
 mod outbound;
+mod pins;
 mod pipeline;
 mod rules;
 mod secrets;

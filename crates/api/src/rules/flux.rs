@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use regex::Regex;
+use roadstead_model::Revision;
 use serde_json::Value;
 
 use super::{
@@ -49,6 +50,10 @@ pub(super) fn kustomization(spec: &Value, verdict: &mut Verdict) {
         errors,
     );
     delegation(&spec["delegation"], errors);
+    let pin = &spec["pin"]["revision"];
+    if let Some(Err(error)) = pin.as_str().map(str::parse::<Revision>) {
+        errors.push(FieldError::invalid("spec.pin.revision", pin, error));
+    }
     if spec.get("clusterRef").is_some() && spec.get("kubeConfig").is_some() {
         errors.push(FieldError::forbidden(
             "spec.kubeConfig",

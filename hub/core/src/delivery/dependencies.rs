@@ -224,7 +224,8 @@ fn dependency_state(
     if dependency.deleting || !(silent || conditions::is_true(&conditions, READY, dependency.generation)) {
         return Ok(DependencyState::NotReady);
     }
-    let shared = source.is_some_and(|source| dependency.refers_to.contains(&source.key()));
+    let shared =
+        source.is_some_and(|source| dependency.refers_to.contains(&source.key())) && !dependency.pinned;
     if !shared || !kind.is_applier() {
         return Ok(DependencyState::Ready);
     }

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use roadstead_api::kustomization::DeletionPolicy;
 use roadstead_api::{
     AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, KindId,
-    Reference,
+    Pin, Reference,
 };
 use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target};
-use roadstead_hub_store::{StoreError, Stored};
-use roadstead_model::{ApplierUid, Digest, Generation, Reason};
+use roadstead_hub_store::{KeptArtifact, StoreError, Stored};
+use roadstead_model::{ApplierUid, Digest, Generation, Reason, ResourceUid, Revision};
 
 use crate::HubError;
 use crate::delivery::Delivery;
@@ -24,8 +24,24 @@ pub(crate) struct Gathered {
     pub(crate) standing: Standing,
     /// The artifacts of its sources, in their order.
     pub(crate) artifacts: Vec<Digest>,
+    /// The revision that is to be fetched for it.
+    pub(crate) wish: Option<Wish>,
     /// It owns something on the hub.
     pub(crate) has_children: bool,
+}
+
+/// A source at a revision.
+pub(crate) struct Wish {
+    pub(crate) source: ResourceUid,
+    pub(crate) revision: Revision,
+    /// Since when it cannot be fetched, where that was tried.
+    pub(crate) failed: Option<Timestamp>,
+}
+
+struct Sources {
+    /// In the order of the references.
+    sources: Vec<Source>,
+    wish: Option<Wish>,
 }
 
 impl Delivery {
@@ -71,10 +87,12 @@ impl Delivery {
         let names = self.depends_on(stored, &standing, spec, &mut denials).await?;
         let references = kind.sources(stored)?;
         let (dependencies, cycle, sources) = tokio::try_join!(
-            self.dependencies(stored, references.first(), &names),
+            // Of those that share a source one that is pinned goes its own way.
+            self.dependencies(stored, references.first().filter(|_| spec.pin.is_none()), &names),
             self.cycle(stored, &names),
-            self.sources(stored, &standing, &references),
+            self.sources(stored, &standing, spec.pin.as_ref(), &references),
         )?;
+        let Sources { sources, wish } = sources;
         let deleting = stored.deletion_timestamp.is_some();
         let situation = Situation {
             uid,
@@ -101,11 +119,11 @@ impl Delivery {
                 .collect(),
         };
         let artifacts = sources.into_iter().filter_map(|source| match source {
-            Source::NoArtifact(_) => None,
+            Source::NoArtifact(_) | Source::Fetching(_) => None,
             Source::Artifact { digest, .. } => Some(digest),
         });
         let artifacts = artifacts.collect();
-        Ok(Gathered { situation, standing, artifacts, has_children: holdings.on_hub })
+        Ok(Gathered { situation, standing, artifacts, wish, has_children: holdings.on_hub })
     }
 
     async fn target(
@@ -153,52 +171,101 @@ impl Delivery {
         Ok((Target::Cluster { uid, name: cluster.name.clone(), agent }, Some(cluster)))
     }
 
-    /// The sources that an applier refers to, in their order.
+    /// The sources that an applier refers to, in their order; the first one at the revision to which it is pinned.
     async fn sources(
         &self,
         stored: &Stored,
         standing: &Standing,
+        pin: Option<&Pin>,
         references: &[Reference],
-    ) -> Result<Vec<Source>, HubError> {
-        let mut sources = Vec::with_capacity(references.len());
-        for reference in references {
-            sources.push(self.source(stored, standing, reference).await?);
+    ) -> Result<Sources, HubError> {
+        let (mut sources, mut wish) = (Vec::with_capacity(references.len()), None);
+        for (index, reference) in references.iter().enumerate() {
+            sources.push(match self.source(stored, standing, reference).await? {
+                Err(why) => Source::NoArtifact(why),
+                Ok(found) => match pin.filter(|_| index == 0) {
+                    None => newest(reference, &found)?,
+                    Some(pin) => {
+                        let (source, wished) = self.pinned(reference, &found, &pin.revision).await?;
+                        wish = wished;
+                        source
+                    }
+                },
+            });
         }
-        Ok(sources)
+        Ok(Sources { sources, wish })
     }
 
+    /// A source, or why there is none for this applier.
     async fn source(
         &self,
         stored: &Stored,
         standing: &Standing,
         reference: &Reference,
-    ) -> Result<Source, HubError> {
+    ) -> Result<Result<Stored, String>, HubError> {
         let Reference { kind, namespace, name } = reference;
-        let full = format!("{kind} '{namespace}/{name}'");
         if let Err(why) = self.access.may_refer_to(stored, standing, *kind, (namespace, name)).await? {
-            return Ok(Source::NoArtifact(format!("{full} {why}")));
+            return Ok(Err(format!("{} {why}", shown(reference))));
         }
-        let Some(source) = self.store.get(*kind, namespace, name).await? else {
-            return Ok(Source::NoArtifact(format!("{full} not found")));
-        };
-        let status = source.decode::<AnySource>()?.status.unwrap_or_default().source;
-        let Some(artifact) = status.artifact else {
-            let why = conditions::ready(&status.conditions)
-                .map_or("it has not been fetched yet", |ready| ready.message.as_str());
-            return Ok(Source::NoArtifact(format!("{full} has no artifact: {why}")));
-        };
-        let (Ok(revision), Ok(digest)) = (artifact.revision.parse(), artifact.digest.parse()) else {
-            return Ok(Source::NoArtifact(format!(
-                "{full} has an artifact, but its status cannot be parsed"
-            )));
-        };
-        Ok(Source::Artifact { revision, digest })
+        let source = self.store.get(*kind, namespace, name).await?;
+        Ok(source.ok_or_else(|| format!("{} not found", shown(reference))))
     }
+
+    /// What a source had at a revision, and the wish for it where it is to be fetched.
+    async fn pinned(
+        &self,
+        reference: &Reference,
+        source: &Stored,
+        pin: &str,
+    ) -> Result<(Source, Option<Wish>), HubError> {
+        let asked = format!("revision {pin} of {}, which spec.pin names,", shown(reference));
+        let none = |why: &str| Source::NoArtifact(format!("{asked} cannot be had: {why}"));
+        let Ok(revision) = pin.parse::<Revision>() else { return Ok((none("it is not a revision"), None)) };
+        let uid = source.uid;
+        let failed = match self.store.kept_artifact(uid, &revision, self.clock.now()).await? {
+            Some(KeptArtifact::Stored(digest)) => return Ok((Source::Artifact { revision, digest }, None)),
+            Some(KeptArtifact::Failed(why, at)) => Some((why, at)),
+            Some(KeptArtifact::Wanted) | None => None,
+        };
+        let AnySource { spec, status, .. } = source.decode()?;
+        let status = status.unwrap_or_default().source;
+        let fails =
+            conditions::ready(&status.conditions).filter(|ready| ready.status == ConditionStatus::False);
+        let found = match (&failed, fails) {
+            (Some((why, _)), _) => none(why),
+            (None, _) if spec.suspend => none("the source is suspended; resume it to have it fetched"),
+            (None, Some(fails)) => none(&fails.message),
+            (None, None) => Source::Fetching(format!("{asked} is being fetched")),
+        };
+        let wish = Wish { source: uid, revision, failed: failed.map(|(_, at)| at) };
+        Ok((found, (!spec.suspend).then_some(wish)))
+    }
+}
+
+/// For people.
+fn shown(reference: &Reference) -> String {
+    let Reference { kind, namespace, name } = reference;
+    format!("{kind} '{namespace}/{name}'")
+}
+
+/// What a source has now.
+fn newest(reference: &Reference, source: &Stored) -> Result<Source, HubError> {
+    let full = shown(reference);
+    let status = source.decode::<AnySource>()?.status.unwrap_or_default().source;
+    let Some(artifact) = status.artifact else {
+        let why = conditions::ready(&status.conditions)
+            .map_or("it has not been fetched yet", |ready| ready.message.as_str());
+        return Ok(Source::NoArtifact(format!("{full} has no artifact: {why}")));
+    };
+    let (Ok(revision), Ok(digest)) = (artifact.revision.parse(), artifact.digest.parse()) else {
+        return Ok(Source::NoArtifact(format!("{full} has an artifact, but its status cannot be parsed")));
+    };
+    Ok(Source::Artifact { revision, digest })
 }
 
 /// What the planner has to know of several sources: the revision of the first one, and a digest that changes with each of them.
 fn combined(sources: &[Source]) -> Source {
-    let missing = sources.iter().find(|source| matches!(source, Source::NoArtifact(_)));
+    let missing = sources.iter().find(|source| !matches!(source, Source::Artifact { .. }));
     if let Some(missing) = missing {
         return missing.clone();
     }
@@ -215,7 +282,7 @@ fn combined(sources: &[Source]) -> Source {
             Source::Artifact { revision, .. } => {
                 Source::Artifact { revision: revision.clone(), digest: Digest::of(digests.as_bytes()) }
             }
-            Source::NoArtifact(_) => first.clone(),
+            Source::NoArtifact(_) | Source::Fetching(_) => first.clone(),
         },
     }
 }

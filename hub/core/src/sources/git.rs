@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use roadstead_api::GitRepository;
 use roadstead_api::git_repository::{GitProvider, GitRepositorySpec};
 use roadstead_hub_store::{SecretData, StoreError, Stored};
-use roadstead_model::Reason;
+use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Purpose;
 use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
 
@@ -28,12 +28,13 @@ impl SourceKind for Git {
         let options = asked.options;
         let mut request = GitRequest::new(spec.url);
         let reference = spec.reference.unwrap_or_default();
+        let commit = asked.pinned.and_then(Revision::content).or(reference.commit.as_deref());
         request.reference = GitReference::from_spec(
             reference.branch.as_deref(),
             reference.tag.as_deref(),
             reference.semver.as_deref(),
             reference.name.as_deref(),
-            reference.commit.as_deref(),
+            commit,
         );
         request.allow_file = options.allow_file_sources;
         if let Some(workers) = &options.workers {

@@ -40,6 +40,8 @@ pub enum FetchPlan {
 pub struct FetchJob {
     /// What to fetch.
     pub source: Box<dyn Source>,
+    /// The revision to which an applier is pinned, where it is fetched for that; the source's status does not change then.
+    pinned: Option<Revision>,
     /// The revision that need not be fetched again.
     known: Option<Revision>,
     seen: Stored,
@@ -110,7 +112,21 @@ impl Sources {
         }
         let handles = triggers::request(&stored);
         let grace = self.store.source_grace(uid, &spec.url, now).await?;
-        match self.asked_for(&stored, kind, &spec, grace).await? {
+        let pinned = self.store.wanted_artifact(uid).await?;
+        match self.asked_for(&stored, kind, &spec, pinned.as_ref(), grace).await? {
+            Ok(source) if pinned.is_some() => {
+                let job = FetchJob {
+                    source,
+                    pinned,
+                    known: None,
+                    seen: stored,
+                    spec,
+                    handles: None,
+                    asked: true,
+                    grace,
+                };
+                Ok(FetchPlan::Fetch(Box::new(job)))
+            }
             Ok(source) => {
                 if notes::is_capped(&spec) {
                     // Before it is fetched, which takes as long as it may.
@@ -121,7 +137,7 @@ impl Sources {
                 }
                 let known = self.known_revision(&stored, &status).await?;
                 let asked = handles.is_some() && handles != status.last_handled_reconcile_at;
-                let job = FetchJob { source, known, seen: stored, spec, handles, asked, grace };
+                let job = FetchJob { source, pinned, known, seen: stored, spec, handles, asked, grace };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
             Err((reason, message)) => {
@@ -137,6 +153,7 @@ impl Sources {
         stored: &Stored,
         kind: &dyn SourceKind,
         spec: &SourceSpec,
+        pinned: Option<&Revision>,
         grace: Option<Timestamp>,
     ) -> Result<Result<Box<dyn Source>, (Reason, String)>, HubError> {
         if let Some(field) = kind.unsupported(stored)? {
@@ -162,6 +179,7 @@ impl Sources {
         let asked = Asked {
             stored,
             spec,
+            pinned,
             secret: secret.as_ref().map(|(_, data)| data),
             tolerated: grace.and_then(|_| authority(&spec.url)),
             most_bytes: self.most_of_a_source(),
@@ -219,6 +237,11 @@ impl Sources {
         outcome: Result<Outcome, FetchError>,
     ) -> Result<Timestamp, HubError> {
         let now = self.clock.now();
+        if let Some(revision) = &job.pinned {
+            self.record_pinned(job, revision, outcome).await?;
+            // What the source's reference points to is looked at now.
+            return Ok(now);
+        }
         let uid = ApplierUid::from(job.seen.uid);
         let next = now + roadstead_hub_plan::jittered(interval(&job.spec), uid);
         match outcome {
@@ -227,6 +250,9 @@ impl Sources {
                 let artifact = &fetched.artifact;
                 // Nobody knows what lies in a repository: a Secret in plain, or a key that should not be there.
                 self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
+                let mut tx = self.store.begin().await?;
+                tx.keep_artifact(job.seen.uid, &fetched.revision, Ok(artifact.digest), now).await?;
+                tx.commit().await?;
                 self.source_ready(job, &fetched.revision, Some(&fetched)).await?;
             }
             Err(error) => {
@@ -242,6 +268,45 @@ impl Sources {
             }
         }
         Ok(next)
+    }
+
+    /// Records what came of fetching a revision to which an applier is pinned, and has those that use the source look at it.
+    async fn record_pinned(
+        &self,
+        job: &FetchJob,
+        revision: &Revision,
+        outcome: Result<Outcome, FetchError>,
+    ) -> Result<(), HubError> {
+        let now = self.clock.now();
+        let (failure, artifact) = match outcome {
+            Ok(Outcome::Fetched(fetched)) if fetched.revision.content() == revision.content() => {
+                let artifact = &fetched.artifact;
+                self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
+                (String::new(), Some(artifact.digest))
+            }
+            Ok(Outcome::Fetched(fetched)) => {
+                (format!("it was asked for, and revision {} came", fetched.revision), None)
+            }
+            Ok(Outcome::Unchanged(_)) => ("it was asked for, and nothing came".to_owned(), None),
+            Err(error) => (chain(&error), None),
+        };
+        let mut tx = self.store.begin().await?;
+        tx.keep_artifact(job.seen.uid, revision, artifact.ok_or(failure.as_str()), now).await?;
+        let source = &job.seen;
+        let users = tx.users(source.kind, &source.namespace, &source.name, PipelineRole::Applier).await?;
+        tx.enqueue(Queue::Applier, &users).await?;
+        tx.commit().await?;
+        let full = format!("{}/{}", source.namespace, source.name);
+        let revision = revision.to_string();
+        match artifact {
+            Some(_) => tracing::info!(
+                target: LOGGER, kind = %source.kind, source = full, revision, "stored artifact of a pinned revision"
+            ),
+            None => {
+                tracing::error!(target: LOGGER, kind = %source.kind, source = full, revision, error = failure);
+            }
+        }
+        Ok(())
     }
 
     async fn source_ready(
