@@ -62,6 +62,12 @@ pub(crate) enum View<'a> {
         namespace: &'a str,
         name: &'a str,
     },
+    /// What differs between two builds of one applier.
+    Diff {
+        kind: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    },
 }
 
 impl<'a> View<'a> {
@@ -80,22 +86,28 @@ impl<'a> View<'a> {
             "drift" => Self::Drift,
             "changes" => Self::Changes,
             _ => {
-                let (kind, namespace, name) = match rest.strip_prefix("appliers/") {
+                let (kind, namespace, name, view) = match rest.strip_prefix("appliers/") {
                     Some(rest) => {
                         let (kind, rest) = rest.split_once('/')?;
                         let (namespace, rest) = rest.split_once('/')?;
-                        (kind, namespace, rest.strip_suffix("/reconciliations")?)
+                        let (name, view) = rest.split_once('/')?;
+                        (kind, namespace, name, view)
                     }
                     // The path from before there were other kinds.
                     None => {
                         let (namespace, rest) =
                             rest.strip_prefix("namespaces/")?.split_once("/kustomizations/")?;
-                        (kustomization(), namespace, rest.strip_suffix("/reconciliations")?)
+                        let (name, view) = rest.split_once('/')?;
+                        (kustomization(), namespace, name, view)
                     }
                 };
                 let sound = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
                 let sound = sound(kind) && sound(namespace) && sound(name);
-                sound.then_some(Self::Reconciliations { kind, namespace, name })?
+                match view {
+                    "reconciliations" if sound => Self::Reconciliations { kind, namespace, name },
+                    "diff" if sound => Self::Diff { kind, namespace, name },
+                    _ => return None,
+                }
             }
         })
     }
@@ -155,6 +167,11 @@ impl<'a> View<'a> {
                     changed_only: query.flag("changedOnly"),
                 };
                 Json(hub.views.reconciliations(who, kind, namespace, name, options).await?).into_response()
+            }
+            Self::Diff { kind, namespace, name } => {
+                let builds = (text(query, "from")?, text(query, "to")?);
+                let builds = (builds.0.as_str(), builds.1.as_str());
+                Json(hub.delivery.diff(who, kind, namespace, name, builds).await?).into_response()
             }
         })
     }

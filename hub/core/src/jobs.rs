@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use roadstead_worker::{Registry, serve};
 
 use crate::delivery::build::{BUILD_JOB, Builder};
+use crate::delivery::diff::{DIFF_JOB, diff_job};
 use crate::sources::fetch::{FETCH_JOB, fetch_job};
 
 /// The hidden first argument by which the hub's program becomes a worker.
@@ -17,6 +18,7 @@ pub fn be_a_worker(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let mut builder = Builder::default();
     let registry = Registry::default()
         .with(BUILD_JOB, move |context, input| builder.job(context, &input))
+        .with(DIFF_JOB, |context, input| diff_job(context, &input))
         .with(FETCH_JOB, |context, input| fetch_job(context, &input));
     serve(arguments, registry)
 }

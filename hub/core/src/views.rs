@@ -12,6 +12,7 @@ use roadstead_hub_store::Store;
 use crate::HubError;
 use crate::clusters::Sessions;
 use crate::context::Context;
+use crate::delivery::diff::applier_kind;
 
 pub use fleet::{
     AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, HealthCount, InventoryItem, MAX_ITEMS,
@@ -38,10 +39,4 @@ impl Views {
 /// [`HubError::NotFound`] where no kind that deploys has the name.
 fn known_applier_kind(name: &str) -> Result<Option<KindId>, HubError> {
     if name.is_empty() { Ok(None) } else { applier_kind(name).map(Some) }
-}
-
-fn applier_kind(name: &str) -> Result<KindId, HubError> {
-    KindId::named(name)
-        .filter(|kind| kind.is_applier())
-        .ok_or_else(|| HubError::NotFound { what: format!("kind of applier \"{name}\"") })
 }

@@ -72,7 +72,7 @@ impl Store {
         .await
         .map_err(StoreError::query(what))?;
         let parse = |asked: String| {
-            asked.parse().map_err(|_| StoreError::Corrupt { what, why: format!("{asked} is no revision") })
+            asked.parse().map_err(|_| StoreError::Corrupt { what, why: format!("{asked} is not a revision") })
         };
         asked.map(parse).transpose()
     }
@@ -92,7 +92,7 @@ impl Store {
 }
 
 impl Tx {
-    /// Wishes for a source's artifact at a revision, anew where it could not be fetched before. False where it is wanted already, or too
+    /// Wishes for a source's artifact at a revision, again where it could not be fetched before. False where it is wanted already, or too
     /// many are.
     ///
     /// # Errors

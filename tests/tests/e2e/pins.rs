@@ -86,3 +86,82 @@ async fn a_pinned_kustomization_stays_while_its_source_moves_on() -> Result<()> 
     })
     .await
 }
+
+/// A Secret, and a Deployment-like object with a list of things that have names.
+fn files(ns: &str, token: &str, image: &str) -> Commit {
+    let secret = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: token, namespace: {ns}}}\nstringData: {{token: {token}, same: same-value}}\n"
+    );
+    let pod = format!(
+        "apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: pod, namespace: {ns}}}\ntemplate:\n  spec:\n    containers:\n    \
+         - {{name: web, image: \"registry.example/{image}\"}}\n"
+    );
+    Commit::new().file("secret.yaml", secret).file("pod.yaml", pod)
+}
+
+#[tokio::test]
+async fn builds_of_two_revisions_are_compared_and_secrets_stay_secret() -> Result<()> {
+    let fleet = Fleet::start("diff").await?;
+    let space = fleet.cluster.namespace("diff").await?;
+    let ns = space.name();
+    let repository = fleet.repository("app", &files(ns, "canary-one", "web:1")).await?;
+    let first = repository.git(["rev-parse", "main"], &[], b"")?;
+    fleet.apply(&kustomization("app", "app", "./", &[])).await?;
+    fleet.applied("app", &first).await?;
+    let view = "/fleet/v1/appliers/Kustomization/apps/app/diff";
+    let alone = format!(
+        "{:#}",
+        fleet.kubectl().run(&["get", "--raw", view]).await.err().context("one build has a diff")?
+    );
+    ensure!(alone.contains("an earlier build that is another"), "{alone}");
+
+    let more = files(ns, "canary-two", "web:2").file("more.yaml", config_map(ns, "more", "x"));
+    let second = repository.commit("main", "Second", &more)?;
+    fleet.fetch("app").await?;
+    fleet.applied("app", &second).await?;
+    let text = fleet.kubectl().run(&["get", "--raw", view]).await?;
+    ensure!(!text.contains("canary"), "{text}");
+    let diff: serde_json::Value = serde_json::from_str(&text)?;
+    ensure!(diff["from"]["attempt"] == 1 && diff["to"]["attempt"] == 2, "{diff:#}");
+    ensure!(diff["to"]["revision"] == format!("main@sha1:{second}").as_str(), "{diff:#}");
+    let told = |name: &str| {
+        diff["objects"].as_array().into_iter().flatten().find(|one| one["name"] == name).cloned()
+    };
+    let pod = told("pod").context("the PodTemplate")?;
+    let fields = &pod["fields"];
+    ensure!(
+        pod["change"] == "changed" && fields.as_array().is_some_and(|fields| fields.len() == 1),
+        "{pod:#}"
+    );
+    ensure!(fields[0]["path"] == ".template.spec.containers[name=web].image", "{pod:#}");
+    ensure!(
+        fields[0]["from"] == "\"registry.example/web:1\"" && fields[0]["to"] == "\"registry.example/web:2\"",
+        "{pod:#}"
+    );
+    ensure!(told("more").is_some_and(|more| more["change"] == "added"), "{diff:#}");
+    let secret = told("token").context("the Secret")?;
+    let hashes = &secret["fields"];
+    ensure!(hashes.as_array().is_some_and(|fields| fields.len() == 1), "{secret:#}");
+    let hash = |which: &str| hashes[0][which].as_str().unwrap_or_default().to_owned();
+    ensure!(hash("from").starts_with("hmac:") && hash("from") != hash("to"), "{secret:#}");
+
+    // The other way round, named by revisions and by attempts: the same hashes.
+    let back = fleet.kubectl().run(&["get", "--raw", &format!("{view}?from={second}&to=1")]).await?;
+    let back: serde_json::Value = serde_json::from_str(&back)?;
+    let objects = back["objects"].as_array().context("objects")?;
+    let secret = objects.iter().find(|one| one["name"] == "token").context("the Secret")?;
+    ensure!(secret["fields"][0]["to"] == hash("from").as_str(), "{secret:#}");
+    ensure!(objects.iter().any(|one| one["name"] == "more" && one["change"] == "removed"), "{back:#}");
+    let none =
+        fleet.kubectl().run(&["get", "--raw", &format!("{view}?to=77")]).await.err().context("77 is none")?;
+    ensure!(format!("{none:#}").contains("a build at 77"), "{none:#}");
+
+    let mut database = fleet.setup.database().connect().await?;
+    let dropped = sqlx::query(
+        "DELETE FROM blob WHERE digest IN (SELECT build_digest FROM reconciliation WHERE attempt = 1)",
+    );
+    ensure!(dropped.execute(&mut database).await?.rows_affected() == 1, "no build was dropped");
+    let gone = fleet.kubectl().run(&["get", "--raw", view]).await.err().context("a build that is gone")?;
+    ensure!(format!("{gone:#}").contains("the build of attempt 1 is not stored any more"), "{gone:#}");
+    Ok(())
+}

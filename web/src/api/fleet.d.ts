@@ -21,6 +21,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/fleet/v1/appliers/{kind}/{namespace}/{name}/diff": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description What differs between two builds of an applier, object by object and field by field, before variables are substituted. */
+        get: operations["getDiff"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/fleet/v1/appliers/{kind}/{namespace}/{name}/reconciliations": {
         parameters: {
             query?: never;
@@ -274,6 +291,30 @@ export interface components {
             /** @description What was found. */
             items: components["schemas"]["AttemptItem"][];
         };
+        /** @description Two builds and what differs. */
+        BuildDiff: {
+            /**
+             * Format: uint
+             * @description Fields that differ and are not listed, since they are too many.
+             */
+            fieldsLeftOut: number;
+            /** @description The older one. */
+            from: components["schemas"]["DiffedBuild"];
+            /** @description The objects that differ. */
+            objects: components["schemas"]["DiffedObject"][];
+            /**
+             * Format: uint
+             * @description Objects that differ and are not listed, since they are too many.
+             */
+            objectsLeftOut: number;
+            /** @description The newer one. */
+            to: components["schemas"]["DiffedBuild"];
+            /**
+             * Format: uint
+             * @description Objects that are the same in both.
+             */
+            unchanged: number;
+        };
         /** @description A cluster with what is on it. */
         ClusterItem: {
             /** @description Version of its agent. */
@@ -315,6 +356,45 @@ export interface components {
             connected: boolean;
             /** @description Since when it is, or is not. */
             since: string;
+        };
+        /** @description A build that was compared. */
+        DiffedBuild: {
+            /**
+             * Format: int64
+             * @description The newest attempt that it was built for.
+             */
+            attempt: number;
+            /** @description The source's revision. */
+            revision?: string | null;
+            /** @description When that attempt began. */
+            started: string;
+        };
+        /** @description A field that differs. */
+        DiffedField: {
+            /**
+             * @description Its value in the older build, as JSON; absent where that does not have it. Of a secret value `hmac:` and a keyed hash; of a long
+             *     one the beginning, and `…`.
+             */
+            from?: string | null;
+            /** @description Where it is: `.spec.containers[name=web].image`. */
+            path: string;
+            /** @description Its value in the newer build. */
+            to?: string | null;
+        };
+        /** @description An object that differs. */
+        DiffedObject: {
+            /** @description `added`, `removed` or `changed`. */
+            change: string;
+            /** @description The fields that differ. */
+            fields: components["schemas"]["DiffedField"][];
+            /** @description Its API group; empty for the core's. */
+            group: string;
+            /** @description Its kind. */
+            kind: string;
+            /** @description Its name. */
+            name: string;
+            /** @description Its namespace as the build has it; empty where it has none. */
+            namespace: string;
         };
         /** @description What happened to an object of the hub. */
         EventItem: {
@@ -618,6 +698,63 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["ApplierItemPage"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    getDiff: {
+        parameters: {
+            query?: {
+                /** @description The older build, by an attempt's number or a revision. By default the newest before `to` that is another. */
+                from?: string;
+                /** @description The newer build. By default the newest. */
+                to?: string;
+            };
+            header?: never;
+            path: {
+                kind: string;
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BuildDiff"];
                 };
             };
             /** @description A Kubernetes `Status` that says why not. */

@@ -33,6 +33,7 @@ export interface KubeObject<Spec = object, Status = object> {
 
 /** What the specs of all kinds of appliers say in the same words, where they say it. */
 export interface ApplierSpec {
+  pin?: { revision: string };
   suspend?: boolean;
   interval?: string;
   timeout?: string;

@@ -17,6 +17,7 @@ export type ReadyState = Schemas['ReadyState'];
 export type Reconciliations = Schemas['Reconciliations'];
 export type Attempt = Schemas['ReconciliationView'];
 export type ObjectRef = Schemas['ObjectRef'];
+export type BuildDiff = Schemas['BuildDiff'];
 
 export interface Page<T> {
   items: T[];
@@ -163,6 +164,21 @@ export const reconciliations = ({ kind, namespace, name }: ObjectId) =>
     // What an agent is doing right now is told by no stream: asked for while there is something under way.
     refetchInterval: (query) => (query.state.data?.underWay ? 1_000 : false),
     meta: { keep: true },
+  });
+
+/** What differs between the build of an attempt and the build before it: that stays as it is. */
+export const diff = ({ kind, namespace, name }: ObjectId, attempt: number) =>
+  queryOptions({
+    queryKey: ['diff', kind, namespace, name, attempt] as const,
+    queryFn: ({ signal }): Promise<BuildDiff> =>
+      found(
+        fleet.GET('/fleet/v1/appliers/{kind}/{namespace}/{name}/diff', {
+          params: { path: { kind, namespace, name }, query: { to: String(attempt) } },
+          signal,
+        }),
+      ),
+    staleTime: Infinity,
+    retry: false,
   });
 
 export const object = <T extends KubeObject = KubeObject>(id: ObjectId) =>

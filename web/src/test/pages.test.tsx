@@ -166,6 +166,46 @@ describe('an applier of a kind that the dashboard does not know', () => {
     expect(rows[0]?.query.toString()).toBe('kind=Rollout&namespace=apps&name=shop&limit=500');
   });
 
+  test('says to which revision it is pinned, and what its builds differ in', async () => {
+    const [first] = recorded.shopReconciliations.items;
+    const items = [{ ...first, attempt: 2, build: 'sha256:2' }, first];
+    const build = { started: '2026-01-02T03:04:05Z' };
+    const diff = {
+      from: { ...build, attempt: 1, revision: 'main@sha1:aaaa' },
+      to: { ...build, attempt: 2, revision: 'main@sha1:bbbb' },
+      objects: [
+        {
+          kind: 'Deployment',
+          group: 'apps',
+          namespace: 'apps',
+          name: 'shop',
+          change: 'changed',
+          fields: [{ path: '.spec.replicas', from: '2', to: '3' }],
+        },
+      ],
+      unchanged: 4,
+      objectsLeftOut: 0,
+      fieldsLeftOut: 0,
+    };
+    const { asked } = hub({
+      ...answers,
+      [path]: { ...object, spec: { ...object.spec, pin: { revision: 'main@sha1:1' } } },
+      '/fleet/v1/appliers/Rollout/apps/shop/reconciliations': { items },
+      '/fleet/v1/appliers/Rollout/apps/shop/diff': diff,
+    });
+    show('/appliers/Rollout/apps/shop/history');
+    expect((await screen.findByText(/It is pinned to/)).textContent).toContain('does not follow its source');
+    // The oldest has nothing to be compared with.
+    const compare = await screen.findAllByRole('button', { name: 'Compare with the build before' });
+    expect(compare.length).toBe(1);
+    if (compare[0]) await userEvent.click(compare[0]);
+    const found = await screen.findByRole('region', { name: 'What differs' });
+    expect(found.textContent).toContain('changed Deployment / apps / shop');
+    expect(found.textContent).toContain('.spec.replicas23');
+    const asks = asked.filter((call) => call.path.endsWith('/diff'));
+    expect(asks.map((call) => call.query.toString())).toEqual(['to=2']);
+  });
+
   test('is suspended where its kind is served', async () => {
     const { asked } = hub({ ...answers, [`PATCH ${path}`]: object });
     show('/appliers/Rollout/apps/shop');

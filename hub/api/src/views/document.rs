@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 
+use roadstead_hub_core::delivery::BuildDiff;
 use roadstead_hub_core::views::{
     ApplierItem, AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, HealthCount, InventoryItem,
     Reconciliations,
@@ -179,12 +180,26 @@ fn build() -> Value {
         ("text/event-stream", schema("changes")),
     );
     let reconciliations = generated::<Reconciliations>(&mut generator);
-    let mut add_one = |path: &str, id: &str, what: &str, in_path: &[&str]| {
-        let query = [
-            ("limit", "integer", "The maximum number of attempts: 20 by default and at most."),
-            ("changedOnly", "boolean", "Change sets without the objects that were unchanged."),
-        ];
-        let mut one = operation(id, what, &query, (json_type, reconciliations.clone()));
+    let diff = generated::<BuildDiff>(&mut generator);
+    let of_attempts: [Parameter; 2] = [
+        ("limit", "integer", "The maximum number of attempts: 20 by default and at most."),
+        ("changedOnly", "boolean", "Change sets without the objects that were unchanged."),
+    ];
+    let of_builds: [Parameter; 2] = [
+        (
+            "from",
+            "string",
+            "The older build, by an attempt's number or a revision. By default the newest before `to` that is another.",
+        ),
+        ("to", "string", "The newer build. By default the newest."),
+    ];
+    let mut add_one = |path: &str,
+                       id: &str,
+                       what: &str,
+                       in_path: &[&str],
+                       query: &[Parameter],
+                       schema: &Value| {
+        let mut one = operation(id, what, query, (json_type, schema.clone()));
         if let Some(parameters) = one["parameters"].as_array_mut() {
             parameters.extend(in_path.iter().map(
                 |name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }),
@@ -198,12 +213,24 @@ fn build() -> Value {
         "The last attempts of an applier with their change sets, and what an agent is doing right now. The kind is its name, as \
          `Kustomization`.",
         &["kind", "namespace", "name"],
+        &of_attempts,
+        &reconciliations,
+    );
+    add_one(
+        "/fleet/v1/appliers/{kind}/{namespace}/{name}/diff",
+        "getDiff",
+        "What differs between two builds of an applier, object by object and field by field, before variables are substituted.",
+        &["kind", "namespace", "name"],
+        &of_builds,
+        &diff,
     );
     add_one(
         KUSTOMIZATION_RECONCILIATIONS,
         "getKustomizationReconciliations",
         "The same as `/fleet/v1/appliers/Kustomization/{namespace}/{name}/reconciliations`.",
         &["namespace", "name"],
+        &of_attempts,
+        &reconciliations,
     );
     for older in [KUSTOMIZATIONS, KUSTOMIZATION_RECONCILIATIONS] {
         if let Some(path) = paths.get_mut(older) {

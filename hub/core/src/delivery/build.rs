@@ -20,6 +20,7 @@ use crate::delivery::applier::Need;
 use crate::quarantine::{Quarantine, not_built};
 use crate::workers::Workers;
 use crate::{HubError, HubOptions};
+pub(crate) use job::ARTIFACT as BLOB;
 pub(crate) use job::Builder;
 pub(crate) use job::Order;
 use job::{Made, Rendered};
@@ -268,6 +269,24 @@ impl Builds {
             Ok(made) => Ok(Ok(made)),
             Err(what) => Ok(Err(JobError::Protocol(format!("it answered with something else: {what}")))),
         }
+    }
+
+    /// Has a worker do a job that asks for these blobs. The errors, from the outside in: the hub's own, what ended the worker.
+    pub(crate) async fn run_on_blobs(
+        &self,
+        job: Job,
+        blobs: &[Digest],
+    ) -> Result<Result<Vec<u8>, JobError>, HubError> {
+        let workers = self.workers()?;
+        let mut exchange = Artifacts {
+            store: &self.store,
+            room: &workers.artifacts,
+            result: None,
+            digests: blobs,
+            failure: None,
+        };
+        let outcome = workers.builders.run(job, &mut exchange).await;
+        exchange.failure.map_or(Ok(outcome), Err)
     }
 
     fn workers(&self) -> Result<&Workers, HubError> {

@@ -14,7 +14,7 @@ import { Details } from '../../ui/Details';
 import { EventsOf } from '../../ui/EventList';
 import { Asked, Empty, Loading } from '../../ui/States';
 import { Status, readyState } from '../../ui/Status';
-import { Message, Name } from '../../ui/Text';
+import { Message, Name, Revision } from '../../ui/Text';
 import { Age } from '../../ui/Time';
 import { applierPage, pageOf } from '../../ui/links';
 import { usePageTitle } from '../../ui/usePageTitle';
@@ -85,6 +85,11 @@ function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
           It is being deleted since <Age at={object.metadata.deletionTimestamp} />.
         </p>
       )}
+      {object.spec?.pin && (
+        <p className="notice is-warning">
+          It is pinned to <Revision>{object.spec.pin.revision}</Revision> and does not follow its source.
+        </p>
+      )}
       {ready?.status === 'False' && !suspended && (
         <div className="notice is-failing">
           <p>
@@ -117,7 +122,7 @@ function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
         </Tabs.Content>
         <Tabs.Content value="history" className="tab">
           <Asked answer={history} what="the reconciliations">
-            {(data) => <HistoryTab history={data} />}
+            {(data) => <HistoryTab id={id} history={data} />}
           </Asked>
         </Tabs.Content>
         <Tabs.Content value="events" className="tab">

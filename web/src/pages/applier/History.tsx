@@ -1,19 +1,21 @@
 /** The last reconciliations, each with what it changed. */
 import type { ReactNode } from 'react';
 
+import type { ObjectId } from '../../api/kinds';
 import type { Attempt, Reconciliations } from '../../api/queries';
 import { Empty } from '../../ui/States';
 import type { State } from '../../ui/Status';
 import { Status } from '../../ui/Status';
 import { Message, Name, Revision } from '../../ui/Text';
 import { Age } from '../../ui/Time';
+import { Diff } from './Diff';
 import { timingsOf, tookOf } from './stages';
 
 /** So many changes are listed of one attempt. */
 const LISTED = 200;
 const ACTIONS = ['created', 'configured', 'recreated', 'adopted', 'deleted', 'skipped', 'unchanged'];
 
-export function HistoryTab({ history }: { history: Reconciliations }): ReactNode {
+export function HistoryTab({ id, history }: { id: ObjectId; history: Reconciliations }): ReactNode {
   if (history.items.length === 0) return <Empty title="It was not reconciled yet" />;
   return (
     <ol className="history">
@@ -33,10 +35,23 @@ export function HistoryTab({ history }: { history: Reconciliations }): ReactNode
               </span>
             </summary>
             <Attempted attempt={attempt} />
+            {hasBuildBefore(history.items, index) && (
+              <div className="attempt">
+                <Diff id={id} attempt={attempt.attempt} />
+              </div>
+            )}
           </details>
         </li>
       ))}
     </ol>
+  );
+}
+
+/** Whether an attempt has a build, and one before it had another. */
+function hasBuildBefore(items: readonly Attempt[], index: number): boolean {
+  const build = items[index]?.build;
+  return (
+    build != null && items.slice(index + 1).some((older) => older.build != null && older.build !== build)
   );
 }
 

@@ -21,7 +21,7 @@ use crate::delivery::placing;
 /// The kind of this job.
 pub(super) const KIND: &str = "render";
 /// Before an artifact's digest: the question for its bytes.
-pub(super) const ARTIFACT: &[u8] = b"artifact ";
+pub(crate) const ARTIFACT: &[u8] = b"artifact ";
 /// More than this is not a render that an agent takes: bytes of all groups, as JSON.
 pub(super) const MAX_BYTES: usize = 64 << 20;
 /// Bytes of a packed group: agents are sent no more.

@@ -1,0 +1,117 @@
+//! The builds that an applier's attempts dispatched, for comparing them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use roadstead_model::{ApplierUid, Attempt, Digest};
+use serde_json::Value;
+use sqlx::types::Json;
+
+use crate::blob::digest;
+use crate::mac::Row;
+use crate::time::from_sql;
+use crate::{Store, StoreError};
+
+/// Attempts that are looked at: no more are kept.
+const MOST: i64 = 100;
+/// Bytes of a keyed hash that are shown: enough to tell values apart, and no more.
+const HASH_BYTES: usize = 8;
+
+/// What an attempt was built for and of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComparableBuild {
+    /// Which attempt.
+    pub attempt: Attempt,
+    /// The source's revision.
+    pub revision: Option<String>,
+    /// When it began.
+    pub started: Timestamp,
+    /// The groups' digests, in their order.
+    pub groups: Vec<Digest>,
+    /// Whether Secrets were part of the render, so that any value of it may be one of theirs. Those that are substituted later are not.
+    pub by_secrets: bool,
+}
+
+impl Store {
+    /// The builds of an applier's attempts, the newest first. Whether they are still stored is not looked at.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn comparable_builds(&self, applier: ApplierUid) -> Result<Vec<ComparableBuild>, StoreError> {
+        type Found = (
+            i64,
+            Option<String>,
+            time::OffsetDateTime,
+            Vec<u8>,
+            Option<Value>,
+            Option<Json<BTreeMap<String, String>>>,
+        );
+        let what = "list the builds of an applier";
+        let rows: Vec<Found> = sqlx::query_as(
+            "SELECT attempt, revision, started_at, build_digest, dispatch -> 'groups', rendered_by
+             FROM reconciliation WHERE applier = $1 AND build_digest IS NOT NULL AND NOT deletes
+             ORDER BY attempt DESC LIMIT $2",
+        )
+        .bind(applier.0)
+        .bind(MOST)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        rows.into_iter()
+            .map(|(attempt, revision, started, build, groups, by)| {
+                let groups = groups.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+                let digests = groups.iter().filter_map(|group| group["objects"].as_str()?.parse().ok());
+                let mut digests: Vec<Digest> = digests.collect();
+                if digests.is_empty() {
+                    // An attempt that sent nothing has what the one before it had: of one group, which is its build.
+                    digests.push(digest(what, &build)?);
+                }
+                let by = by.map(|Json(by)| by).unwrap_or_default();
+                Ok(ComparableBuild {
+                    attempt: Attempt(attempt),
+                    revision,
+                    started: from_sql(what, started)?,
+                    groups: digests,
+                    by_secrets: rendered_by_secrets(&by, groups),
+                })
+            })
+            .collect()
+    }
+
+    /// A hash of these texts under a key of this hub, as hexadecimal digits: the same for the same, and nobody without the key can
+    /// try which texts have it.
+    #[must_use]
+    pub fn keyed_hash(&self, texts: &[&str]) -> String {
+        let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
+        let mac = self.sealer.sign(&Row::of("value in a diff").texts(&texts));
+        mac.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Whether a Secret is among what was rendered, besides those that only variables come from.
+fn rendered_by_secrets(by: &BTreeMap<String, String>, groups: &[Value]) -> bool {
+    let from = groups.iter().filter_map(|group| group["substitute"]["from"].as_array()).flatten();
+    let substituted: BTreeSet<&str> = from.filter_map(|from| from["name"].as_str()).collect();
+    by.keys().any(|key| {
+        key.strip_prefix("Secret/")
+            .is_some_and(|rest| !rest.rsplit_once('/').is_some_and(|(_, name)| substituted.contains(name)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::rendered_by_secrets;
+
+    #[test]
+    fn secrets_for_variables_are_no_part_of_a_build() {
+        let by = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), String::new())).collect();
+        let groups = [
+            json!({ "objects": "sha256:…", "substitute": { "from": [{ "kind": "Secret", "name": "vars" }] } }),
+        ];
+        assert!(!rendered_by_secrets(&by(&["ConfigMap/apps/a", "Secret/apps/vars"]), &groups));
+        assert!(rendered_by_secrets(&by(&["Secret/apps/other"]), &groups));
+        assert!(rendered_by_secrets(&by(&["Secret/apps/vars"]), &[]));
+    }
+}
