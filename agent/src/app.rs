@@ -141,6 +141,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
     tokio::spawn(Arc::clone(&upgrades).watch(Arc::clone(&lease), stop.child_token()));
     let readiness = Arc::new(Readiness::default());
     let telling = settings.ready_file.clone().map(|file| tokio::spawn(Arc::clone(&readiness).keep(file)));
+    let (telling_apiserver, apiserver) = watch::channel(None);
+    let asking = tokio::spawn(crate::apiserver::watch(home.clone(), telling_apiserver));
     let identity = Arc::new(Mutex::new(Arc::new(identity)));
     while !stop.is_cancelled() {
         if !hold(&lease, &upgrades, &stop).await {
@@ -159,6 +161,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
             upgrades: Arc::clone(&upgrades),
             warden: Arc::clone(&warden),
             readiness: Arc::clone(&readiness),
+            apiserver: apiserver.clone(),
             term: term.clone(),
         });
         let link = Link { runner, facts: facts.clone() };
@@ -166,6 +169,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         link.runner.stop(PATIENCE).await;
         renewing.abort();
     }
+    asking.abort();
     if let Some(telling) = telling {
         telling.abort();
     }
@@ -355,6 +359,8 @@ struct Holder {
     upgrades: Arc<Upgrades>,
     warden: Arc<Warden>,
     readiness: Arc<Readiness>,
+    /// Why the apiserver does not answer, while that is so.
+    apiserver: watch::Receiver<Option<String>>,
     term: CancellationToken,
 }
 
@@ -439,6 +445,10 @@ impl Keeper for Holder {
 
     fn image(&self) -> String {
         self.upgrades.image().unwrap_or_default().to_owned()
+    }
+
+    fn apiserver(&self) -> watch::Receiver<Option<String>> {
+        self.apiserver.clone()
     }
 
     fn upgrade_reports(&self) -> watch::Receiver<Option<Report>> {

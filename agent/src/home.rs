@@ -156,6 +156,20 @@ impl Home {
         Ok(version.git_version)
     }
 
+    /// Whether the apiserver answers and can work: without its etcd it answers, and that it is not ready.
+    ///
+    /// # Errors
+    /// [`HomeError::Kube`] where it does not. One that says who may not ask answers.
+    pub async fn is_ready(&self) -> Result<(), HomeError> {
+        let what = "ask the apiserver whether it is ready";
+        let request = http::Request::get("/readyz").body(Vec::new());
+        let request = request.map_err(|error| failed(what)(kube::Error::HttpError(error)))?;
+        match self.client.request_text(request).await {
+            Err(kube::Error::Api(status)) if status.code < 500 => Ok(()),
+            answer => answer.map(drop).map_err(failed(what)),
+        }
+    }
+
     /// The join Secret of this namespace, if there is one.
     ///
     /// # Errors

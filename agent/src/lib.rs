@@ -5,6 +5,7 @@
 //! in Secrets of its own namespace ([`home`]), never on a disk. It puts another version in its place ([`upgrade`]), and
 //! removes itself ([`removal`]), when told. [`app`] puts the parts together.
 
+mod apiserver;
 pub mod app;
 pub mod backoff;
 pub mod builds;

@@ -145,6 +145,10 @@ impl Keeper for TestKeeper {
         "registry.example/agent:1".to_owned()
     }
 
+    fn apiserver(&self) -> watch::Receiver<Option<String>> {
+        watch::channel(None).1
+    }
+
     fn upgrade_reports(&self) -> watch::Receiver<Option<Report>> {
         self.upgrades.subscribe()
     }

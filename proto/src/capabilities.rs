@@ -63,7 +63,14 @@ mod tests {
 
     /// Each message and enum of `link.proto`.
     const FIELDS: &[Entry] = &[
-        Entry { name: "AgentMessage", fields: 13, added: &[("backlog", Since::With(Capability::Backlog))] },
+        Entry {
+            name: "AgentMessage",
+            fields: 14,
+            added: &[
+                ("backlog", Since::With(Capability::Backlog)),
+                ("api_server", Since::With(Capability::ApiServer)),
+            ],
+        },
         Entry { name: "HubMessage", fields: 12, added: &[] },
         // The names of capabilities are read by those that know them.
         Entry { name: "Hello", fields: 8, added: &[("capabilities", Since::First)] },
@@ -155,6 +162,7 @@ mod tests {
             ],
         },
         Entry { name: "Backlog", fields: 2, added: &[] },
+        Entry { name: "ApiServer", fields: 1, added: &[] },
         Entry { name: "Started", fields: 2, added: &[] },
         Entry { name: "ObjectResult", fields: 2, added: &[] },
         // Which step it is, is of no consequence to a hub that shows stages only.

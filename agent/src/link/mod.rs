@@ -52,6 +52,9 @@ pub trait Keeper: Send + Sync + 'static {
     /// The image that runs here; empty where it is not known.
     fn image(&self) -> String;
 
+    /// Why the apiserver does not answer, while that is so.
+    fn apiserver(&self) -> watch::Receiver<Option<String>>;
+
     /// What the hub is to be told of upgrades.
     fn upgrade_reports(&self) -> watch::Receiver<Option<Report>>;
 

@@ -63,6 +63,7 @@ pub(super) struct Session<'a, C, K> {
     /// In the order of their numbers.
     awaited: Vec<(u64, Awaited)>,
     upgrades: watch::Receiver<Option<Report>>,
+    apiserver: watch::Receiver<Option<String>>,
     /// What came of the agent's own removal.
     removed: (mpsc::Sender<Removed>, mpsc::Receiver<Removed>),
 }
@@ -78,9 +79,15 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
     ) -> Self {
         let now = Instant::now();
         let heartbeat = u64::from(welcome.heartbeat_millis).clamp(*HEARTBEAT.start(), *HEARTBEAT.end());
+        let mut apiserver = keeper.apiserver();
+        if apiserver.borrow_and_update().is_some() {
+            // The hub takes it for one that answers until it is told.
+            apiserver.mark_changed();
+        }
         Self {
             runner,
             upgrades,
+            apiserver,
             removed: mpsc::channel(1),
             keeper,
             renew_at: now + identity.validity.renew_in(Timestamp::now()),
@@ -137,6 +144,14 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     let report = self.upgrades.borrow_and_update().clone();
                     if let Some(report) = report {
                         self.send(agent_message::Body::UpgradeReport(report.into()));
+                    }
+                }
+                Ok(()) = self.apiserver.changed(), if has_room => {
+                    let why = self.apiserver.borrow_and_update().clone();
+                    // An older hub would not understand it.
+                    if self.capabilities.has(Capability::ApiServer) {
+                        let unreachable = why.map(|why| bounded(&why)).unwrap_or_default();
+                        self.send(agent_message::Body::ApiServer(v1::ApiServer { unreachable }));
                     }
                 }
                 Some(removed) = self.removed.1.recv(), if has_room => {

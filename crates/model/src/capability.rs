@@ -15,6 +15,8 @@ pub enum Capability {
     RefusedUpgrades,
     /// A hub that can be told which dispatches wait in the agent, and when they begin.
     Backlog,
+    /// A hub that can be told that an agent's apiserver does not answer.
+    ApiServer,
     /// An agent that applies several groups, and compares a dispatch with its digest.
     Groups,
     /// An agent that applies a group's objects in the order in which they are given.
@@ -45,10 +47,11 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
+        Self::ApiServer,
         Self::Groups,
         Self::AsGivenOrder,
         Self::HelmOrder,
@@ -71,6 +74,7 @@ impl Capability {
             Self::RecreatedAndAdopted => "recreated-and-adopted",
             Self::RefusedUpgrades => "refused-upgrades",
             Self::Backlog => "backlog",
+            Self::ApiServer => "apiserver",
             Self::Groups => "groups",
             Self::AsGivenOrder => "as-given-order",
             Self::HelmOrder => "helm-order",
@@ -102,7 +106,15 @@ impl Capabilities {
     /// What a hub of this version can read.
     #[must_use]
     pub fn of_this_hub() -> Self {
-        Self([Capability::RecreatedAndAdopted, Capability::RefusedUpgrades, Capability::Backlog].into())
+        Self(
+            [
+                Capability::RecreatedAndAdopted,
+                Capability::RefusedUpgrades,
+                Capability::Backlog,
+                Capability::ApiServer,
+            ]
+            .into(),
+        )
     }
 
     /// What an agent of this version can do.

@@ -116,12 +116,15 @@ fn dependencies(situation: &Situation) -> Option<Hold> {
 
 fn agent_away(situation: &Situation) -> Option<Hold> {
     let Target::Cluster { name, agent, .. } = &situation.target else { return None };
-    if *agent == AgentLink::Connected {
-        return None;
-    }
-    let message = format!(
-        "the agent of cluster {name} is not connected; this is reconciled once it is. See its conditions: kubectl describe cluster {name}"
-    );
+    let message = match agent {
+        AgentLink::Connected => return None,
+        AgentLink::Blind(why) => format!(
+            "the API server of cluster {name} does not answer its agent; this is reconciled once it does: {why}"
+        ),
+        AgentLink::Lost(_) | AgentLink::Never => format!(
+            "the agent of cluster {name} is not connected; this is reconciled once it is. See its conditions: kubectl describe cluster {name}"
+        ),
+    };
     Hold::waiting(Reason::ClusterUnreachable, message)
 }
 
@@ -165,10 +168,10 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
     if let Some(decision) = leave_other_clusters(situation, cluster, now) {
         return decision;
     }
-    if let AgentLink::Lost(at) = *agent
-        && now < at + RECONNECT
+    if let AgentLink::Lost(at) = agent
+        && now < *at + RECONNECT
     {
-        return Decision::Idle { until: at + RECONNECT };
+        return Decision::Idle { until: *at + RECONNECT };
     }
     if let Some(decision) = held(situation, Asked::Dispatch, now) {
         return decision;

@@ -123,10 +123,12 @@ pub enum Target {
 }
 
 /// How a cluster's agent stands to the hub.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentLink {
     /// Connected to some replica.
     Connected,
+    /// Connected, but its apiserver does not answer it; why.
+    Blind(String),
     /// Not connected since then.
     Lost(Timestamp),
     /// None was ever connected.

@@ -40,6 +40,8 @@ pub struct AgentSession {
     pub connected: Timestamp,
     /// When it ended, if it has.
     pub disconnected: Option<Timestamp>,
+    /// Why the cluster's apiserver does not answer the agent, where it told so.
+    pub unreachable: Option<String>,
 }
 
 /// What of a join token is signed. That it was used is not: it takes the token itself to make use of that.
@@ -240,7 +242,7 @@ impl Tx {
              VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8)
              ON CONFLICT (cluster_uid) DO UPDATE SET session = $2, replica = $3, agent_version = $4,
                  kubernetes_version = $5, connected_at = $6, last_seen = $6, disconnected_at = NULL, image = $7,
-                 capabilities = $8",
+                 capabilities = $8, unreachable = NULL",
         )
         .bind(cluster.0)
         .bind(session.session.0)
@@ -255,6 +257,30 @@ impl Tx {
         .map_err(StoreError::query("begin an agent's session"))?;
         self.wake(Topic::Dispatch);
         Ok(())
+    }
+
+    /// Records why a cluster's apiserver does not answer its agent; none where it does. False where that was known, or the session is not
+    /// the cluster's newest any more, or has ended.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn note_unreachable(
+        &mut self,
+        cluster: ClusterUid,
+        session: SessionId,
+        why: Option<&str>,
+    ) -> Result<bool, StoreError> {
+        let noted = sqlx::query(
+            "UPDATE agent_session SET unreachable = $3
+             WHERE cluster_uid = $1 AND session = $2 AND disconnected_at IS NULL AND unreachable IS DISTINCT FROM $3",
+        )
+        .bind(cluster.0)
+        .bind(session.0)
+        .bind(why)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("record whether an apiserver answers"))?;
+        Ok(noted.rows_affected() > 0)
     }
 
     /// Ends a session. False where it was not the cluster's newest any more.
@@ -299,6 +325,7 @@ struct SessionRow {
     disconnected_at: Option<::time::OffsetDateTime>,
     image: Option<String>,
     capabilities: Vec<String>,
+    unreachable: Option<String>,
 }
 
 async fn session<'c, E>(executor: E, cluster: ClusterUid) -> Result<Option<AgentSession>, StoreError>
@@ -307,7 +334,8 @@ where
 {
     let what = "read an agent's session";
     let row: Option<SessionRow> = sqlx::query_as(
-        "SELECT session, replica, agent_version, kubernetes_version, connected_at, disconnected_at, image, capabilities
+        "SELECT session, replica, agent_version, kubernetes_version, connected_at, disconnected_at, image, capabilities,
+                unreachable
          FROM agent_session WHERE cluster_uid = $1",
     )
     .bind(cluster.0)
@@ -324,6 +352,7 @@ where
             capabilities: Capabilities::named(&row.capabilities),
             connected: from_sql(what, row.connected_at)?,
             disconnected: row.disconnected_at.map(|at| from_sql(what, at)).transpose()?,
+            unreachable: row.unreachable,
         })
     })
     .transpose()

@@ -39,6 +39,7 @@ impl Site {
             capabilities: Capabilities::of_this_agent(),
             connected: site.store.now().await?,
             disconnected: None,
+            unreachable: None,
         };
         let mut connection = site.database.connect().await?;
         insert(&mut connection, site.cluster.0, "Cluster").await?;

@@ -7,7 +7,7 @@ pub struct AgentMessage {
     pub ack: u64,
     #[prost(
         oneof = "agent_message::Body",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
     )]
     pub body: ::core::option::Option<agent_message::Body>,
 }
@@ -43,6 +43,9 @@ pub mod agent_message {
         /// which dispatches wait, and which have begun after they waited
         #[prost(message, tag = "20")]
         Backlog(super::Backlog),
+        /// whether it answers; of one that does only after it did not
+        #[prost(message, tag = "21")]
+        ApiServer(super::ApiServer),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -469,6 +472,13 @@ pub struct Backlog {
     pub waiting: ::prost::alloc::vec::Vec<DispatchKey>,
     #[prost(message, repeated, tag = "2")]
     pub started: ::prost::alloc::vec::Vec<Started>,
+}
+/// Whether the cluster's apiserver answers the agent. Each session begins with one that does.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ApiServer {
+    /// why it does not answer; empty where it does
+    #[prost(string, tag = "1")]
+    pub unreachable: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Started {

@@ -23,6 +23,7 @@ mod pipeline;
 mod rules;
 mod secrets;
 mod sources;
+mod unseen;
 mod variables;
 mod versions;
 mod workers;

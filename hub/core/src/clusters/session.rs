@@ -127,6 +127,7 @@ impl Sessions {
             capabilities: greeting.capabilities.clone(),
             connected: now,
             disconnected: None,
+            unreachable: None,
         };
         tx.begin_session(identity.cluster, &session).await?;
         if let Some(report) = &greeting.upgrade {
@@ -174,6 +175,44 @@ impl Sessions {
         let name = stored.name;
         tx.commit().await?;
         tracing::warn!(cluster = name, %session, why, "agent disconnected");
+        Ok(())
+    }
+
+    /// Records why a cluster's apiserver does not answer its agent, or that it does again. What is on the cluster cannot be seen
+    /// meanwhile: those that deploy there are looked at.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn apiserver_told(&self, session: &Session, unreachable: Option<&str>) -> Result<(), HubError> {
+        let now = self.clock.now();
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = tx.get_by_uid(session.cluster.into()).await? else { return Ok(()) };
+        if !tx.note_unreachable(session.cluster, session.id, unreachable).await? {
+            return Ok(());
+        }
+        status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| {
+            let (is, reason, message) = match unreachable {
+                Some(why) => {
+                    let message = format!("the API server does not answer the agent: {why}");
+                    (ConditionStatus::False, Reason::ClusterUnreachable, message)
+                }
+                None => {
+                    let message = format!("agent {} is connected", session.agent_version);
+                    (ConditionStatus::True, Reason::AgentConnected, message)
+                }
+            };
+            conditions::set(&mut status.conditions, READY, is, reason, &message, generation, now);
+        })
+        .await?;
+        triggers::wake_cluster(&mut tx, stored.uid, &stored.name).await?;
+        let name = stored.name;
+        tx.commit().await?;
+        match unreachable {
+            Some(why) => {
+                tracing::warn!(cluster = name, why, "the cluster's API server does not answer its agent");
+            }
+            None => tracing::info!(cluster = name, "the cluster's API server answers its agent again"),
+        }
         Ok(())
     }
 

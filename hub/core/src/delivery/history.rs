@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::HistoryEntry;
-use roadstead_api::{ApplierSpec, ApplierStatus, ConditionStatus, Time};
+use roadstead_api::{AnyApplier, ApplierSpec, ApplierStatus, ConditionStatus, Time};
 use roadstead_hub_store::{AttemptInputs, Outcome};
 use roadstead_model::{AttemptKind, GoDuration, Reason, Stage};
 
@@ -38,6 +38,27 @@ pub(super) fn health_is_checked(
     let conditions = &mut status.conditions;
     let reason = Reason::Progressing;
     conditions::set(conditions, HEALTHY, ConditionStatus::Unknown, reason, &message, generation, now);
+}
+
+/// Whether health is unknown since the cluster could not be seen: then it is checked again once that is over.
+pub(super) fn is_unseen(applier: &AnyApplier) -> bool {
+    let healthy = applier
+        .status
+        .as_ref()
+        .and_then(|status| status.applier.conditions.iter().find(|condition| condition.type_ == HEALTHY));
+    healthy.is_some_and(|healthy| healthy.reason == Reason::ClusterUnreachable.as_str())
+}
+
+/// Sets Healthy to Unknown where it was checked and the cluster cannot be seen any more.
+pub(super) fn health_is_unseen(status: &mut ApplierStatus, cluster: &str, generation: i64, now: Timestamp) {
+    let conditions = &mut status.conditions;
+    if conditions.iter().any(|condition| condition.type_ == HEALTHY) {
+        let message = format!(
+            "what is healthy is not known: the API server of cluster {cluster} does not answer its agent"
+        );
+        let (unknown, reason) = (ConditionStatus::Unknown, Reason::ClusterUnreachable);
+        conditions::set(conditions, HEALTHY, unknown, reason, &message, generation, now);
+    }
 }
 
 /// Records the result of the health checks.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::kustomization::DeletionPolicy;
 use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus};
-use roadstead_hub_plan::{AttemptState, Decision, Situation, Target, decide};
+use roadstead_hub_plan::{AgentLink, AttemptState, Decision, Situation, Target, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Child, Outcome, Stored, Tx};
 use roadstead_model::{
     AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group, Purpose,
@@ -66,6 +66,14 @@ impl Delivery {
         let seen = SeenApplier { kind, stored, applier, situation, standing, artifacts, children };
         if let Some(wish) = wish.filter(|_| !seen.situation.suspended && !seen.situation.deleting) {
             self.wish(&seen, &wish, now).await?;
+        }
+        if let Target::Cluster { name, agent: AgentLink::Blind(_), .. } = &seen.situation.target
+            && !history::is_unseen(&seen.applier)
+        {
+            self.update_status(&seen, now, |status, generation| {
+                history::health_is_unseen(status, name, generation, now);
+            })
+            .await?;
         }
         self.prune_children(&seen).await?;
         match decide(&seen.situation, now) {

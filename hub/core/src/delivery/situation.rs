@@ -13,6 +13,7 @@ use roadstead_model::{ApplierUid, Digest, Generation, Reason, ResourceUid, Revis
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::applier::Applier;
+use crate::delivery::history;
 use crate::identity::access::Standing;
 use crate::objects::conditions;
 use crate::objects::triggers;
@@ -94,6 +95,7 @@ impl Delivery {
         )?;
         let Sources { sources, wish } = sources;
         let deleting = stored.deletion_timestamp.is_some();
+        let sees = matches!(&target, Target::Cluster { agent: AgentLink::Connected, .. });
         let situation = Situation {
             uid,
             generation: Generation(stored.generation),
@@ -110,7 +112,7 @@ impl Delivery {
             target,
             source: combined(&sources),
             last,
-            held: is_held(applier),
+            held: is_held(applier) || sees && history::is_unseen(applier),
             late: late_since(applier).filter(|_| well),
             owns_on: holdings
                 .clusters
@@ -166,7 +168,11 @@ impl Delivery {
         }
         let agent = match self.store.session(uid).await? {
             None => AgentLink::Never,
-            Some(session) => session.disconnected.map_or(AgentLink::Connected, AgentLink::Lost),
+            Some(session) => match (session.disconnected, session.unreachable) {
+                (Some(at), _) => AgentLink::Lost(at),
+                (None, Some(why)) => AgentLink::Blind(why),
+                (None, None) => AgentLink::Connected,
+            },
         };
         Ok((Target::Cluster { uid, name: cluster.name.clone(), agent }, Some(cluster)))
     }

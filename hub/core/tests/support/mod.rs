@@ -103,6 +103,7 @@ impl Site {
             capabilities: Capabilities::of_this_agent(),
             connected: now,
             disconnected: None,
+            unreachable: None,
         };
         tx.begin_session(uid, &session).await?;
         tx.commit().await?;

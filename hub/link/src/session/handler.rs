@@ -98,6 +98,10 @@ impl Handler {
                 Ok(backlog) => self.backlog(backlog).await,
                 Err(error) => self.not_understood(None, "backlog", &error),
             },
+            Some(Body::ApiServer(told)) => {
+                let why = (!told.unreachable.is_empty()).then(|| bounded(&told.unreachable));
+                silence(self.hub.sessions.apiserver_told(&self.session, why.as_deref()).await)
+            }
             Some(Body::Refused(refused)) => self.refused(refused).await,
             Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),
             Some(Body::UpgradeReport(report)) => match convert::upgrade_report(&report) {
