@@ -110,6 +110,8 @@ pub struct ApplierRow {
     pub path: String,
     /// The revision that was applied last.
     pub revision: String,
+    /// The revision to which it is pinned; empty where it follows its source.
+    pub pinned: String,
     /// Whether it is suspended.
     pub suspended: bool,
     /// Its Ready condition.
@@ -281,7 +283,8 @@ impl Store {
              coalesce(r.object #> '{metadata,labels}', '{}') AS labels, \
              ARRAY(SELECT used FROM unnest(r.refers_to) AS used WHERE split_part(used, '/', 1) = ANY ($3)) AS sources, \
              coalesce(r.object #>> '{spec,path}', '') AS path, \
-             coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, r.suspended, r.ready \
+             coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, \
+             coalesce(r.object #>> '{spec,pin,revision}', '') AS pinned, r.suspended, r.ready \
              FROM resource r LEFT JOIN resource c ON c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
              WHERE r.api_group = wanted.api_group AND r.kind = wanted.kind \
              AND (r.namespace COLLATE \"C\", r.name COLLATE \"C\") >= ($4, $5) \

@@ -33,6 +33,9 @@ async fn a_pinned_kustomization_stays_while_its_source_moves_on() -> Result<()> 
     pin(&fleet, "app", &format!("main@sha1:{first}")).await?;
     fleet.applied("app", &first).await?;
     fleet.cluster.has_word(ns, "app", Some("one")).await?;
+    let listed = fleet.kubectl().run(&["get", "--raw", "/fleet/v1/appliers?name=app"]).await?;
+    let listed: serde_json::Value = serde_json::from_str(&listed)?;
+    ensure!(listed["items"][0]["pinned"] == format!("main@sha1:{first}").as_str(), "{listed:#}");
     // The others go on, also one that depends on it.
     let third = repository.commit("main", "Third", &files("three"))?;
     let fourth = repository.commit("main", "Fourth", &files("four"))?;

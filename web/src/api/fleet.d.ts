@@ -236,6 +236,8 @@ export interface components {
             namespace: string;
             /** @description The path in the source; empty where its kind has none. */
             path: string;
+            /** @description The revision to which it is pinned; empty where it follows its source. */
+            pinned: string;
             /** @description What its Ready condition says. */
             ready?: components["schemas"]["ReadyState"] | (null);
             /** @description Its resource, as in the path of its API: `kustomizations`. */

@@ -112,7 +112,12 @@ const COLUMNS: readonly Column<ApplierItem>[] = [
     id: 'revision',
     title: 'Revision',
     className: 'mid late',
-    cell: (row) => <Revision>{row.revision}</Revision>,
+    cell: (row) => (
+      <>
+        <Revision>{row.revision}</Revision>
+        {row.pinned && <span className="dim"> pinned</span>}
+      </>
+    ),
   },
   {
     id: 'message',

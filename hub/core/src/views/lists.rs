@@ -40,6 +40,8 @@ pub struct ApplierItem {
     pub path: String,
     /// The revision that was applied last; empty where none was.
     pub revision: String,
+    /// The revision to which it is pinned; empty where it follows its source.
+    pub pinned: String,
     /// Whether it is suspended.
     pub suspended: bool,
     /// What its Ready condition says.
@@ -166,6 +168,7 @@ fn applier_item(row: ApplierRow) -> ApplierItem {
         cluster: row.cluster,
         path: row.path,
         revision: row.revision,
+        pinned: row.pinned,
         suspended: row.suspended,
     }
 }
