@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::home::Home;
 
 /// How often it is asked, how soon again where it did not answer, and how long it may take to answer.
-const ASK_EVERY: Duration = Duration::from_secs(4);
+const ASK_EVERY: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(4);
 /// Questions in a row that are not answered until it is said: the hub is to know within fifteen seconds, and a connection that
