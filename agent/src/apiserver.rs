@@ -4,29 +4,35 @@ use std::time::Duration;
 
 use roadstead_model::chain;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::home::Home;
 
 /// How often it is asked, how soon again where it did not answer, and how long it may take to answer.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-const PATIENCE: Duration = Duration::from_secs(4);
-/// Questions in a row that are not answered until it is said: the hub is to know within fifteen seconds, and a connection that
-/// was cut once is nothing to tell.
-const MISSED: u32 = 2;
+const PATIENCE: Duration = Duration::from_secs(3);
+/// So long after the first question without an answer it is said: the hub is to know within fifteen seconds, and what is over in a
+/// moment is nothing to tell.
+const TOLERATED: Duration = Duration::from_secs(6);
 
 /// Asks for as long as it runs, and tells why there is no answer, while that is so.
 pub(crate) async fn watch(home: Home, told: watch::Sender<Option<String>>) {
-    let mut missed = 0;
+    let mut silent_since = None;
     loop {
+        let asked = Instant::now();
         let answer = tokio::time::timeout(PATIENCE, home.is_ready()).await;
         let failure = match answer {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(chain(&error)),
             Err(_) => Some(format!("no answer within {} s", PATIENCE.as_secs())),
         };
-        missed = if failure.is_none() { 0 } else { missed + 1 };
-        if failure.is_none() || missed >= MISSED {
+        if failure.is_none() {
+            silent_since = None;
+        } else {
+            silent_since.get_or_insert(asked);
+        }
+        if silent_since.is_none_or(|since| since.elapsed() >= TOLERATED) {
             told.send_if_modified(|before| {
                 // Why it does not answer may change with each question; that it does not is told once.
                 let changed = before.is_some() != failure.is_some();
@@ -40,6 +46,6 @@ pub(crate) async fn watch(home: Home, told: watch::Sender<Option<String>>) {
                 changed
             });
         }
-        tokio::time::sleep(if missed == 0 { ASK_EVERY } else { ASK_AGAIN }).await;
+        tokio::time::sleep(if silent_since.is_none() { ASK_EVERY } else { ASK_AGAIN }).await;
     }
 }
