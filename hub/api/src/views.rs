@@ -171,7 +171,7 @@ impl<'a> View<'a> {
             Self::Diff { kind, namespace, name } => {
                 let builds = (text(query, "from")?, text(query, "to")?);
                 let builds = (builds.0.as_str(), builds.1.as_str());
-                Json(hub.delivery.diff(who, kind, namespace, name, builds).await?).into_response()
+                Json(hub.views.diff(who, kind, namespace, name, builds).await?).into_response()
             }
         })
     }

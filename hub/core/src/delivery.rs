@@ -1,13 +1,13 @@
 //! From an artifact to a cluster: passes over appliers, builds, what of a build goes to the hub, dispatches to agents and
 //! what came of them.
 
-mod applier;
+pub(crate) mod applier;
 mod appliers;
 pub(crate) mod build;
 pub(crate) mod children;
 mod dependencies;
-pub(crate) mod diff;
 mod history;
+mod pins;
 mod placing;
 pub(crate) mod reconcile;
 mod render;
@@ -28,14 +28,11 @@ use crate::identity::AccessRules;
 use crate::objects::Objects;
 
 pub use build::Builds;
-pub use diff::{BuildDiff, DiffedBuild, DiffedField, DiffedObject};
 pub use results::{DispatchFailure, DispatchResult};
 pub use transfer::BuildReader;
 
 /// How many appliers have variables substituted in what goes to the hub at once.
 const FINISHING: usize = 2;
-/// How many comparisons of builds a replica makes at once; others wait.
-const DIFFING: usize = 1;
 
 /// What brings an applier's objects to its cluster.
 pub struct Delivery {
@@ -48,8 +45,6 @@ pub struct Delivery {
     lenient_substitutions: bool,
     /// Places for the substitution of variables in what goes to the hub: each may take tens of megabytes.
     finishing: Semaphore,
-    /// Places for comparisons of builds, which take a worker each.
-    diffing: Semaphore,
 }
 
 impl Delivery {
@@ -69,7 +64,6 @@ impl Delivery {
             builds: Arc::clone(builds),
             lenient_substitutions: context.options.lenient_substitutions,
             finishing: Semaphore::new(FINISHING),
-            diffing: Semaphore::new(DIFFING),
         }
     }
 }

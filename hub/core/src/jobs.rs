@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use roadstead_worker::{Registry, serve};
 
 use crate::delivery::build::{BUILD_JOB, Builder};
-use crate::delivery::diff::{DIFF_JOB, diff_job};
 use crate::sources::fetch::{FETCH_JOB, fetch_job};
+use crate::views::diff::{DIFF_JOB, diff_job};
 
 /// The hidden first argument by which the hub's program becomes a worker.
 pub const WORKER_ARGUMENT: &str = "worker-process";

@@ -170,7 +170,7 @@ impl Hub {
         let sources = Arc::new(Sources::new(&context, &access, &quarantine));
         let builds = Arc::new(Builds::new(&context, &quarantine));
         let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds));
-        let views = Arc::new(Views::new(&context, &sessions));
+        let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
         Self {
             context,

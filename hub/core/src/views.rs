@@ -1,5 +1,6 @@
 //! Read models for people and their tools, beside the resource API: the fleet, and what reconciliations did.
 
+pub(crate) mod diff;
 pub(crate) mod fleet;
 mod lists;
 mod reconciliations;
@@ -7,13 +8,16 @@ mod reconciliations;
 use std::sync::Arc;
 
 use roadstead_api::KindId;
-use roadstead_hub_store::Store;
+use roadstead_hub_store::{Store, Stored};
+use tokio::sync::Semaphore;
 
 use crate::HubError;
 use crate::clusters::Sessions;
 use crate::context::Context;
-use crate::delivery::diff::applier_kind;
+use crate::delivery::Builds;
+use crate::identity::Identity;
 
+pub use diff::{BuildDiff, DiffedBuild, DiffedField, DiffedObject};
 pub use fleet::{
     AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, HealthCount, InventoryItem, MAX_ITEMS,
     MAX_NAMES, ReadyState,
@@ -21,15 +25,40 @@ pub use fleet::{
 pub use lists::{ApplierItem, EventItem, ObjectName};
 pub use reconciliations::{ReconciliationView, Reconciliations, ReconciliationsOptions};
 
+/// How many comparisons of builds a replica makes at once; others wait.
+const COMPARISONS: usize = 1;
+
 /// The fleet views.
 pub struct Views {
     store: Store,
     sessions: Arc<Sessions>,
+    builds: Arc<Builds>,
+    /// Places for comparisons of builds, which take a worker each.
+    comparisons: Semaphore,
 }
 
 impl Views {
-    pub(crate) fn new(context: &Context, sessions: &Arc<Sessions>) -> Self {
-        Self { store: context.store.clone(), sessions: Arc::clone(sessions) }
+    pub(crate) fn new(context: &Context, sessions: &Arc<Sessions>, builds: &Arc<Builds>) -> Self {
+        Self {
+            store: context.store.clone(),
+            sessions: Arc::clone(sessions),
+            builds: Arc::clone(builds),
+            comparisons: Semaphore::new(COMPARISONS),
+        }
+    }
+
+    /// The applier of that kind, as its name says it, where `who` may read it.
+    async fn applier(
+        &self,
+        who: &Identity,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Stored, HubError> {
+        let kind = applier_kind(kind)?;
+        who.authorize("get", kind.get(), "", namespace, name)?;
+        let found = self.store.get(kind, namespace, name).await?;
+        found.ok_or_else(|| HubError::NotFound { what: format!("{} \"{name}\"", kind.get().qualified()) })
     }
 }
 
@@ -39,4 +68,10 @@ impl Views {
 /// [`HubError::NotFound`] where no kind that deploys has the name.
 fn known_applier_kind(name: &str) -> Result<Option<KindId>, HubError> {
     if name.is_empty() { Ok(None) } else { applier_kind(name).map(Some) }
+}
+
+fn applier_kind(name: &str) -> Result<KindId, HubError> {
+    KindId::named(name)
+        .filter(|kind| kind.is_applier())
+        .ok_or_else(|| HubError::NotFound { what: format!("kind of applier \"{name}\"") })
 }

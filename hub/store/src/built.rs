@@ -1,6 +1,6 @@
 //! The builds that an applier's attempts dispatched, for comparing them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{ApplierUid, Attempt, Digest};
@@ -28,7 +28,7 @@ pub struct ComparableBuild {
     pub started: Timestamp,
     /// The groups' digests, in their order.
     pub groups: Vec<Digest>,
-    /// Whether Secrets were part of the render, so that any value of it may be one of theirs. Those that are substituted later are not.
+    /// Whether the attempt went by Secrets: in its render, or in the variables that are substituted later.
     pub by_secrets: bool,
 }
 
@@ -59,20 +59,20 @@ impl Store {
         .map_err(StoreError::query(what))?;
         rows.into_iter()
             .map(|(attempt, revision, started, build, groups, by)| {
-                let groups = groups.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-                let digests = groups.iter().filter_map(|group| group["objects"].as_str()?.parse().ok());
+                let groups = groups.as_ref().and_then(Value::as_array).into_iter().flatten();
+                let digests = groups.filter_map(|group| group["objects"].as_str()?.parse().ok());
                 let mut digests: Vec<Digest> = digests.collect();
                 if digests.is_empty() {
                     // An attempt that sent nothing has what the one before it had: of one group, which is its build.
                     digests.push(digest(what, &build)?);
                 }
-                let by = by.map(|Json(by)| by).unwrap_or_default();
+                let by_secrets = by.is_some_and(|Json(by)| by.keys().any(|key| key.starts_with("Secret/")));
                 Ok(ComparableBuild {
                     attempt: Attempt(attempt),
                     revision,
                     started: from_sql(what, started)?,
                     groups: digests,
-                    by_secrets: rendered_by_secrets(&by, groups),
+                    by_secrets,
                 })
             })
             .collect()
@@ -85,33 +85,5 @@ impl Store {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
         let mac = self.sealer.sign(&Row::of("value in a diff").texts(&texts));
         mac.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
-/// Whether a Secret is among what was rendered, besides those that only variables come from.
-fn rendered_by_secrets(by: &BTreeMap<String, String>, groups: &[Value]) -> bool {
-    let from = groups.iter().filter_map(|group| group["substitute"]["from"].as_array()).flatten();
-    let substituted: BTreeSet<&str> = from.filter_map(|from| from["name"].as_str()).collect();
-    by.keys().any(|key| {
-        key.strip_prefix("Secret/")
-            .is_some_and(|rest| !rest.rsplit_once('/').is_some_and(|(_, name)| substituted.contains(name)))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::rendered_by_secrets;
-
-    #[test]
-    fn secrets_for_variables_are_no_part_of_a_build() {
-        let by = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), String::new())).collect();
-        let groups = [
-            json!({ "objects": "sha256:…", "substitute": { "from": [{ "kind": "Secret", "name": "vars" }] } }),
-        ];
-        assert!(!rendered_by_secrets(&by(&["ConfigMap/apps/a", "Secret/apps/vars"]), &groups));
-        assert!(rendered_by_secrets(&by(&["Secret/apps/other"]), &groups));
-        assert!(rendered_by_secrets(&by(&["Secret/apps/vars"]), &[]));
     }
 }

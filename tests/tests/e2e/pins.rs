@@ -68,7 +68,7 @@ async fn a_pinned_kustomization_stays_while_its_source_moves_on() -> Result<()> 
     let nowhere = "0123456789abcdef0123456789abcdef01234567";
     pin(&fleet, "app", &format!("main@sha1:{nowhere}")).await?;
     let parts =
-        [nowhere, "of GitRepository 'apps/app', which spec.pin names, cannot be had: ", "has no commit"];
+        [nowhere, "of GitRepository 'apps/app', which spec.pin names, is not available: ", "has no commit"];
     fleet.fails("kustomization/app", "ArtifactFailed", &parts).await?;
     fleet.cluster.has_word(ns, "app", Some("two")).await?;
     let refused = fleet.run(&[

@@ -2,10 +2,9 @@
 
 use std::sync::OnceLock;
 
-use roadstead_hub_core::delivery::BuildDiff;
 use roadstead_hub_core::views::{
-    ApplierItem, AttemptItem, ClusterItem, EventItem, FleetChange, FleetPage, HealthCount, InventoryItem,
-    Reconciliations,
+    ApplierItem, AttemptItem, BuildDiff, ClusterItem, EventItem, FleetChange, FleetPage, HealthCount,
+    InventoryItem, Reconciliations,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;

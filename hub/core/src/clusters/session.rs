@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{Cluster, ConditionStatus, KindId};
+use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId};
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AgentSession, Store};
 use roadstead_model::{Capabilities, ClusterUid, HubEpoch, Queue, Reason, ReplicaId, SessionId};
@@ -139,9 +139,7 @@ impl Sessions {
             super::skew::note_skew(status, greeting.clock, &name, generation, now);
             status.kubernetes_version = Some(greeting.kubernetes_version.clone());
             status.observed_generation = Some(generation);
-            let message = format!("agent {} is connected", greeting.agent_version);
-            let (is, reason) = (ConditionStatus::True, Reason::AgentConnected);
-            conditions::set(&mut status.conditions, READY, is, reason, &message, generation, now);
+            note_sight(status, &greeting.agent_version, None, generation, now);
         })
         .await?;
         triggers::wake_cluster(&mut tx, stored.uid, &name).await?;
@@ -191,17 +189,7 @@ impl Sessions {
             return Ok(());
         }
         status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| {
-            let (is, reason, message) = match unreachable {
-                Some(why) => {
-                    let message = format!("the API server does not answer the agent: {why}");
-                    (ConditionStatus::False, Reason::ClusterUnreachable, message)
-                }
-                None => {
-                    let message = format!("agent {} is connected", session.agent_version);
-                    (ConditionStatus::True, Reason::AgentConnected, message)
-                }
-            };
-            conditions::set(&mut status.conditions, READY, is, reason, &message, generation, now);
+            note_sight(status, &session.agent_version, unreachable, generation, now);
         })
         .await?;
         triggers::wake_cluster(&mut tx, stored.uid, &stored.name).await?;
@@ -286,4 +274,22 @@ impl Sessions {
     pub fn replica(&self) -> ReplicaId {
         self.replica
     }
+}
+
+/// Says that a cluster's agent is connected; and not Ready, where its apiserver does not answer it.
+fn note_sight(
+    status: &mut ClusterStatus,
+    agent: &str,
+    unreachable: Option<&str>,
+    generation: i64,
+    now: Timestamp,
+) {
+    let (is, reason, message) = match unreachable {
+        None => (ConditionStatus::True, Reason::AgentConnected, format!("agent {agent} is connected")),
+        Some(why) => {
+            let message = format!("the API server does not answer the agent: {why}");
+            (ConditionStatus::False, Reason::ClusterUnreachable, message)
+        }
+    };
+    conditions::set(&mut status.conditions, READY, is, reason, &message, generation, now);
 }

@@ -52,6 +52,12 @@ pub(crate) trait Applier: Sync {
     /// What is wrong with the sources or the spec.
     fn render(&self, recipe: &Value, inputs: &Inputs<'_>) -> Result<Render, String>;
 
+    /// Whether its renders may ask for Secrets, so that any value of what comes of them may be one of theirs. Those that only
+    /// variables come from are not asked for: the agent substitutes them.
+    fn renders_secrets(&self) -> bool {
+        true
+    }
+
     /// What is to be done with the groups. `home` is the namespace of the cluster that the object bears. The inner error is for the
     /// object's condition.
     ///

@@ -271,12 +271,13 @@ impl Builds {
         }
     }
 
-    /// Has a worker do a job that asks for these blobs. The errors, from the outside in: the hub's own, what ended the worker.
+    /// Has a worker do a job that asks for these blobs; with its answer comes the memory that is set aside for it. The errors, from the
+    /// outside in: the hub's own, what ended the worker.
     pub(crate) async fn run_on_blobs(
         &self,
         job: Job,
         blobs: &[Digest],
-    ) -> Result<Result<Vec<u8>, JobError>, HubError> {
+    ) -> Result<Result<(Vec<u8>, Option<Reservation>), JobError>, HubError> {
         let workers = self.workers()?;
         let mut exchange = Artifacts {
             store: &self.store,
@@ -286,7 +287,10 @@ impl Builds {
             failure: None,
         };
         let outcome = workers.builders.run(job, &mut exchange).await;
-        exchange.failure.map_or(Ok(outcome), Err)
+        match exchange.failure {
+            Some(failure) => Err(failure),
+            None => Ok(outcome.map(|answer| (answer, exchange.result))),
+        }
     }
 
     fn workers(&self) -> Result<&Workers, HubError> {

@@ -13,7 +13,7 @@ use roadstead_hub_plan::{AgentLink, AttemptState, Decision, Situation, Target, d
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Child, Outcome, Stored, Tx};
 use roadstead_model::{
     AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group, Purpose,
-    Queue, Reason, ResourceUid, Revision, ServiceAccount, Step, StepKind, Topic,
+    Reason, ResourceUid, Revision, ServiceAccount, Step, StepKind, Topic,
 };
 
 use crate::delivery::Delivery;
@@ -22,7 +22,7 @@ use crate::delivery::children::AppliedChildren;
 use crate::delivery::history;
 use crate::delivery::render::{Rendered, Rendering};
 use crate::delivery::results::AgentOf;
-use crate::delivery::situation::{Gathered, Wish};
+use crate::delivery::situation::Gathered;
 use crate::identity::access::Standing;
 use crate::objects::conditions::{self, SUSPENDED};
 use crate::objects::{events, status, triggers};
@@ -103,23 +103,6 @@ impl Delivery {
             }
             Decision::Release { orphaned } => self.release(&seen, orphaned.as_deref()).await,
         }
-    }
-
-    /// Has a revision fetched to which an applier is pinned; one that could not be fetched again after a while, or where somebody
-    /// asks for it.
-    async fn wish(&self, seen: &SeenApplier, wish: &Wish, now: Timestamp) -> Result<(), HubError> {
-        let asked = seen.situation.request.is_some()
-            && seen.situation.request != seen.status().last_handled_reconcile_at;
-        let again = |at: Timestamp| now >= at + seen.situation.retry_interval || asked;
-        if !wish.failed.is_none_or(again) {
-            return Ok(());
-        }
-        let mut tx = self.store.begin().await?;
-        if tx.want_artifact(wish.source, &wish.revision, now).await? {
-            tx.enqueue(Queue::Source, &[wish.source]).await?;
-            tx.commit().await?;
-        }
-        Ok(())
     }
 
     async fn suspend(&self, seen: &SeenApplier, now: Timestamp) -> Result<Timestamp, HubError> {

@@ -7,13 +7,14 @@ use roadstead_api::{
     Pin, Reference,
 };
 use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target};
-use roadstead_hub_store::{KeptArtifact, StoreError, Stored};
-use roadstead_model::{ApplierUid, Digest, Generation, Reason, ResourceUid, Revision};
+use roadstead_hub_store::{StoreError, Stored};
+use roadstead_model::{ApplierUid, Digest, Generation, Reason};
 
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::applier::Applier;
 use crate::delivery::history;
+use crate::delivery::pins::Wish;
 use crate::identity::access::Standing;
 use crate::objects::conditions;
 use crate::objects::triggers;
@@ -31,15 +32,8 @@ pub(crate) struct Gathered {
     pub(crate) has_children: bool,
 }
 
-/// A source at a revision.
-pub(crate) struct Wish {
-    pub(crate) source: ResourceUid,
-    pub(crate) revision: Revision,
-    /// Since when it cannot be fetched, where that was tried.
-    pub(crate) failed: Option<Timestamp>,
-}
-
-struct Sources {
+/// What the references lead to.
+struct Found {
     /// In the order of the references.
     sources: Vec<Source>,
     wish: Option<Wish>,
@@ -93,7 +87,7 @@ impl Delivery {
             self.cycle(stored, &names),
             self.sources(stored, &standing, spec.pin.as_ref(), &references),
         )?;
-        let Sources { sources, wish } = sources;
+        let Found { sources, wish } = sources;
         let deleting = stored.deletion_timestamp.is_some();
         let sees = matches!(&target, Target::Cluster { agent: AgentLink::Connected, .. });
         let situation = Situation {
@@ -184,7 +178,7 @@ impl Delivery {
         standing: &Standing,
         pin: Option<&Pin>,
         references: &[Reference],
-    ) -> Result<Sources, HubError> {
+    ) -> Result<Found, HubError> {
         let (mut sources, mut wish) = (Vec::with_capacity(references.len()), None);
         for (index, reference) in references.iter().enumerate() {
             sources.push(match self.source(stored, standing, reference).await? {
@@ -199,7 +193,7 @@ impl Delivery {
                 },
             });
         }
-        Ok(Sources { sources, wish })
+        Ok(Found { sources, wish })
     }
 
     /// A source, or why there is none for this applier.
@@ -216,40 +210,10 @@ impl Delivery {
         let source = self.store.get(*kind, namespace, name).await?;
         Ok(source.ok_or_else(|| format!("{} not found", shown(reference))))
     }
-
-    /// What a source had at a revision, and the wish for it where it is to be fetched.
-    async fn pinned(
-        &self,
-        reference: &Reference,
-        source: &Stored,
-        pin: &str,
-    ) -> Result<(Source, Option<Wish>), HubError> {
-        let asked = format!("revision {pin} of {}, which spec.pin names,", shown(reference));
-        let none = |why: &str| Source::NoArtifact(format!("{asked} cannot be had: {why}"));
-        let Ok(revision) = pin.parse::<Revision>() else { return Ok((none("it is not a revision"), None)) };
-        let uid = source.uid;
-        let failed = match self.store.kept_artifact(uid, &revision, self.clock.now()).await? {
-            Some(KeptArtifact::Stored(digest)) => return Ok((Source::Artifact { revision, digest }, None)),
-            Some(KeptArtifact::Failed(why, at)) => Some((why, at)),
-            Some(KeptArtifact::Wanted) | None => None,
-        };
-        let AnySource { spec, status, .. } = source.decode()?;
-        let status = status.unwrap_or_default().source;
-        let fails =
-            conditions::ready(&status.conditions).filter(|ready| ready.status == ConditionStatus::False);
-        let found = match (&failed, fails) {
-            (Some((why, _)), _) => none(why),
-            (None, _) if spec.suspend => none("the source is suspended; resume it to have it fetched"),
-            (None, Some(fails)) => none(&fails.message),
-            (None, None) => Source::Fetching(format!("{asked} is being fetched")),
-        };
-        let wish = Wish { source: uid, revision, failed: failed.map(|(_, at)| at) };
-        Ok((found, (!spec.suspend).then_some(wish)))
-    }
 }
 
 /// For people.
-fn shown(reference: &Reference) -> String {
+pub(super) fn shown(reference: &Reference) -> String {
     let Reference { kind, namespace, name } = reference;
     format!("{kind} '{namespace}/{name}'")
 }

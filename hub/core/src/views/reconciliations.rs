@@ -14,7 +14,7 @@ use crate::HubError;
 use crate::clusters::Progress;
 use crate::identity::Identity;
 use crate::schemas::{ObjectResultSchema, StepTimingSchema};
-use crate::views::{Views, applier_kind};
+use crate::views::Views;
 
 /// Attempts that a view shows.
 const SHOWN: i64 = 20;
@@ -100,12 +100,7 @@ impl Views {
         name: &str,
         options: ReconciliationsOptions,
     ) -> Result<Reconciliations, HubError> {
-        let kind = applier_kind(kind)?;
-        who.authorize("get", kind.get(), "", namespace, name)?;
-        let found = self.store.get(kind, namespace, name).await?;
-        let missing = || HubError::NotFound { what: format!("{} \"{name}\"", kind.get().qualified()) };
-        let stored = found.ok_or_else(missing)?;
-        let uid = ApplierUid::from(stored.uid);
+        let uid = ApplierUid::from(self.applier(who, kind, namespace, name).await?.uid);
         let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, SHOWN));
         let history = self.store.history(uid, shown).await?;
         let mut told = false;

@@ -38,6 +38,11 @@ impl Applier for Kustomizations {
         ENGINE
     }
 
+    fn renders_secrets(&self) -> bool {
+        // It is rendered from its source alone.
+        false
+    }
+
     fn unsupported(&self, stored: &Stored) -> Result<Option<String>, StoreError> {
         Ok(unsupported(&stored.decode::<Kustomization>()?.spec))
     }

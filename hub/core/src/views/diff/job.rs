@@ -1,5 +1,6 @@
 //! The comparison of two builds as a job: builds hold untrusted bytes, so a worker process reads them.
 
+use std::fmt::Display;
 use std::io::Read as _;
 
 use flate2::read::GzDecoder;
@@ -26,13 +27,24 @@ pub(super) struct Order {
     pub(super) all_secret: bool,
 }
 
-/// What it answers: what differs, or why that cannot be told.
-pub(super) type Answer = Result<Difference, String>;
+/// What it answers.
+pub(super) type Answer = Result<Difference, NotCompared>;
+
+/// Why it cannot tell what differs.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum NotCompared {
+    TooLarge(String),
+    Other(String),
+}
+
+fn other(error: &dyn Display) -> NotCompared {
+    NotCompared::Other(error.to_string())
+}
 
 /// Does the job.
 pub(crate) fn diff_job(context: &mut Context, input: &[u8]) -> Vec<u8> {
     let answer: Answer = serde_json::from_slice(input)
-        .map_err(|error| format!("the order cannot be parsed: {error}"))
+        .map_err(|error| NotCompared::Other(format!("the order cannot be parsed: {error}")))
         .and_then(|Order { older, newer, all_secret }| {
             Ok(compare(objects(context, &older)?, objects(context, &newer)?, all_secret))
         });
@@ -40,16 +52,16 @@ pub(crate) fn diff_job(context: &mut Context, input: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&answer).unwrap_or_default()
 }
 
-fn objects(context: &mut Context, groups: &[Digest]) -> Result<Vec<Value>, String> {
+fn objects(context: &mut Context, groups: &[Digest]) -> Result<Vec<Value>, NotCompared> {
     let (mut all, mut left) = (Vec::new(), MAX_BYTES);
     for group in groups {
-        let packed = context.ask(&[BLOB, group.as_bytes()].concat()).map_err(|error| error.to_string())?;
+        let packed = context.ask(&[BLOB, group.as_bytes()].concat()).map_err(|error| other(&error))?;
         let (mut json, most) = (Vec::new(), left as u64 + 1);
-        GzDecoder::new(packed).take(most).read_to_end(&mut json).map_err(|error| error.to_string())?;
-        left = left
-            .checked_sub(json.len())
-            .ok_or_else(|| format!("a build of more than {MAX_BYTES} bytes is not compared"))?;
-        let objects: Vec<Value> = serde_json::from_slice(&json).map_err(|error| error.to_string())?;
+        GzDecoder::new(packed).take(most).read_to_end(&mut json).map_err(|error| other(&error))?;
+        left = left.checked_sub(json.len()).ok_or_else(|| {
+            NotCompared::TooLarge(format!("builds of more than {MAX_BYTES} bytes are not compared"))
+        })?;
+        let objects: Vec<Value> = serde_json::from_slice(&json).map_err(|error| other(&error))?;
         all.extend(objects);
     }
     Ok(all)

@@ -1,30 +1,36 @@
 //! What differs between two builds of one applier, for people.
 //!
-//! The builds are compared as they are stored, before the agent substitutes variables. Secrets' values, and all values of a build
-//! that Secrets were part of, are shown as keyed hashes: the same value of the same field has the same hash in one namespace, and
-//! nobody else can tell what it is.
+//! The builds are compared as they are stored, before the agent substitutes variables. Values of Secret objects, and all values of a
+//! build that was rendered with Secrets, are shown as keyed hashes: a value has the same hash each time in the same field of the
+//! same namespace of the hub, and cannot be guessed without the hub's key.
 
 mod compare;
 mod job;
 
-use roadstead_api::{KindId, Time};
+use std::time::Duration;
+
+use roadstead_api::Time;
 use roadstead_hub_store::ComparableBuild;
-use roadstead_model::{ApplierUid, Attempt};
+use roadstead_model::Attempt;
 use roadstead_worker::{Job, JobLimits};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::HubError;
-use crate::delivery::Delivery;
+use crate::delivery::applier::{Applier, applier};
 use crate::identity::Identity;
 use crate::quarantine::not_built;
+use crate::views::Views;
 use compare::{Change, ChangedField, ChangedObject, Difference, ObjectId, Shown};
+use job::NotCompared;
 pub(crate) use job::{DIFF_JOB, diff_job};
 
-/// Bytes of a difference, as JSON.
-const MAX_ANSWER: u64 = 16 << 20;
+/// Bytes of what a worker answers, as JSON: what it lists is bounded to a part of that, before quotes and escapes.
+const MAX_ANSWER: u64 = 8 << 20;
 /// CPU time of one comparison.
-const CPU: std::time::Duration = std::time::Duration::from_secs(20);
+const CPU: Duration = Duration::from_secs(20);
+/// How long it may take on a machine that has other work: whoever asked waits.
+const WALL: Duration = Duration::from_secs(60);
 
 /// Two builds and what differs.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -92,7 +98,7 @@ pub struct DiffedField {
     pub to: Option<String>,
 }
 
-impl Delivery {
+impl Views {
     /// What differs between two builds of an applier. Each is named by an attempt's number or by a revision; by default `to` is the
     /// newest, and `from` the newest before it that is another.
     ///
@@ -106,11 +112,9 @@ impl Delivery {
         name: &str,
         (from, to): (&str, &str),
     ) -> Result<BuildDiff, HubError> {
-        let kind = applier_kind(kind)?;
-        who.authorize("get", kind.get(), "", namespace, name)?;
-        let uid = self.applier_uid(kind, namespace, name).await?;
-        let builds = self.store.comparable_builds(uid).await?;
-        let full = format!("{} \"{name}\"", kind.get().qualified());
+        let stored = self.applier(who, kind, namespace, name).await?;
+        let builds = self.store.comparable_builds(stored.uid.into()).await?;
+        let full = format!("{} \"{name}\"", stored.kind.get().qualified());
         let missing = |which: &str| HubError::NotFound { what: format!("{which} of {full}") };
         let to = match to {
             "" => builds.first().ok_or_else(|| missing("a build"))?,
@@ -123,8 +127,9 @@ impl Delivery {
                 .ok_or_else(|| missing("an earlier build that is another"))?,
             from => named(&builds, from).ok_or_else(|| missing(&format!("a build at {from}")))?,
         };
-        let _place = self.diffing.acquire().await;
-        let found = self.compare(from, to).await?;
+        let _place = self.comparisons.acquire().await;
+        let renders_secrets = applier(stored.kind).is_none_or(Applier::renders_secrets);
+        let found = self.compare(from, to, renders_secrets).await?;
         let shown = |object: ChangedObject| self.shown(namespace, object);
         let Difference { objects, objects_left_out, fields_left_out, unchanged } = found;
         let objects = objects.into_iter().map(shown).collect();
@@ -138,13 +143,12 @@ impl Delivery {
         })
     }
 
-    async fn applier_uid(&self, kind: KindId, namespace: &str, name: &str) -> Result<ApplierUid, HubError> {
-        let found = self.store.get(kind, namespace, name).await?;
-        let missing = || HubError::NotFound { what: format!("{} \"{name}\"", kind.get().qualified()) };
-        Ok(found.ok_or_else(missing)?.uid.into())
-    }
-
-    async fn compare(&self, from: &ComparableBuild, to: &ComparableBuild) -> Result<Difference, HubError> {
+    async fn compare(
+        &self,
+        from: &ComparableBuild,
+        to: &ComparableBuild,
+        renders_secrets: bool,
+    ) -> Result<Difference, HubError> {
         let (older, newer) = (from.groups.clone(), to.groups.clone());
         for (build, groups) in [(from, &older), (to, &newer)] {
             for group in groups {
@@ -156,15 +160,16 @@ impl Delivery {
                 }
             }
         }
-        let all_secret = from.by_secrets || to.by_secrets;
+        let all_secret = renders_secrets && (from.by_secrets || to.by_secrets);
         let blobs: Vec<_> = older.iter().chain(&newer).copied().collect();
         let order = job::Order { older, newer, all_secret };
         let input = serde_json::to_vec(&order)
             .map_err(|error| HubError::Internal(format!("a comparison cannot be serialized: {error}")))?;
-        let limits = JobLimits { cpu: CPU, output: MAX_ANSWER, ..JobLimits::default() };
+        let limits = JobLimits { cpu: CPU, wall: WALL, output: MAX_ANSWER, ..JobLimits::default() };
         let job = Job { kind: DIFF_JOB, input, affinity: None, limits };
-        let answer = match self.builds.run_on_blobs(job, &blobs).await? {
-            Ok(answer) => answer,
+        // Its memory is set aside until it is read.
+        let (answer, _room) = match self.builds.run_on_blobs(job, &blobs).await? {
+            Ok(answered) => answered,
             Err(ended) => {
                 return Err(HubError::Unavailable(format!(
                     "the builds were not compared: {}",
@@ -174,7 +179,10 @@ impl Delivery {
         };
         let answer: job::Answer = serde_json::from_slice(&answer)
             .map_err(|error| HubError::Internal(format!("a worker answered with something else: {error}")))?;
-        answer.map_err(HubError::TooLarge)
+        answer.map_err(|why| match why {
+            NotCompared::TooLarge(why) => HubError::TooLarge(why),
+            NotCompared::Other(why) => HubError::Unavailable(format!("the builds were not compared: {why}")),
+        })
     }
 
     fn shown(&self, tenant: &str, object: ChangedObject) -> DiffedObject {
@@ -204,13 +212,6 @@ impl Delivery {
             }
         }
     }
-}
-
-/// The kind of applier of that name.
-pub(crate) fn applier_kind(name: &str) -> Result<KindId, HubError> {
-    KindId::named(name)
-        .filter(|kind| kind.is_applier())
-        .ok_or_else(|| HubError::NotFound { what: format!("kind of applier \"{name}\"") })
 }
 
 fn diffed(build: &ComparableBuild) -> DiffedBuild {

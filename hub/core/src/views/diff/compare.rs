@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 pub(super) const MAX_OBJECTS: usize = 1_000;
 /// Fields that are listed, of all objects together.
 const MAX_FIELDS: usize = 5_000;
+/// Bytes of what is listed: names, paths and values. As JSON it may be some times as much.
+const MAX_BYTES: usize = 2 << 20;
 /// Bytes of a value, as JSON, that is shown.
 const MAX_VALUE_BYTES: usize = 2 << 10;
 
@@ -71,18 +73,31 @@ pub(super) enum Shown {
     Secret(Digest),
 }
 
+impl Shown {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Value(value) => value.to_string().len(),
+            Self::Beginning(text) => text.len(),
+            Self::Secret(_) => size_of::<Digest>(),
+        }
+    }
+}
+
 /// What differs from `older` to `newer`. `all_secret`: any value may be one that a Secret said.
 pub(super) fn compare(older: Vec<Value>, newer: Vec<Value>, all_secret: bool) -> Difference {
     let (mut older, mut newer) = (by_id(older), by_id(newer));
     let ids: BTreeSet<ObjectId> = older.keys().chain(newer.keys()).cloned().collect();
-    let (mut found, mut room) = (Difference::default(), MAX_FIELDS);
+    let mut found = Difference::default();
+    let mut room = Room { fields: MAX_FIELDS, bytes: MAX_BYTES };
     for id in ids {
         let (from, to) = (older.remove(&id), newer.remove(&id));
         if from == to {
             found.unchanged += 1;
             continue;
         }
-        if found.objects.len() == MAX_OBJECTS {
+        let ObjectId { kind, group, namespace, name } = &id;
+        let named = kind.len() + group.len() + namespace.len() + name.len();
+        if found.objects.len() == MAX_OBJECTS || !room.takes(named) {
             found.objects_left_out += 1;
             continue;
         }
@@ -131,8 +146,21 @@ struct Fields {
     is_secret: bool,
     found: Vec<ChangedField>,
     left_out: usize,
-    /// How many may still be listed.
-    room: usize,
+    room: Room,
+}
+
+/// What may still be listed.
+struct Room {
+    fields: usize,
+    bytes: usize,
+}
+
+impl Room {
+    fn takes(&mut self, bytes: usize) -> bool {
+        let left = self.bytes.checked_sub(bytes);
+        self.bytes = left.unwrap_or(self.bytes);
+        left.is_some()
+    }
 }
 
 impl Fields {
@@ -195,11 +223,6 @@ impl Fields {
         if from == to {
             return;
         }
-        let Some(room) = self.room.checked_sub(1) else {
-            self.left_out += 1;
-            return;
-        };
-        self.room = room;
         let hides = self.hides(path);
         let shown = |value: &Value| {
             let text = value.to_string();
@@ -212,7 +235,14 @@ impl Fields {
             let end = (0..=MAX_VALUE_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
             Shown::Beginning(text[..end].to_owned())
         };
-        self.found.push(ChangedField { path: path.to_owned(), from: from.map(shown), to: to.map(shown) });
+        let (from, to) = (from.map(shown), to.map(shown));
+        let bytes = path.len() + [&from, &to].into_iter().flatten().map(Shown::bytes).sum::<usize>();
+        if self.room.fields == 0 || !self.room.takes(bytes) {
+            self.left_out += 1;
+            return;
+        }
+        self.room.fields -= 1;
+        self.found.push(ChangedField { path: path.to_owned(), from, to });
     }
 }
 
@@ -319,6 +349,15 @@ mod tests {
         let found = compare(many("a"), many("b"), false);
         assert_eq!((found.objects.len(), found.objects_left_out), (MAX_OBJECTS, 200));
         assert_eq!(found.fields_left_out, 5_000);
+        let long = |word: &str| -> Vec<Value> {
+            let fields: Map<String, Value> =
+                (0..3).map(|n| (format!("{n}{}", "k".repeat(1 << 20)), word.into())).collect();
+            vec![
+                json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "m" }, "data": fields }),
+            ]
+        };
+        let found = compare(long("a"), long("b"), false);
+        assert_eq!((found.objects[0].fields.len(), found.fields_left_out), (1, 2));
     }
 
     fn value() -> impl Strategy<Value = Value> {
