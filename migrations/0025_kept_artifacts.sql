@@ -1,6 +1,6 @@
 -- Which artifact a source had at a revision, for appliers that are pinned to one while the source moves on. `revision` is the hash
--- of its content (of Git, the commit), or the whole revision where it has none. A row without a digest is a wish, in `asked` as the
--- pin says it; or, with `failure`, what came of it. An artifact that is dropped takes its row along.
+-- of its content (of Git, the commit), or the whole revision where it has none. A row without a digest is a request, with the
+-- pin's own text in `asked`; `failure` says why it could not be fetched. A row goes with the artifact that it names.
 CREATE TABLE source_artifact (
     source   uuid        NOT NULL REFERENCES resource (uid) ON DELETE CASCADE,
     revision text        NOT NULL,

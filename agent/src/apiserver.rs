@@ -8,15 +8,15 @@ use tokio::time::Instant;
 
 use crate::home::Home;
 
-/// How often it is asked, how soon again where it did not answer, and how long it may take to answer.
+/// How often it is asked, how soon it is asked again where it did not answer, and how long an answer may take.
 const ASK_EVERY: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(3);
-/// So long after the first question without an answer it is said: the hub is to know within fifteen seconds, and what is over in a
-/// moment is nothing to tell.
+/// How long after the first unanswered question it is reported: the hub must know within fifteen seconds, and a shorter outage is not
+/// worth a report.
 const TOLERATED: Duration = Duration::from_secs(6);
 
-/// Asks for as long as it runs, and tells why there is no answer, while that is so.
+/// Asks for as long as it runs, and reports why there is no answer while that is so.
 pub(crate) async fn watch(home: Home, told: watch::Sender<Option<String>>) {
     let mut silent_since = None;
     loop {

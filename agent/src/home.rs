@@ -156,10 +156,10 @@ impl Home {
         Ok(version.git_version)
     }
 
-    /// Whether the apiserver answers and can work: without its etcd it answers, and that it is not ready.
+    /// Fails where the apiserver does not answer, or says that it is not ready, as it does without its etcd.
     ///
     /// # Errors
-    /// [`HomeError::Kube`] where it does not. One that says who may not ask answers.
+    /// [`HomeError::Kube`]. An answer that refuses the question is an answer.
     pub async fn is_ready(&self) -> Result<(), HomeError> {
         let what = "ask the apiserver whether it is ready";
         let request = http::Request::get("/readyz").body(Vec::new());

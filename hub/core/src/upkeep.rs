@@ -25,7 +25,7 @@ impl Hub {
         self.context.store.trim_reconciliations(KEPT_ATTEMPTS).await?;
         self.context.store.forget_set_aside(self.now()).await?;
         self.context.store.drop_expired_tokens(self.now()).await?;
-        self.context.store.drop_old_wishes(self.now() - KEPT_BLOBS).await?;
+        self.context.store.drop_old_requests(self.now() - KEPT_BLOBS).await?;
         self.objects.drop_old_events(self.now() - KEPT_EVENTS).await?;
         self.context.store.drop_unused_blobs(self.now() - KEPT_BLOBS).await?;
         self.objects.compact_changes(KEPT_CHANGES, KEPT_CHANGES_AT_LEAST).await?;

@@ -1,4 +1,4 @@
-//! Which artifact a source had at which revision, and which ones appliers that are pinned wish for.
+//! Which artifact a source had at each revision, and the revisions that pinned appliers are waiting for.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use roadstead_model::{Digest, ResourceUid, Revision};
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
 
-/// Wishes of one source that wait at once: whoever changes a pin over and over does not fill the table.
-const MOST_WISHES: i64 = 64;
-/// How much later than it was used last an artifact is used "again": its time of use need not be exact.
-const USED: Duration = Duration::from_secs(3600);
+/// Revisions of one source that may wait to be fetched: changing a pin over and over does not fill the table.
+const MAX_WAITING: i64 = 64;
+/// An artifact's time of use is renewed at most this often.
+const RENEW_AFTER: Duration = Duration::from_secs(3600);
 
 /// What is known of a source at a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum KeptArtifact {
 }
 
 impl Store {
-    /// The artifact of a source at a revision. None where nobody has asked for it, or it is not stored any more.
+    /// The artifact of a source at a revision. None where nobody has asked for it, or it is no longer stored.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -45,7 +45,7 @@ impl Store {
         .bind(source.0)
         .bind(key(revision))
         .bind(to_sql(now))
-        .bind(to_sql(now - USED))
+        .bind(to_sql(now - RENEW_AFTER))
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
@@ -57,10 +57,10 @@ impl Store {
         }))
     }
 
-    /// The revision of this source that has been wanted for longest, as the pin says it.
+    /// The revision of this source that has been waited for longest, as the pin gives it.
     ///
     /// # Errors
-    /// Where the database refuses, or it is none.
+    /// Where the database refuses, or what is stored is not a revision.
     pub async fn wanted_artifact(&self, source: ResourceUid) -> Result<Option<Revision>, StoreError> {
         let what = "look for wanted revisions of a source";
         let asked: Option<String> = sqlx::query_scalar(
@@ -77,23 +77,23 @@ impl Store {
         asked.map(parse).transpose()
     }
 
-    /// Drops wishes and failures that are older than `before`: who still wants it wishes again.
+    /// Drops requests and failures that are older than `before`: an applier that still needs the revision asks again.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn drop_old_wishes(&self, before: Timestamp) -> Result<(), StoreError> {
+    pub async fn drop_old_requests(&self, before: Timestamp) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM source_artifact WHERE digest IS NULL AND since < $1")
             .bind(to_sql(before))
             .execute(&self.pool)
             .await
-            .map_err(StoreError::query("drop old wishes for revisions"))?;
+            .map_err(StoreError::query("drop old requests for revisions"))?;
         Ok(())
     }
 }
 
 impl Tx {
-    /// Wishes for a source's artifact at a revision, again where it could not be fetched before. False where it is wanted already, or too
-    /// many are.
+    /// Asks for a source's artifact at a revision; once more where it could not be fetched. False where it is being waited for already,
+    /// or too many are.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -115,10 +115,10 @@ impl Tx {
         .bind(key(revision))
         .bind(revision.to_string())
         .bind(to_sql(now))
-        .bind(MOST_WISHES)
+        .bind(MAX_WAITING)
         .execute(&mut *self.inner)
         .await
-        .map_err(StoreError::query("wish for a revision of a source"))?;
+        .map_err(StoreError::query("request a revision of a source"))?;
         Ok(wanted.rows_affected() > 0)
     }
 
@@ -152,7 +152,7 @@ impl Tx {
     }
 }
 
-/// What names a revision whatever the name by which it was found.
+/// What identifies a revision, whatever branch or tag it was found by.
 fn key(revision: &Revision) -> String {
     revision.content().map_or_else(|| revision.to_string(), str::to_owned)
 }

@@ -28,7 +28,7 @@ pub struct ComparableBuild {
     pub started: Timestamp,
     /// The groups' digests, in their order.
     pub groups: Vec<Digest>,
-    /// Whether the attempt went by Secrets: in its render, or in the variables that are substituted later.
+    /// Whether the attempt used Secrets: for its render, or for the variables that are substituted later.
     pub by_secrets: bool,
 }
 
@@ -78,8 +78,8 @@ impl Store {
             .collect()
     }
 
-    /// A hash of these texts under a key of this hub, as hexadecimal digits: the same for the same, and nobody without the key can
-    /// try which texts have it.
+    /// A hash of these texts under a key of this hub, in hexadecimal: equal texts have equal hashes, and without the key nobody can
+    /// test a guess.
     #[must_use]
     pub fn keyed_hash(&self, texts: &[&str]) -> String {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();

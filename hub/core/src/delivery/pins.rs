@@ -1,5 +1,5 @@
 //! `spec.pin`: an applier that stays at a revision while its source moves on. Where the hub does not have that revision, the applier's
-//! pass wishes for it, and the source's pass fetches it.
+//! pass asks for it, and the source's pass fetches it.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::objects::conditions;
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// A source at a revision that is to be fetched.
-pub(crate) struct Wish {
+pub(crate) struct WantedRevision {
     source: ResourceUid,
     revision: Revision,
     /// When it could not be fetched, where that was tried.
@@ -27,13 +27,13 @@ pub(crate) struct Wish {
 }
 
 impl Delivery {
-    /// What a source had at a revision, and the wish for it where it is to be fetched.
+    /// What a source had at a revision, and what is to be fetched where it is not stored.
     pub(super) async fn pinned(
         &self,
         reference: &Reference,
         source: &Stored,
         pin: &str,
-    ) -> Result<(Source, Option<Wish>), HubError> {
+    ) -> Result<(Source, Option<WantedRevision>), HubError> {
         let asked = format!("revision {pin} of {}, which spec.pin names,", shown(reference));
         let none = |why: &str| Source::NoArtifact(format!("{asked} is not available: {why}"));
         let Ok(revision) = pin.parse::<Revision>() else { return Ok((none("it is not a revision"), None)) };
@@ -52,21 +52,27 @@ impl Delivery {
             (None, Some(fails)) => none(&fails.message),
             (None, None) => Source::Fetching(format!("{asked} is being fetched")),
         };
-        let wish = Wish { source: source.uid, revision, failed: failed.map(|(_, at)| at) };
-        Ok((found, (!spec.suspend).then_some(wish)))
+        let wanted = WantedRevision { source: source.uid, revision, failed: failed.map(|(_, at)| at) };
+        Ok((found, (!spec.suspend).then_some(wanted)))
     }
 
-    /// Has a revision fetched; one that could not be fetched again after a while, or where somebody asks for it.
-    pub(super) async fn wish(&self, seen: &SeenApplier, wish: &Wish, now: Timestamp) -> Result<(), HubError> {
+    /// Has a revision fetched. One that could not be fetched is tried again after a while, or when somebody asks for a
+    /// reconciliation.
+    pub(super) async fn want(
+        &self,
+        seen: &SeenApplier,
+        wanted: &WantedRevision,
+        now: Timestamp,
+    ) -> Result<(), HubError> {
         let request = &seen.situation.request;
         let asked = request.is_some() && *request != seen.status().last_handled_reconcile_at;
         let again = |at: Timestamp| asked || now >= at + seen.situation.retry_interval.min(AGAIN);
-        if !wish.failed.is_none_or(again) {
+        if !wanted.failed.is_none_or(again) {
             return Ok(());
         }
         let mut tx = self.store.begin().await?;
-        if tx.want_artifact(wish.source, &wish.revision, now).await? {
-            tx.enqueue(Queue::Source, &[wish.source]).await?;
+        if tx.want_artifact(wanted.source, &wanted.revision, now).await? {
+            tx.enqueue(Queue::Source, &[wanted.source]).await?;
             tx.commit().await?;
         }
         Ok(())

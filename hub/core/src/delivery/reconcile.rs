@@ -60,12 +60,12 @@ impl Delivery {
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(now + LONG) };
         let Some(kind) = applier(stored.kind) else { return Ok(now + LONG) };
         let applier: AnyApplier = stored.decode()?;
-        let Gathered { situation, standing, artifacts, wish, has_children } =
+        let Gathered { situation, standing, artifacts, wanted, has_children } =
             self.situation(&stored, kind, &applier).await?;
         let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
         let seen = SeenApplier { kind, stored, applier, situation, standing, artifacts, children };
-        if let Some(wish) = wish.filter(|_| !seen.situation.suspended && !seen.situation.deleting) {
-            self.wish(&seen, &wish, now).await?;
+        if let Some(wanted) = wanted.filter(|_| !seen.situation.suspended && !seen.situation.deleting) {
+            self.want(&seen, &wanted, now).await?;
         }
         if let Target::Cluster { name, agent: AgentLink::Blind(_), .. } = &seen.situation.target
             && !history::is_unseen(&seen.applier)

@@ -14,7 +14,7 @@ use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::applier::Applier;
 use crate::delivery::history;
-use crate::delivery::pins::Wish;
+use crate::delivery::pins::WantedRevision;
 use crate::identity::access::Standing;
 use crate::objects::conditions;
 use crate::objects::triggers;
@@ -27,7 +27,7 @@ pub(crate) struct Gathered {
     /// The artifacts of its sources, in their order.
     pub(crate) artifacts: Vec<Digest>,
     /// The revision that is to be fetched for it.
-    pub(crate) wish: Option<Wish>,
+    pub(crate) wanted: Option<WantedRevision>,
     /// It owns something on the hub.
     pub(crate) has_children: bool,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Gathered {
 struct Found {
     /// In the order of the references.
     sources: Vec<Source>,
-    wish: Option<Wish>,
+    wanted: Option<WantedRevision>,
 }
 
 impl Delivery {
@@ -87,7 +87,7 @@ impl Delivery {
             self.cycle(stored, &names),
             self.sources(stored, &standing, spec.pin.as_ref(), &references),
         )?;
-        let Found { sources, wish } = sources;
+        let Found { sources, wanted } = sources;
         let deleting = stored.deletion_timestamp.is_some();
         let sees = matches!(&target, Target::Cluster { agent: AgentLink::Connected, .. });
         let situation = Situation {
@@ -119,7 +119,7 @@ impl Delivery {
             Source::Artifact { digest, .. } => Some(digest),
         });
         let artifacts = artifacts.collect();
-        Ok(Gathered { situation, standing, artifacts, wish, has_children: holdings.on_hub })
+        Ok(Gathered { situation, standing, artifacts, wanted, has_children: holdings.on_hub })
     }
 
     async fn target(
@@ -179,21 +179,21 @@ impl Delivery {
         pin: Option<&Pin>,
         references: &[Reference],
     ) -> Result<Found, HubError> {
-        let (mut sources, mut wish) = (Vec::with_capacity(references.len()), None);
+        let (mut sources, mut wanted) = (Vec::with_capacity(references.len()), None);
         for (index, reference) in references.iter().enumerate() {
             sources.push(match self.source(stored, standing, reference).await? {
                 Err(why) => Source::NoArtifact(why),
                 Ok(found) => match pin.filter(|_| index == 0) {
                     None => newest(reference, &found)?,
                     Some(pin) => {
-                        let (source, wished) = self.pinned(reference, &found, &pin.revision).await?;
-                        wish = wished;
+                        let (source, to_fetch) = self.pinned(reference, &found, &pin.revision).await?;
+                        wanted = to_fetch;
                         source
                     }
                 },
             });
         }
-        Ok(Found { sources, wish })
+        Ok(Found { sources, wanted })
     }
 
     /// A source, or why there is none for this applier.

@@ -288,7 +288,8 @@ impl Sources {
                 (format!("it was asked for, and revision {} came", fetched.revision), None)
             }
             Ok(Outcome::Unchanged(_)) => ("it was asked for, and nothing came".to_owned(), None),
-            Err(error) => (chain(&error), None),
+            // A server may have said a lot.
+            Err(error) => (conditions::shortened(&chain(&error)), None),
         };
         let mut tx = self.store.begin().await?;
         tx.keep_artifact(job.seen.uid, revision, artifact.ok_or(failure.as_str()), now).await?;
