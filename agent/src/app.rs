@@ -164,8 +164,13 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
             apiserver: apiserver.clone(),
             term: term.clone(),
         });
+        let tending = tokio::spawn({
+            let runner = runner.clone();
+            async move { runner.tend().await }
+        });
         let link = Link { runner, facts: facts.clone() };
         link.keep(&keeper, &term).await;
+        tending.abort();
         link.runner.stop(PATIENCE).await;
         renewing.abort();
     }

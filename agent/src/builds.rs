@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::Read as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use flate2::read::GzDecoder;
 use roadstead_model::Digest;
@@ -15,6 +15,9 @@ use crate::outbox::Outbox;
 
 /// How many compressed bytes are kept in memory for the next time.
 const CACHE_BYTES: usize = 8 * 1024 * 1024;
+
+/// How many compressed bytes are kept for whoever corrects what was applied.
+const KEPT_BYTES: usize = 32 * 1024 * 1024;
 
 /// Why a build cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,9 +72,17 @@ pub struct Builds {
     state: Mutex<State>,
 }
 
+/// A build that is there for as long as this is.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    _packed: Packed,
+}
+
 #[derive(Debug, Default)]
 struct State {
     cache: Cache,
+    /// Those that somebody keeps.
+    kept: HashMap<Digest, Weak<Vec<u8>>>,
     wanted: HashMap<Digest, Wanted>,
 }
 
@@ -110,6 +121,12 @@ impl Cache {
     }
 }
 
+impl State {
+    fn find(&mut self, digest: &Digest) -> Option<Packed> {
+        self.cache.get(digest).or_else(|| self.kept.get(digest)?.upgrade())
+    }
+}
+
 impl Builds {
     /// None yet; what is lacking is asked for through `outbox`.
     #[must_use]
@@ -134,10 +151,25 @@ impl Builds {
         Ok(objects)
     }
 
+    /// Keeps a build that is there; none where it is not any more, or too much is kept already.
+    pub(crate) fn keep(&self, digest: Digest) -> Option<Kept> {
+        let mut state = self.state();
+        let packed = state.find(&digest)?;
+        state.kept.retain(|_, kept| kept.strong_count() > 0);
+        if !state.kept.contains_key(&digest) {
+            let bytes: usize = state.kept.values().filter_map(Weak::upgrade).map(|kept| kept.len()).sum();
+            if bytes + packed.len() > KEPT_BYTES {
+                return None;
+            }
+            state.kept.insert(digest, Arc::downgrade(&packed));
+        }
+        Some(Kept { _packed: packed })
+    }
+
     async fn packed(&self, digest: Digest) -> Result<Packed, BuildError> {
         let answer = {
             let mut state = self.state();
-            if let Some(packed) = state.cache.get(&digest) {
+            if let Some(packed) = state.find(&digest) {
                 return Ok(packed);
             }
             let (tell, answer) = oneshot::channel();

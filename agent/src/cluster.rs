@@ -2,11 +2,14 @@
 //!
 //! The trait stands between so that the runner can be tried with faults that no real apiserver shows on demand.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 
 use roadstead_agent_policy::{Account, Policy, Rights};
-use roadstead_apply::{Desired, Engine, Error, HealthRules, Outcome, Prepared, Run, Waited};
+use roadstead_apply::{
+    Desired, Engine, Error, HealthRules, Ledger, Outcome, Prepared, Run, Scope, Sight, Waited,
+};
 use roadstead_model::{ApplierUid, ObjectRef, ServiceAccount};
 use serde_json::Value;
 
@@ -31,6 +34,20 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// The same cluster, where the health of some kinds is told by rules.
     #[must_use]
     fn with_health(&self, rules: Arc<HealthRules>) -> Self;
+
+    /// The same cluster, where nothing is asked about objects that stand as they were applied by this ledger.
+    #[must_use]
+    fn with_ledger(&self, ledger: Arc<dyn Ledger>) -> Self;
+
+    /// See [`Engine::watch_owned`].
+    fn watch_owned(
+        &self,
+        scope: &Scope,
+        tell: &mut (dyn FnMut(Sight) + Send),
+    ) -> impl Future<Output = String> + Send;
+
+    /// Those of the prepared objects that are wanted.
+    fn only(ready: &Self::Ready, wanted: &BTreeSet<ObjectRef>) -> Self::Ready;
 
     /// What a service account may do in the agent's own namespace; the error is for people.
     fn rights(
@@ -140,6 +157,18 @@ impl Cluster for Guarded {
 
     fn with_health(&self, rules: Arc<HealthRules>) -> Self {
         self.with(self.engine.with_health(rules))
+    }
+
+    fn with_ledger(&self, ledger: Arc<dyn Ledger>) -> Self {
+        self.with(self.engine.with_ledger(ledger))
+    }
+
+    async fn watch_owned(&self, scope: &Scope, tell: &mut (dyn FnMut(Sight) + Send)) -> String {
+        self.engine.watch_owned(scope, tell).await
+    }
+
+    fn only(ready: &Prepared, wanted: &BTreeSet<ObjectRef>) -> Prepared {
+        ready.only(wanted)
     }
 
     async fn rights(&self, account: &Account, run: &mut Run<'_>) -> Result<Rights, String> {

@@ -1,7 +1,8 @@
 //! Roadstead's agent: the process in (or beside) a workload cluster that holds the only write access to it.
 //!
 //! It dials out to the hub over mTLS ([`link`]), takes dispatches ([`runner`]), carries them out with the apply engine
-//! ([`cluster`]), and tells what happened through an [`outbox`] that outlives every connection. What it must keep lies
+//! ([`cluster`]), and tells what happened through an [`outbox`] that outlives every connection. Between dispatches it watches what it
+//! applied, and corrects what others change (`tend`). What it must keep lies
 //! in Secrets of its own namespace ([`home`]), never on a disk. It puts another version in its place ([`upgrade`]), and
 //! removes itself ([`removal`]), when told. [`app`] puts the parts together.
 
@@ -23,6 +24,7 @@ pub mod proxy;
 pub mod ready;
 pub mod removal;
 pub mod runner;
+mod tend;
 pub mod upgrade;
 pub mod warden;
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, Position};
 use roadstead_proto::v1::Refused;
-use roadstead_proto::{Backlog, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Started};
+use roadstead_proto::{
+    Backlog, Correction, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Started,
+};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -23,6 +25,9 @@ const BACKLOG_EVERY: Duration = Duration::from_millis(250);
 
 /// How many refusals may wait; a hub that causes more of them is not worth listening to.
 const MAX_REFUSALS: usize = 256;
+
+/// How many corrected objects may wait to be told.
+const MAX_CORRECTED_OBJECTS: usize = 10_000;
 
 /// What the hub said to an intent.
 pub type IntentAnswer = Result<InventoryAck, String>;
@@ -43,6 +48,8 @@ pub enum Outgoing {
     Backlog(Backlog),
     /// How a dispatch ended.
     Finished(Finished),
+    /// What was corrected, under the number by which it is confirmed.
+    Correction(u64, Correction),
 }
 
 /// What is pending.
@@ -66,6 +73,26 @@ struct State {
     backlog: BTreeMap<ApplierUid, Standing>,
     backlog_sent: Option<Instant>,
     finished: BTreeMap<ApplierUid, (Finished, Sent)>,
+    /// By the number by which each is confirmed, which counts up.
+    corrections: BTreeMap<u64, PendingCorrection>,
+    /// The objects in them.
+    corrected: usize,
+    next_correction: u64,
+}
+
+#[derive(Debug)]
+struct PendingCorrection {
+    correction: Correction,
+    began: Instant,
+    sent: Sent,
+}
+
+impl State {
+    fn forget_correction(&mut self, number: u64) {
+        if let Some(pending) = self.corrections.remove(&number) {
+            self.corrected -= pending.correction.objects.len();
+        }
+    }
 }
 
 /// A dispatch that waits, or has waited.
@@ -144,6 +171,7 @@ impl Outbox {
             state.intents.values_mut().for_each(|pending| pending.sent = false);
             state.backlog.values_mut().for_each(|standing| standing.sent = false);
             state.finished.values_mut().for_each(|(_, sent)| *sent = false);
+            state.corrections.values_mut().for_each(|pending| pending.sent = false);
         });
     }
 
@@ -257,6 +285,35 @@ impl Outbox {
         }
     }
 
+    /// What others had changed was corrected, from `began` on. Of very many that wait for a hub, the oldest are forgotten.
+    pub fn correct(&self, correction: Correction, began: Instant) {
+        let forgotten = self.change(|state| {
+            state.corrected += correction.objects.len();
+            let number = state.next_correction;
+            state.next_correction += 1;
+            state.corrections.insert(number, PendingCorrection { correction, began, sent: false });
+            let mut forgotten = 0;
+            while state.corrected > MAX_CORRECTED_OBJECTS
+                && let Some(oldest) = state.corrections.keys().next().copied()
+            {
+                state.forget_correction(oldest);
+                forgotten += 1;
+            }
+            forgotten
+        });
+        if forgotten > 0 {
+            tracing::warn!(
+                forgotten,
+                "the hub will not be told of some corrections: too many wait to be told"
+            );
+        }
+    }
+
+    /// The hub has taken in what was corrected.
+    pub fn confirm_correction(&self, number: u64) {
+        self.state().forget_correction(number);
+    }
+
     /// The dispatches whose end the hub has not confirmed.
     #[must_use]
     pub fn unconfirmed(&self) -> Vec<DispatchKey> {
@@ -270,6 +327,7 @@ impl Outbox {
         state.refusals.is_empty()
             && state.progress.is_empty()
             && state.finished.values().all(|(_, sent)| *sent)
+            && state.corrections.values().all(|pending| pending.sent)
     }
 
     /// The next message, marked as sent in this session.
@@ -302,6 +360,11 @@ impl Outbox {
                 *sent = true;
                 return message(Outgoing::Finished(finished.clone()));
             }
+        }
+        if let Some((number, pending)) = state.corrections.iter_mut().find(|(_, pending)| !pending.sent) {
+            pending.sent = true;
+            let ago = now.saturating_duration_since(pending.began);
+            return message(Outgoing::Correction(*number, Correction { ago, ..pending.correction.clone() }));
         }
         next_progress(&mut state, now)
     }
@@ -355,7 +418,7 @@ mod tests {
         Action, ApplierUid, Attempt, DispatchKey, Generation, HubEpoch, ObjectRef, ObjectResult, Position,
         Stage,
     };
-    use roadstead_proto::{Finished, InventoryAck, InventoryIntent};
+    use roadstead_proto::{Corrected, Correction, Finished, InventoryAck, InventoryIntent};
     use std::time::Duration;
     use tokio::time::Instant;
 
@@ -499,5 +562,41 @@ mod tests {
         outbox.finish(ended);
         outbox.begin_session();
         assert_eq!(backlog(outbox.next(later + Duration::from_millis(250))), (vec![of(2)], vec![]));
+    }
+
+    #[test]
+    fn corrections_are_told_until_they_are_confirmed() {
+        let outbox = Outbox::default();
+        let now = Instant::now();
+        let correction = |objects| Correction {
+            key: key(1),
+            ago: Duration::ZERO,
+            took: Duration::ZERO,
+            objects: (0..objects)
+                .map(|n| Corrected {
+                    object: created(&n.to_string()).object,
+                    action: Action::Configured,
+                    managers: vec![],
+                    fields: vec![],
+                })
+                .collect(),
+        };
+        outbox.correct(correction(1), now);
+        outbox.begin_session();
+        let later = now + Duration::from_secs(5);
+        let Outgoing::Correction(number, told) = message(outbox.next(later)) else { panic!("a correction") };
+        assert_eq!(told.ago, Duration::from_secs(5));
+        assert_eq!(outbox.next(later), Next::Nothing);
+        outbox.begin_session();
+        assert!(matches!(message(outbox.next(later)), Outgoing::Correction(again, _) if again == number));
+        outbox.confirm_correction(number);
+        outbox.begin_session();
+        assert_eq!(outbox.next(later), Next::Nothing);
+        // Of too many the oldest are forgotten.
+        outbox.correct(correction(6_000), now);
+        outbox.correct(correction(6_000), now);
+        let Outgoing::Correction(_, told) = message(outbox.next(later)) else { panic!("a correction") };
+        assert_eq!(told.objects.len(), 6_000);
+        assert_eq!(outbox.next(later), Next::Nothing);
     }
 }

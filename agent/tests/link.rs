@@ -5,6 +5,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use roadstead_agent::outbox::Outbox;
 use roadstead_agent::runner::Runner;
 use roadstead_agent::upgrade::Report;
 use roadstead_agent_policy::{Account, Policy as Rules, Rights, Signature};
-use roadstead_apply::{Desired, Error, HealthRules, Outcome, Run, Waited};
+use roadstead_apply::{Desired, Error, HealthRules, Ledger, Outcome, Run, Scope, Sight, Waited};
 use roadstead_model::{
     Action, ApplierUid, Attempt, Capabilities, ClusterUid, Digest, Dispatch, DispatchKey, DispatchSpec,
     Generation, HubEpoch, KubeSystemUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming,
@@ -68,6 +69,16 @@ impl Cluster for Fake {
     fn with_health(&self, _rules: Arc<HealthRules>) -> Self {
         self.clone()
     }
+
+    fn with_ledger(&self, _ledger: Arc<dyn Ledger>) -> Self {
+        self.clone()
+    }
+
+    async fn watch_owned(&self, _scope: &Scope, _tell: &mut (dyn FnMut(Sight) + Send)) -> String {
+        std::future::pending().await
+    }
+
+    fn only(_ready: &(), _wanted: &BTreeSet<ObjectRef>) {}
 
     async fn rights(&self, _account: &Account, _run: &mut Run<'_>) -> Result<Rights, String> {
         Ok(Rights::default())

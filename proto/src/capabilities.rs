@@ -65,13 +65,14 @@ mod tests {
     const FIELDS: &[Entry] = &[
         Entry {
             name: "AgentMessage",
-            fields: 14,
+            fields: 15,
             added: &[
                 ("backlog", Since::With(Capability::Backlog)),
                 ("api_server", Since::With(Capability::ApiServer)),
+                ("correction", Since::With(Capability::Corrections)),
             ],
         },
-        Entry { name: "HubMessage", fields: 12, added: &[] },
+        Entry { name: "HubMessage", fields: 13, added: &[("rest", Since::With(Capability::Corrections))] },
         // The names of capabilities are read by those that know them.
         Entry { name: "Hello", fields: 8, added: &[("capabilities", Since::First)] },
         Entry { name: "Welcome", fields: 7, added: &[("capabilities", Since::First)] },
@@ -81,8 +82,10 @@ mod tests {
         // One group as the first version has it is told in the older fields too.
         Entry {
             name: "Dispatch",
-            fields: 13,
+            fields: 14,
             added: &[
+                // One that does not know it asks about every object anyway.
+                ("full", Since::First),
                 ("health", Since::With(Capability::HealthExpressions)),
                 ("given", Since::With(Capability::Substitution)),
                 ("groups", Since::With(Capability::Groups)),
@@ -163,6 +166,9 @@ mod tests {
         },
         Entry { name: "Backlog", fields: 2, added: &[] },
         Entry { name: "ApiServer", fields: 1, added: &[] },
+        Entry { name: "Correction", fields: 4, added: &[] },
+        Entry { name: "CorrectedObject", fields: 4, added: &[] },
+        Entry { name: "Rest", fields: 1, added: &[] },
         Entry { name: "Started", fields: 2, added: &[] },
         Entry { name: "ObjectResult", fields: 2, added: &[] },
         // Which step it is, is of no consequence to a hub that shows stages only.

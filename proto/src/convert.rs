@@ -2,6 +2,7 @@
 //!
 //! Every byte from the other side is hostile: names end up in request paths, lists in memory, texts in conditions.
 
+mod correction;
 mod dispatch;
 mod rules;
 mod substitute;
@@ -173,6 +174,19 @@ fn list<T, U: TryFrom<T, Error = ConvertError>>(field: &str, entries: Vec<T>, ma
 
 fn messages<T, U: From<T>>(values: Vec<T>) -> Vec<U> {
     values.into_iter().map(U::from).collect()
+}
+
+/// Texts of at most `max` bytes each, `count` of them.
+fn texts(field: &str, values: Vec<String>, count: usize, max: usize) -> Result<Vec<String>> {
+    if values.len() > count {
+        let length = values.len();
+        return Err(ConvertError::TooLong { field: field.to_owned(), length, unit: "entries", max: count });
+    }
+    let checked = |(index, value)| {
+        let field = format!("{field}[{index}]");
+        text(&field, sized(&field, value, max)?)
+    };
+    values.into_iter().enumerate().map(checked).collect()
 }
 
 /// An enum whose values have the same names in the protocol: its way there, and a function of this name for the way back.

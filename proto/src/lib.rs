@@ -12,8 +12,8 @@ pub mod message;
 
 pub use convert::ConvertError;
 pub use message::{
-    Backlog, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
-    Started,
+    Backlog, Corrected, Correction, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth,
+    OwnedByAnother, Progress, Started,
 };
 
 /// The generated messages, client and server of `roadstead.link.v1`.

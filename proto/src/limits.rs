@@ -37,6 +37,18 @@ pub const MAX_IGNORE_RULES: usize = 100;
 /// Fields in one such rule.
 pub const MAX_IGNORE_PATHS: usize = 100;
 
+/// Objects in one correction; more are told in several.
+pub const MAX_CORRECTED: usize = 500;
+
+/// Managers that are named of a corrected object, and fields.
+pub const MAX_CORRECTED_MANAGERS: usize = 5;
+
+/// See [`MAX_CORRECTED_MANAGERS`].
+pub const MAX_CORRECTED_FIELDS: usize = 20;
+
+/// The name of a manager, and a field's pointer, in bytes.
+pub const MAX_CORRECTED_NAME_BYTES: usize = 512;
+
 /// Variables of one dispatch.
 pub const MAX_VARIABLES: usize = 20_000;
 

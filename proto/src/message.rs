@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    ApplierRef, ChangeSet, DispatchKey, FoundVariables, ObjectRef, ObjectResult, Position, ReadObject,
-    StepTiming,
+    Action, ApplierRef, ChangeSet, DispatchKey, FoundVariables, ObjectRef, ObjectResult, Position,
+    ReadObject, StepTiming,
 };
 
 /// What will be owned; nothing is written before the hub's answer.
@@ -107,4 +107,30 @@ pub struct Failure {
     pub object: Option<ObjectRef>,
     /// It ended because the hub said so, a newer dispatch came, or the agent went down.
     pub cancelled: bool,
+}
+
+/// What an agent did by itself between two dispatches.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Correction {
+    /// The dispatch that applied what was corrected.
+    pub key: DispatchKey,
+    /// How long ago it began, when it is sent.
+    pub ago: Duration,
+    /// How long it took.
+    pub took: Duration,
+    /// What was corrected.
+    pub objects: Vec<Corrected>,
+}
+
+/// An object that was corrected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Corrected {
+    /// The object.
+    pub object: ObjectRef,
+    /// What was done to it.
+    pub action: Action,
+    /// Who had changed it, as far as its managed fields tell.
+    pub managers: Vec<String>,
+    /// Where it differed, as JSON pointers; no values.
+    pub fields: Vec<String>,
 }

@@ -45,6 +45,8 @@ type Removed = Result<(), String>;
 
 /// A message that must not be lost, by its number.
 enum Awaited {
+    /// What was corrected.
+    Correction(u64),
     Intent(DispatchKey),
     Finished(DispatchKey),
 }
@@ -103,6 +105,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
 
     /// Runs the session to its end.
     pub(super) async fn run(mut self, stop: &CancellationToken) -> End {
+        self.runner.allow_corrections(self.capabilities.has(Capability::Corrections));
         self.runner.builds().begin_session();
         self.runner.outbox().begin_session();
         let runner = self.runner;
@@ -210,6 +213,15 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     self.send(agent_message::Body::Backlog(message));
                 }
             }
+            Outgoing::Correction(number, correction) => {
+                if self.capabilities.has(Capability::Corrections) {
+                    let seq = self.send(agent_message::Body::Correction(correction.into()));
+                    self.awaited.push((seq, Awaited::Correction(number)));
+                } else {
+                    // Nobody is there to be told.
+                    self.runner.outbox().confirm_correction(number);
+                }
+            }
             Outgoing::Finished(finished) => {
                 let key = finished.key.clone();
                 let seq = self.send(agent_message::Body::Finished(fitting(finished)));
@@ -275,6 +287,13 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 }
                 Err(error) => Some(not_understood(seq, None, "cancel", &error)),
             },
+            Some(hub_message::Body::Rest(rest)) => match rest.applier_uid.parse() {
+                Ok(applier) => {
+                    self.runner.rest(applier);
+                    None
+                }
+                Err(_) => Some(refused(seq, None, "rest.applier_uid", "it is not a uid".to_owned())),
+            },
             Some(hub_message::Body::Refused(refused)) => {
                 self.was_refused(&refused);
                 None
@@ -328,6 +347,10 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 outbox.confirm_finished(key);
                 false
             }
+            Awaited::Correction(number) if *seq <= ack => {
+                outbox.confirm_correction(*number);
+                false
+            }
             _ => true,
         });
     }
@@ -344,6 +367,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 self.runner.outbox().answer_intent(&key, Err(format!("{what}: {message}")));
             }
             Awaited::Finished(key) => self.runner.outbox().confirm_finished(&key),
+            Awaited::Correction(number) => self.runner.outbox().confirm_correction(number),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Carries out dispatches: one at a time for each applier, side by side across appliers, whether or not the
 //! hub can be heard.
 
+mod correct;
 mod finish;
 mod hooks;
 mod policed;
@@ -13,17 +14,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_model::{ApplierUid, Attempt, Dispatch, DispatchKey, HubEpoch, Position, Stage};
+use roadstead_model::{
+    ApplierUid, Attempt, Dispatch, DispatchKey, DispatchSpec, HubEpoch, Position, Purpose, Stage, Step,
+    StepKind,
+};
 use roadstead_places::{Limits, Places};
 use roadstead_proto::{Failure, Finished};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use slot::{Known, Verdict};
 
-use crate::builds::Builds;
+use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
 use crate::outbox::Outbox;
+use crate::tend::{Due, LastApplied, Tended, watches};
+use correct::Came;
 use work::Work;
 
 /// How many appliers one agent takes.
@@ -79,6 +86,7 @@ struct Inner<C> {
     builds: Builds,
     slots: Mutex<HashMap<ApplierUid, Slot>>,
     places: Places,
+    tended: Arc<Tended>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -92,6 +100,8 @@ struct Slot {
     finished: Option<Finished>,
     /// Of that, what was read is not kept: there may be as many as there are slots.
     forgotten: bool,
+    /// Whoever writes for the applier holds it: a dispatch, or a correction.
+    pen: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Slot {
@@ -120,8 +130,8 @@ impl<C: Cluster> Runner<C> {
     fn with_limits(cluster: C, outbox: Arc<Outbox>, limits: Limits) -> Self {
         let builds = Builds::new(outbox.clone());
         let (slots, stop, tasks) = (Mutex::default(), CancellationToken::new(), TaskTracker::new());
-        let places = Places::new(limits);
-        Self { inner: Arc::new(Inner { cluster, outbox, builds, slots, places, stop, tasks }) }
+        let (places, tended) = (Places::new(limits), Arc::default());
+        Self { inner: Arc::new(Inner { cluster, outbox, builds, slots, places, tended, stop, tasks }) }
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<ApplierUid, Slot>> {
@@ -138,6 +148,33 @@ impl<C: Cluster> Runner<C> {
     #[must_use]
     pub fn builds(&self) -> &Builds {
         &self.inner.builds
+    }
+
+    /// Watches what was applied and corrects what others change, until the runner stops.
+    pub async fn tend(&self) {
+        let Inner { cluster, tended, stop, tasks, .. } = &*self.inner;
+        let correct = async {
+            loop {
+                let due = tended.next().await;
+                tasks.spawn(self.clone().correct(due));
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = watches::keep(cluster.clone(), Arc::clone(tended)) => {}
+            () = correct => {}
+        }
+    }
+
+    /// Whether the hub of this session knows of corrections. Without one that does, nothing is corrected between dispatches: it could
+    /// not say for which appliers that is not wanted.
+    pub fn allow_corrections(&self, is_allowed: bool) {
+        self.inner.tended.allow(is_allowed);
+    }
+
+    /// Nothing of this applier is to be corrected before its next dispatch.
+    pub fn rest(&self, applier: ApplierUid) {
+        self.inner.tended.rest(applier);
     }
 
     /// Takes a dispatch: starts it, ignores a repetition, tells the end of one that is done once more.
@@ -227,18 +264,74 @@ impl<C: Cluster> Runner<C> {
         }
     }
 
+    fn work(&self) -> Work<'_, C> {
+        let Inner { cluster, outbox, builds, places, tended, .. } = &*self.inner;
+        Work { outbox, builds, cluster, places, tended }
+    }
+
+    /// What an applier's writers take turns by.
+    fn pen(&self, applier: ApplierUid) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(&self.slots().entry(applier).or_default().pen)
+    }
+
+    /// Corrects what is due of one applier, unless a dispatch comes first.
+    async fn correct(self, due: Due) {
+        let Inner { outbox, places, tended, stop, .. } = &*self.inner;
+        let pen = self.pen(due.applier);
+        let namespace = &due.last.dispatch.spec.applier.namespace;
+        let turn = async { (pen.lock().await, places.take(namespace, "").await) };
+        let _turn = tokio::select! {
+            biased;
+            () = due.cancel.cancelled() => return,
+            () = stop.cancelled() => return,
+            turn = turn => turn,
+        };
+        let Came { began, corrections, written, unsettled } = self.work().correct(&due).await;
+        for correction in corrections {
+            outbox.correct(correction, began);
+        }
+        tended.corrected(due.applier, &written, &unsettled, &due.cancel, Instant::now());
+    }
+
+    /// What is needed to correct what a dispatch has applied; none where it did not apply all, or did more than apply.
+    fn last_applied(&self, dispatch: &Dispatch, finished: &Finished) -> Option<LastApplied> {
+        let DispatchSpec { steps, groups, purpose, .. } = &dispatch.spec;
+        let applied =
+            steps.iter().rposition(|step| matches!(step.kind, StepKind::Apply { .. } | StepKind::Prune))?;
+        let only_applies = |step: &Step| {
+            matches!(step.kind, StepKind::Apply { .. } | StepKind::Prune | StepKind::Wait { .. })
+        };
+        let is_applied = finished.failure.as_ref().is_none_or(|failure| {
+            !failure.cancelled && failure.position.step.is_some_and(|failed| failed > applied)
+        });
+        if !is_applied || *purpose != Purpose::Reconcile || !steps.iter().all(only_applies) {
+            return None;
+        }
+        let builds: Option<Vec<Kept>> =
+            groups.iter().map(|group| self.inner.builds.keep(group.objects)).collect();
+        let Some(builds) = builds else {
+            tracing::debug!(applier = %dispatch.spec.applier, "its builds are too large to be kept: what others change is corrected by dispatches only");
+            return None;
+        };
+        Some(LastApplied::new(Dispatch { inventory: Vec::new(), ..dispatch.clone() }, builds))
+    }
+
     /// Carries out a dispatch, and the one that came meanwhile, until none is left.
     async fn run(self, mut dispatch: Dispatch, mut cancel: CancellationToken) {
         let inner = &*self.inner;
         loop {
-            let work = Work {
-                outbox: &inner.outbox,
-                builds: &inner.builds,
-                cluster: &inner.cluster,
-                places: &inner.places,
-            };
             let uid = dispatch.key.applier;
-            let finished = work.carry_out(dispatch, cancel).await;
+            inner.tended.begin(uid, dispatch.spec.service_account.as_ref(), Instant::now());
+            let pen = self.pen(uid);
+            let holding = pen.lock().await;
+            let finished = self.work().carry_out(&dispatch, cancel).await;
+            inner.tended.end(
+                uid,
+                &finished.inventory,
+                self.last_applied(&dispatch, &finished),
+                Instant::now(),
+            );
+            drop(holding);
             let is_stopping = inner.stop.is_cancelled();
             let mut slots = self.slots();
             let slot = slots.entry(uid).or_default();

@@ -4,13 +4,14 @@ mod finishing;
 mod hooks_and_reads;
 mod places;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flate2::{Compression, write::GzEncoder};
 use roadstead_agent_policy::{Account, Policy, Rights};
-use roadstead_apply::{Desired, Error, HealthRules, Manifest, Outcome, Run, Waited};
+use roadstead_apply::{Desired, Error, HealthRules, Ledger, Manifest, Outcome, Run, Scope, Sight, Waited};
 use roadstead_model::{
     Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
     HookPolicy, HubEpoch, ObjectRef, ObjectResult, Position, Purpose, ReadObject, ServiceAccount, Stage,
@@ -91,6 +92,18 @@ impl Cluster for Fake {
     fn with_health(&self, _rules: Arc<HealthRules>) -> Self {
         self.note("health by rules");
         self.clone()
+    }
+
+    fn with_ledger(&self, _ledger: Arc<dyn Ledger>) -> Self {
+        self.clone()
+    }
+
+    async fn watch_owned(&self, _scope: &Scope, _tell: &mut (dyn FnMut(Sight) + Send)) -> String {
+        std::future::pending().await
+    }
+
+    fn only(ready: &Self::Ready, wanted: &BTreeSet<ObjectRef>) -> Self::Ready {
+        ready.iter().filter(|object| wanted.contains(object)).cloned().collect()
     }
 
     async fn rights(&self, _account: &Account, _run: &mut Run<'_>) -> Result<Rights, String> {
@@ -207,6 +220,7 @@ fn spec(steps: Vec<StepKind>) -> DispatchSpec {
     DispatchSpec {
         applier: ApplierRef::kustomization("team", "web"),
         purpose: Purpose::Reconcile,
+        full: false,
         health: Vec::new(),
         default_namespace: None,
         service_account: None,

@@ -23,6 +23,7 @@ use crate::builds::{BuildError, Builds};
 use crate::cluster::{Cluster, Until};
 use crate::outbox::Outbox;
 use crate::runner::turn::{Cancelled, Turn};
+use crate::tend::{Book, Tended};
 
 /// How many other owners a message names.
 const MAX_NAMED: usize = 10;
@@ -33,19 +34,20 @@ pub(super) struct Work<'a, C> {
     pub(super) builds: &'a Builds,
     pub(super) cluster: &'a C,
     pub(super) places: &'a Places,
+    pub(super) tended: &'a Arc<Tended>,
 }
 
 /// What came of asking for a group's objects.
 pub(super) struct Fetched {
     digest: Digest,
-    objects: Result<Vec<Value>, BuildError>,
+    pub(super) objects: Result<Vec<Value>, BuildError>,
     took: Duration,
 }
 
 /// What was done so far.
 #[derive(Default)]
 pub(super) struct Record {
-    change_set: ChangeSet,
+    pub(super) change_set: ChangeSet,
     pub(super) inventory: Vec<ObjectRef>,
     timings: Vec<StepTiming>,
     pub(super) reads: Vec<ReadObject>,
@@ -72,7 +74,7 @@ impl Record {
         self.spent(stage, u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX));
     }
 
-    fn take(&mut self, outcome: Outcome) -> Result<(), Box<Failure>> {
+    pub(super) fn take(&mut self, outcome: Outcome) -> Result<(), Box<Failure>> {
         let Outcome { changes, inventory, timings, error } = outcome;
         self.change_set.extend(changes);
         self.inventory = inventory;
@@ -108,9 +110,10 @@ pub(super) fn failure_while(stage: Stage, error: &Error) -> Box<Failure> {
 
 impl<C: Cluster> Work<'_, C> {
     /// Carries out all steps, or those up to one that fails.
-    pub(super) async fn carry_out(&self, dispatch: Dispatch, cancel: CancellationToken) -> Finished {
+    pub(super) async fn carry_out(&self, dispatch: &Dispatch, cancel: CancellationToken) -> Finished {
         let began = Instant::now();
         let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
+        let cluster = cluster.with_ledger(Book::of(self.tended, dispatch.key.applier, dispatch.spec.full));
         let (cluster, unreadable) = match HealthRules::new(&dispatch.spec.health) {
             Ok(rules) if rules.is_empty() => (cluster, None),
             Ok(rules) => (cluster.with_health(Arc::new(rules)), None),
@@ -118,14 +121,14 @@ impl<C: Cluster> Work<'_, C> {
         };
         let account = dispatch.spec.service_account.clone();
         let account = account.map(|ServiceAccount { namespace, name }| Account { namespace, name });
-        let on = On { dispatch: &dispatch, cancel: &cancel, cluster: &cluster, account, step: None };
+        let on = On { dispatch, cancel: &cancel, cluster: &cluster, account, step: None };
         let mut record = Record { inventory: dispatch.inventory.clone(), ..Record::default() };
         // Validation, apply and health share one deadline; it begins with the first of them.
         let mut deadline = None;
         // The first group comes while the policy is read; nothing is done with it before that lets the dispatch in.
         let mut ahead = pin!(maybe_done(self.first_group(&on)));
         let Self { places, outbox, .. } = *self;
-        let mut turn = Turn { places, outbox, dispatch: &dispatch, cancel: &cancel, place: None };
+        let mut turn = Turn { places, outbox, dispatch, cancel: &cancel, place: None };
         let mut failure = match (turn.take().await, unreadable) {
             (Err(Cancelled), _) => Some(on.never_had_its_turn()),
             (Ok(()), Some(error)) => Some(failed(Stage::Finish, error.to_string())),
@@ -162,7 +165,7 @@ impl<C: Cluster> Work<'_, C> {
             }
         }
         drop(turn);
-        log(&dispatch, began.elapsed(), &record, failure.as_deref());
+        log(dispatch, began.elapsed(), &record, failure.as_deref());
         let Record { change_set, inventory, timings, reads, mut found, .. } = record;
         found.sort();
         found.dedup();
@@ -220,14 +223,7 @@ impl<C: Cluster> Work<'_, C> {
         let group = on.group(index)?;
         let manifests = self.manifests(on, ahead, group, record).await?;
         let until = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
-        let ignore = IgnoreRules::new(&group.ignore);
-        let desired = Desired {
-            owner: on.dispatch.key.applier,
-            manifests,
-            default_namespace: on.dispatch.spec.default_namespace().to_owned(),
-            force: group.on_immutable == OnImmutable::Recreate,
-            ignore: ignore.map_err(|error| failed(Stage::Finish, error.to_string()))?,
-        };
+        let desired = on.desired(group, manifests)?;
         let mut tell = on.teller(self.outbox);
         let mut run = Run::new(until, on.cancel.clone(), &mut tell);
         let began = Instant::now();
@@ -283,7 +279,7 @@ impl<C: Cluster> Work<'_, C> {
         Some(self.objects_of(group.objects).await)
     }
 
-    async fn objects_of(&self, digest: Digest) -> Fetched {
+    pub(super) async fn objects_of(&self, digest: Digest) -> Fetched {
         let began = Instant::now();
         let objects = self.builds.objects(digest).await;
         Fetched { digest, objects, took: began.elapsed() }
@@ -450,7 +446,7 @@ pub(super) struct On<'a, C> {
     pub(super) cluster: &'a C,
     pub(super) account: Option<Account>,
     /// The index of the step that it is at; none before the first.
-    step: Option<usize>,
+    pub(super) step: Option<usize>,
 }
 
 impl<'a, C> On<'a, C> {
@@ -465,8 +461,20 @@ impl<'a, C> On<'a, C> {
         Box::new(Failure { position, ..failure })
     }
 
+    /// A group's objects, as the engine takes them.
+    pub(super) fn desired(&self, group: &Group, manifests: Vec<Manifest>) -> Result<Desired, Box<Failure>> {
+        let ignore = IgnoreRules::new(&group.ignore);
+        Ok(Desired {
+            owner: self.dispatch.key.applier,
+            manifests,
+            default_namespace: self.dispatch.spec.default_namespace().to_owned(),
+            force: group.on_immutable == OnImmutable::Recreate,
+            ignore: ignore.map_err(|error| failed(Stage::Finish, error.to_string()))?,
+        })
+    }
+
     /// One of the dispatch's groups. One that it does not have is refused when the dispatch arrives.
-    fn group(&self, index: usize) -> Result<&'a Group, Box<Failure>> {
+    pub(super) fn group(&self, index: usize) -> Result<&'a Group, Box<Failure>> {
         let group = self.dispatch.spec.groups.get(index);
         group.ok_or_else(|| failed(Stage::Finish, format!("the dispatch has no group {index}")))
     }

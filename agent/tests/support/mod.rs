@@ -254,6 +254,7 @@ pub fn spec(build: Digest, steps: Vec<StepKind>) -> DispatchSpec {
     DispatchSpec {
         applier: ApplierRef::kustomization("team", "web"),
         purpose: Purpose::Reconcile,
+        full: false,
         health: Vec::new(),
         default_namespace: None,
         service_account: None,

@@ -1,5 +1,7 @@
 //! Whether applying would change a live object: its answer to a dry-run against what it is.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 /// What the apiserver or a controller keeps, and nobody applies.
@@ -22,6 +24,58 @@ pub(crate) fn differs(live: &Value, wanted: &Value) -> bool {
     !same_content || METADATA.iter().any(|key| metadata(live, key) != metadata(wanted, key))
 }
 
+/// How many differences of one object are named, and how long each name may be.
+pub(crate) const MAX_NAMED: usize = 20;
+pub(crate) const MAX_POINTER: usize = 256;
+
+/// Where `wanted` differs from `live`, as JSON pointers: the deepest fields that do, and lists as a whole where they differ in length.
+/// Names fields only, never values; at most twenty.
+pub(crate) fn differences(live: &Value, wanted: &Value) -> Vec<String> {
+    let empty = Map::new();
+    let (live, wanted) = (live.as_object().unwrap_or(&empty), wanted.as_object().unwrap_or(&empty));
+    let mut found = Vec::new();
+    for key in METADATA {
+        let (live, wanted) = (metadata(live, key), metadata(wanted, key));
+        walk(&mut format!("/metadata/{key}"), live, wanted, &mut found);
+    }
+    let keys: BTreeSet<&String> =
+        live.keys().chain(wanted.keys()).filter(|key| !IGNORED.contains(&key.as_str())).collect();
+    for key in keys {
+        walk(&mut format!("/{}", escaped(key)), live.get(key), wanted.get(key), &mut found);
+    }
+    found
+}
+
+pub(crate) fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+fn walk(at: &mut String, live: Option<&Value>, wanted: Option<&Value>, found: &mut Vec<String>) {
+    if live == wanted || found.len() == MAX_NAMED {
+        return;
+    }
+    let length = at.len();
+    match (live, wanted) {
+        (Some(Value::Object(live)), Some(Value::Object(wanted))) => {
+            let keys: BTreeSet<&String> = live.keys().chain(wanted.keys()).collect();
+            for key in keys {
+                at.push('/');
+                at.push_str(&escaped(key));
+                walk(at, live.get(key), wanted.get(key), found);
+                at.truncate(length);
+            }
+        }
+        (Some(Value::Array(live)), Some(Value::Array(wanted))) if live.len() == wanted.len() => {
+            for (index, (live, wanted)) in live.iter().zip(wanted).enumerate() {
+                at.push_str(&format!("/{index}"));
+                walk(at, Some(live), Some(wanted), found);
+                at.truncate(length);
+            }
+        }
+        _ => found.push(at[..at.floor_char_boundary(MAX_POINTER)].to_owned()),
+    }
+}
+
 /// A part of the metadata; empty is absent.
 fn metadata<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     object.get("metadata")?.get(key).filter(|value| match value {
@@ -36,7 +90,7 @@ fn metadata<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> 
 mod tests {
     use serde_json::{Value, json};
 
-    use super::differs;
+    use super::{differences, differs};
 
     #[test]
     fn what_counts_as_a_difference() {
@@ -65,5 +119,21 @@ mod tests {
             assert_eq!(differs(&live, &other), different, "{pointer}");
             assert_eq!(differs(&other, &live), different, "{pointer}, the other way round");
         }
+    }
+
+    #[test]
+    fn differences_are_named_by_their_deepest_fields() {
+        let live = json!({"metadata": {"labels": {"a/b": "1"}, "resourceVersion": "1"},
+                          "data": {"k": "v", "same": "x"}, "spec": {"list": [{"n": 1}, {"n": 2}], "short": [1]}, "status": 1});
+        let wanted = json!({"metadata": {"labels": {"a/b": "2"}, "resourceVersion": "2"},
+                            "data": {"new": "v", "same": "x"}, "spec": {"list": [{"n": 1}, {"n": 3}], "short": []}});
+        assert_eq!(
+            differences(&live, &wanted),
+            ["/metadata/labels/a~1b", "/data/k", "/data/new", "/spec/list/1/n", "/spec/short"]
+        );
+        assert!(differences(&live, &live).is_empty());
+        let many: Value =
+            (0..100).map(|n| (n.to_string(), json!(n))).collect::<serde_json::Map<_, _>>().into();
+        assert_eq!(differences(&json!({"data": many}), &json!({"data": {}})).len(), 20);
     }
 }

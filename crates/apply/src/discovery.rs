@@ -10,10 +10,10 @@ use roadstead_model::ObjectRef;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::transport::{Call, Refusal, Transport};
+use crate::transport::{Call, Form, Refusal, Transport};
 
 /// How a kind is reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Resource {
     pub(crate) group: String,
     /// The version that is asked for.
@@ -141,7 +141,7 @@ impl Discovery {
 }
 
 pub(crate) fn get(path: String) -> Call {
-    Call { method: Method::GET, path, content_type: "", body: Bytes::new() }
+    Call { method: Method::GET, path, content_type: "", body: Bytes::new(), form: Form::Whole }
 }
 
 /// The kinds of a group-version; `None` if it is not served.

@@ -11,9 +11,9 @@ use serde_json::Value;
 use crate::discovery::{Discovery, Resource, get};
 use crate::failure::explain;
 use crate::run::{Outcome, Run};
-use crate::transport::{Call, Refusal, Transport};
+use crate::transport::{Call, Form, Refusal, Transport};
 use crate::wait::Waited;
-use crate::{Desired, Error, Gate, HealthRules, ObjectFailure, Prepared};
+use crate::{Desired, Error, Gate, HealthRules, Ledger, ObjectFailure, Prepared, Scope, Sight};
 
 /// How an engine works.
 #[derive(Debug, Clone)]
@@ -53,6 +53,7 @@ pub struct Engine {
     pub(crate) options: Arc<Options>,
     pub(crate) gate: Option<Arc<dyn Gate>>,
     pub(crate) health: Option<Arc<HealthRules>>,
+    pub(crate) ledger: Option<Arc<dyn Ledger>>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -72,6 +73,7 @@ impl Engine {
             options: Arc::new(options),
             gate: None,
             health: None,
+            ledger: None,
         }
     }
 
@@ -104,6 +106,18 @@ impl Engine {
         Self { health: Some(rules), ..self.clone() }
     }
 
+    /// The same engine with a ledger of how objects were applied: it asks nothing about those that stand so.
+    #[must_use]
+    pub fn with_ledger(&self, ledger: Arc<dyn Ledger>) -> Self {
+        Self { ledger: Some(ledger), ..self.clone() }
+    }
+
+    /// Watches the metadata of all in `scope` that bears an owner's label, and tells what it sees, for as long as it may.
+    /// Returns where that is not allowed, and why.
+    pub async fn watch_owned(&self, scope: &Scope, tell: &mut (dyn FnMut(Sight) + Send)) -> String {
+        crate::owned::watch(self, scope, tell).await
+    }
+
     /// What the identity in use may do in `namespace`: the `status` of a SelfSubjectRulesReview.
     ///
     /// # Errors
@@ -117,6 +131,7 @@ impl Engine {
             path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews".to_owned(),
             content_type: "application/json",
             body: Bytes::from(review.to_string()),
+            form: Form::Whole,
         };
         let engine = self.until(run);
         let answer = run.within(Stage::Validate, engine.transport.send(&call)).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use roadstead_go_regex::Limits;
 use roadstead_kustomize::LabelSelector;
-use roadstead_model::{IgnoreRule, IgnoreTarget, ObjectRef};
+use roadstead_model::{Digest, IgnoreRule, IgnoreTarget, ObjectRef};
 use serde_json::Value;
 
 use crate::pointer::Pointer;
@@ -21,7 +21,11 @@ const IDENTITY: [&str; 4] = ["/apiVersion", "/kind", "/metadata/name", "/metadat
 
 /// Compiled rules, for [`crate::Desired::ignore`]. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct IgnoreRules(Arc<[Rule]>);
+pub struct IgnoreRules {
+    rules: Arc<[Rule]>,
+    /// Of the entries; none where there are none.
+    digest: Option<Digest>,
+}
 
 #[derive(Debug, Clone)]
 struct Rule {
@@ -90,19 +94,27 @@ impl IgnoreRules {
             return Err(IgnoreError::TooManyRules { count: rules.len() });
         }
         let compiled = rules.iter().enumerate().map(|(index, rule)| Rule::new(index, rule));
-        compiled.collect::<Result<_, _>>().map(Self)
+        let compiled = compiled.collect::<Result<_, _>>()?;
+        // Texts and lists of them are JSON whatever they hold.
+        let entries = serde_json::to_vec(rules).unwrap_or_default();
+        Ok(Self { rules: compiled, digest: (!rules.is_empty()).then(|| Digest::of(&entries)) })
+    }
+
+    /// The same for the same entries.
+    pub(crate) fn digest(&self) -> Option<Digest> {
+        self.digest
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rules.is_empty()
     }
 
     /// The fields of `object` that are ignored, which is looked up under `reference`.
     pub(crate) fn fields(&self, reference: &ObjectRef, object: &Value) -> Vec<Pointer> {
         let rules = self
-            .0
+            .rules
             .iter()
             .filter(|rule| rule.target.as_ref().is_none_or(|target| target.matches(reference, object)));
         rules.flat_map(|rule| rule.paths.iter().cloned()).collect()

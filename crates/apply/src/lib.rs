@@ -13,6 +13,9 @@
 //! Every step takes a [`Run`] (deadline, cancellation, who is told) and gives back what it did also when it failed.
 //! Dropping a step's future stops it at once; cancelling its token stops it before the next request.
 //!
+//! Between reconciliations [`Engine::watch_owned`] tells how what was applied stands, by its metadata alone; an engine [with a
+//! ledger](Engine::with_ledger) asks nothing about an object of which it tells that it stands as it was applied.
+//!
 //! Values of Secrets, and of manifests marked [`Manifest::sensitive`], appear in no error, event, log or `Debug`.
 
 mod compare;
@@ -21,11 +24,14 @@ mod discovery;
 mod engine;
 mod error;
 mod failure;
+mod footprint;
 mod gate;
 mod health;
 mod ignore;
+mod ledger;
 mod manifest;
 mod order;
+mod owned;
 mod pointer;
 mod prepare;
 mod prune;
@@ -39,10 +45,13 @@ mod watch;
 
 pub use engine::{Engine, Options};
 pub use error::{Cause, Error, FailureKind, InputError, MAX_NAMED, ObjectFailure, Unhealthy};
+pub use footprint::{Footprint, Standing};
 pub use gate::{Gate, Verdict};
 pub use health::{HealthRules, HealthRulesError, MAX_HEALTH_EXPRS};
 pub use ignore::{IgnoreError, IgnoreRules, MAX_IGNORE_PATHS, MAX_IGNORE_RULES, MAX_IGNORE_TEXT};
+pub use ledger::{Applied, Ledger};
 pub use manifest::{MAX_OBJECT_BYTES, MAX_OBJECTS, Manifest};
+pub use owned::{Scope, Sight};
 pub use prepare::{Desired, Prepared};
 pub use run::{Event, Outcome, Run, Sink};
 pub use wait::Waited;

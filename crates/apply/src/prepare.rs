@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use roadstead_model::{ApplierUid, ObjectRef, Stage};
+use roadstead_model::{ApplierUid, Digest, Hasher, ObjectRef, Stage};
 use serde_json::Value;
 
 use crate::directives::Directives;
@@ -49,6 +49,8 @@ pub(crate) struct Planned {
     pub(crate) is_new_kind: bool,
     /// What is sent: for the dry-run and for the write.
     pub(crate) body: Bytes,
+    /// Of what is sent, and of all that decides what is done with it.
+    pub(crate) digest: Digest,
     pub(crate) sensitive: bool,
     pub(crate) force: bool,
     pub(crate) ignore: IgnoreRules,
@@ -78,6 +80,15 @@ impl Prepared {
             .map(|planned| (&planned.reference, serde_json::from_slice(&planned.body).unwrap_or_default()))
     }
 
+    /// Those of the objects that `wanted` has.
+    #[must_use]
+    pub fn only(&self, wanted: &BTreeSet<ObjectRef>) -> Self {
+        let stages = self.stages.iter().map(|stage| {
+            stage.iter().filter(|planned| wanted.contains(&planned.reference)).cloned().collect::<Vec<_>>()
+        });
+        Self { owner: self.owner, stages: stages.filter(|stage| !stage.is_empty()).collect() }
+    }
+
     /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -101,6 +112,18 @@ impl fmt::Debug for Prepared {
         let names: Vec<String> = self.planned().map(|planned| planned.reference.to_string()).collect();
         f.debug_struct("Prepared").field("owner", &self.owner).field("objects", &names).finish()
     }
+}
+
+/// The digest of an object as it is sent, with all else that decides what is done with it.
+fn digest(body: &[u8], ignore: &IgnoreRules, force: bool) -> Digest {
+    let mut hasher = Hasher::default();
+    // What is of one length each goes first: no two that differ are the same bytes.
+    hasher.update(&[u8::from(force), u8::from(ignore.digest().is_some())]);
+    if let Some(rules) = ignore.digest() {
+        hasher.update(rules.as_bytes());
+    }
+    hasher.update(body);
+    hasher.finish()
 }
 
 type Gvk = (String, String, String);
@@ -139,12 +162,15 @@ pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepare
         let directives = Directives::of(&object);
         normalise(&mut object, &reference, (OWNER_LABEL, &owner_value));
         let place = place(&reference, &engine.options.custom_stage_kinds);
+        let force = force || directives.force;
+        let body = Bytes::from(object.to_string());
         let planned = Planned {
             owner,
             sensitive: sensitive || is_secret(&reference),
-            force: force || directives.force,
+            force,
             ignore: ignore.clone(),
-            body: Bytes::from(object.to_string()),
+            digest: digest(&body, &ignore, force),
+            body,
             reference,
             resource,
             is_new_kind,

@@ -20,9 +20,10 @@ use crate::pointer::{self, Pointer};
 use crate::prepare::Planned;
 use crate::run::{Event, Outcome, Run};
 use crate::side_by_side::side_by_side;
-use crate::transport::{Answer, Call, Refusal};
+use crate::takeover::Restarts;
+use crate::transport::{Answer, Call, Form, Refusal};
 use crate::wait::{Goal, wait};
-use crate::{Error, FIELD_MANAGER, OWNER_LABEL, Prepared, compare, takeover};
+use crate::{Applied, Error, FIELD_MANAGER, Footprint, OWNER_LABEL, Prepared, Scope, compare, takeover};
 
 /// How long a kind whose CRD was just established may be answered with 404.
 const NEW_KIND_GRACE: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ const CONFLICT_TRIES: usize = 4;
 /// What a dry-run showed that there is to do.
 enum Verdict {
     Create,
-    Configure { takeover: Option<Value>, adopts: bool, ignored: Vec<Pointer> },
+    Configure { takeover: Option<Value>, adopts: bool, ignored: Vec<Pointer>, fields: Vec<String> },
     Recreate,
     Unchanged,
     Skip,
@@ -210,6 +211,7 @@ fn patch(planned: &Planned, dry_run: bool) -> Call {
         // JSON is YAML.
         content_type: "application/apply-patch+yaml",
         body: planned.body.clone(),
+        form: Form::Whole,
     }
 }
 
@@ -257,6 +259,9 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
     if planned.directives.ssa == Ssa::Ignore || planned.directives.never_reconcile {
         return Ok(Verdict::Skip);
     }
+    if engine.ledger.as_ref().is_some_and(|ledger| ledger.stands(&planned.reference, &planned.digest)) {
+        return Ok(Verdict::Unchanged);
+    }
     let mut tries = 0;
     loop {
         tries += 1;
@@ -268,6 +273,7 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
         };
         let Some(live) = read_live(engine, planned).await? else { return Ok(Verdict::Create) };
         if leaves_alone(planned, &live) {
+            note(engine, planned, &live, IsAsSent(false), Vec::new());
             return Ok(Verdict::Skip);
         }
         if live.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
@@ -278,17 +284,39 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
                 message,
             });
         }
-        let takeover = if planned.directives.ssa == Ssa::Override { takeover::takeover(&live) } else { None };
+        let takes_over = |restarts| {
+            (planned.directives.ssa == Ssa::Override).then(|| takeover::takeover(&live, restarts)).flatten()
+        };
+        let takeover = takes_over(Restarts::Stay);
         let ignored = planned.ignore.fields(&planned.reference, &wanted);
-        if takeover.is_none() && !differs(planned, &live, &wanted, &ignored) {
+        let differs = differs(planned, &live, &wanted, &ignored);
+        if takeover.is_none() && !differs {
+            note(engine, planned, &live, IsAsSent(true), Vec::new());
             return Ok(Verdict::Unchanged);
         }
         // What another wrote between the two is not a difference of ours: a controller writes to what was just applied.
         if takeover.is_none() && version(&live) != version(&wanted) && tries < CONFLICT_TRIES {
             continue;
         }
-        return Ok(Verdict::Configure { takeover, adopts: !is_owned(planned, &live), ignored });
+        // A restart that somebody asked for stays until what is to be applied is something else.
+        let was_other = engine.ledger.as_ref().and_then(|l| l.was_other(&planned.reference, &planned.digest));
+        let takeover = if differs && was_other != Some(false) { takes_over(Restarts::Go) } else { takeover };
+        let fields = changed_fields(engine, &live, &wanted, takeover.as_ref().map(|_| Restarts::Stay));
+        return Ok(Verdict::Configure { takeover, adopts: !is_owned(planned, &live), ignored, fields });
     }
+}
+
+/// Where applying changes an object, for whoever wants to know: what differs from the answer to the dry-run, and what is taken over.
+fn changed_fields(engine: &Engine, live: &Value, wanted: &Value, taken: Option<Restarts>) -> Vec<String> {
+    if !engine.ledger.as_ref().is_some_and(|ledger| ledger.tells_fields()) {
+        return Vec::new();
+    }
+    let mut fields = compare::differences(live, wanted);
+    fields.extend(taken.into_iter().flat_map(|restarts| takeover::fields(live, restarts)));
+    fields.sort();
+    fields.dedup();
+    fields.truncate(compare::MAX_NAMED);
+    fields
 }
 
 /// Whether applying would change more than what is ignored. Whose an object is, is never ignored.
@@ -320,6 +348,7 @@ async fn refused(engine: &Engine, planned: &Planned, refusal: &Refusal) -> Resul
     }
     let Ok(Some(live)) = read_live(engine, planned).await else { return Err(failure) };
     if leaves_alone(planned, &live) {
+        note(engine, planned, &live, IsAsSent(false), Vec::new());
         return Ok(Verdict::Skip);
     }
     if failure.kind == FailureKind::Immutable && planned.force { Ok(Verdict::Recreate) } else { Err(failure) }
@@ -337,16 +366,38 @@ fn leaves_alone(planned: &Planned, live: &Value) -> bool {
         || planned.directives.ssa == Ssa::IfNotPresent
 }
 
+/// Whether a live object is as it was sent, or was left as it is.
+struct IsAsSent(bool);
+
+/// Keeps how an object was applied.
+fn note(
+    engine: &Engine,
+    planned: &Planned,
+    live: &Value,
+    IsAsSent(is_as_sent): IsAsSent,
+    fields: Vec<String>,
+) {
+    let Some(ledger) = &engine.ledger else { return };
+    let applied = Applied {
+        sent: planned.digest,
+        scope: Scope::of(&planned.reference, &planned.resource),
+        footprint: Footprint::of(live),
+        is_as_sent,
+        fields,
+    };
+    ledger.note(&planned.reference, applied);
+}
+
 async fn write(engine: &Engine, planned: &Planned, verdict: Verdict) -> Result<Action, ObjectFailure> {
     let action = verdict.action();
-    let (takeover, ignored) = match verdict {
+    let (takeover, ignored, fields) = match verdict {
         Verdict::Unchanged | Verdict::Skip => return Ok(action),
         Verdict::Recreate => {
             recreate(engine, planned).await?;
             return Ok(action);
         }
-        Verdict::Create => (None, Vec::new()),
-        Verdict::Configure { takeover, ignored, .. } => (takeover, ignored),
+        Verdict::Create => (None, Vec::new(), Vec::new()),
+        Verdict::Configure { takeover, ignored, fields, .. } => (takeover, ignored, fields),
     };
     if let Some(patch) = takeover {
         take_over(engine, planned, patch).await?;
@@ -357,10 +408,15 @@ async fn write(engine: &Engine, planned: &Planned, verdict: Verdict) -> Result<A
         send_leaving(engine, planned, &ignored).await
     };
     let refusal = match sent {
-        Ok(answer) if answer.status == StatusCode::CREATED => return Ok(Action::Created),
-        // Somebody made it since the dry-run; or we did, and did not hear the answer.
-        Ok(_) if action == Action::Created => return Ok(Action::Configured),
-        Ok(_) => return Ok(action),
+        Ok(answer) => {
+            note(engine, planned, &answer.value, IsAsSent(true), fields);
+            return Ok(match (answer.status, action) {
+                (StatusCode::CREATED, _) => Action::Created,
+                // Somebody made it since the dry-run; or we did, and did not hear the answer.
+                (_, Action::Created) => Action::Configured,
+                (_, action) => action,
+            });
+        }
         Err(refusal) => refusal,
     };
     let failure = failure(planned, &refusal);
@@ -419,6 +475,7 @@ async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Resu
             path: format!("{path}?fieldManager={FIELD_MANAGER}"),
             content_type: "application/json-patch+json",
             body: Bytes::from(patch.to_string()),
+            form: Form::Whole,
         };
         let refusal = match engine.transport.send(&call).await {
             Ok(_) => return Ok(()),
@@ -430,7 +487,7 @@ async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Resu
             return Err(failure(planned, &refusal));
         }
         let Some(live) = read_live(engine, planned).await? else { return Ok(()) };
-        match takeover::takeover(&live) {
+        match takeover::takeover(&live, Restarts::Go) {
             Some(fresh) => patch = fresh,
             None => return Ok(()),
         }
@@ -457,7 +514,13 @@ async fn recreate(engine: &Engine, planned: &Planned) -> Result<(), ObjectFailur
         sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(2));
     }
-    send_patch(engine, planned, false).await.map(|_| ()).map_err(|refusal| failure(planned, &refusal))
+    match send_patch(engine, planned, false).await {
+        Ok(answer) => {
+            note(engine, planned, &answer.value, IsAsSent(true), Vec::new());
+            Ok(())
+        }
+        Err(refusal) => Err(failure(planned, &refusal)),
+    }
 }
 
 /// Deletes exactly the object that `live` is, with what it owns in the background. One that is gone is success.
@@ -481,6 +544,7 @@ pub(crate) async fn delete(
         path,
         content_type: "application/json",
         body: Bytes::from(options.to_string()),
+        form: Form::Whole,
     };
     match engine.transport.send(&call).await {
         Ok(_) => Ok(()),

@@ -4,15 +4,29 @@
 use serde_json::{Map, Value, json};
 
 use crate::FIELD_MANAGER;
+use crate::compare::{MAX_NAMED, MAX_POINTER, escaped};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// The annotation of a Pod template that `kubectl rollout restart` sets, as a field.
+const RESTARTED_AT: &str = "f:kubectl.kubernetes.io/restartedAt";
+
+/// Whether a restart that somebody asked for stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Restarts {
+    /// It does: what is applied is what was applied before, as far as can be told.
+    Stay,
+    /// The object is changed anyway.
+    Go,
+}
+
 /// The JSON patch that makes the fields of kubectl, and of our own plain updates, ours; `None` if there is nothing to
 /// take over. It tests the resource version that it was made from.
-pub(crate) fn takeover(live: &Value) -> Option<Value> {
+pub(crate) fn takeover(live: &Value, restarts: Restarts) -> Option<Value> {
     let metadata = live.get("metadata")?;
     let entries = metadata.get("managedFields")?.as_array()?;
-    let (foreign, kept): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(|entry| is_taken(entry));
+    let is_foreign = |entry: &&Value| is_taken(entry) && (restarts == Restarts::Go || !is_restart(entry));
+    let (foreign, kept): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(is_foreign);
     let annotated =
         metadata.get("annotations").is_some_and(|annotations| annotations.get(LAST_APPLIED).is_some());
     if foreign.is_empty() && !annotated {
@@ -33,7 +47,7 @@ pub(crate) fn takeover(live: &Value) -> Option<Value> {
 }
 
 /// Whether the fields of this entry become ours. Entries of subresources (`status`, `scale`) stay who they are.
-fn is_taken(entry: &Value) -> bool {
+pub(crate) fn is_taken(entry: &Value) -> bool {
     let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
     if !text("subresource").is_empty() {
         return false;
@@ -43,6 +57,52 @@ fn is_taken(entry: &Value) -> bool {
         (manager, "Update" | "Apply") if manager.starts_with("kubectl") => true,
         ("before-first-apply", "Update") => true,
         _ => false,
+    }
+}
+
+/// Whether kubectl has nothing but a restart in this entry: the annotation's fields alone.
+pub(crate) fn is_restart(entry: &Value) -> bool {
+    let is_kubectl = entry["manager"].as_str().is_some_and(|manager| manager.starts_with("kubectl"));
+    let only = |value: &Value, key: &str| -> Option<Value> {
+        let fields = value.as_object()?;
+        let mut named = fields.iter().filter(|(name, _)| *name != ".");
+        let (name, below) = named.next()?;
+        (name == key && named.next().is_none()).then(|| below.clone())
+    };
+    let path = ["f:spec", "f:template", "f:metadata", "f:annotations", RESTARTED_AT];
+    is_kubectl && path.iter().try_fold(entry["fieldsV1"].clone(), |at, key| only(&at, key)).is_some()
+}
+
+/// Which fields are taken over, as JSON pointers: the deepest ones that a manager's set names outside of lists, and lists as a whole.
+pub(crate) fn fields(live: &Value, restarts: Restarts) -> Vec<String> {
+    let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let taken = entries.filter(|entry| is_taken(entry) && (restarts == Restarts::Go || !is_restart(entry)));
+    let mut found = Vec::new();
+    for entry in taken {
+        pointers(&mut String::new(), &entry["fieldsV1"], &mut found);
+    }
+    found
+}
+
+fn pointers(at: &mut String, set: &Value, found: &mut Vec<String>) {
+    let fields = || {
+        set.as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, below)| Some((key.strip_prefix("f:")?, below)))
+    };
+    if fields().next().is_none() {
+        if found.len() < MAX_NAMED && !at.is_empty() {
+            found.push(at[..at.floor_char_boundary(MAX_POINTER)].to_owned());
+        }
+        return;
+    }
+    let length = at.len();
+    for (name, below) in fields() {
+        at.push('/');
+        at.push_str(&escaped(name));
+        pointers(at, below, found);
+        at.truncate(length);
     }
 }
 
@@ -94,7 +154,7 @@ fn unite(into: &mut Map<String, Value>, other: &Map<String, Value>) {
 mod tests {
     use serde_json::json;
 
-    use super::takeover;
+    use super::{Restarts, takeover};
 
     #[test]
     fn nothing_of_others_is_nothing_to_do() {
@@ -104,7 +164,7 @@ mod tests {
             {"manager": "kubectl", "operation": "Update", "subresource": "scale"},
             {"manager": "helm", "operation": "Update"},
         ]}});
-        assert_eq!(takeover(&live), None);
+        assert_eq!(takeover(&live, Restarts::Go), None);
     }
 
     #[test]
@@ -121,7 +181,9 @@ mod tests {
                 {"manager": "helm", "operation": "Update", "fieldsV1": {"f:data": {"f:c": {}}}},
             ],
         }});
-        let patch = takeover(&live).expect("there is something to take over");
+        let annotation = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
+        assert_eq!(super::fields(&live, Restarts::Stay), ["/data/b", annotation]);
+        let patch = takeover(&live, Restarts::Stay).expect("there is something to take over");
         assert_eq!(patch[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "5"}));
         assert_eq!(patch[1]["op"], "remove");
         assert_eq!(
@@ -133,5 +195,17 @@ mod tests {
                 {"manager": "helm", "operation": "Update", "fieldsV1": {"f:data": {"f:c": {}}}},
             ])
         );
+    }
+
+    #[test]
+    fn a_restart_stays_alone() {
+        let restart = json!({"manager": "kubectl-rollout", "operation": "Update", "fieldsV1": {"f:spec": {"f:template": {
+            "f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/restartedAt": {}}}}}}});
+        let mut live = json!({"metadata": {"resourceVersion": "5", "managedFields": [restart]}});
+        assert_eq!(takeover(&live, Restarts::Stay), None);
+        assert!(takeover(&live, Restarts::Go).is_some());
+        // An edit of another field by the same manager is no restart.
+        live["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:replicas"] = json!({});
+        assert!(takeover(&live, Restarts::Stay).is_some());
     }
 }

@@ -52,6 +52,34 @@ pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) content_type: &'static str,
     pub(crate) body: Bytes,
+    /// In which form objects are answered.
+    pub(crate) form: Form,
+}
+
+/// In which form objects are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Form {
+    /// Whole.
+    #[default]
+    Whole,
+    /// Their metadata only, where the apiserver can do that.
+    Metadata,
+    /// The same of a list.
+    MetadataList,
+}
+
+impl Form {
+    fn accept(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Whole => "application/json",
+            Self::Metadata => {
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+            }
+            Self::MetadataList => {
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
+            }
+        })
+    }
 }
 
 /// What was answered, with a status of 2xx.
@@ -96,6 +124,15 @@ pub(crate) struct Cause {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) field: String,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Status(status) => &status.message,
+            Self::Unreachable(why) => why,
+        })
+    }
 }
 
 impl Refusal {
@@ -236,7 +273,7 @@ impl Transport {
 
     async fn open(&self, call: &Call) -> Result<http::Response<Body>, String> {
         let mut request =
-            Request::builder().method(&call.method).uri(&call.path).header(ACCEPT, "application/json");
+            Request::builder().method(&call.method).uri(&call.path).header(ACCEPT, call.form.accept());
         if !call.body.is_empty() {
             request = request.header(CONTENT_TYPE, call.content_type);
         }

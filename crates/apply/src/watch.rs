@@ -163,7 +163,7 @@ async fn watch_from(engine: &Engine, object: &ObjectRef, goal: Goal, start: Star
             encode(&version)
         ));
         let mut lines = match engine.transport.stream(&call).await {
-            Ok(body) => Lines { body, buffer: BytesMut::new() },
+            Ok(body) => Lines::of(body),
             Err(refusal) => {
                 pause_after(&refusal).await;
                 return false;
@@ -234,15 +234,20 @@ fn take(line: &[u8], value: &mut Option<Value>, version: &mut String) -> Taken {
 }
 
 /// The lines of an answer that comes piece by piece.
-struct Lines {
+pub(crate) struct Lines {
     body: Body,
     buffer: BytesMut,
 }
 
 impl Lines {
+    /// Of this answer.
+    pub(crate) fn of(body: Body) -> Self {
+        Self { body, buffer: BytesMut::new() }
+    }
+
     /// The next line; `None` at the end, after a cut, or where a line is larger than an event may be. What came of a
     /// line stays in the buffer when this is dropped half-way.
-    async fn next(&mut self) -> Option<BytesMut> {
+    pub(crate) async fn next(&mut self) -> Option<BytesMut> {
         loop {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(end);

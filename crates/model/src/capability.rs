@@ -17,6 +17,8 @@ pub enum Capability {
     Backlog,
     /// A hub that can be told that an agent's apiserver does not answer.
     ApiServer,
+    /// A hub that can be told what an agent corrected by itself, and says for which appliers it is not to; an agent that does either.
+    Corrections,
     /// An agent that applies several groups, and compares a dispatch with its digest.
     Groups,
     /// An agent that applies a group's objects in the order in which they are given.
@@ -47,11 +49,12 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
         Self::ApiServer,
+        Self::Corrections,
         Self::Groups,
         Self::AsGivenOrder,
         Self::HelmOrder,
@@ -75,6 +78,7 @@ impl Capability {
             Self::RefusedUpgrades => "refused-upgrades",
             Self::Backlog => "backlog",
             Self::ApiServer => "apiserver",
+            Self::Corrections => "corrections",
             Self::Groups => "groups",
             Self::AsGivenOrder => "as-given-order",
             Self::HelmOrder => "helm-order",
@@ -112,6 +116,7 @@ impl Capabilities {
                 Capability::RefusedUpgrades,
                 Capability::Backlog,
                 Capability::ApiServer,
+                Capability::Corrections,
             ]
             .into(),
         )
@@ -122,6 +127,7 @@ impl Capabilities {
     pub fn of_this_agent() -> Self {
         Self(
             [
+                Capability::Corrections,
                 Capability::Groups,
                 Capability::Appliers,
                 Capability::Hooks,

@@ -39,6 +39,10 @@ pub struct DispatchSpec {
     /// What it is carried out for.
     #[serde(default, skip_serializing_if = "is_default")]
     pub purpose: Purpose,
+    /// Every object is asked about, also one that is seen to stand as it was applied: somebody wants to be sure. Like the timeout, not
+    /// what is to be done.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub full: bool,
     /// The namespace of the cluster for namespaced objects that name none; see [`DispatchSpec::default_namespace`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_namespace: Option<String>,
@@ -90,6 +94,7 @@ impl DispatchSpec {
         let Self {
             applier,
             purpose,
+            full: _,
             default_namespace: _,
             service_account,
             timeout: _,
@@ -317,7 +322,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// A service account of the workload cluster. Its JSON is `[NAMESPACE, NAME]`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(String, String)", into = "(String, String)")]
 pub struct ServiceAccount {
     /// Its namespace there.
@@ -474,6 +479,7 @@ mod tests {
         DispatchSpec {
             applier: ApplierRef::kustomization("team-a", "app"),
             purpose: Purpose::Reconcile,
+            full: false,
             health: Vec::new(),
             default_namespace: None,
             service_account: Some(("apps".to_owned(), "deployer".to_owned()).into()),

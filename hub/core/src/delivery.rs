@@ -5,6 +5,7 @@ pub(crate) mod applier;
 mod appliers;
 pub(crate) mod build;
 pub(crate) mod children;
+mod corrections;
 mod dependencies;
 mod history;
 mod pins;
@@ -28,6 +29,7 @@ use crate::identity::AccessRules;
 use crate::objects::Objects;
 
 pub use build::Builds;
+pub use corrections::{AgentCorrection, CorrectedObject};
 pub use results::{DispatchFailure, DispatchResult};
 pub use transfer::BuildReader;
 

@@ -23,6 +23,7 @@ impl Hub {
     /// Where the database fails.
     pub async fn tidy(&self) -> Result<(), HubError> {
         self.context.store.trim_reconciliations(KEPT_ATTEMPTS).await?;
+        self.context.store.forget_resting().await?;
         self.context.store.forget_set_aside(self.now()).await?;
         self.context.store.drop_expired_tokens(self.now()).await?;
         self.context.store.drop_old_requests(self.now() - KEPT_BLOBS).await?;

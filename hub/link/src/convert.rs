@@ -1,9 +1,14 @@
 //! Between the protocol's checked values and the hub's own.
 
+use std::time::Duration;
+
 use roadstead_hub_core::clusters::UpgradeReport;
-use roadstead_hub_core::delivery::{DispatchFailure, DispatchResult};
+use roadstead_hub_core::delivery::{AgentCorrection, CorrectedObject, DispatchFailure, DispatchResult};
 use roadstead_proto::limits::bounded;
-use roadstead_proto::{Finished, v1};
+use roadstead_proto::{Corrected, Correction, Finished, v1};
+
+/// How long ago a correction may be said to have begun.
+const MAX_AGO: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// What came of a dispatch.
 pub(crate) fn finished(finished: Finished) -> DispatchResult {
@@ -21,6 +26,18 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
         reads: finished.reads,
         found: finished.found,
     }
+}
+
+/// What an agent corrected by itself.
+pub(crate) fn correction(correction: Correction) -> AgentCorrection {
+    let Correction { key, ago, took, objects } = correction;
+    let object = |corrected| {
+        let Corrected { object, action, managers, fields } = corrected;
+        CorrectedObject { object, action, managers, fields }
+    };
+    // Longer ago than any agent runs without its hub: what it says of time is not believed beyond that.
+    let ago = ago.min(MAX_AGO);
+    AgentCorrection { key, ago, took, objects: objects.into_iter().map(object).collect() }
 }
 
 /// What an agent says of an upgrade; none where it is in a state that this version does not know.

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use roadstead_budget::Reservation;
 use roadstead_hub_core::Hub;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
-use roadstead_hub_core::clusters::{Greeting, NOT_CURRENT, Session};
+use roadstead_hub_core::clusters::{Greeting, NOT_CURRENT, Session, SessionStanding};
 use roadstead_listener::UnderWay;
 use roadstead_model::{Capabilities, OrderKind, chain};
 use roadstead_proto::limits::bounded;
@@ -345,12 +345,15 @@ impl Running {
     }
 
     async fn check(&mut self) -> Result<(), Ended> {
-        match self.hub.sessions.is_current(&self.session).await {
-            Ok(true) => {
+        match self.hub.sessions.standing(&self.session).await {
+            Ok(SessionStanding { is_current: true, has_resting }) => {
                 self.send_order().await?;
+                if has_resting {
+                    self.send_resting().await?;
+                }
                 self.send_dispatches().await
             }
-            Ok(false) => Err(Ended::with(Status::aborted(NOT_CURRENT))),
+            Ok(_) => Err(Ended::with(Status::aborted(NOT_CURRENT))),
             // The database is away: the session stays, nothing can be recorded. The outage has its own line in the log.
             Err(error) if error.outage().is_some() => Ok(()),
             Err(error) => {
@@ -381,6 +384,15 @@ impl Running {
         })
         .await?;
         self.order = Some((self.numbers.sent(), order.kind));
+        Ok(())
+    }
+
+    /// Says which appliers rest. Where this fails, some may count as told and were not: a new session is told of them all.
+    async fn send_resting(&mut self) -> Result<(), Ended> {
+        let resting = self.hub.delivery.take_resting(&self.session).await;
+        for applier in resting.map_err(|error| Ended::with(status(&error)))? {
+            self.say(hub_message::Body::Rest(v1::Rest { applier_uid: applier.to_string() })).await?;
+        }
         Ok(())
     }
 

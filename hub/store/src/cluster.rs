@@ -396,6 +396,27 @@ impl Store {
         Ok(newest == Some(session.0))
     }
 
+    /// Whether `session` is still the cluster's newest, and whether its agent was not told of some [resting](Tx::rest) applier yet.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn session_standing(
+        &self,
+        cluster: ClusterUid,
+        session: SessionId,
+    ) -> Result<(bool, bool), StoreError> {
+        let standing: Option<(bool, bool)> = sqlx::query_as(
+            "SELECT session = $2, EXISTS (SELECT FROM resting WHERE cluster_uid = $1 AND sent_in IS DISTINCT FROM $2)
+             FROM agent_session WHERE cluster_uid = $1",
+        )
+        .bind(cluster.0)
+        .bind(session.0)
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query("look up a cluster's newest session"))?;
+        Ok(standing.unwrap_or_default())
+    }
+
     /// The sessions at `replica` that are their clusters' newest.
     ///
     /// # Errors
@@ -420,7 +441,10 @@ impl Store {
                    AND r.dispatch_format <= $2
              UNION
              SELECT s.session FROM agent_order o JOIN agent_session s ON s.cluster_uid = o.cluster_uid
-             WHERE o.state = 'told' AND s.replica = $1 AND o.sent_in IS DISTINCT FROM s.session",
+             WHERE o.state = 'told' AND s.replica = $1 AND o.sent_in IS DISTINCT FROM s.session
+             UNION
+             SELECT s.session FROM resting t JOIN agent_session s ON s.cluster_uid = t.cluster_uid
+             WHERE s.replica = $1 AND t.sent_in IS DISTINCT FROM s.session",
         )
         .bind(replica.0)
         .bind(dispatched::FORMAT)

@@ -168,6 +168,7 @@ impl First {
         DispatchSpec {
             applier: ApplierRef::kustomization(&self.namespace, &self.name),
             purpose: Purpose::Reconcile,
+            full: false,
             health: Vec::new(),
             default_namespace: self.default_namespace,
             service_account: self.service_account,
@@ -463,6 +464,7 @@ mod tests {
         let read_as = DispatchSpec {
             applier: ApplierRef::kustomization("team-a", "app"),
             purpose: Purpose::Reconcile,
+            full: false,
             health: Vec::new(),
             default_namespace: None,
             service_account: Some(("apps".to_owned(), "deployer".to_owned()).into()),

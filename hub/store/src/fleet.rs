@@ -363,10 +363,10 @@ impl Store {
              AND (NOT $5 OR (r.finished_at IS NOT NULL AND NOT r.deletes AND NOT r.reads AND \
                   jsonb_path_exists(r.change_set, '$[*] ? (@.action == \"created\" || @.action == \"configured\" || \
                                     @.action == \"recreated\" || @.action == \"adopted\")') AND \
-                  EXISTS (SELECT FROM reconciliation b WHERE b.applier = r.applier AND b.attempt = \
+                  (r.corrects OR EXISTS (SELECT FROM reconciliation b WHERE b.applier = r.applier AND b.attempt = \
                           (SELECT max(attempt) FROM reconciliation m WHERE m.applier = r.applier \
                            AND m.attempt < r.attempt AND m.reason = 'ReconciliationSucceeded') \
-                          AND b.build_digest = r.build_digest AND b.cluster_uid = r.cluster_uid AND NOT b.deletes AND NOT b.reads))) \
+                          AND b.build_digest = r.build_digest AND b.cluster_uid = r.cluster_uid AND NOT b.deletes AND NOT b.reads)))) \
              ORDER BY r.started_at DESC, r.applier, r.attempt DESC LIMIT $6",
         )
         .bind(&filter.applier_namespace)

@@ -178,7 +178,8 @@ impl Tx {
         let (epoch, attempt): (i64, i64) = sqlx::query_as(
             "WITH superseded AS (
                UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
-               WHERE $3 AND applier = $1 AND finished_at IS NULL)
+               WHERE $3 AND applier = $1 AND finished_at IS NULL),
+             awake AS (DELETE FROM resting WHERE $3 AND applier = $1)
              SELECT epoch, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE applier = $1), 0)
              FROM hub_state",
         )
@@ -526,15 +527,16 @@ impl Store {
             .map_err(StoreError::query("read the hub's epoch"))
     }
 
-    /// Keeps the newest `keep` finished attempts of each applier.
+    /// Keeps the newest `keep` finished attempts of each applier, and as many corrections by its agent.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn trim_reconciliations(&self, keep: i64) -> Result<u64, StoreError> {
         let trimmed = sqlx::query(
             "DELETE FROM reconciliation r USING
-               (SELECT applier, max(attempt) AS newest FROM reconciliation GROUP BY applier) n
-             WHERE r.applier = n.applier AND r.attempt <= n.newest - $1 AND r.finished_at IS NOT NULL",
+               (SELECT applier, attempt, row_number() OVER (PARTITION BY applier, corrects ORDER BY attempt DESC) AS place
+                FROM reconciliation) n
+             WHERE (r.applier, r.attempt) = (n.applier, n.attempt) AND n.place > $1 AND r.finished_at IS NOT NULL",
         )
         .bind(keep)
         .execute(&self.pool)

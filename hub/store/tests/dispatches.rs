@@ -68,6 +68,7 @@ impl Site {
         let spec = DispatchSpec {
             applier: ApplierRef::kustomization("default", name),
             purpose: Purpose::Reconcile,
+            full: false,
             health: Vec::new(),
             default_namespace: None,
             service_account: None,

@@ -149,6 +149,7 @@ impl From<Dispatch> for v1::Dispatch {
             default_namespace: spec.default_namespace().to_owned(),
             steps,
             kind: spec.applier.kind,
+            full: spec.full,
             purpose: match spec.purpose {
                 Purpose::Reconcile => v1::Purpose::Unspecified,
                 Purpose::Plan => v1::Purpose::Plan,
@@ -204,6 +205,7 @@ impl TryFrom<v1::Dispatch> for Dispatch {
         let spec = DispatchSpec {
             applier,
             purpose: purpose(dispatch.purpose)?,
+            full: dispatch.full,
             default_namespace: Some(default_namespace).filter(|namespace| !namespace.is_empty()),
             service_account: service_account.map_err(|error| error.within("service_account"))?,
             timeout,

@@ -67,6 +67,7 @@ fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
     DispatchSpec {
         applier: ApplierRef::kustomization("team", "web"),
         purpose: Purpose::Reconcile,
+        full: false,
         health: Vec::new(),
         default_namespace: Some("apps".to_owned()),
         service_account: Some(super::ServiceAccount {

@@ -7,7 +7,7 @@ pub struct AgentMessage {
     pub ack: u64,
     #[prost(
         oneof = "agent_message::Body",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22"
     )]
     pub body: ::core::option::Option<agent_message::Body>,
 }
@@ -46,6 +46,9 @@ pub mod agent_message {
         /// whether it answers; of one that does only after it did not
         #[prost(message, tag = "21")]
         ApiServer(super::ApiServer),
+        /// repeated in the next session until acknowledged
+        #[prost(message, tag = "22")]
+        Correction(super::Correction),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -56,7 +59,7 @@ pub struct HubMessage {
     pub ack: u64,
     #[prost(
         oneof = "hub_message::Body",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20"
     )]
     pub body: ::core::option::Option<hub_message::Body>,
 }
@@ -85,6 +88,8 @@ pub mod hub_message {
         Upgrade(super::Upgrade),
         #[prost(message, tag = "19")]
         Remove(super::Remove),
+        #[prost(message, tag = "20")]
+        Rest(super::Rest),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -195,6 +200,9 @@ pub struct Dispatch {
     pub kind: ::prost::alloc::string::String,
     #[prost(enumeration = "Purpose", tag = "11")]
     pub purpose: i32,
+    /// every object is asked about, also one that stands as it was applied; not part of the digest
+    #[prost(bool, tag = "14")]
+    pub full: bool,
     /// how the health of objects of some kinds is told
     #[prost(message, repeated, tag = "13")]
     pub health: ::prost::alloc::vec::Vec<HealthExpr>,
@@ -571,6 +579,39 @@ pub struct Failure {
     /// the index of the step that failed
     #[prost(uint32, optional, tag = "5")]
     pub step: ::core::option::Option<u32>,
+}
+/// What an agent did by itself between two dispatches: objects that others had changed are as the dispatch of this key applied them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Correction {
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<DispatchKey>,
+    /// how long ago it began
+    #[prost(uint64, tag = "2")]
+    pub ago_millis: u64,
+    /// how long it took
+    #[prost(uint64, tag = "3")]
+    pub micros: u64,
+    #[prost(message, repeated, tag = "4")]
+    pub objects: ::prost::alloc::vec::Vec<CorrectedObject>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CorrectedObject {
+    #[prost(message, optional, tag = "1")]
+    pub object: ::core::option::Option<ObjectRef>,
+    #[prost(enumeration = "Action", tag = "2")]
+    pub action: i32,
+    /// who had changed it, as far as its managed fields tell
+    #[prost(string, repeated, tag = "3")]
+    pub managers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// where it differed, as JSON pointers; no values
+    #[prost(string, repeated, tag = "4")]
+    pub fields: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Correct nothing of this applier before its next dispatch. Said again in each session for as long as it holds.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Rest {
+    #[prost(string, tag = "1")]
+    pub applier_uid: ::prost::alloc::string::String,
 }
 /// Stop this dispatch at the next safe place and send its Finished.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

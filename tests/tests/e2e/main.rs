@@ -11,6 +11,7 @@ mod crashes;
 mod dashboard;
 mod deploy;
 mod dev_hub;
+mod drift;
 mod fields;
 mod idle;
 mod locked;

@@ -167,6 +167,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
     let spec = DispatchSpec {
         applier: ApplierRef::kustomization("default", "web"),
         purpose: Purpose::Reconcile,
+        full: false,
         health: Vec::new(),
         default_namespace: None,
         service_account: Some(("default".to_owned(), "restricted".to_owned()).into()),

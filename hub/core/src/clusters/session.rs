@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId};
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AgentSession, Store};
-use roadstead_model::{Capabilities, ClusterUid, HubEpoch, Queue, Reason, ReplicaId, SessionId};
+use roadstead_model::{Capabilities, Capability, ClusterUid, HubEpoch, Queue, Reason, ReplicaId, SessionId};
 
 use crate::HubError;
 use crate::clock::Clock;
@@ -60,6 +60,15 @@ pub struct Session {
     pub(crate) capabilities: Capabilities,
     /// What it was sent.
     pub(crate) sent: Sent,
+}
+
+/// How a session stands.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionStanding {
+    /// It is the cluster's newest.
+    pub is_current: bool,
+    /// There are [appliers that rest](crate::delivery::Delivery::take_resting) of which its agent was not told yet.
+    pub has_resting: bool,
 }
 
 /// The sessions of agents, and the replicas that hold them.
@@ -210,6 +219,17 @@ impl Sessions {
     /// Where the database fails.
     pub async fn is_current(&self, session: &Session) -> Result<bool, HubError> {
         Ok(self.store.is_newest_session(session.cluster, session.id).await?)
+    }
+
+    /// Whether this is still the cluster's session, and whether its agent was not told of some applier that rests yet.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn standing(&self, session: &Session) -> Result<SessionStanding, HubError> {
+        let (is_current, has_resting) = self.store.session_standing(session.cluster, session.id).await?;
+        // One that corrects nothing by itself need not be told.
+        let has_resting = has_resting && session.capabilities.has(Capability::Corrections);
+        Ok(SessionStanding { is_current, has_resting })
     }
 
     /// This replica's sessions that have not been sent all that is open for their clusters.

@@ -84,9 +84,13 @@ impl Delivery {
             Decision::Suspend => self.suspend(&seen, now).await,
             // What was not sent yet is not to be sent any more.
             Decision::Hold { reason: Reason::AccessDenied, message, .. } if seen.is_applying() => {
+                self.rest(&seen).await?;
                 self.give_up(&seen, Reason::AccessDenied, &message, now).await
             }
             Decision::Hold { reason, message, until, waits } => {
+                if reason == Reason::AccessDenied {
+                    self.rest(&seen).await?;
+                }
                 if self.note_held(&seen, reason, &message, now).await? {
                     log::applier_held(&seen.stored, &message, waits);
                 }
@@ -106,6 +110,7 @@ impl Delivery {
     }
 
     async fn suspend(&self, seen: &SeenApplier, now: Timestamp) -> Result<Timestamp, HubError> {
+        self.rest(seen).await?;
         self.update_status(seen, now, |status, generation| {
             conditions::set_suspended(&mut status.conditions, triggers::UNTOUCHED, generation, now);
         })
@@ -414,6 +419,9 @@ impl Delivery {
         let now = self.clock.now();
         let mut tx = self.store.begin().await?;
         let Some(stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
+        if let Some(cluster) = seen.situation.last.as_ref().and_then(|last| last.cluster) {
+            tx.rest(seen.situation.uid, cluster).await?;
+        }
         tx.orphan(seen.situation.uid).await?;
         tx.forget_reconciliations(seen.situation.uid).await?;
         triggers::let_go(&mut tx, &stored, now).await?;
@@ -531,6 +539,7 @@ impl SeenApplier {
         DispatchSpec {
             applier: self.stored.applier_ref(),
             purpose: Purpose::Reconcile,
+            full: self.is_asked_for(),
             health: Vec::new(),
             default_namespace: self.standing.default_namespace.clone(),
             service_account: self.standing.account().map(|account| ServiceAccount {

@@ -10,7 +10,7 @@ use roadstead_model::{DispatchKey, OrderKind};
 use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
 use roadstead_proto::{
-    Backlog, ConvertError, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress,
+    Backlog, ConvertError, Correction, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress,
 };
 use tonic::Status;
 
@@ -102,6 +102,13 @@ impl Handler {
                 let why = (!told.unreachable.is_empty()).then(|| bounded(&told.unreachable));
                 silence(self.hub.sessions.apiserver_told(&self.session, why.as_deref()).await)
             }
+            Some(Body::Correction(correction)) => match Correction::try_from(correction) {
+                Ok(correction) => {
+                    let correction = convert::correction(correction);
+                    silence(self.hub.delivery.corrected(&self.session, &correction).await)
+                }
+                Err(error) => self.not_understood(None, "correction", &error),
+            },
             Some(Body::Refused(refused)) => self.refused(refused).await,
             Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),
             Some(Body::UpgradeReport(report)) => match convert::upgrade_report(&report) {

@@ -299,6 +299,7 @@ fn spec_of(name: &str, build: Digest) -> DispatchSpec {
     DispatchSpec {
         applier: ApplierRef::kustomization("default", name),
         purpose: Purpose::Reconcile,
+        full: false,
         health: Vec::new(),
         service_account: None,
         timeout: Duration::from_secs(600),

@@ -1,0 +1,448 @@
+//! What this agent has applied, how watches tell that it stands, and what is to be corrected.
+//!
+//! Pure of I/O: the runner tells when a dispatch begins and ends, [`watches`] tell what they see, and whoever waits for
+//! [`Tended::next`] is given what to correct. An applier is tended from the end of a dispatch that applied all of its groups until
+//! the next one begins, or the hub says that it [rests](Tended::rest).
+
+mod book;
+mod entry;
+#[cfg(test)]
+mod tests;
+pub(crate) mod watches;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use roadstead_apply::{Applied, Footprint, Scope, Sight};
+use roadstead_model::{ApplierUid, Digest, Dispatch, ObjectRef, ServiceAccount};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use book::Book;
+use entry::Entry;
+
+use crate::builds::Kept;
+
+/// How many objects are kept in mind; those of further appliers are looked at by their dispatches only.
+const MAX_OBJECTS: usize = 200_000;
+
+/// Once in so long a dispatch asks about every object, whatever watches tell: a net below them.
+const LOOK_EVERY: Duration = Duration::from_secs(24 * 3600);
+
+/// After a dispatch a watch may still have to tell what it did.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Where watching is forbidden, it is tried again after so long: rights change.
+const FORBIDDEN_FOR: Duration = Duration::from_secs(300);
+
+/// What is watched, and as whom.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Watch {
+    /// None: as the agent itself.
+    pub(crate) account: Option<ServiceAccount>,
+    pub(crate) scope: Arc<Scope>,
+}
+
+/// How a watch stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    /// It does not tell all changes yet, or just now.
+    Opening,
+    /// It tells all changes.
+    Live,
+    /// It is not allowed, since then.
+    Forbidden(Instant),
+}
+
+/// A dispatch whose groups were all applied, with the builds that they are made of.
+#[derive(Debug)]
+pub(crate) struct LastApplied {
+    pub(crate) dispatch: Dispatch,
+    /// They are read by their digests: here they only stay.
+    _builds: Vec<Kept>,
+}
+
+impl LastApplied {
+    pub(crate) fn new(dispatch: Dispatch, builds: Vec<Kept>) -> Self {
+        Self { dispatch, _builds: builds }
+    }
+}
+
+/// Objects that are to be corrected.
+#[derive(Debug)]
+pub(crate) struct Due {
+    pub(crate) applier: ApplierUid,
+    pub(crate) last: Arc<LastApplied>,
+    /// With who has written to each, as far as that is known.
+    pub(crate) objects: BTreeMap<ObjectRef, BTreeSet<String>>,
+    /// Ends the correction: a dispatch has come.
+    pub(crate) cancel: CancellationToken,
+}
+
+/// All that is tended.
+#[derive(Debug, Default)]
+pub(crate) struct Tended {
+    state: Mutex<State>,
+    /// Something is to be corrected, or will be.
+    suspected: Notify,
+    /// Other watches are wanted.
+    watches: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whether the hub knows of corrections: one that does not cannot say which appliers rest.
+    is_allowed: bool,
+    appliers: HashMap<ApplierUid, Tending>,
+    /// Whose an object is.
+    owners: HashMap<ObjectRef, ApplierUid>,
+    statuses: HashMap<Watch, Status>,
+}
+
+/// What is known of one applier.
+#[derive(Debug, Default)]
+struct Tending {
+    account: Option<ServiceAccount>,
+    /// When all of its objects were last asked about.
+    looked: Option<Instant>,
+    objects: HashMap<ObjectRef, Entry>,
+    /// With what its objects are corrected; none while a dispatch is under way, or where it failed.
+    last: Option<Arc<LastApplied>>,
+    suspects: BTreeMap<ObjectRef, Suspect>,
+    /// A correction is under way.
+    correcting: Option<CancellationToken>,
+    /// Nothing is corrected before the next dispatch.
+    rests: bool,
+}
+
+#[derive(Debug)]
+struct Suspect {
+    due: Instant,
+    writers: BTreeSet<String>,
+}
+
+impl Tending {
+    fn suspect(&mut self, object: &ObjectRef, writers: Vec<String>, due: Instant) {
+        let suspect = self.suspects.entry(object.clone());
+        suspect.or_insert(Suspect { due, writers: BTreeSet::new() }).writers.extend(writers);
+    }
+}
+
+impl Tended {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the hub knows of corrections. Without a session, the last hub's word counts.
+    pub(crate) fn allow(&self, is_allowed: bool) {
+        self.state().is_allowed = is_allowed;
+        self.suspected.notify_one();
+        self.watches.notify_one();
+    }
+
+    /// A dispatch of an applier begins: what is known of its objects stays, and none is corrected until it has ended.
+    pub(crate) fn begin(&self, applier: ApplierUid, account: Option<&ServiceAccount>, now: Instant) {
+        let mut state = self.state();
+        let State { appliers, owners, .. } = &mut *state;
+        let tending = appliers.entry(applier).or_default();
+        let looked = *tending.looked.get_or_insert(now);
+        // Another account may see and do less.
+        if tending.account.as_ref() != account || now.saturating_duration_since(looked) > LOOK_EVERY {
+            tending.looked = Some(now);
+            tending.account = account.cloned();
+            tending.objects.drain().for_each(|(object, _)| {
+                owners.remove(&object);
+            });
+        }
+        tending.last = None;
+        tending.rests = false;
+        tending.suspects.clear();
+        if let Some(correcting) = tending.correcting.take() {
+            correcting.cancel();
+        }
+    }
+
+    /// A dispatch of an applier has ended, and it owns `inventory`; `last` where all of its groups were applied and nothing but
+    /// that is to be done for it again.
+    pub(crate) fn end(
+        &self,
+        applier: ApplierUid,
+        inventory: &[ObjectRef],
+        last: Option<LastApplied>,
+        now: Instant,
+    ) {
+        let owned: HashSet<&ObjectRef> = inventory.iter().collect();
+        let mut state = self.state();
+        let State { appliers, owners, .. } = &mut *state;
+        let Some(tending) = appliers.get_mut(&applier) else { return };
+        tending.objects.retain(|object, _| {
+            let stays = owned.contains(object);
+            if !stays {
+                owners.remove(object);
+            }
+            stays
+        });
+        tending.last = last.filter(|_| !tending.rests).map(Arc::new);
+        if tending.last.is_some() {
+            let suspects: Vec<ObjectRef> = tending
+                .objects
+                .iter()
+                .filter(|(_, entry)| entry.is_suspect())
+                .map(|(object, _)| object.clone())
+                .collect();
+            for object in suspects {
+                tending.suspect(&object, Vec::new(), now + SETTLE);
+            }
+        } else if tending.objects.is_empty() {
+            appliers.remove(&applier);
+        }
+        drop(state);
+        self.suspected.notify_one();
+        self.watches.notify_one();
+    }
+
+    /// Nothing of an applier is to be corrected before its next dispatch.
+    pub(crate) fn rest(&self, applier: ApplierUid) {
+        let mut state = self.state();
+        let State { appliers, owners, .. } = &mut *state;
+        let Some(tending) = appliers.get_mut(&applier) else { return };
+        if let Some(correcting) = tending.correcting.take() {
+            correcting.cancel();
+        }
+        tending.objects.drain().for_each(|(object, _)| {
+            owners.remove(&object);
+        });
+        tending.suspects.clear();
+        tending.last = None;
+        // Of a dispatch that is under way.
+        tending.rests = true;
+        drop(state);
+        self.watches.notify_one();
+    }
+
+    /// What is to be corrected next; waits until there is something.
+    pub(crate) async fn next(&self) -> Due {
+        loop {
+            let wake = match self.due(Instant::now()) {
+                Ok(due) => return due,
+                Err(wake) => wake,
+            };
+            let sleep = async {
+                match wake {
+                    Some(wake) => tokio::time::sleep_until(wake).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.suspected.notified() => {}
+                () = sleep => {}
+            }
+        }
+    }
+
+    /// What of one applier is due to be corrected, or when something will be.
+    fn due(&self, now: Instant) -> Result<Due, Option<Instant>> {
+        let mut state = self.state();
+        if !state.is_allowed {
+            return Err(None);
+        }
+        let mut wake: Option<Instant> = None;
+        for (applier, tending) in &mut state.appliers {
+            let Some(last) = tending.last.as_ref().filter(|_| tending.correcting.is_none()) else { continue };
+            let Some(first) = tending.suspects.values().map(|suspect| suspect.due).min() else { continue };
+            if first > now {
+                wake = Some(wake.map_or(first, |wake| wake.min(first)));
+                continue;
+            }
+            let (due, later): (BTreeMap<_, _>, _) = std::mem::take(&mut tending.suspects)
+                .into_iter()
+                .partition(|(_, suspect)| suspect.due <= now);
+            tending.suspects = later;
+            let objects = due.into_iter().map(|(object, suspect)| (object, suspect.writers)).collect();
+            let cancel = CancellationToken::new();
+            tending.correcting = Some(cancel.clone());
+            return Ok(Due { applier: *applier, last: Arc::clone(last), objects, cancel });
+        }
+        Err(wake)
+    }
+
+    /// A correction has ended. Those of the objects that it `tried` to write, whether they were written or not, wait longer before
+    /// they are corrected the next time; those that it could not settle are tried again.
+    pub(crate) fn corrected(
+        &self,
+        applier: ApplierUid,
+        tried: &BTreeSet<ObjectRef>,
+        unsettled: &BTreeSet<ObjectRef>,
+        cancel: &CancellationToken,
+        now: Instant,
+    ) {
+        let mut state = self.state();
+        let Some(tending) = state.appliers.get_mut(&applier) else { return };
+        if cancel.is_cancelled() {
+            // A dispatch has taken over, or it rests.
+            return;
+        }
+        tending.correcting = None;
+        let mut again = Vec::new();
+        for object in tried.union(unsettled) {
+            let Some(entry) = tending.objects.get_mut(object) else { continue };
+            entry.was_corrected(now);
+            if unsettled.contains(object) || entry.is_suspect() {
+                again.push((object, entry.not_before(now)));
+            }
+        }
+        for (object, due) in again {
+            tending.suspect(object, Vec::new(), due);
+        }
+        drop(state);
+        self.suspected.notify_one();
+    }
+
+    /// Takes what a watch sees.
+    pub(crate) fn take(&self, watch: &Watch, sight: Sight, now: Instant) {
+        let mut state = self.state();
+        let is_news = match sight {
+            Sight::Seen(object, footprint) => state.saw(watch, &object, footprint, now),
+            Sight::Gone(object) => state.lost(watch, &object, now),
+            Sight::Complete(seen) => {
+                state.statuses.insert(watch.clone(), Status::Live);
+                let missing: Vec<ObjectRef> = state
+                    .appliers
+                    .values()
+                    .flat_map(|tending| &tending.objects)
+                    .filter(|(object, entry)| entry.watch.as_ref() == Some(watch) && !seen.contains(object))
+                    .map(|(object, _)| object.clone())
+                    .collect();
+                let lost = missing.iter().filter(|object| state.lost(watch, object, now)).count();
+                lost > 0
+            }
+            Sight::Resumed => {
+                state.statuses.insert(watch.clone(), Status::Live);
+                false
+            }
+            Sight::Lost => {
+                state.statuses.insert(watch.clone(), Status::Opening);
+                false
+            }
+        };
+        drop(state);
+        if is_news {
+            self.suspected.notify_one();
+        }
+    }
+
+    /// A watch is not allowed.
+    fn forbidden(&self, watch: &Watch, now: Instant) {
+        self.state().statuses.insert(watch.clone(), Status::Forbidden(now));
+    }
+
+    /// What is to be watched. What is no longer is forgotten.
+    fn wanted_watches(&self, now: Instant) -> BTreeSet<Watch> {
+        let mut state = self.state();
+        let State { is_allowed, appliers, statuses, .. } = &mut *state;
+        if !*is_allowed {
+            statuses.clear();
+            return BTreeSet::new();
+        }
+        statuses.retain(|_, status| {
+            !matches!(status, Status::Forbidden(since) if now.saturating_duration_since(*since) > FORBIDDEN_FOR)
+        });
+        let mut wanted = BTreeSet::new();
+        for (object, entry) in appliers.values_mut().flat_map(|tending| &mut tending.objects) {
+            let Some(watch) = &mut entry.watch else { continue };
+            let is_forbidden = |watch: &Watch| matches!(statuses.get(watch), Some(Status::Forbidden(_)));
+            if watch.account.is_none() && is_forbidden(watch) {
+                watch.scope = Arc::new(watch.scope.within(&object.namespace));
+            }
+            if !is_forbidden(watch) && !wanted.contains(watch) {
+                wanted.insert(watch.clone());
+            }
+        }
+        statuses.retain(|watch, status| wanted.contains(watch) || matches!(status, Status::Forbidden(_)));
+        wanted
+    }
+
+    fn stands(&self, applier: ApplierUid, object: &ObjectRef, sent: &Digest) -> bool {
+        let mut state = self.state();
+        let State { appliers, owners, statuses, .. } = &mut *state;
+        if owners.get(object) != Some(&applier) {
+            if owners.len() >= MAX_OBJECTS {
+                return false;
+            }
+            if let Some(before) = owners.insert(object.clone(), applier)
+                && let Some(tending) = appliers.get_mut(&before)
+            {
+                tending.objects.remove(object);
+            }
+        }
+        let Some(tending) = appliers.get_mut(&applier) else { return false };
+        let entry = tending.objects.entry(object.clone()).or_default();
+        let is_live = |watch: &Watch| statuses.get(watch) == Some(&Status::Live);
+        entry.stands(sent) && entry.watch.as_ref().is_some_and(is_live)
+    }
+
+    fn was_other(&self, applier: ApplierUid, object: &ObjectRef, sent: &Digest) -> Option<bool> {
+        self.state().appliers.get(&applier)?.objects.get(object)?.was_other(sent)
+    }
+
+    fn note(&self, applier: ApplierUid, object: &ObjectRef, applied: Applied) {
+        let mut state = self.state();
+        let State { appliers, statuses, .. } = &mut *state;
+        let Some(tending) = appliers.get_mut(&applier) else { return };
+        let Some(entry) = tending.objects.get_mut(object) else { return };
+        let account = tending.account.clone();
+        let mut watch = Watch { account, scope: Arc::new(applied.scope.clone()) };
+        if watch.account.is_none() {
+            // As the agent a kind is watched at once; where that is forbidden, by namespace.
+            let wide = Watch { account: None, scope: Arc::new(applied.scope.everywhere()) };
+            if !matches!(statuses.get(&wide), Some(Status::Forbidden(_))) {
+                watch = wide;
+            }
+        }
+        entry.note(watch, applied);
+    }
+}
+
+impl State {
+    /// The entry of an object, with its applier, where this watch is the one that tells of it.
+    fn entry(&mut self, watch: &Watch, object: &ObjectRef) -> Option<(&mut Tending, bool)> {
+        let owner = self.owners.get(object)?;
+        let tending = self.appliers.get_mut(owner)?;
+        let entry = tending.objects.get(object)?;
+        // One that was not applied yet has no watch.
+        let is_its = entry.watch.as_ref().is_none_or(|its| its == watch);
+        Some((tending, is_its))
+    }
+
+    /// Whether there is more to be corrected than before.
+    fn saw(&mut self, watch: &Watch, object: &ObjectRef, footprint: Footprint, now: Instant) -> bool {
+        let Some((tending, true)) = self.entry(watch, object) else { return false };
+        let Some(entry) = tending.objects.get_mut(object) else { return false };
+        let (writers, due) = (entry.see(footprint), entry.not_before(now));
+        match writers {
+            Some(writers) if tending.last.is_some() => {
+                tending.suspect(object, writers, due);
+                true
+            }
+            Some(_) => false,
+            None => {
+                tending.suspects.remove(object);
+                false
+            }
+        }
+    }
+
+    /// The same of an object that is not there any more.
+    fn lost(&mut self, watch: &Watch, object: &ObjectRef, now: Instant) -> bool {
+        let Some((tending, true)) = self.entry(watch, object) else { return false };
+        let Some(entry) = tending.objects.get_mut(object) else { return false };
+        let (is_suspect, due) = (entry.gone(object), entry.not_before(now));
+        let is_news = is_suspect && tending.last.is_some();
+        if is_news {
+            tending.suspect(object, Vec::new(), due);
+        }
+        is_news
+    }
+}

@@ -1,0 +1,258 @@
+//! Who wrote what of an object, as its `managedFields` say: enough to see from its metadata alone whether it still stands as it
+//! was applied.
+//!
+//! Values are not in it. The apiserver takes a field from its manager's entry when another writes another value there, so a change
+//! of what was applied always changes our entry, and a change of anything else never does.
+
+use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
+use std::sync::OnceLock;
+
+use roadstead_model::ApplierUid;
+use serde_json::Value;
+
+use crate::takeover::{is_restart, is_taken};
+use crate::{FIELD_MANAGER, OWNER_LABEL};
+
+/// How many managers of one object are told apart. The apiserver merges the entries of plain updates beyond ten.
+const MAX_MANAGERS: usize = 64;
+
+/// What an object's metadata says of who wrote it. Hashes are keyed for each process: none can be made to collide from outside, and
+/// none can be compared between two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Footprint {
+    /// Whose it is by its label.
+    owner: Option<ApplierUid>,
+    uid: u64,
+    /// The resource version, as a number; 0 where it is none.
+    version: u64,
+    deleting: bool,
+    /// Our fields; 0 where we have none.
+    ours: u64,
+    /// The fields that are taken over from kubectl and the like, all together; 0 where there are none.
+    edits: u64,
+    others: Vec<Other>,
+}
+
+/// The fields of another manager. Those of the status are nobody's concern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Other {
+    manager: Box<str>,
+    fields: u64,
+    /// It applied them, or set the scale: whoever does that means to have them.
+    claims: bool,
+}
+
+/// How an object stands, compared with how it was applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// As it was applied, whatever happened to its status or to fields of others.
+    AsApplied,
+    /// It is being deleted: nothing can be done before it is gone.
+    Leaving,
+    /// It bears another owner's label, or fields of ours were taken by whoever applies them too, or by a scale (say, an
+    /// autoscaler's): it is for the next reconciliation to settle that.
+    Taken,
+    /// It was changed.
+    Changed,
+}
+
+impl Footprint {
+    /// Of an object, or of its metadata as a `PartialObjectMetadata` has them.
+    #[must_use]
+    pub fn of(object: &Value) -> Self {
+        let metadata = &object["metadata"];
+        let text = |key: &str| metadata[key].as_str().unwrap_or_default();
+        let mut footprint = Self {
+            owner: metadata["labels"][OWNER_LABEL].as_str().and_then(|uid| uid.parse().ok()),
+            uid: hash(|hasher| text("uid").hash(hasher)),
+            version: text("resourceVersion").parse().unwrap_or(0),
+            deleting: !metadata["deletionTimestamp"].is_null(),
+            ours: 0,
+            edits: 0,
+            others: Vec::new(),
+        };
+        let entries = metadata["managedFields"].as_array().into_iter().flatten();
+        for entry in entries.take(MAX_MANAGERS) {
+            footprint.take(entry);
+        }
+        footprint.others.sort_by(|a, b| (&a.manager, a.fields).cmp(&(&b.manager, b.fields)));
+        footprint
+    }
+
+    fn take(&mut self, entry: &Value) {
+        let text = |key: &str| entry[key].as_str().unwrap_or_default();
+        let (manager, operation, subresource) = (text("manager"), text("operation"), text("subresource"));
+        let fields = hash(|hasher| hash_value(&entry["fieldsV1"], hasher));
+        if (manager, operation, subresource) == (FIELD_MANAGER, "Apply", "") {
+            self.ours = fields;
+        } else if is_restart(entry) || subresource == "status" {
+            // It stays, or changes all the time.
+        } else if is_taken(entry) {
+            self.edits = hash(|hasher| (self.edits, manager, operation, fields).hash(hasher));
+            self.others.push(Other { manager: manager.into(), fields, claims: false });
+        } else {
+            let claims = operation == "Apply" || subresource == "scale";
+            self.others.push(Other { manager: manager.into(), fields, claims });
+        }
+    }
+
+    /// Whose it is by its label.
+    #[must_use]
+    pub fn owner(&self) -> Option<ApplierUid> {
+        self.owner
+    }
+
+    /// Whether it was seen before `other` was: resource versions count up. One that is no number is not older than any.
+    #[must_use]
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        self.version != 0 && self.version < other.version
+    }
+
+    /// How an object that was applied as `self` stands, now that it is `now`.
+    #[must_use]
+    pub fn compare(&self, now: &Self) -> Standing {
+        if now.deleting {
+            return Standing::Leaving;
+        }
+        if now.owner != self.owner && now.owner.is_some() {
+            return Standing::Taken;
+        }
+        if self.uid != now.uid || self.owner != now.owner || self.edits != now.edits {
+            return Standing::Changed;
+        }
+        if self.ours == now.ours {
+            return Standing::AsApplied;
+        }
+        let mut changed = now.others.iter().filter(|other| !self.others.contains(other)).peekable();
+        if changed.peek().is_some() && changed.all(|other| other.claims) {
+            return Standing::Taken;
+        }
+        Standing::Changed
+    }
+
+    /// Who has written since it was as `self`, as far as `now` tells: whoever only removed something is not in it.
+    #[must_use]
+    pub fn writers_since<'a>(&self, now: &'a Self) -> Vec<&'a str> {
+        let changed = now.others.iter().filter(|other| !self.others.contains(other));
+        let mut writers: Vec<&str> = changed.map(|other| &*other.manager).collect();
+        writers.dedup();
+        writers
+    }
+}
+
+fn hash(take: impl FnOnce(&mut DefaultHasher)) -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
+    let mut hasher = KEYS.get_or_init(RandomState::new).build_hasher();
+    take(&mut hasher);
+    hasher.finish()
+}
+
+/// The same for the same JSON, in whatever order its keys come. Fields are a trie of objects, as deep as the object's schema; JSON
+/// that was parsed has a bounded depth.
+fn hash_value(value: &Value, hasher: &mut DefaultHasher) {
+    match value {
+        Value::Object(map) => {
+            let mut keys: Vec<(&String, &Value)> = map.iter().collect();
+            keys.sort_unstable_by_key(|(key, _)| *key);
+            (1_u8, keys.len()).hash(hasher);
+            for (key, value) in keys {
+                key.hash(hasher);
+                hash_value(value, hasher);
+            }
+        }
+        other => (2_u8, other.to_string()).hash(hasher),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Footprint, Standing};
+
+    const OWNER: &str = "5f0c2a0e-5a53-4d0c-9d2a-000000000001";
+
+    fn ours(fields: &Value) -> Value {
+        json!({"manager": "roadstead", "operation": "Apply", "fieldsV1": fields})
+    }
+
+    fn object(entries: &[Value]) -> Value {
+        json!({"metadata": {
+            "uid": "u", "resourceVersion": "7", "labels": {"fleet.roadstead.dev/owner": OWNER},
+            "managedFields": entries,
+        }})
+    }
+
+    fn update(manager: &str, fields: &Value) -> Value {
+        json!({"manager": manager, "operation": "Update", "fieldsV1": fields})
+    }
+
+    #[test]
+    fn what_others_write_beside_us_is_nothing() {
+        let data = json!({"f:data": {"f:a": {}, "f:b": {}}});
+        let applied = Footprint::of(&object(&[ours(&data)]));
+        let status = json!({"manager": "kubelet", "operation": "Update", "subresource": "status", "fieldsV1": {"f:status": {}}});
+        let annotation = update("controller", &json!({"f:metadata": {"f:annotations": {"f:x": {}}}}));
+        let now = Footprint::of(&object(&[ours(&data), status, annotation]));
+        assert_eq!(applied.compare(&now), Standing::AsApplied);
+        assert_eq!(applied.writers_since(&now), ["controller"]);
+        let reordered = json!({"f:data": {"f:b": {}, "f:a": {}}});
+        assert_eq!(applied.compare(&Footprint::of(&object(&[ours(&reordered)]))), Standing::AsApplied);
+    }
+
+    #[test]
+    fn what_is_taken_from_us_is_a_change() {
+        let applied = Footprint::of(&object(&[ours(&json!({"f:data": {"f:a": {}, "f:b": {}}}))]));
+        let taken = json!({"f:data": {"f:b": {}}});
+        let without = Footprint::of(&object(&[ours(&taken)]));
+        assert_eq!(applied.compare(&without), Standing::Changed, "removed");
+        let by_update = [ours(&taken), update("python", &json!({"f:data": {"f:a": {}}}))];
+        let now = Footprint::of(&object(&by_update));
+        assert_eq!(applied.compare(&now), Standing::Changed);
+        assert_eq!(applied.writers_since(&now), ["python"]);
+        let applied_by_another =
+            json!({"manager": "argo", "operation": "Apply", "fieldsV1": {"f:data": {"f:a": {}}}});
+        let now = Footprint::of(&object(&[ours(&taken), applied_by_another.clone()]));
+        assert_eq!(applied.compare(&now), Standing::Taken);
+        let both = [ours(&taken), applied_by_another, update("python", &json!({"f:data": {"f:c": {}}}))];
+        assert_eq!(applied.compare(&Footprint::of(&object(&both))), Standing::Changed);
+        let scaled = json!({"manager": "kube-controller-manager", "operation": "Update", "subresource": "scale",
+                            "fieldsV1": {"f:spec": {"f:replicas": {}}}});
+        assert_eq!(applied.compare(&Footprint::of(&object(&[ours(&taken), scaled]))), Standing::Taken);
+    }
+
+    #[test]
+    fn edits_by_kubectl_count_but_for_restarts() {
+        let data = json!({"f:spec": {"f:a": {}}});
+        let applied = Footprint::of(&object(&[ours(&data)]));
+        let edit = update("kubectl-edit", &json!({"f:data": {"f:new": {}}}));
+        assert_eq!(applied.compare(&Footprint::of(&object(&[ours(&data), edit]))), Standing::Changed);
+        let restart = json!({"f:spec": {"f:template": {"f:metadata": {"f:annotations": {
+            ".": {}, "f:kubectl.kubernetes.io/restartedAt": {}}}}}});
+        let restarted = Footprint::of(&object(&[ours(&data), update("kubectl-rollout", &restart)]));
+        assert_eq!(applied.compare(&restarted), Standing::AsApplied);
+    }
+
+    #[test]
+    fn another_object_another_owner_and_one_that_goes() {
+        let data = json!({"f:data": {}});
+        let before = object(&[ours(&data)]);
+        let applied = Footprint::of(&before);
+        let with = |pointer: &str, key: &str, value: Value| {
+            let mut now = before.clone();
+            now.pointer_mut(pointer).expect("it is there")[key] = value;
+            Footprint::of(&now)
+        };
+        assert_eq!(applied.compare(&with("/metadata", "uid", json!("other"))), Standing::Changed);
+        assert_eq!(applied.compare(&with("/metadata", "labels", json!({}))), Standing::Changed);
+        let handed_over =
+            with("/metadata", "labels", json!({"fleet.roadstead.dev/owner": OWNER.replace('1', "2")}));
+        assert_eq!(applied.compare(&handed_over), Standing::Taken);
+        let leaving = with("/metadata", "deletionTimestamp", json!("2026-01-01T00:00:00Z"));
+        assert_eq!(applied.compare(&leaving), Standing::Leaving);
+        let older = with("/metadata", "resourceVersion", json!("6"));
+        assert!(older.is_older_than(&applied) && !applied.is_older_than(&older));
+        let no_number = with("/metadata", "resourceVersion", json!("x"));
+        assert!(!no_number.is_older_than(&applied));
+    }
+}

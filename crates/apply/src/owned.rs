@@ -1,0 +1,237 @@
+//! Watching what was applied: the metadata of everything in a scope that bears an owner's label.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use roadstead_model::ObjectRef;
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::discovery::{Resource, encode, get};
+use crate::engine::Engine;
+use crate::transport::{Call, Form, Refusal};
+use crate::watch::Lines;
+use crate::{Footprint, OWNER_LABEL};
+
+/// How many objects of a scope are listed at once; fewer where that is too much for one answer. Metadata of one object can have a
+/// megabyte, most have a few kilobytes.
+const PAGES: [usize; 3] = [250, 20, 1];
+
+/// How many objects a scope may have.
+const MAX_OBJECTS: usize = 50_000;
+
+/// How long a watch is asked to last, in seconds; the next goes on where it ended.
+const WATCH_SECONDS: u64 = 290;
+
+/// An apiserver sends a bookmark about each minute. A watch that says nothing for longer may be dead, and is opened again.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// The pause before something is tried again that did not work; it doubles up to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Objects that are watched together: those of a kind, in a namespace or in the whole cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Scope {
+    kind: String,
+    resource: Resource,
+    /// Empty: all of them.
+    namespace: String,
+}
+
+impl Scope {
+    pub(crate) fn of(object: &ObjectRef, resource: &Resource) -> Self {
+        Self { kind: object.kind.clone(), resource: resource.clone(), namespace: object.namespace.clone() }
+    }
+
+    /// The objects of this one's kind in its namespace, which the apiserver has under `plural`.
+    #[must_use]
+    pub fn named(object: &ObjectRef, plural: &str) -> Self {
+        let resource = Resource {
+            group: object.group.clone(),
+            version: object.version.clone(),
+            plural: plural.to_owned(),
+            namespaced: !object.namespace.is_empty(),
+        };
+        Self::of(object, &resource)
+    }
+
+    /// The same kind in the whole cluster.
+    #[must_use]
+    pub fn everywhere(&self) -> Self {
+        Self { namespace: String::new(), ..self.clone() }
+    }
+
+    /// The same kind in one namespace.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..self.clone() }
+    }
+
+    fn object(&self, value: &Value) -> Option<ObjectRef> {
+        let metadata = value.get("metadata")?;
+        let text = |key: &str| metadata.get(key).and_then(Value::as_str);
+        Some(ObjectRef {
+            group: self.resource.group.clone(),
+            version: self.resource.version.clone(),
+            kind: self.kind.clone(),
+            namespace: text("namespace").unwrap_or_default().to_owned(),
+            name: text("name")?.to_owned(),
+        })
+    }
+
+    fn call(&self, form: Form, query: &str) -> Call {
+        let selector = encode(OWNER_LABEL);
+        let collection = self.resource.collection(&self.namespace);
+        Call { form, ..get(format!("{collection}?labelSelector={selector}&{query}")) }
+    }
+}
+
+impl std::fmt::Display for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Resource { plural, group, .. } = &self.resource;
+        f.write_str(plural)?;
+        if !group.is_empty() {
+            write!(f, ".{group}")?;
+        }
+        if !self.namespace.is_empty() {
+            write!(f, " in namespace {}", self.namespace)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a watch tells. The version of a reference is the one that the scope is watched in.
+#[derive(Debug, Clone)]
+pub enum Sight {
+    /// An object as it is now.
+    Seen(ObjectRef, Footprint),
+    /// An object is gone, or bears no owner's label any more.
+    Gone(ObjectRef),
+    /// From here on all changes are told. These are all objects that there are.
+    Complete(HashSet<ObjectRef>),
+    /// Changes are not told any more until the next [`Sight::Complete`] or [`Sight::Resumed`].
+    Lost,
+    /// Changes are told again, and none was missed.
+    Resumed,
+}
+
+/// See [`Engine::watch_owned`].
+pub(crate) async fn watch(engine: &Engine, scope: &Scope, tell: &mut (dyn FnMut(Sight) + Send)) -> String {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let refusal = match list(engine, scope, tell).await {
+            Ok((version, seen)) => {
+                pause = FIRST_PAUSE;
+                tell(Sight::Complete(seen));
+                follow(engine, scope, version, tell).await
+            }
+            Err(refusal) => refusal,
+        };
+        tell(Sight::Lost);
+        if matches!(refusal.code(), Some(401 | 403 | 404 | 405)) {
+            return refusal.to_string();
+        }
+        tracing::debug!(%scope, %refusal, ?pause, "a watch is begun again");
+        sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// Lists all there is, and gives from where a watch goes on.
+async fn list(
+    engine: &Engine,
+    scope: &Scope,
+    tell: &mut (dyn FnMut(Sight) + Send),
+) -> Result<(String, HashSet<ObjectRef>), Refusal> {
+    let (mut seen, mut next, mut page) = (HashSet::new(), String::new(), 0);
+    loop {
+        let query = format!("limit={}&continue={}", PAGES[page], encode(&next));
+        let list = match engine.transport.send(&scope.call(Form::MetadataList, &query)).await {
+            Ok(answer) => answer.value,
+            Err(Refusal::Unreachable(why)) if page + 1 < PAGES.len() => {
+                tracing::debug!(%scope, why, "a smaller page is listed");
+                page += 1;
+                continue;
+            }
+            Err(refusal) => return Err(refusal),
+        };
+        for item in list["items"].as_array().into_iter().flatten() {
+            let Some(object) = scope.object(item) else { continue };
+            tell(Sight::Seen(object.clone(), Footprint::of(item)));
+            seen.insert(object);
+        }
+        if seen.len() > MAX_OBJECTS {
+            let why = format!("there are more than {MAX_OBJECTS} objects to watch");
+            return Err(Refusal::Unreachable(why));
+        }
+        next = list["metadata"]["continue"].as_str().unwrap_or_default().to_owned();
+        if next.is_empty() {
+            let version = list["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+            return Ok((version.to_owned(), seen));
+        }
+    }
+}
+
+/// Watches from `version` on, and gives why it has to be listed again.
+async fn follow(
+    engine: &Engine,
+    scope: &Scope,
+    mut version: String,
+    tell: &mut (dyn FnMut(Sight) + Send),
+) -> Refusal {
+    let mut is_first = true;
+    loop {
+        let from = encode(&version);
+        let query = format!(
+            "watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}"
+        );
+        let mut lines = match engine.transport.stream(&scope.call(Form::Metadata, &query)).await {
+            Ok(body) => Lines::of(body),
+            Err(refusal) => return refusal,
+        };
+        if !std::mem::take(&mut is_first) {
+            tell(Sight::Resumed);
+        }
+        let opened = Instant::now();
+        // The end, a cut, or a silence.
+        while let Ok(Some(line)) = timeout(SILENCE, lines.next()).await {
+            if let Err(refusal) = take(scope, &line, &mut version, tell) {
+                return refusal;
+            }
+        }
+        if opened.elapsed() < Duration::from_secs(1) {
+            return Refusal::Unreachable("the watch ended as soon as it began".to_owned());
+        }
+        // What happens until the next one begins is told by that one.
+        tell(Sight::Lost);
+    }
+}
+
+/// Takes one event; fails where it must be listed again.
+fn take(
+    scope: &Scope,
+    line: &[u8],
+    version: &mut String,
+    tell: &mut (dyn FnMut(Sight) + Send),
+) -> Result<(), Refusal> {
+    let broken = || Refusal::Unreachable("the watch sent what is no event".to_owned());
+    let event: Value = serde_json::from_slice(line).map_err(|_| broken())?;
+    let (kind, value) = (event["type"].as_str().unwrap_or_default(), &event["object"]);
+    if kind == "ERROR" {
+        let what = value["message"].as_str().unwrap_or("an error").chars().take(200).collect();
+        return Err(Refusal::Unreachable(what));
+    }
+    if let Some(now) = value["metadata"]["resourceVersion"].as_str() {
+        now.clone_into(version);
+    }
+    match kind {
+        "ADDED" | "MODIFIED" => {
+            let object = scope.object(value).ok_or_else(broken)?;
+            tell(Sight::Seen(object, Footprint::of(value)));
+        }
+        "DELETED" => tell(Sight::Gone(scope.object(value).ok_or_else(broken)?)),
+        _ => {}
+    }
+    Ok(())
+}

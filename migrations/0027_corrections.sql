@@ -1,0 +1,12 @@
+-- What an agent corrected by itself is an attempt too: it applied again what the one before it had applied.
+ALTER TABLE reconciliation ADD COLUMN corrects boolean NOT NULL DEFAULT false;
+
+-- Appliers of which nothing is to be corrected before their next dispatch: they are suspended, may not deploy any more, or are gone.
+-- The agent is told in each of its sessions. Not bound to the applier's row, which may be gone before the agent is told.
+CREATE TABLE resting (
+    applier uuid PRIMARY KEY,
+    cluster_uid uuid NOT NULL,
+    since timestamptz NOT NULL DEFAULT now(),
+    sent_in uuid
+);
+CREATE INDEX resting_of_cluster ON resting (cluster_uid);

@@ -1,0 +1,62 @@
+//! What an agent corrected by itself.
+
+use std::time::Duration;
+
+use super::{ConvertError, Result, action, key, list, messages, object, texts};
+use crate::limits::{
+    MAX_CORRECTED, MAX_CORRECTED_FIELDS, MAX_CORRECTED_MANAGERS, MAX_CORRECTED_NAME_BYTES, bounded,
+};
+use crate::message::{Corrected, Correction};
+use crate::v1;
+
+impl From<Correction> for v1::Correction {
+    fn from(correction: Correction) -> Self {
+        let Correction { key, ago, took, objects } = correction;
+        Self {
+            key: Some(key.into()),
+            ago_millis: u64::try_from(ago.as_millis()).unwrap_or(u64::MAX),
+            micros: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            objects: messages(objects),
+        }
+    }
+}
+
+impl TryFrom<v1::Correction> for Correction {
+    type Error = ConvertError;
+
+    fn try_from(correction: v1::Correction) -> Result<Self> {
+        Ok(Self {
+            key: key("key", correction.key)?,
+            ago: Duration::from_millis(correction.ago_millis),
+            took: Duration::from_micros(correction.micros),
+            objects: list("objects", correction.objects, MAX_CORRECTED)?,
+        })
+    }
+}
+
+impl From<Corrected> for v1::CorrectedObject {
+    fn from(corrected: Corrected) -> Self {
+        let Corrected { object, action, managers, fields } = corrected;
+        let plain = |texts: Vec<String>| texts.iter().map(|text| bounded(text)).collect();
+        Self {
+            object: Some(object.into()),
+            action: v1::Action::from(action).into(),
+            managers: plain(managers),
+            fields: plain(fields),
+        }
+    }
+}
+
+impl TryFrom<v1::CorrectedObject> for Corrected {
+    type Error = ConvertError;
+
+    fn try_from(corrected: v1::CorrectedObject) -> Result<Self> {
+        let bytes = MAX_CORRECTED_NAME_BYTES;
+        Ok(Self {
+            object: object("object", corrected.object)?,
+            action: action("action", corrected.action)?,
+            managers: texts("managers", corrected.managers, MAX_CORRECTED_MANAGERS, bytes)?,
+            fields: texts("fields", corrected.fields, MAX_CORRECTED_FIELDS, bytes)?,
+        })
+    }
+}

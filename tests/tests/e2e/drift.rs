@@ -1,0 +1,213 @@
+//! Drift by watch: what others change is corrected at once, also while the hub is away; with the exceptions that people expect.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use roadstead_tests::gitserver::Commit;
+use roadstead_tests::{Fleet, HubProcess, PATIENCE, config_map, eventually, kustomization};
+use serde_json::Value;
+
+/// How long a correction may take here, on a machine that does much else. The aim is a second.
+const AT_ONCE: Duration = Duration::from_secs(5);
+
+/// A fleet with a Kustomization `app` of ConfigMaps, which is not looked at again for an hour.
+async fn start(name: &str, ns: &str, fleet: &Fleet, more: &Commit) -> Result<String> {
+    let repository = fleet.repository(name, more).await?;
+    let head = repository.git(["rev-parse", "main"], &[], b"")?;
+    fleet.apply(&kustomization(name, name, "./", &[])).await?;
+    fleet.applied(name, &head).await.with_context(|| format!("in {ns}"))?;
+    Ok(head)
+}
+
+async fn patch(fleet: &Fleet, ns: &str, object: &str, patch: &str) -> Result<()> {
+    let args = ["patch", object, "--namespace", ns, "--type=merge", "-p", patch];
+    fleet.cluster.kubectl().run(&args).await.map(drop)
+}
+
+async fn view(fleet: &Fleet, query: &str) -> Result<Vec<Value>> {
+    let path = format!("/fleet/v1/drift?{query}");
+    let view: Value = serde_json::from_str(&fleet.kubectl().run(&["get", "--raw", &path]).await?)?;
+    Ok(view["items"].as_array().cloned().unwrap_or_default())
+}
+
+/// Waits until a correction is recorded whose message has all of these parts.
+async fn recorded(fleet: &Fleet, name: &str, parts: &[&str]) -> Result<()> {
+    eventually(&format!("a correction is recorded: {parts:?}"), PATIENCE, || async {
+        let items = view(fleet, &format!("name={name}")).await?;
+        let messages: Vec<&str> = items.iter().filter_map(|item| item["message"].as_str()).collect();
+        let is_it = |message: &&str| parts.iter().all(|part| message.contains(part));
+        ensure!(messages.iter().any(is_it), "{messages:#?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_others_change_is_corrected_at_once_and_recorded() -> Result<()> {
+    let fleet = Fleet::start("drift").await?;
+    let space = fleet.cluster.namespace("drift").await?;
+    let ns = space.name();
+    let files = Commit::new()
+        .file("map.yaml", config_map(ns, "map", "git"))
+        .file("other.yaml", config_map(ns, "other", "git"));
+    start("app", ns, &fleet, &files).await?;
+    let cluster = fleet.cluster.kubectl();
+
+    // Changed, deleted, and without its label.
+    let began = Instant::now();
+    patch(&fleet, ns, "configmap/map", r#"{"data":{"word":"by hand","more":"of it"}}"#).await?;
+    fleet.cluster.has_word(ns, "map", Some("git")).await?;
+    let took = began.elapsed();
+    println!("a change was corrected after {took:?}");
+    ensure!(took < AT_ONCE, "a change was corrected after {took:?}");
+    recorded(&fleet, "app", &["Corrected", "map", "/data/word", "/data/more", "kubectl-patch"]).await?;
+    let began = Instant::now();
+    cluster.run(&["delete", "configmap", "map", "--namespace", ns]).await?;
+    fleet.cluster.has_word(ns, "map", Some("git")).await?;
+    ensure!(began.elapsed() < AT_ONCE, "a deletion was corrected after {:?}", began.elapsed());
+    recorded(&fleet, "app", &["map", "it had been deleted"]).await?;
+    cluster.run(&["label", "configmap", "other", "--namespace", ns, "fleet.roadstead.dev/owner-"]).await?;
+    eventually("the label is back", AT_ONCE, || async {
+        let map = cluster.get(&["configmap", "other", "--namespace", ns]).await?;
+        ensure!(map["metadata"]["labels"]["fleet.roadstead.dev/owner"].is_string(), "{map:#}");
+        Ok(())
+    })
+    .await?;
+
+    // Kubernetes-style: an Event on the hub, and the Kustomization stays as ready as it was.
+    eventually("there is an event", PATIENCE, || async {
+        let events = fleet.run(&["get", "events", "-o", "json"]).await?;
+        ensure!(events.contains("configured") && events.contains(ns), "{events}");
+        Ok(())
+    })
+    .await?;
+    let ready = fleet.condition("kustomization/app", "Ready").await?;
+    ensure!(ready.0 == "True" && ready.1 == "ReconciliationSucceeded", "{ready:?}");
+
+    // What is not ours is left, and so is an object that asks for it.
+    patch(
+        &fleet,
+        ns,
+        "configmap/map",
+        r#"{"metadata":{"annotations":{"kustomize.toolkit.fluxcd.io/reconcile":"disabled"}}}"#,
+    )
+    .await?;
+    patch(&fleet, ns, "configmap/map", r#"{"data":{"word":"by hand"}}"#).await?;
+    patch(&fleet, ns, "configmap/other", r#"{"data":{"word":"by hand"}}"#).await?;
+    fleet.cluster.has_word(ns, "other", Some("git")).await?;
+    let word = fleet.cluster.word(ns, "map").await?;
+    ensure!(word.as_deref() == Some("by hand"), "it asks not to be reconciled, and says {word:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_is_corrected_of_what_is_suspended() -> Result<()> {
+    let fleet = Fleet::start("rest").await?;
+    let space = fleet.cluster.namespace("rest").await?;
+    let ns = space.name();
+    start("app", ns, &fleet, &Commit::new().file("map.yaml", config_map(ns, "map", "git"))).await?;
+    start("mark", ns, &fleet, &Commit::new().file("map.yaml", config_map(ns, "mark", "git"))).await?;
+    let suspend = |on: bool| format!(r#"{{"spec":{{"suspend":{on}}}}}"#);
+    fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", &suspend(true)]).await?;
+    eventually("it says that it is suspended", PATIENCE, || async {
+        let (status, _, _) = fleet.condition("kustomization/app", "Suspended").await?;
+        ensure!(status == "True", "{status}");
+        Ok(())
+    })
+    .await?;
+    eventually("what is suspended stays as it is, and the agent was told", PATIENCE, || async {
+        patch(&fleet, ns, "configmap/map", r#"{"data":{"word":"by hand"}}"#).await?;
+        // Two corrections of the other, one after the other, take longer than one of this would.
+        for _ in 0..2 {
+            patch(&fleet, ns, "configmap/mark", r#"{"data":{"word":"by hand"}}"#).await?;
+            fleet.cluster.has_word(ns, "mark", Some("git")).await?;
+        }
+        let word = fleet.cluster.word(ns, "map").await?;
+        ensure!(word.as_deref() == Some("by hand"), "{word:?}");
+        Ok(())
+    })
+    .await?;
+    // Also after the link was cut: the hub says it again.
+    fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", &suspend(false)]).await?;
+    fleet.cluster.has_word(ns, "map", Some("git")).await?;
+    // And it is tended again.
+    eventually("it is corrected as before", PATIENCE, || async {
+        patch(&fleet, ns, "configmap/map", r#"{"data":{"word":"by hand"}}"#).await?;
+        fleet.cluster.has_word(ns, "map", Some("git")).await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_cluster_is_corrected_while_its_hub_is_away() -> Result<()> {
+    let fleet = Fleet::start("away").await?;
+    let space = fleet.cluster.namespace("away").await?;
+    let ns = space.name().to_owned();
+    start("app", &ns, &fleet, &Commit::new().file("map.yaml", config_map(&ns, "map", "git"))).await?;
+    let Fleet { agent, hub, git, cluster, setup } = fleet;
+    drop(hub);
+    let began = Instant::now();
+    cluster.kubectl().run(&["delete", "configmap", "map", "--namespace", &ns]).await?;
+    cluster.has_word(&ns, "map", Some("git")).await?;
+    ensure!(began.elapsed() < AT_ONCE, "it was corrected after {:?}", began.elapsed());
+    let hub = HubProcess::start(&setup).await?;
+    let fleet = Fleet { agent, hub, git, cluster, setup };
+    recorded(&fleet, "app", &["map", "it had been deleted"]).await
+}
+
+/// A Job and a Deployment, which nothing runs here.
+fn workloads(ns: &str) -> Commit {
+    let pod = "{metadata: {labels: {app: web}}, spec: {restartPolicy: RESTART, containers: [{name: web, image: web}]}}";
+    let job = format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: once, namespace: {ns}}}\nspec: {{template: {}}}\n",
+        pod.replace("RESTART", "Never").replace("labels: {app: web}", "")
+    );
+    let deployment = format!(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: {ns}}}\n\
+         spec: {{replicas: 2, selector: {{matchLabels: {{app: web}}}}, template: {}}}\n",
+        pod.replace("RESTART", "Always")
+    );
+    Commit::new()
+        .file("job.yaml", job)
+        .file("deployment.yaml", deployment)
+        .file("map.yaml", config_map(ns, "map", "git"))
+}
+
+#[tokio::test]
+async fn jobs_restarts_and_scales_are_left_until_the_next_reconciliation() -> Result<()> {
+    let fleet = Fleet::start("left").await?;
+    let space = fleet.cluster.namespace("left").await?;
+    let ns = space.name();
+    start("app", ns, &fleet, &workloads(ns)).await?;
+    let cluster = fleet.cluster.kubectl();
+    let deployment = async || cluster.get(&["deployment", "web", "--namespace", ns]).await;
+    cluster.run(&["delete", "job", "once", "--namespace", ns]).await?;
+    cluster.run(&["rollout", "restart", "deployment/web", "--namespace", ns]).await?;
+    cluster.run(&["scale", "deployment/web", "--replicas=5", "--namespace", ns]).await?;
+    // What is corrected after them tells that they were seen.
+    for word in ["one", "two"] {
+        patch(&fleet, ns, "configmap/map", &format!(r#"{{"data":{{"word":"{word}"}}}}"#)).await?;
+        fleet.cluster.has_word(ns, "map", Some("git")).await?;
+    }
+    let jobs = cluster.run(&["get", "jobs", "--namespace", ns, "-o", "name"]).await?;
+    ensure!(jobs.trim().is_empty(), "{jobs}");
+    let restarted = |object: &Value| {
+        object["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"].is_string()
+    };
+    let now = deployment().await?;
+    ensure!(restarted(&now) && now["spec"]["replicas"] == 5, "{now:#}");
+
+    // A reconciliation creates the Job again and sets the scale; the restart stays: nothing was changed in Git.
+    fleet.run(&["annotate", "kustomization/app", "reconcile.fluxcd.io/requestedAt=now"]).await?;
+    eventually("it was reconciled", PATIENCE, || async {
+        let handled = fleet.get("kustomization/app").await?["status"]["lastHandledReconcileAt"].clone();
+        ensure!(handled == "now", "{handled}");
+        Ok(())
+    })
+    .await?;
+    cluster.run(&["get", "job", "once", "--namespace", ns]).await?;
+    let now = deployment().await?;
+    ensure!(now["spec"]["replicas"] == 2, "{now:#}");
+    ensure!(restarted(&now), "{now:#}");
+    Ok(())
+}
