@@ -10,3 +10,14 @@ CREATE TABLE resting (
     sent_in uuid
 );
 CREATE INDEX resting_of_cluster ON resting (cluster_uid);
+
+-- Appliers whose agent watches all that they applied and sees it stand: an interval that is over is no reason to look.
+CREATE TABLE tended (
+    applier uuid PRIMARY KEY REFERENCES resource (uid) ON DELETE CASCADE,
+    cluster_uid uuid NOT NULL,
+    -- Until when that was known; none while it is.
+    until timestamptz,
+    -- It was known until the agent's session ended. The next one may be another process, which tends nothing yet.
+    forsaken boolean NOT NULL DEFAULT false
+);
+CREATE INDEX tended_on ON tended (cluster_uid) WHERE until IS NULL;

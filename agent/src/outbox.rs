@@ -10,9 +10,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, Position};
+use roadstead_proto::limits::MAX_TENDED;
 use roadstead_proto::v1::Refused;
 use roadstead_proto::{
-    Backlog, Correction, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Started,
+    Backlog, Correction, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Started, Tended,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -50,6 +51,8 @@ pub enum Outgoing {
     Finished(Finished),
     /// What was corrected, under the number by which it is confirmed.
     Correction(u64, Correction),
+    /// What is tended, and what is not any more.
+    Tended(Tended),
 }
 
 /// What is pending.
@@ -78,6 +81,9 @@ struct State {
     /// The objects in them.
     corrected: usize,
     next_correction: u64,
+    /// What is tended, and what of that the hub was told in this session.
+    tended: BTreeSet<ApplierUid>,
+    tended_told: BTreeSet<ApplierUid>,
 }
 
 #[derive(Debug)]
@@ -172,6 +178,7 @@ impl Outbox {
             state.backlog.values_mut().for_each(|standing| standing.sent = false);
             state.finished.values_mut().for_each(|(_, sent)| *sent = false);
             state.corrections.values_mut().for_each(|pending| pending.sent = false);
+            state.tended_told.clear();
         });
     }
 
@@ -309,6 +316,11 @@ impl Outbox {
         }
     }
 
+    /// These are tended, and no others.
+    pub fn tend(&self, tended: BTreeSet<ApplierUid>) {
+        self.change(|state| state.tended = tended);
+    }
+
     /// The hub has taken in what was corrected.
     pub fn confirm_correction(&self, number: u64) {
         self.state().forget_correction(number);
@@ -366,8 +378,27 @@ impl Outbox {
             let ago = now.saturating_duration_since(pending.began);
             return message(Outgoing::Correction(*number, Correction { ago, ..pending.correction.clone() }));
         }
+        if let Some(tended) = next_tended(&mut state) {
+            return message(Outgoing::Tended(tended));
+        }
         next_progress(&mut state, now)
     }
+}
+
+/// What the hub was not told of what is tended. It counts as told from then on: where the session ends before it arrives, the next one
+/// begins with nothing.
+fn next_tended(state: &mut State) -> Option<Tended> {
+    if !state.is_live || state.tended == state.tended_told {
+        return None;
+    }
+    let State { tended, tended_told, .. } = state;
+    let begun: Vec<ApplierUid> = tended.difference(tended_told).take(MAX_TENDED).copied().collect();
+    let ended: Vec<ApplierUid> = tended_told.difference(tended).take(MAX_TENDED).copied().collect();
+    tended_told.extend(&begun);
+    ended.iter().for_each(|applier| {
+        tended_told.remove(applier);
+    });
+    Some(Tended { begun, ended })
 }
 
 /// When the next message of what waits may be sent, where there is something to tell.
@@ -418,7 +449,7 @@ mod tests {
         Action, ApplierUid, Attempt, DispatchKey, Generation, HubEpoch, ObjectRef, ObjectResult, Position,
         Stage,
     };
-    use roadstead_proto::{Corrected, Correction, Finished, InventoryAck, InventoryIntent};
+    use roadstead_proto::{Corrected, Correction, Finished, InventoryAck, InventoryIntent, Tended};
     use std::time::Duration;
     use tokio::time::Instant;
 
@@ -598,5 +629,25 @@ mod tests {
         let Outgoing::Correction(_, told) = message(outbox.next(later)) else { panic!("a correction") };
         assert_eq!(told.objects.len(), 6_000);
         assert_eq!(outbox.next(later), Next::Nothing);
+    }
+
+    #[test]
+    fn what_is_tended_is_told_once_in_each_session() {
+        let outbox = Outbox::default();
+        let now = Instant::now();
+        let [one, two] = [1, 2].map(|number| ApplierUid(uuid::Uuid::from_u128(number)));
+        outbox.tend([one].into());
+        assert_eq!(outbox.next(now), Next::Nothing, "there is no session");
+        for _ in 0..2 {
+            outbox.begin_session();
+            let told = Tended { begun: vec![one], ended: vec![] };
+            assert_eq!(message(outbox.next(now)), Outgoing::Tended(told));
+            assert_eq!(outbox.next(now), Next::Nothing);
+        }
+        outbox.tend([two].into());
+        let told = Tended { begun: vec![two], ended: vec![one] };
+        assert_eq!(message(outbox.next(now)), Outgoing::Tended(told));
+        outbox.tend([two].into());
+        assert_eq!(outbox.next(now), Next::Nothing);
     }
 }

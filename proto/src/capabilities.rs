@@ -65,11 +65,12 @@ mod tests {
     const FIELDS: &[Entry] = &[
         Entry {
             name: "AgentMessage",
-            fields: 15,
+            fields: 16,
             added: &[
                 ("backlog", Since::With(Capability::Backlog)),
                 ("api_server", Since::With(Capability::ApiServer)),
                 ("correction", Since::With(Capability::Corrections)),
+                ("tended", Since::With(Capability::Corrections)),
             ],
         },
         Entry { name: "HubMessage", fields: 13, added: &[("rest", Since::With(Capability::Corrections))] },
@@ -168,6 +169,7 @@ mod tests {
         Entry { name: "ApiServer", fields: 1, added: &[] },
         Entry { name: "Correction", fields: 4, added: &[] },
         Entry { name: "CorrectedObject", fields: 4, added: &[] },
+        Entry { name: "Tended", fields: 2, added: &[] },
         Entry { name: "Rest", fields: 1, added: &[] },
         Entry { name: "Started", fields: 2, added: &[] },
         Entry { name: "ObjectResult", fields: 2, added: &[] },

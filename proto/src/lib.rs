@@ -13,7 +13,7 @@ pub mod message;
 pub use convert::ConvertError;
 pub use message::{
     Backlog, Corrected, Correction, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth,
-    OwnedByAnother, Progress, Started,
+    OwnedByAnother, Progress, Started, Tended,
 };
 
 /// The generated messages, client and server of `roadstead.link.v1`.

@@ -40,6 +40,9 @@ pub const MAX_IGNORE_PATHS: usize = 100;
 /// Objects in one correction; more are told in several.
 pub const MAX_CORRECTED: usize = 500;
 
+/// Appliers in one message of what an agent tends; more are told in several.
+pub const MAX_TENDED: usize = 5_000;
+
 /// Managers that are named of a corrected object, and fields.
 pub const MAX_CORRECTED_MANAGERS: usize = 5;
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, ApplierRef, ChangeSet, DispatchKey, FoundVariables, ObjectRef, ObjectResult, Position,
-    ReadObject, StepTiming,
+    Action, ApplierRef, ApplierUid, ChangeSet, DispatchKey, FoundVariables, ObjectRef, ObjectResult,
+    Position, ReadObject, StepTiming,
 };
 
 /// What will be owned; nothing is written before the hub's answer.
@@ -133,4 +133,13 @@ pub struct Corrected {
     pub managers: Vec<String>,
     /// Where it differed, as JSON pointers; no values.
     pub fields: Vec<String>,
+}
+
+/// Which appliers an agent tends from now on, and which it does not any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tended {
+    /// It tends these.
+    pub begun: Vec<ApplierUid>,
+    /// It does not tend these any more.
+    pub ended: Vec<ApplierUid>,
 }

@@ -222,6 +222,11 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     self.runner.outbox().confirm_correction(number);
                 }
             }
+            Outgoing::Tended(tended) => {
+                if self.capabilities.has(Capability::Corrections) {
+                    self.send(agent_message::Body::Tended(tended.into()));
+                }
+            }
             Outgoing::Finished(finished) => {
                 let key = finished.key.clone();
                 let seq = self.send(agent_message::Body::Finished(fitting(finished)));

@@ -36,6 +36,9 @@ use work::Work;
 /// How many appliers one agent takes.
 const MAX_KUSTOMIZATIONS: usize = 20_000;
 
+/// How long it takes until the hub is told that an applier is tended, or is not any more.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
 /// Why a dispatch is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotTaken {
@@ -159,8 +162,17 @@ impl<C: Cluster> Runner<C> {
                 tasks.spawn(self.clone().correct(due));
             }
         };
+        let tell = async {
+            loop {
+                tended.stirred().await;
+                // What happens one after the other is told at once, and what passes is not told at all.
+                tokio::time::sleep(TELL_EVERY).await;
+                self.inner.outbox.tend(tended.settled());
+            }
+        };
         tokio::select! {
             () = stop.cancelled() => {}
+            () = tell => {}
             () = watches::keep(cluster.clone(), Arc::clone(tended)) => {}
             () = correct => {}
         }

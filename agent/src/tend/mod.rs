@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_apply::{Applied, Footprint, Scope, Sight};
+use roadstead_apply::{Applied, Footprint, Scope, Sight, Standing};
 use roadstead_model::{ApplierUid, Digest, Dispatch, ObjectRef, ServiceAccount};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -89,6 +89,8 @@ pub(crate) struct Tended {
     suspected: Notify,
     /// Other watches are wanted.
     watches: Notify,
+    /// Something was seen, or done.
+    stirred: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -115,6 +117,12 @@ struct Tending {
     correcting: Option<CancellationToken>,
     /// Nothing is corrected before the next dispatch.
     rests: bool,
+    /// A dispatch is under way.
+    is_busy: bool,
+    /// How many objects it owns.
+    owned: usize,
+    /// Whether nothing had to be asked about it when that was last looked at.
+    is_settled: bool,
 }
 
 #[derive(Debug)]
@@ -158,6 +166,7 @@ impl Tended {
         }
         tending.last = None;
         tending.rests = false;
+        tending.is_busy = true;
         tending.suspects.clear();
         if let Some(correcting) = tending.correcting.take() {
             correcting.cancel();
@@ -177,6 +186,8 @@ impl Tended {
         let mut state = self.state();
         let State { appliers, owners, .. } = &mut *state;
         let Some(tending) = appliers.get_mut(&applier) else { return };
+        tending.is_busy = false;
+        tending.owned = inventory.len();
         tending.objects.retain(|object, _| {
             let stays = owned.contains(object);
             if !stays {
@@ -201,6 +212,7 @@ impl Tended {
         drop(state);
         self.suspected.notify_one();
         self.watches.notify_one();
+        self.stirred.notify_one();
     }
 
     /// Nothing of an applier is to be corrected before its next dispatch.
@@ -220,6 +232,33 @@ impl Tended {
         tending.rests = true;
         drop(state);
         self.watches.notify_one();
+        self.stirred.notify_one();
+    }
+
+    /// The appliers of which all objects are watched and stand as they were applied. One whose dispatch is under way is what it was
+    /// before.
+    pub(crate) fn settled(&self) -> BTreeSet<ApplierUid> {
+        let mut state = self.state();
+        let State { is_allowed, appliers, statuses, .. } = &mut *state;
+        if !*is_allowed {
+            return BTreeSet::new();
+        }
+        for tending in appliers.values_mut().filter(|tending| !tending.is_busy) {
+            let stands = |entry: &Entry| {
+                let is_live = |watch: &Watch| statuses.get(watch) == Some(&Status::Live);
+                entry.standing == Standing::AsApplied && entry.watch.as_ref().is_some_and(is_live)
+            };
+            tending.is_settled = tending.last.is_some()
+                && tending.correcting.is_none()
+                && tending.objects.len() == tending.owned
+                && tending.objects.values().all(stands);
+        }
+        appliers.iter().filter(|(_, tending)| tending.is_settled).map(|(applier, _)| *applier).collect()
+    }
+
+    /// Resolves when something was seen, or done, since the last call.
+    pub(crate) async fn stirred(&self) {
+        self.stirred.notified().await;
     }
 
     /// What is to be corrected next; waits until there is something.
@@ -298,6 +337,7 @@ impl Tended {
         }
         drop(state);
         self.suspected.notify_one();
+        self.stirred.notify_one();
     }
 
     /// Takes what a watch sees.
@@ -328,6 +368,7 @@ impl Tended {
             }
         };
         drop(state);
+        self.stirred.notify_one();
         if is_news {
             self.suspected.notify_one();
         }
@@ -336,6 +377,7 @@ impl Tended {
     /// A watch is not allowed.
     fn forbidden(&self, watch: &Watch, now: Instant) {
         self.state().statuses.insert(watch.clone(), Status::Forbidden(now));
+        self.stirred.notify_one();
     }
 
     /// What is to be watched. What is no longer is forgotten.

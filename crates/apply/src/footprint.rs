@@ -23,7 +23,7 @@ pub struct Footprint {
     /// Whose it is by its label.
     owner: Option<ApplierUid>,
     uid: u64,
-    /// The resource version, as a number; 0 where it is none.
+    /// The resource version, as a number; 0 where it is not a number.
     version: u64,
     deleting: bool,
     /// Our fields; 0 where we have none.
@@ -102,7 +102,7 @@ impl Footprint {
         self.owner
     }
 
-    /// Whether it was seen before `other` was: resource versions count up. One that is no number is not older than any.
+    /// Whether it was seen before `other` was: resource versions count up. One that is not a number is not older than any.
     #[must_use]
     pub fn is_older_than(&self, other: &Self) -> bool {
         self.version != 0 && self.version < other.version

@@ -215,7 +215,7 @@ fn take(
     version: &mut String,
     tell: &mut (dyn FnMut(Sight) + Send),
 ) -> Result<(), Refusal> {
-    let broken = || Refusal::Unreachable("the watch sent what is no event".to_owned());
+    let broken = || Refusal::Unreachable("the watch sent a line that is not an event".to_owned());
     let event: Value = serde_json::from_slice(line).map_err(|_| broken())?;
     let (kind, value) = (event["type"].as_str().unwrap_or_default(), &event["object"]);
     if kind == "ERROR" {

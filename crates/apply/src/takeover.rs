@@ -204,7 +204,7 @@ mod tests {
         let mut live = json!({"metadata": {"resourceVersion": "5", "managedFields": [restart]}});
         assert_eq!(takeover(&live, Restarts::Stay), None);
         assert!(takeover(&live, Restarts::Go).is_some());
-        // An edit of another field by the same manager is no restart.
+        // An edit of another field by the same manager is not a restart.
         live["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:replicas"] = json!({});
         assert!(takeover(&live, Restarts::Stay).is_some());
     }

@@ -7,15 +7,21 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_model::{AttemptKind, ClusterUid, Digest, Reason, Revision};
 
-use crate::schedule::jittered;
+use crate::schedule::{jittered, spread};
 use crate::{
     AgentLink, AttemptState, Attempted, Decision, Dependency, DependencyState, Situation, Source, Target,
+    Tended,
 };
 
 /// How soon a condition that someone else must mend is checked again when nothing wakes us before.
 const RECHECK: Duration = Duration::from_secs(30);
 /// An agent whose hub restarts is back within this; what is Ready does not blink because of it.
 const RECONNECT: Duration = Duration::from_secs(15);
+
+/// What an agent tends is looked at by a reconciliation once in so long all the same.
+const FULL_LOOK: Duration = Duration::from_secs(24 * 3600);
+/// An agent that comes back says within this what it tends; what it does not say is applied again, over as long a time.
+const RECLAIM: Duration = Duration::from_secs(30);
 
 /// The source's revision and its artifact.
 type Wanted<'a> = (&'a Revision, Digest);
@@ -199,10 +205,25 @@ fn when_due(
     }
     let (since, period, failed) = match situation.late {
         Some(since) => (since, situation.retry_interval, true),
-        None if succeeded => (at, situation.interval, false),
+        None if succeeded => return (next_look(situation, at), false),
         None => (at, situation.retry_interval, true),
     };
     (since + jittered(period, situation.uid), failed)
+}
+
+/// When the cluster is to be looked at again that was known at `at` to have what was applied.
+fn next_look(situation: &Situation, at: Timestamp) -> Timestamp {
+    let Situation { interval, uid, tended, .. } = situation;
+    match *tended {
+        Tended::Unknown => at + jittered(*interval, *uid),
+        Tended::Now => at + jittered(FULL_LOOK.max(*interval), *uid),
+        Tended::Until(until) => at.max(until) + jittered(*interval, *uid),
+        Tended::Forsaken(since) if since > at => {
+            let soon = since + RECLAIM + spread(RECLAIM, *uid);
+            soon.min(since + jittered(*interval, *uid))
+        }
+        Tended::Forsaken(_) => at + jittered(*interval, *uid),
+    }
 }
 
 /// Whether `last` was an attempt at what is wanted now.

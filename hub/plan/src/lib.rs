@@ -62,8 +62,23 @@ pub struct Situation {
     /// Since when it is known that what the newest attempt waits for on the hub did not become Ready in time, though the
     /// attempt itself went well.
     pub late: Option<Timestamp>,
+    /// Whether the cluster has to be looked at for what was applied last.
+    pub tended: Tended,
     /// The clusters on which it owns objects, and whether each still exists.
     pub owns_on: Vec<Owned>,
+}
+
+/// Whether the agent tends what was applied: it watches all of it, and sees it stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tended {
+    /// That is not known, or something else has to be looked at anyway.
+    Unknown,
+    /// It does: an interval that is over is no reason to look.
+    Now,
+    /// It did until then.
+    Until(Timestamp),
+    /// Since then another agent may be there, which tends nothing that it has not applied itself.
+    Forsaken(Timestamp),
 }
 
 /// Something that holds every attempt back until someone changes it.

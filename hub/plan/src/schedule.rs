@@ -8,8 +8,13 @@ use roadstead_model::ApplierUid;
 /// created together do not fire together, and each keeps its own rhythm.
 #[must_use]
 pub fn jittered(interval: Duration, uid: ApplierUid) -> Duration {
+    interval + spread(interval / 10, uid)
+}
+
+/// A part of `time` that depends on the uid only.
+pub(crate) fn spread(time: Duration, uid: ApplierUid) -> Duration {
     let bytes = uid.0.as_bytes();
     // Random uids: any two bytes spread evenly.
     let part = u32::from(u16::from_be_bytes([bytes[14], bytes[15]]));
-    interval + interval / 10 * part / u32::from(u16::MAX)
+    time * part / u32::from(u16::MAX)
 }

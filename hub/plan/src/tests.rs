@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     AgentLink, AttemptState, Attempted, Decision, Dependency, DependencyState, Owned, Situation, Source,
-    Target, decide, jittered,
+    Target, Tended, decide, jittered,
 };
 
 const EDGE: ClusterUid = ClusterUid(Uuid::from_u128(1));
@@ -46,6 +46,7 @@ fn fresh() -> Situation {
         source: Source::Artifact { revision: revision('a'), digest: artifact() },
         last: None,
         held: false,
+        tended: Tended::Unknown,
         late: None,
         owns_on: Vec::new(),
     }
@@ -291,4 +292,26 @@ fn jitter_is_a_tenth_at_most() {
         (0..200_u128).map(|n| jittered(interval, ApplierUid(Uuid::from_u128(n * 331)))).collect();
     assert!(spread.iter().all(|period| *period >= interval && *period <= interval + Duration::from_secs(10)));
     assert!(spread.iter().any(|period| *period > interval + Duration::from_secs(5)));
+}
+
+#[test]
+fn what_an_agent_tends_is_looked_at_once_a_day() {
+    let idle_until = |tended, now: i64| {
+        let decision = decide(&Situation { tended, ..applied(true) }, at(now));
+        if let Decision::Idle { until } = decision { Some(until) } else { None }
+    };
+    // It ended at 0, and its interval is 300 s.
+    assert_eq!(idle_until(Tended::Unknown, 10), Some(at(300)));
+    assert_eq!(idle_until(Tended::Now, 299), Some(at(24 * 3600)));
+    assert_eq!(idle_until(Tended::Now, 24 * 3600), None);
+    // From when something does not stand any more, the interval counts.
+    assert_eq!(idle_until(Tended::Until(at(5_000)), 5_000), Some(at(5_300)));
+    assert_eq!(idle_until(Tended::Until(at(-5)), 10), Some(at(300)));
+    // Of an agent that came back without saying anything about it, soon; unless it was applied since.
+    assert_eq!(idle_until(Tended::Forsaken(at(5_000)), 5_000), Some(at(5_030)));
+    assert_eq!(idle_until(Tended::Forsaken(at(5_000)), 5_031), None);
+    assert_eq!(idle_until(Tended::Forsaken(at(-5)), 10), Some(at(300)));
+    // A failure is tried again whatever is tended.
+    let failed = Situation { tended: Tended::Now, ..applied(false) };
+    assert!(matches!(decide(&failed, at(60)), Decision::Reconcile { .. }));
 }

@@ -255,6 +255,7 @@ impl Tx {
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("begin an agent's session"))?;
+        self.forsake_again(cluster, session.connected).await?;
         self.wake(Topic::Dispatch);
         Ok(())
     }
@@ -303,7 +304,11 @@ impl Tx {
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("end an agent's session"))?;
-        Ok(ended.rows_affected() == 1)
+        let is_ended = ended.rows_affected() == 1;
+        if is_ended {
+            self.forsake(cluster, at).await?;
+        }
+        Ok(is_ended)
     }
 
     /// The cluster's newest session.

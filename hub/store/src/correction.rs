@@ -52,7 +52,7 @@ impl Tx {
                             SET change_set = coalesce(r.change_set, '[]') || $6, message = $7, finished_at = $9
                             FROM fits
                             WHERE r.applier = fits.applier AND r.attempt = fits.attempt AND r.corrects
-                                  AND r.finished_at > $8 - interval '10 seconds'
+                                  AND r.finished_at > $8::timestamptz - interval '10 seconds'
                                   AND jsonb_array_length(coalesce(r.change_set, '[]')) < $11
                             RETURNING r.attempt),
                   new AS (INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision,

@@ -1,10 +1,12 @@
 //! Which objects an applier owns on a cluster. Written ahead of the first write to the cluster, so that neither a
 //! crash nor a cut link orphans anything.
 
+use ::time::OffsetDateTime;
 use roadstead_model::{ApplierUid, ClusterUid, Digest, ObjectRef};
 use uuid::Uuid;
 
-use crate::{Store, StoreError, Tx};
+use crate::time::from_sql;
+use crate::{Store, StoreError, TendedState, Tx};
 
 /// An object that another applier owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +58,8 @@ pub struct Holdings {
     pub clusters: Vec<(ClusterUid, bool)>,
     /// It has [children](Store::children).
     pub on_hub: bool,
+    /// The cluster whose agent tends it, or did.
+    pub tended: Option<(ClusterUid, TendedState)>,
 }
 
 impl Tx {
@@ -326,17 +330,30 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn holdings(&self, applier: ApplierUid) -> Result<Holdings, StoreError> {
-        let (clusters, known, on_hub): (Vec<Uuid>, Vec<bool>, bool) = sqlx::query_as(
+        type Row = (Vec<Uuid>, Vec<bool>, bool, Option<Uuid>, Option<OffsetDateTime>, Option<bool>);
+        let what = "look up where an applier owns something";
+        let (clusters, known, on_hub, tended_on, until, forsaken): Row = sqlx::query_as(
             "SELECT coalesce(array_agg(i.cluster_uid ORDER BY i.cluster_uid), '{}'),
                     coalesce(array_agg(r.uid IS NOT NULL ORDER BY i.cluster_uid), '{}'),
-                    EXISTS (SELECT FROM child WHERE parent = $1)
+                    EXISTS (SELECT FROM child WHERE parent = $1),
+                    (SELECT cluster_uid FROM tended WHERE applier = $1),
+                    (SELECT until FROM tended WHERE applier = $1),
+                    (SELECT forsaken FROM tended WHERE applier = $1)
              FROM (SELECT DISTINCT cluster_uid FROM inventory WHERE applier = $1) i
              LEFT JOIN resource r ON r.uid = i.cluster_uid",
         )
         .bind(applier.0)
         .fetch_one(&self.pool)
         .await
-        .map_err(StoreError::query("look up where an applier owns something"))?;
-        Ok(Holdings { clusters: clusters.into_iter().map(ClusterUid).zip(known).collect(), on_hub })
+        .map_err(StoreError::query(what))?;
+        let clusters = clusters.into_iter().map(ClusterUid).zip(known).collect();
+        let until = until.map(|until| from_sql(what, until)).transpose()?;
+        let state = match (until, forsaken) {
+            (None, _) => TendedState::Now,
+            (Some(until), Some(true)) => TendedState::Forsaken(until),
+            (Some(until), _) => TendedState::Until(until),
+        };
+        let tended = tended_on.map(|cluster| (ClusterUid(cluster), state));
+        Ok(Holdings { clusters, on_hub, tended })
     }
 }

@@ -1,12 +1,15 @@
-//! What an agent corrected by itself.
+//! What an agent corrected by itself, and what it tends.
 
 use std::time::Duration;
 
+use roadstead_model::ApplierUid;
+
 use super::{ConvertError, Result, action, key, list, messages, object, texts};
 use crate::limits::{
-    MAX_CORRECTED, MAX_CORRECTED_FIELDS, MAX_CORRECTED_MANAGERS, MAX_CORRECTED_NAME_BYTES, bounded,
+    MAX_CORRECTED, MAX_CORRECTED_FIELDS, MAX_CORRECTED_MANAGERS, MAX_CORRECTED_NAME_BYTES, MAX_TENDED,
+    bounded,
 };
-use crate::message::{Corrected, Correction};
+use crate::message::{Corrected, Correction, Tended};
 use crate::v1;
 
 impl From<Correction> for v1::Correction {
@@ -59,4 +62,28 @@ impl TryFrom<v1::CorrectedObject> for Corrected {
             fields: texts("fields", corrected.fields, MAX_CORRECTED_FIELDS, bytes)?,
         })
     }
+}
+
+impl From<Tended> for v1::Tended {
+    fn from(tended: Tended) -> Self {
+        let texts = |uids: Vec<ApplierUid>| uids.iter().map(ToString::to_string).collect();
+        Self { begun: texts(tended.begun), ended: texts(tended.ended) }
+    }
+}
+
+impl TryFrom<v1::Tended> for Tended {
+    type Error = ConvertError;
+
+    fn try_from(tended: v1::Tended) -> Result<Self> {
+        Ok(Self { begun: uids("begun", &tended.begun)?, ended: uids("ended", &tended.ended)? })
+    }
+}
+
+fn uids(field: &str, uids: &[String]) -> Result<Vec<ApplierUid>> {
+    if uids.len() > MAX_TENDED {
+        let (field, length) = (field.to_owned(), uids.len());
+        return Err(ConvertError::TooLong { field, length, unit: "entries", max: MAX_TENDED });
+    }
+    let parsed = uids.iter().map(|uid| uid.parse().map_err(|_| ConvertError::invalid(field, "not a uid")));
+    parsed.collect()
 }

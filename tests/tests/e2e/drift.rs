@@ -211,3 +211,66 @@ async fn jobs_restarts_and_scales_are_left_until_the_next_reconciliation() -> Re
     ensure!(restarted(&now), "{now:#}");
     Ok(())
 }
+
+/// The number of the newest attempt.
+async fn newest(fleet: &Fleet, name: &str) -> Result<i64> {
+    let path = format!("/fleet/v1/reconciliations?name={name}");
+    let view: Value = serde_json::from_str(&fleet.kubectl().run(&["get", "--raw", &path]).await?)?;
+    view["items"][0]["attempt"].as_i64().with_context(|| format!("{view:#}"))
+}
+
+/// Waits until there are so many attempts more.
+async fn attempts_later(fleet: &Fleet, name: &str, more: i64) -> Result<()> {
+    let from = newest(fleet, name).await?;
+    eventually(&format!("{more} more attempts of {name}"), PATIENCE, || async {
+        let now = newest(fleet, name).await?;
+        ensure!(now >= from + more, "from {from} to {now}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_interval_is_no_reason_to_look_at_what_is_seen_to_stand() -> Result<()> {
+    let mut fleet = Fleet::start("stands").await?;
+    let space = fleet.cluster.namespace("stands").await?;
+    let ns = space.name();
+    let repository = fleet.repository("app", &workloads(ns)).await?;
+    let head = repository.git(["rev-parse", "main"], &[], b"")?;
+    let other =
+        fleet.repository("mark", &Commit::new().file("map.yaml", config_map(ns, "mark", "git"))).await?;
+    let marked = other.git(["rev-parse", "main"], &[], b"")?;
+    fleet.apply(&kustomization("app", "app", "./", &["interval: 2s"])).await?;
+    // Health is looked at again and again.
+    fleet.apply(&kustomization("mark", "mark", "./", &["interval: 2s", "wait: true"])).await?;
+    fleet.applied("app", &head).await?;
+    fleet.applied("mark", &marked).await?;
+    eventually("it is left alone", PATIENCE, || async {
+        let before = newest(&fleet, "app").await?;
+        attempts_later(&fleet, "mark", 3).await?;
+        let after = newest(&fleet, "app").await?;
+        ensure!(after == before, "from {before} to {after}");
+        Ok(())
+    })
+    .await?;
+    // What is new is applied all the same, and so is what someone asks for.
+    let next =
+        repository.commit("main", "Next", &workloads(ns).file("more.yaml", config_map(ns, "more", "git")))?;
+    fleet.fetch("app").await?;
+    fleet.applied("app", &next).await?;
+    fleet.cluster.has_word(ns, "more", Some("git")).await?;
+
+    // What a watch does not correct, the next interval does.
+    let cluster = fleet.cluster.kubectl();
+    cluster.run(&["delete", "job", "once", "--namespace", ns]).await?;
+    eventually("the Job is created again", PATIENCE, || async {
+        cluster.run(&["get", "job", "once", "--namespace", ns]).await.map(drop)
+    })
+    .await?;
+
+    // An agent that was restarted has nothing in mind.
+    fleet.agent.restart()?;
+    attempts_later(&fleet, "app", 1).await?;
+    patch(&fleet, ns, "configmap/map", r#"{"data":{"word":"by hand"}}"#).await?;
+    fleet.cluster.has_word(ns, "map", Some("git")).await
+}

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use roadstead_hub_store::RecordedCorrection;
 use roadstead_model::{
-    Action, ApplierUid, ChangeSet, DispatchKey, ObjectRef, ObjectResult, Stage, StepTiming,
+    Action, ApplierUid, ChangeSet, DispatchKey, ObjectRef, ObjectResult, Queue, ResourceUid, Stage,
+    StepTiming,
 };
 
 use crate::HubError;
@@ -86,6 +87,29 @@ impl Delivery {
             applier = %stored, cluster = session.name, attempt = recorded.map(|attempt| attempt.0), message,
             "an agent corrected what others had changed"
         );
+        Ok(())
+    }
+
+    /// Records which appliers the session's agent tends from now on, and which it does not any more. When those are looked at next has
+    /// to be decided anew.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn tended(
+        &self,
+        session: &Session,
+        begun: &[ApplierUid],
+        ended: &[ApplierUid],
+    ) -> Result<(), HubError> {
+        let now = self.clock.now();
+        let mut tx = self.store.begin().await?;
+        let ended = tx.note_tended(session.cluster, session.id, begun, ended, now).await?;
+        let mut ended: Vec<ResourceUid> = ended.into_iter().map(ResourceUid::from).collect();
+        ended.sort();
+        if !ended.is_empty() {
+            tx.enqueue(Queue::Applier, &ended).await?;
+        }
+        tx.commit().await?;
         Ok(())
     }
 

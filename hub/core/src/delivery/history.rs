@@ -17,7 +17,7 @@ use crate::objects::conditions::{self, HEALTHY};
 const MAX_HISTORY: usize = 5;
 
 /// Whether the spec asks for health checks.
-fn asks(spec: &ApplierSpec) -> bool {
+pub(super) fn asks(spec: &ApplierSpec) -> bool {
     spec.wait || !spec.health_checks.is_empty()
 }
 

@@ -6,8 +6,8 @@ use roadstead_api::{
     AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, KindId,
     Pin, Reference,
 };
-use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target};
-use roadstead_hub_store::{StoreError, Stored};
+use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target, Tended};
+use roadstead_hub_store::{Holdings, StoreError, Stored, TendedState};
 use roadstead_model::{ApplierUid, Digest, Generation, Reason};
 
 use crate::HubError;
@@ -90,6 +90,7 @@ impl Delivery {
         let Found { sources, wanted } = sources;
         let deleting = stored.deletion_timestamp.is_some();
         let sees = matches!(&target, Target::Cluster { agent: AgentLink::Connected, .. });
+        let tended = tended(applier, &holdings, &target);
         let situation = Situation {
             uid,
             generation: Generation(stored.generation),
@@ -108,6 +109,7 @@ impl Delivery {
             last,
             held: is_held(applier) || sees && history::is_unseen(applier),
             late: late_since(applier).filter(|_| well),
+            tended,
             owns_on: holdings
                 .clusters
                 .into_iter()
@@ -209,6 +211,25 @@ impl Delivery {
         }
         let source = self.store.get(*kind, namespace, name).await?;
         Ok(source.ok_or_else(|| format!("{} not found", shown(reference))))
+    }
+}
+
+/// Whether the cluster's agent sees for itself that what was applied stands. It does not see health, nor what variables come from, nor
+/// what was applied to the hub: where there is any of that, each interval is a reason to look.
+fn tended(applier: &AnyApplier, holdings: &Holdings, target: &Target) -> Tended {
+    let Target::Cluster { uid, agent, .. } = target else { return Tended::Unknown };
+    let Some((_, state)) = holdings.tended.filter(|(cluster, _)| cluster == uid) else {
+        return Tended::Unknown;
+    };
+    let lookups = applier.status.iter().flat_map(|status| &status.applier.lookups);
+    let on_hub_only = |lookup: &LookedUp| lookup.location == Some(Lookup::Hub);
+    let sees_all = !holdings.on_hub && !history::asks(&applier.spec) && lookups.into_iter().all(on_hub_only);
+    match state {
+        TendedState::Now if sees_all => Tended::Now,
+        TendedState::Until(until) if sees_all => Tended::Until(until),
+        TendedState::Forsaken(since) if *agent == AgentLink::Connected => Tended::Forsaken(since),
+        TendedState::Forsaken(since) if sees_all => Tended::Until(since),
+        _ => Tended::Unknown,
     }
 }
 

@@ -11,6 +11,7 @@ use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
 use roadstead_proto::{
     Backlog, ConvertError, Correction, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress,
+    Tended,
 };
 use tonic::Status;
 
@@ -108,6 +109,12 @@ impl Handler {
                     silence(self.hub.delivery.corrected(&self.session, &correction).await)
                 }
                 Err(error) => self.not_understood(None, "correction", &error),
+            },
+            Some(Body::Tended(tended)) => match Tended::try_from(tended) {
+                Ok(Tended { begun, ended }) => {
+                    silence(self.hub.delivery.tended(&self.session, &begun, &ended).await)
+                }
+                Err(error) => self.not_understood(None, "tended", &error),
             },
             Some(Body::Refused(refused)) => self.refused(refused).await,
             Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),

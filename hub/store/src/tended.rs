@@ -1,0 +1,88 @@
+//! Appliers whose agent watches all that they applied and sees it stand.
+
+use jiff::Timestamp;
+use roadstead_model::{ApplierUid, ClusterUid, SessionId};
+use uuid::Uuid;
+
+use crate::time::to_sql;
+use crate::{StoreError, Tx};
+
+/// Whether an agent tends an applier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TendedState {
+    /// It does.
+    Now,
+    /// It did until then: something does not stand, or cannot be watched any more.
+    Until(Timestamp),
+    /// It did until its session ended, then.
+    Forsaken(Timestamp),
+}
+
+impl Tx {
+    /// Records what the agent of a cluster tends from now on, and what it does not any more. Gives those of the latter that it tended
+    /// until now. Nothing is recorded where the session is not the cluster's newest.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn note_tended(
+        &mut self,
+        cluster: ClusterUid,
+        session: SessionId,
+        begun: &[ApplierUid],
+        ended: &[ApplierUid],
+        now: Timestamp,
+    ) -> Result<Vec<ApplierUid>, StoreError> {
+        let uids = |appliers: &[ApplierUid]| appliers.iter().map(|applier| applier.0).collect::<Vec<_>>();
+        // Only of those that were ever dispatched there.
+        let ended: Vec<Uuid> = sqlx::query_scalar(
+            "WITH session AS (SELECT FROM agent_session WHERE cluster_uid = $1 AND session = $2
+                              AND disconnected_at IS NULL),
+                  begun AS (INSERT INTO tended (applier, cluster_uid)
+                            SELECT k.uid, $1 FROM resource k
+                            WHERE k.uid = ANY ($3) AND EXISTS (SELECT FROM session)
+                              AND EXISTS (SELECT FROM reconciliation r WHERE r.applier = k.uid AND r.cluster_uid = $1)
+                            ON CONFLICT (applier) DO UPDATE SET cluster_uid = $1, until = NULL, forsaken = false)
+             UPDATE tended SET until = $5, forsaken = false
+             WHERE applier = ANY ($4) AND cluster_uid = $1 AND until IS NULL AND EXISTS (SELECT FROM session)
+             RETURNING applier",
+        )
+        .bind(cluster.0)
+        .bind(session.0)
+        .bind(uids(begun))
+        .bind(uids(ended))
+        .bind(to_sql(now))
+        .fetch_all(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("record what an agent tends"))?;
+        Ok(ended.into_iter().map(ApplierUid).collect())
+    }
+
+    /// The agent of a cluster is not heard any more: it is not known to tend anything.
+    pub(crate) async fn forsake(&mut self, cluster: ClusterUid, now: Timestamp) -> Result<(), StoreError> {
+        sqlx::query("UPDATE tended SET until = $2, forsaken = true WHERE cluster_uid = $1 AND until IS NULL")
+            .bind(cluster.0)
+            .bind(to_sql(now))
+            .execute(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("forget what an agent tended"))?;
+        Ok(())
+    }
+
+    /// An agent of a cluster is heard, which may be another than before: it has a while to say what it tends, from now on.
+    pub(crate) async fn forsake_again(
+        &mut self,
+        cluster: ClusterUid,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "UPDATE tended SET until = $2, forsaken = true
+             WHERE cluster_uid = $1 AND (until IS NULL OR forsaken)",
+        )
+        .bind(cluster.0)
+        .bind(to_sql(now))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("forget what an agent tended"))?;
+        Ok(())
+    }
+}
