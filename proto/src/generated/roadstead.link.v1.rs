@@ -7,7 +7,7 @@ pub struct AgentMessage {
     pub ack: u64,
     #[prost(
         oneof = "agent_message::Body",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23"
     )]
     pub body: ::core::option::Option<agent_message::Body>,
 }
@@ -49,6 +49,9 @@ pub mod agent_message {
         /// repeated in the next session until acknowledged
         #[prost(message, tag = "22")]
         Correction(super::Correction),
+        /// each session begins with nothing that is
+        #[prost(message, tag = "23")]
+        Tended(super::Tended),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -606,6 +609,16 @@ pub struct CorrectedObject {
     /// where it differed, as JSON pointers; no values
     #[prost(string, repeated, tag = "4")]
     pub fields: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Which appliers the agent tends from now on, and which it does not any more. It tends one of which it watches all that was
+/// applied and sees it stand as it was applied: nothing has to be asked about it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Tended {
+    /// their uids
+    #[prost(string, repeated, tag = "1")]
+    pub begun: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "2")]
+    pub ended: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Correct nothing of this applier before its next dispatch. Said again in each session for as long as it holds.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

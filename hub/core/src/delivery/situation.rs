@@ -1,10 +1,10 @@
 //! Gathers what a decision about one applier depends on.
 
 use jiff::Timestamp;
-use roadstead_api::kustomization::DeletionPolicy;
+use roadstead_api::kustomization::{DeletionPolicy, LookedUp};
 use roadstead_api::{
     AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, KindId,
-    Pin, Reference,
+    Lookup, Pin, Reference,
 };
 use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target, Tended};
 use roadstead_hub_store::{Holdings, StoreError, Stored, TendedState};
