@@ -11,7 +11,7 @@ CREATE TABLE resting (
 );
 CREATE INDEX resting_of_cluster ON resting (cluster_uid);
 
--- Appliers whose agent watches all that they applied and sees it stand: an interval that is over is no reason to look.
+-- Appliers whose agent watches all that they applied and sees it stand: when their interval is over, nothing has to be done.
 CREATE TABLE tended (
     applier uuid PRIMARY KEY REFERENCES resource (uid) ON DELETE CASCADE,
     cluster_uid uuid NOT NULL,

@@ -73,7 +73,7 @@ pub struct Situation {
 pub enum Tended {
     /// That is not known, or something else has to be looked at anyway.
     Unknown,
-    /// It does: an interval that is over is no reason to look.
+    /// It does: when an interval is over, nothing has to be done.
     Now,
     /// It did until then.
     Until(Timestamp),

@@ -739,8 +739,8 @@ async fn a_hub_that_is_ended_and_started_again_turns_nothing_not_ready() -> Resu
     }
     fleet.repository("app", &commit).await?;
     for app in APPS {
-        // Due again and again, also in the moment between the hub's start and the agent's return.
-        fleet.apply(&kustomization(app, "app", &format!("./{app}"), &["interval: 1s"])).await?;
+        // Due again and again, also in the moment between the hub's start and the agent's return: health is asked for, which no watch tells.
+        fleet.apply(&kustomization(app, "app", &format!("./{app}"), &["interval: 1s", "wait: true"])).await?;
     }
     for app in APPS {
         fleet.ready(&format!("kustomization/{app}")).await?;

@@ -33,7 +33,7 @@ async fn view(fleet: &Fleet, query: &str) -> Result<Vec<Value>> {
 /// Waits until a correction is recorded whose message has all of these parts.
 async fn recorded(fleet: &Fleet, name: &str, parts: &[&str]) -> Result<()> {
     eventually(&format!("a correction is recorded: {parts:?}"), PATIENCE, || async {
-        let items = view(fleet, &format!("name={name}")).await?;
+        let items = view(fleet, &format!("applier={name}")).await?;
         let messages: Vec<&str> = items.iter().filter_map(|item| item["message"].as_str()).collect();
         let is_it = |message: &&str| parts.iter().all(|part| message.contains(part));
         ensure!(messages.iter().any(is_it), "{messages:#?}");
@@ -214,7 +214,7 @@ async fn jobs_restarts_and_scales_are_left_until_the_next_reconciliation() -> Re
 
 /// The number of the newest attempt.
 async fn newest(fleet: &Fleet, name: &str) -> Result<i64> {
-    let path = format!("/fleet/v1/reconciliations?name={name}");
+    let path = format!("/fleet/v1/reconciliations?applier={name}");
     let view: Value = serde_json::from_str(&fleet.kubectl().run(&["get", "--raw", &path]).await?)?;
     view["items"][0]["attempt"].as_i64().with_context(|| format!("{view:#}"))
 }
@@ -231,7 +231,7 @@ async fn attempts_later(fleet: &Fleet, name: &str, more: i64) -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_interval_is_no_reason_to_look_at_what_is_seen_to_stand() -> Result<()> {
+async fn nothing_is_done_at_the_interval_where_all_is_seen_to_stand() -> Result<()> {
     let mut fleet = Fleet::start("stands").await?;
     let space = fleet.cluster.namespace("stands").await?;
     let ns = space.name();
@@ -269,8 +269,88 @@ async fn an_interval_is_no_reason_to_look_at_what_is_seen_to_stand() -> Result<(
     .await?;
 
     // An agent that was restarted has nothing in mind.
+    fleet.agent.kill9().await?;
     fleet.agent.restart()?;
     attempts_later(&fleet, "app", 1).await?;
     patch(&fleet, ns, "configmap/map", r#"{"data":{"word":"by hand"}}"#).await?;
     fleet.cluster.has_word(ns, "map", Some("git")).await
+}
+
+/// How many objects a large Kustomization has here, and how many of them are changed by others at once.
+const MANY: usize = 1_000;
+const EDITS: usize = 100;
+
+/// How long the newest attempt took.
+async fn took(fleet: &Fleet) -> Result<Duration> {
+    let mut database = fleet.setup.database().connect().await?;
+    let newest =
+        "SELECT extract(epoch FROM finished_at - started_at)::float8 FROM reconciliation WHERE NOT corrects
+                  ORDER BY started_at DESC LIMIT 1";
+    let seconds: f64 = sqlx::query_scalar(newest).fetch_one(&mut database).await?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[tokio::test]
+async fn requests_go_with_what_changed() -> Result<()> {
+    let fleet = Fleet::start("many").await?;
+    let space = fleet.cluster.namespace("many").await?;
+    let ns = space.name();
+    let maps = |first: &str| {
+        let word = |number| if number == 0 { first } else { "git" };
+        let maps = (0..MANY).map(|number| config_map(ns, &format!("map-{number}"), word(number)));
+        Commit::new().file("maps.yaml", maps.collect::<Vec<_>>().join("---\n"))
+    };
+    let repository = fleet.repository("app", &maps("git")).await?;
+    let first = repository.git(["rev-parse", "main"], &[], b"")?;
+    fleet.apply(&kustomization("app", "app", "./", &["timeout: 2m"])).await?;
+    fleet.applied("app", &first).await?;
+    let all = took(&fleet).await?;
+    let tended = "SELECT count(*) FROM tended WHERE until IS NULL";
+    eventually("all of it is watched", PATIENCE, || async {
+        let mut database = fleet.setup.database().connect().await?;
+        let count: i64 = sqlx::query_scalar(tended).fetch_one(&mut database).await?;
+        ensure!(count == 1, "{count} are");
+        Ok(())
+    })
+    .await?;
+    let second = repository.commit("main", "Second", &maps("two"))?;
+    fleet.fetch("app").await?;
+    fleet.applied("app", &second).await?;
+    fleet.cluster.has_word(ns, "map-0", Some("two")).await?;
+    let one = took(&fleet).await?;
+    fleet.run(&["annotate", "kustomization/app", "reconcile.fluxcd.io/requestedAt=now"]).await?;
+    eventually("it was reconciled", PATIENCE, || async {
+        let handled = fleet.get("kustomization/app").await?["status"]["lastHandledReconcileAt"].clone();
+        ensure!(handled == "now", "{handled}");
+        Ok(())
+    })
+    .await?;
+    let full = took(&fleet).await?;
+    println!(
+        "measured: {MANY} objects: all created {all:?}, one changed {one:?}, none changed and all asked about {full:?}"
+    );
+    ensure!(one * 3 < full, "one changed of {MANY}: {one:?}; all asked about: {full:?}");
+
+    // Many edits at once.
+    let began = Instant::now();
+    let names = (1..=EDITS).map(|number| format!("configmap/map-{number}")).collect::<Vec<_>>();
+    let mut args = vec!["annotate", "--overwrite", "--namespace", ns];
+    args.extend(names.iter().map(String::as_str));
+    args.push("fleet.roadstead.test/by=hand");
+    fleet.cluster.kubectl().run(&args).await?;
+    let edited = began.elapsed();
+    eventually("none of them is left", PATIENCE, || async {
+        let list = fleet.cluster.kubectl().get(&["configmaps", "--namespace", ns]).await?;
+        let left = list["items"].as_array().into_iter().flatten();
+        let left =
+            left.filter(|map| map["metadata"]["annotations"]["fleet.roadstead.test/by"].is_string()).count();
+        ensure!(left == 0, "{left} are left");
+        Ok(())
+    })
+    .await?;
+    println!(
+        "measured: {EDITS} edits took {edited:?}; all were corrected {:?} after the first began",
+        began.elapsed()
+    );
+    Ok(())
 }

@@ -90,8 +90,8 @@ impl Delivery {
         Ok(())
     }
 
-    /// Records which appliers the session's agent tends from now on, and which it does not any more. When those are looked at next has
-    /// to be decided anew.
+    /// Records which appliers the session's agent tends from now on, and which it does not any more. A pass over those
+    /// decides when they are looked at next.
     ///
     /// # Errors
     /// Where the database fails.
