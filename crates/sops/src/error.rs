@@ -13,7 +13,7 @@ use crate::keys::NoDataKey;
 #[non_exhaustive]
 pub enum Error {
     /// It is not of its format.
-    #[error("this is not valid {format}: {problem}")]
+    #[error("not valid {format}: {problem}")]
     Malformed {
         /// What it was read as.
         format: Format,
@@ -21,7 +21,7 @@ pub enum Error {
         problem: String,
     },
     /// It is larger than it may be.
-    #[error("{what}: there may be {limit} at most")]
+    #[error("too many {what}: the limit is {limit}")]
     TooLarge {
         /// What is too large or there too often.
         what: &'static str,
@@ -137,29 +137,31 @@ impl From<NoDataKey> for Error {
 pub enum ValueProblem {
     /// An encrypted value was due.
     #[error(
-        "the rules of the file say that it is encrypted, and it is not in the form ENC[AES256_GCM,data:…,iv:…,tag:…,type:…]"
+        "expected an encrypted value, found a string that is not of the form ENC[AES256_GCM,data:…,iv:…,tag:…,type:…]"
     )]
     NotCiphertext,
     /// The same, where there is not even a string.
-    #[error("the rules of the file say that it is encrypted, and it is {0}")]
+    #[error("expected an encrypted value, found {0}")]
     NotText(&'static str),
     /// A part is not base64.
-    #[error("its {0} is not base64")]
+    #[error("its {0} is not valid base64")]
     Base64(&'static str),
     /// The authentication failed.
-    #[error("it was changed, moved here from another place, or encrypted with another data key")]
+    #[error(
+        "authentication failed: it was modified, moved from another place, or encrypted with another data key"
+    )]
     NotAuthentic,
     /// The key cannot be one.
-    #[error("the data key has {0} bytes, which no key of AES has")]
+    #[error("the data key has {0} bytes, which is not a valid AES key length")]
     KeyLength(usize),
     /// A type that there is not.
-    #[error("its type is {0}, which is not known")]
+    #[error("unknown type {0}")]
     Type(String),
     /// It opened to something else than its type says.
-    #[error("what it holds is not {0}, as its type says")]
+    #[error("the decrypted value is not {0}, although its type says so")]
     Conversion(&'static str),
     /// A comment where none can stand.
-    #[error("it is a comment, which cannot stand here")]
+    #[error("it is of type comment, which is not allowed here")]
     Comment,
 }
 
@@ -168,18 +170,16 @@ pub enum ValueProblem {
 #[non_exhaustive]
 pub enum MacProblem {
     /// There is none.
-    #[error(
-        "the file has no MAC, so nothing shows that its values are those that were encrypted: encrypt it again with sops"
-    )]
+    #[error("the file has no MAC, so changes to it cannot be detected: encrypt it again with sops")]
     Missing,
     /// It does not open.
     #[error(
-        "the file's MAC does not open with its data key: mac or lastmodified were changed; take the file as it was, or encrypt it again with sops"
+        "the file's MAC cannot be decrypted: mac or lastmodified was changed; restore the file, or encrypt it again with sops"
     )]
     Unreadable,
     /// It is of other values.
     #[error(
-        "MAC mismatch: values were changed, added, removed or moved since the file was encrypted; take the file as it was, or look through it and encrypt it again with sops"
+        "MAC mismatch: values were changed, added, removed or moved after the file was encrypted; restore the file, or review it and encrypt it again with sops"
     )]
     Mismatch,
 }
@@ -202,7 +202,7 @@ impl Place {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.path.is_empty() {
-            write!(f, "the top")?;
+            write!(f, "the top level")?;
         } else {
             write!(f, "{:?}", self.path)?;
         }

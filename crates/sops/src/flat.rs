@@ -28,7 +28,7 @@ pub(crate) fn unflatten(flat: Map, depth: usize) -> Result<Map, Error> {
         let Key::Name(name) = item.key else { continue };
         let Value::Text(text) = item.value else { continue };
         let name = String::from_utf8_lossy(&name).into_owned();
-        let steps = steps(&name).ok_or_else(|| invalid(&name, "has an index that is no number"))?;
+        let steps = steps(&name).ok_or_else(|| invalid(&name, "has an index that is not a number"))?;
         if steps.len() > depth {
             return Err(Error::TooLarge { what: "levels of nesting", limit: depth });
         }
@@ -64,7 +64,7 @@ fn steps(path: &str) -> Option<Vec<Step<'_>>> {
 
 /// A node with a value at the end of a path added to it.
 fn insert(node: Node, steps: &[Step<'_>], text: Text, name: &str) -> Result<Node, Error> {
-    let twice = || invalid(name, "says something twice, or is a value and something with values in it");
+    let twice = || invalid(name, "is given twice, or is both a value and a container");
     let Some((step, rest)) = steps.split_first() else { return Ok(Node::Leaf(text)) };
     let fresh = || match rest.first() {
         Some(Step::Index(_)) => Node::List(BTreeMap::new()),
@@ -106,7 +106,7 @@ fn finish(node: Node) -> Result<Value, Error> {
         Node::List(items) => {
             let gap = items.keys().enumerate().any(|(expected, index)| expected != *index);
             if gap {
-                return Err(Error::Metadata("a list has a gap".into()));
+                return Err(Error::Metadata("a list has a missing index".into()));
             }
             items.into_values().map(finish).collect::<Result<_, _>>().map(Value::List)
         }

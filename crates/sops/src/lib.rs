@@ -114,7 +114,7 @@ pub fn read_metadata(file: &[u8], format: Format, limits: &Limits) -> Result<Met
 
 fn read(file: &[u8], format: Format, limits: &Limits) -> Result<(Vec<tree::Map>, Metadata), Error> {
     if file.len() > limits.file_bytes {
-        return Err(Error::TooLarge { what: "bytes of a file", limit: limits.file_bytes });
+        return Err(Error::TooLarge { what: "bytes in the file", limit: limits.file_bytes });
     }
     let mut documents = format::read(format, file, limits)?;
     let metadata = Metadata::extract(format, &mut documents, limits)?;

@@ -115,10 +115,10 @@ fn nested(documents: &mut [Map]) -> Result<Option<Map>, Error> {
                 continue;
             }
             let Value::Map(map) = item.value else {
-                return Err(Error::Metadata(format!("{NAME} is {}, and should be a map", item.value.kind())));
+                return Err(Error::Metadata(format!("{NAME} is {}, expected a map", item.value.kind())));
             };
             if found.replace(map).is_some() {
-                return Err(Error::Metadata(format!("{NAME} is there twice")));
+                return Err(Error::Metadata(format!("{NAME} is given twice")));
             }
         }
     }
@@ -175,7 +175,7 @@ impl<'m> Fields<'m> {
     fn metadata(self, limits: &Limits) -> Result<Metadata, Error> {
         let last_modified = self.text("lastmodified")?;
         let last_modified = Time::rfc3339(&last_modified)
-            .ok_or_else(|| Error::Metadata("lastmodified is missing or no time in RFC 3339".into()))?;
+            .ok_or_else(|| Error::Metadata("lastmodified is missing or not a time in RFC 3339".into()))?;
         let rule = Rule::new(
             Written {
                 unencrypted_suffix: self.text("unencrypted_suffix")?,
@@ -209,7 +209,7 @@ impl<'m> Fields<'m> {
     }
 
     fn flag(self, name: &str) -> Result<bool, Error> {
-        let wrong = || Error::Metadata(format!("{name} is neither true nor false"));
+        let wrong = || Error::Metadata(format!("{name} is not a boolean"));
         match self.field(name) {
             None => Ok(false),
             Some(Value::Bool(flag)) => Ok(*flag),
@@ -224,7 +224,7 @@ impl<'m> Fields<'m> {
     }
 
     fn count(self, name: &str) -> Result<usize, Error> {
-        let wrong = || Error::Metadata(format!("{name} is not a number of groups"));
+        let wrong = || Error::Metadata(format!("{name} is not a number"));
         let number = match self.field(name) {
             None => 0,
             Some(Value::Int(number)) => *number,
@@ -243,7 +243,7 @@ impl<'m> Fields<'m> {
     /// A list of maps, or one map in place of a list of one.
     fn list(self, name: &str) -> Result<Vec<Self>, Error> {
         let wrong = |value: &Value| {
-            Error::Metadata(format!("{name} holds {}, and should be a list of maps", value.kind()))
+            Error::Metadata(format!("{name} contains {}, expected a list of maps", value.kind()))
         };
         let map = |value: &'m Value| match value {
             Value::Map(map) => Some(Ok(Self(map))),
@@ -267,7 +267,7 @@ impl<'m> Fields<'m> {
         }
         let groups = self.list("key_groups")?;
         if groups.is_empty() {
-            return Err(Error::Metadata("it names no keys".into()));
+            return Err(Error::Metadata("it lists no master keys".into()));
         }
         if groups.len() > limits.groups {
             return Err(Error::TooLarge { what: "key groups", limit: limits.groups });
@@ -301,14 +301,14 @@ impl<'m> Fields<'m> {
                 let key = read(fields)?;
                 if key.enc().len() > limits.enc_bytes {
                     return Err(Error::TooLarge {
-                        what: "bytes of a wrapped data key",
+                        what: "bytes in a wrapped data key",
                         limit: limits.enc_bytes,
                     });
                 }
                 if name != "age" {
                     let created = fields.text("created_at")?;
                     let missing =
-                        || format!("created_at of a key in {name} is missing or no time in RFC 3339");
+                        || format!("created_at of a key in {name} is missing or not a time in RFC 3339");
                     Time::rfc3339(&created).ok_or_else(|| Error::Metadata(missing()))?;
                 }
                 keys.push(key);
@@ -389,6 +389,6 @@ fn text_of(value: &Value, name: &str) -> Result<String, Error> {
         Value::Int(number) => Ok(number.to_string()),
         Value::Float(number) => Ok(number::plain(*number)),
         Value::Bool(flag) => Ok(if *flag { "1" } else { "0" }.to_owned()),
-        other => Err(Error::Metadata(format!("{name} is {}, and should be a string", other.kind()))),
+        other => Err(Error::Metadata(format!("{name} is {}, expected a string", other.kind()))),
     }
 }

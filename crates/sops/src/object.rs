@@ -222,7 +222,7 @@ fn escaped(name: &str) -> String {
 fn tree(json: &Json, depth: usize, nodes: &mut usize, limits: &Limits) -> Result<Value, Error> {
     *nodes += 1;
     if *nodes > limits.nodes {
-        return Err(Error::TooLarge { what: "values of an object", limit: limits.nodes });
+        return Err(Error::TooLarge { what: "values in the object", limit: limits.nodes });
     }
     if depth > limits.depth {
         return Err(Error::TooLarge { what: "levels of nesting", limit: limits.depth });

@@ -94,7 +94,7 @@ impl Rule {
 
 fn regex(pattern: &str, limits: &Limits) -> Result<Option<Regex>, Error> {
     if pattern.len() > limits.regex_bytes {
-        return Err(Error::TooLarge { what: "bytes of a regular expression", limit: limits.regex_bytes });
+        return Err(Error::TooLarge { what: "bytes in a regular expression", limit: limits.regex_bytes });
     }
     let memory = PatternLimits { program: limits.regex_memory, tables: limits.regex_memory };
     match compile(pattern, memory) {

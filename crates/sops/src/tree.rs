@@ -60,7 +60,7 @@ impl Comment {
     }
 }
 
-/// What an item of a map is called. Names are no secret: they stand in the encrypted file.
+/// The key of an item of a map. Keys are not secret: SOPS leaves them readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Key {
     Name(Vec<u8>),

@@ -199,6 +199,71 @@ fn public_cases() {
     assert_eq!(passed, CASES);
 }
 
+/// Files that were damaged in some way lead to an error or an answer.
+#[test]
+fn damaged_files_do_no_harm() {
+    /// Of each case.
+    const TRIES: usize = 12;
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    if !shared.exists() {
+        eprintln!("NOT TESTED: {} is not there, so the cases of SOPS are left out", shared.display());
+        return;
+    }
+    let files = unpack(&shared.join("sops-cases/cases.tar.gz"));
+    let all: Json = serde_json::from_slice(&files["cases.json"]).unwrap();
+    let mut random = Random(0x5eed);
+    for about in all["cases"].as_array().unwrap() {
+        let case = Case { about, files: &files };
+        let (Some("core" | "exotic"), None) = (case.text("tier"), case.text("kind")) else { continue };
+        let Ok(keys) = case.keys() else { continue };
+        let input = case.file(case.text("input").unwrap()).unwrap();
+        for _ in 0..TRIES {
+            let options =
+                Options { mac: MacPolicy::Warn, ..Options::new(format(case.text("format").unwrap())) };
+            // Whatever comes of it.
+            let _ = decrypt(&random.damage(input), &options, &keys);
+        }
+    }
+}
+
+/// Bytes that mean something in one of the formats.
+const SPECIAL: &[u8] = b"\n\"':-#[{&*!|>%@`\t\\=,?]}<~";
+
+/// The same numbers each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 16).unwrap_or(0) % limit.max(1)
+    }
+
+    fn damage(&mut self, file: &[u8]) -> Vec<u8> {
+        let mut file = file.to_vec();
+        for _ in 0..=self.below(3) {
+            let (at, length) = (self.below(file.len()), self.below(64));
+            let end = (at + length).min(file.len());
+            match self.below(5) {
+                0 => drop(file.drain(at..end)),
+                1 => {
+                    let part = file[at..end].to_vec();
+                    file.splice(at..at, part);
+                }
+                2 => file.truncate(at),
+                3 => file.insert(at, SPECIAL[self.below(SPECIAL.len())]),
+                _ => {
+                    if let Some(byte) = file.get_mut(at) {
+                        *byte ^= 1 << self.below(8);
+                    }
+                }
+            }
+        }
+        file
+    }
+}
+
 /// Errors say which class they are of, for programs.
 #[test]
 fn classes_have_names() {

@@ -31,7 +31,7 @@ impl Keys {
             }
             if !KeyRing::is_ssh(&bytes) {
                 bail!(
-                    "[no-key] {shown:?} is no key that is known: name it *.agekey or *.asc, or give an SSH private key"
+                    "[no-key] {shown:?} is not a known kind of key: its name must end in .agekey or .asc, or it must be an SSH private key"
                 );
             }
             ring.add_ssh(name, &bytes).map_err(|error| anyhow::anyhow!("[no-key] {error}")).context(shown)?;

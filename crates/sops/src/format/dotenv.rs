@@ -21,7 +21,7 @@ pub(super) fn read(file: &[u8], tally: &mut Tally<'_>) -> Result<Map, Error> {
         let equals = line.iter().position(|byte| *byte == b'=');
         let parts = equals.and_then(|at| Some((line.get(..at)?, line.get(at + 1..)?)));
         let (name, value) =
-            parts.ok_or_else(|| tally.malformed(format!("line {}: there is no '=' in it", index + 1)))?;
+            parts.ok_or_else(|| tally.malformed(format!("line {}: expected NAME=value", index + 1)))?;
         map.push(Item::new(name, Value::Text(Text::new(unescape_line_feeds(value)))));
     }
     Ok(map)
@@ -39,7 +39,7 @@ pub(super) fn write(documents: &[Map]) -> Result<Zeroizing<Vec<u8>>, Error> {
                 let text = as_text(&item.value).ok_or_else(|| Error::Emit {
                     format: Format::Dotenv,
                     place: Place::new(1, name),
-                    problem: "a variable cannot hold a map or a list",
+                    problem: "a dotenv variable cannot hold a map or a list",
                 })?;
                 out.extend_from_slice(name);
                 out.push(b'=');

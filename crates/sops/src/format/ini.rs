@@ -106,7 +106,7 @@ impl<'r> Reader<'r, '_> {
     fn section(&mut self, line: &[u8]) -> Result<Section, Error> {
         let end = line.iter().rposition(|byte| *byte == b']');
         let parts = end.and_then(|end| Some((line.get(1..end)?, line.get(end + 1..)?)));
-        let (name, after) = parts.ok_or_else(|| self.error("a section has no closing bracket"))?;
+        let (name, after) = parts.ok_or_else(|| self.error("a section header has no closing bracket"))?;
         if name.is_empty() {
             return Err(self.error("a section has no name"));
         }
@@ -141,7 +141,7 @@ impl<'r> Reader<'r, '_> {
 
     /// The name of a key, which may be in quotes, and what follows the sign after it.
     fn name<'t>(&self, line: &'t [u8]) -> Result<(&'t [u8], &'t [u8]), Error> {
-        let missing = || self.error("there is no '=' or ':' in it");
+        let missing = || self.error("expected '=' or ':' after the key");
         let split = |text: &'t [u8]| {
             let at = text.iter().position(|byte| matches!(byte, b'=' | b':'))?;
             Some((text.get(..at)?, text.get(at + 1..)?))
@@ -156,7 +156,7 @@ impl<'r> Reader<'r, '_> {
             }
         };
         let inner = line.get(quote.len()..).unwrap_or_default();
-        let end = find(inner, quote).ok_or_else(|| self.error("a name in quotes does not end"))?;
+        let end = find(inner, quote).ok_or_else(|| self.error("a quoted key is not terminated"))?;
         let after = inner.get(end + quote.len()..).unwrap_or_default();
         let (_, value) = split(after).ok_or_else(missing)?;
         Ok((trim(inner.get(..end).unwrap_or_default()), value))
@@ -185,7 +185,7 @@ impl<'r> Reader<'r, '_> {
             }
             value.extend_from_slice(line);
         }
-        Err(self.error("a value in quotes does not end"))
+        Err(self.error("a quoted value is not terminated"))
     }
 
     fn plain_value(&mut self, text: &[u8]) -> Result<Vec<u8>, Error> {

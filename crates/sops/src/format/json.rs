@@ -1,7 +1,7 @@
 //! JSON as Go's `encoding/json` reads and writes it.
 //!
-//! Names that stand twice are kept twice, what follows the object does not count, and what is no valid Unicode becomes the
-//! replacement character.
+//! Duplicate names are all kept, anything after the object is ignored, and invalid Unicode becomes the replacement
+//! character.
 
 use zeroize::Zeroizing;
 
@@ -13,7 +13,7 @@ use crate::tree::{Item, Key, Map, Text, Value};
 pub(super) fn read(file: &[u8], tally: &mut Tally<'_>) -> Result<Map, Error> {
     let mut reader = Reader { bytes: file, at: 0, tally };
     if reader.next()? != b'{' {
-        return Err(reader.error("it does not begin with an object"));
+        return Err(reader.error("the top level must be an object"));
     }
     reader.at += 1;
     reader.object(1)
@@ -41,7 +41,7 @@ impl Reader<'_, '_> {
         while let Some(b' ' | b'\t' | b'\r' | b'\n') = self.peek() {
             self.at += 1;
         }
-        self.peek().ok_or_else(|| self.error("it ends too early"))
+        self.peek().ok_or_else(|| self.error("unexpected end of the file"))
     }
 
     fn takes(&mut self, byte: u8) -> Result<bool, Error> {
@@ -59,12 +59,12 @@ impl Reader<'_, '_> {
         }
         loop {
             if !self.takes(b'"')? {
-                return Err(self.error("a name in quotes is missing"));
+                return Err(self.error("expected a name in quotes"));
             }
             let name = self.string()?;
             self.tally.count(name.len())?;
             if !self.takes(b':')? {
-                return Err(self.error("a colon is missing after a name"));
+                return Err(self.error("expected a colon after a name"));
             }
             let value = self.value(depth)?;
             map.push(Item::new(name, value));
@@ -72,7 +72,7 @@ impl Reader<'_, '_> {
                 return Ok(map);
             }
             if !self.takes(b',')? {
-                return Err(self.error("a comma or the end of an object is missing"));
+                return Err(self.error("expected a comma or the end of the object"));
             }
         }
     }
@@ -89,7 +89,7 @@ impl Reader<'_, '_> {
                 return Ok(list);
             }
             if !self.takes(b',')? {
-                return Err(self.error("a comma or the end of a list is missing"));
+                return Err(self.error("expected a comma or the end of the list"));
             }
         }
     }
@@ -115,7 +115,7 @@ impl Reader<'_, '_> {
             b't' => self.word("true", Value::Bool(true))?,
             b'f' => self.word("false", Value::Bool(false))?,
             b'n' => self.word("null", Value::Null)?,
-            _ => return Err(self.error("there is no value where one is due")),
+            _ => return Err(self.error("expected a value")),
         };
         let bytes = if matches!(value, Value::Map(_) | Value::List(_)) { 0 } else { self.at - from };
         self.tally.count(bytes)?;
@@ -124,7 +124,7 @@ impl Reader<'_, '_> {
 
     fn word(&mut self, word: &str, value: Value) -> Result<Value, Error> {
         if !self.bytes.get(self.at..).is_some_and(|rest| rest.starts_with(word.as_bytes())) {
-            return Err(self.error("there is no value where one is due"));
+            return Err(self.error("expected a value"));
         }
         self.at += word.len();
         Ok(value)
@@ -158,7 +158,7 @@ impl Reader<'_, '_> {
             valid &= self.digits() > 0;
         }
         let text = self.bytes.get(from..self.at).and_then(|text| std::str::from_utf8(text).ok());
-        let text = text.filter(|_| valid).ok_or_else(|| self.error("this is no number"))?;
+        let text = text.filter(|_| valid).ok_or_else(|| self.error("this is not a valid number"))?;
         if let Ok(number) = text.parse() {
             return Ok(Value::Int(number));
         }
@@ -183,8 +183,8 @@ impl Reader<'_, '_> {
                     let c = self.escape()?;
                     text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
                 }
-                Some(_) => return Err(self.error("there is a control character in a string")),
-                None => return Err(self.error("a string does not end")),
+                Some(_) => return Err(self.error("a string contains a control character")),
+                None => return Err(self.error("a string is not terminated")),
             }
         }
     }
@@ -192,7 +192,9 @@ impl Reader<'_, '_> {
     fn escape(&mut self) -> Result<char, Error> {
         let c = match self.bytes.get(self.at + 1) {
             Some(b'u') => {
-                let first = self.unit(self.at).ok_or_else(|| self.error("an escape has no four digits"))?;
+                let first = self
+                    .unit(self.at)
+                    .ok_or_else(|| self.error("a \\u escape needs four hexadecimal digits"))?;
                 self.at += 6;
                 return Ok(self.scalar(first));
             }
@@ -202,7 +204,7 @@ impl Reader<'_, '_> {
             Some(b'n') => '\n',
             Some(b'r') => '\r',
             Some(b't') => '\t',
-            _ => return Err(self.error("there is no such escape in a string")),
+            _ => return Err(self.error("a string contains an unknown escape")),
         };
         self.at += 2;
         Ok(c)
@@ -230,7 +232,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Adds text in which each byte that is no part of a character is replaced.
+/// Appends text, with each byte that is not part of a character replaced.
 fn push_valid(bytes: &[u8], text: &mut Vec<u8>) {
     for chunk in bytes.utf8_chunks() {
         text.extend_from_slice(chunk.valid().as_bytes());

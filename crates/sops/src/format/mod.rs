@@ -86,7 +86,7 @@ fn binary(documents: &[Map]) -> Result<Zeroizing<Vec<u8>>, Error> {
     }
 }
 
-/// A scalar in a format that knows texts only; none for what is no scalar.
+/// A scalar in a format that only has strings; none for a map, a list or a comment.
 fn as_text(value: &Value) -> Option<Zeroizing<Vec<u8>>> {
     let text = match value {
         Value::Text(text) => return Some(Zeroizing::new(text.bytes().to_vec())),
@@ -125,16 +125,16 @@ impl<'l> Tally<'l> {
     pub(crate) fn count(&mut self, bytes: usize) -> Result<(), Error> {
         let Limits { scalar_bytes, made_bytes, nodes, .. } = *self.limits;
         if bytes > scalar_bytes && self.format != Format::Binary {
-            return Err(Error::TooLarge { what: "bytes of a value", limit: scalar_bytes });
+            return Err(Error::TooLarge { what: "bytes in a value", limit: scalar_bytes });
         }
         self.nodes += 1;
         if self.nodes > nodes {
-            return Err(Error::TooLarge { what: "values, with aliases expanded", limit: nodes });
+            return Err(Error::TooLarge { what: "values (with aliases expanded)", limit: nodes });
         }
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > made_bytes {
             return Err(Error::TooLarge {
-                what: "bytes of values, with aliases expanded",
+                what: "bytes in all values (with aliases expanded)",
                 limit: made_bytes,
             });
         }

@@ -23,7 +23,7 @@ impl fmt::Debug for KeyRing {
     }
 }
 
-/// Why an entry is no key. It holds none of it.
+/// Why an entry could not be imported. It holds nothing of the key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot import the key {name:?}: {reason}")]
 pub struct ImportError {

@@ -44,10 +44,10 @@ impl Keyring {
     /// Adds the secret keys of an entry, which may have several armored blocks. Public keys are passed over.
     pub(super) fn add(&mut self, entry: &[u8]) -> Result<(), String> {
         const BEGIN: &str = "-----BEGIN PGP ";
-        let text = std::str::from_utf8(entry).map_err(|_| "it is no armored OpenPGP key".to_owned())?;
+        let text = std::str::from_utf8(entry).map_err(|_| "not an armored OpenPGP key".to_owned())?;
         let mut blocks = text.match_indices(BEGIN).map(|(at, _)| at).peekable();
         if blocks.peek().is_none() {
-            return Err("it is no armored OpenPGP key".into());
+            return Err("not an armored OpenPGP key".into());
         }
         while let Some(at) = blocks.next() {
             let block = text.get(at..blocks.peek().copied().unwrap_or(text.len())).unwrap_or_default();
@@ -60,7 +60,7 @@ impl Keyring {
 
     fn add_block(&mut self, block: &str) -> Result<(), String> {
         let (keys, _) = SignedSecretKey::from_armor_many_buf(block.as_bytes())
-            .map_err(|error| format!("its armor is broken: {}", shown(&error.to_string())))?;
+            .map_err(|error| format!("its armor is malformed: {}", shown(&error.to_string())))?;
         for key in keys {
             if self.keys.len() + self.unreadable.len() >= KEYS {
                 return Err(format!("the keyring holds more than {KEYS} keys"));
@@ -92,7 +92,7 @@ impl Keyring {
         match (search.failed, self.unreadable.first()) {
             (Some(reason), _) => Err(KeyError::new(reason)),
             (None, Some(reason)) => Err(KeyError::new(format!(
-                "no key fits, and {} of the keyring could not be read: {reason}",
+                "no key in the keyring fits, and {} of its keys could not be read: {reason}",
                 self.unreadable.len()
             ))),
             (None, None) => Ok(None),
@@ -102,19 +102,20 @@ impl Keyring {
 
 /// The packets of a message. A checksum may be missing, but is right where it is there.
 fn dearmor(armored: &str) -> Result<Vec<u8>, KeyError> {
-    let broken =
-        |error: &dyn std::fmt::Display| KeyError::new(format!("the message's armor is broken: {error}"));
+    let broken = |error: &dyn std::fmt::Display| {
+        KeyError::new(format!("the OpenPGP message's armor is malformed: {error}"))
+    };
     let mut armor = Dearmor::new(armored.as_bytes());
     armor.read_header().map_err(|error| broken(&error))?;
     if armor.typ != Some(BlockType::Message) {
-        return Err(KeyError::new("it is no OpenPGP message"));
+        return Err(KeyError::new("not an OpenPGP message"));
     }
     let mut bytes = Vec::new();
     armor.read_to_end(&mut bytes).map_err(|error| broken(&error))?;
     // rPGP 0.21 can check it, but always finds it wrong.
     match armor.crc24_status() {
         ArmorCrc24Status::Unchecked { footer_crc } if footer_crc != crc24(&bytes) => {
-            Err(broken(&"its checksum is wrong"))
+            Err(broken(&"the checksum does not match"))
         }
         _ => Ok(bytes),
     }
@@ -132,9 +133,8 @@ fn crc24(bytes: &[u8]) -> u32 {
 }
 
 fn parse(bytes: &[u8]) -> Result<Message<'_>, KeyError> {
-    Message::from_bytes(bytes).map_err(|error| {
-        KeyError::new(format!("it is no valid OpenPGP message: {}", shown(&error.to_string())))
-    })
+    Message::from_bytes(bytes)
+        .map_err(|error| KeyError::new(format!("not a valid OpenPGP message: {}", shown(&error.to_string()))))
 }
 
 fn recipients(bytes: &[u8]) -> Result<Vec<PublicKeyEncryptedSessionKey>, KeyError> {
@@ -191,12 +191,15 @@ impl Search<'_> {
         locked: bool,
     ) -> Result<Option<DataKey>, KeyError> {
         if locked {
-            self.failed = Some(format!("key {:?} is protected by a passphrase", key.legacy_key_id()));
+            self.failed = Some(format!(
+                "key {:?} is protected by a passphrase, which is not supported",
+                key.legacy_key_id()
+            ));
             return Ok(None);
         }
         self.left = self.left.checked_sub(1).ok_or_else(|| {
             KeyError::new(format!(
-                "the OpenPGP message hides its recipients: {ATTEMPTS} attempts to open it failed"
+                "the OpenPGP message does not name its recipients, and {ATTEMPTS} attempts to decrypt it failed"
             ))
         })?;
         let kind = match recipient.version() {
@@ -212,7 +215,7 @@ impl Search<'_> {
             },
             Ok(Err(error)) | Err(error) => {
                 let reason = shown(&error.to_string());
-                self.failed = Some(format!("key {:?} does not open it: {reason}", key.legacy_key_id()));
+                self.failed = Some(format!("key {:?} cannot decrypt it: {reason}", key.legacy_key_id()));
             }
         }
         Ok(None)
@@ -221,7 +224,7 @@ impl Search<'_> {
     /// Takes the data key out of what a session key opens.
     fn open(&self, session: PlainSessionKey) -> Result<DataKey, KeyError> {
         let failed = |error: pgp::errors::Error| {
-            KeyError::new(format!("the OpenPGP message does not open: {}", shown(&error.to_string())))
+            KeyError::new(format!("the OpenPGP message cannot be decrypted: {}", shown(&error.to_string())))
         };
         let ring = TheRing {
             session_keys: vec![session],
@@ -236,16 +239,16 @@ impl Search<'_> {
             message = message.decompress().map_err(failed)?;
         }
         if message.is_compressed() || message.is_encrypted() {
-            return Err(KeyError::new("the OpenPGP message has messages within messages"));
+            return Err(KeyError::new("the OpenPGP message is nested too deeply"));
         }
         let mut held = Zeroizing::new(Vec::with_capacity(HELD + 1));
         let most = u64::try_from(HELD).unwrap_or(u64::MAX) + 1;
         message
             .take(most)
             .read_to_end(&mut held)
-            .map_err(|error| KeyError::new(format!("the OpenPGP message is broken: {error}")))?;
+            .map_err(|error| KeyError::new(format!("the OpenPGP message is malformed: {error}")))?;
         if held.len() > HELD {
-            return Err(KeyError::new("the OpenPGP message holds more than a data key"));
+            return Err(KeyError::new("the OpenPGP message contains more than a data key"));
         }
         Ok(DataKey::new(held))
     }

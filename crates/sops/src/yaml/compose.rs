@@ -94,7 +94,7 @@ impl<'t> Composer<'t> {
         anchor: Option<String>,
     ) -> Result<Id, Problem> {
         if self.nodes.len() >= self.most_nodes {
-            return Err(Problem { line, what: format!("it holds more than {} values", self.most_nodes) });
+            return Err(Problem { line, what: format!("more than {} values", self.most_nodes) });
         }
         let id = self.nodes.len();
         self.nodes.push(Node { kind, comments, line });
@@ -108,7 +108,7 @@ impl<'t> Composer<'t> {
         let Event { what, comments, line } = self.take()?;
         // The scanner bounds this too; brackets that hold a pair nest twice.
         if depth > 2 * self.depth + 2 {
-            return Err(Problem { line, what: format!("it nests deeper than {} levels", self.depth) });
+            return Err(Problem { line, what: format!("nested more than {} levels deep", self.depth) });
         }
         match what {
             What::Scalar { text, style, about: About { anchor, tag } } => {
@@ -117,7 +117,7 @@ impl<'t> Composer<'t> {
             What::Alias(name) => {
                 let target = self.anchors.get(&name).copied();
                 let target = target
-                    .ok_or_else(|| Problem { line, what: "an alias has no anchor before it".into() })?;
+                    .ok_or_else(|| Problem { line, what: "an alias refers to an unknown anchor".into() })?;
                 self.add(Kind::Alias(target), comments, line, None)
             }
             What::Sequence { about } => {
@@ -130,7 +130,7 @@ impl<'t> Composer<'t> {
                 self.mapping(id, flow, depth)?;
                 Ok(id)
             }
-            _ => Err(Problem { line, what: "a value is missing".into() }),
+            _ => Err(Problem { line, what: "expected a value".into() }),
         }
     }
 

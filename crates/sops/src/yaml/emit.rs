@@ -165,7 +165,7 @@ impl Emitter {
         self.foot_comment();
     }
 
-    /// The indentation of what is no block, in one that is within something.
+    /// The indentation of a scalar or an empty collection.
     fn deeper_or_first(&self, within: Within) -> isize {
         if self.indent < 0 { INDENT } else { self.deeper(within) }
     }

@@ -254,15 +254,15 @@ impl<'t> Parser<'t> {
         while let Token::Version(..) | Token::TagDirective { .. } = self.peek()?.0 {
             let Lexeme { token, start } = self.take()?;
             match token {
-                Token::Version(..) if version => return Self::error(start, "there are two %YAML directives"),
+                Token::Version(..) if version => return Self::error(start, "duplicate %YAML directive"),
                 Token::Version(1, 1) => version = true,
-                Token::Version(..) => return Self::error(start, "this version of YAML is not known"),
+                Token::Version(..) => return Self::error(start, "unsupported YAML version"),
                 Token::TagDirective { handle, prefix } => {
                     if self.tags.len() >= MAX_DIRECTIVES {
-                        return Self::error(start, "there are too many %TAG directives");
+                        return Self::error(start, "too many %TAG directives");
                     }
                     if self.tags.iter().any(|(known, _)| *known == handle) {
-                        return Self::error(start, "two %TAG directives are about the same handle");
+                        return Self::error(start, "duplicate %TAG directive");
                     }
                     self.tags.push((handle, prefix));
                 }
@@ -272,7 +272,7 @@ impl<'t> Parser<'t> {
         self.default_tags();
         let Lexeme { token, start: mark } = self.take()?;
         if token != Token::DocumentStart {
-            return Self::error(mark, "a document begins without '---'");
+            return Self::error(mark, "expected '---'");
         }
         self.states.push(State::DocumentEnd);
         self.state = State::DocumentContent;
@@ -348,7 +348,7 @@ impl<'t> Parser<'t> {
                 let what = What::Scalar { text: String::new(), style: Style::Plain, about };
                 return Ok(Event::new(what, start));
             }
-            _ => return Self::error(mark, "a value is missing"),
+            _ => return Self::error(mark, "expected a value"),
         };
         self.state = state;
         let comments = match own_comments {
@@ -386,7 +386,7 @@ impl<'t> Parser<'t> {
                 about.tag = Some(match self.tags.iter().find(|(known, _)| *known == handle) {
                     _ if handle.is_empty() => suffix,
                     Some((_, prefix)) => format!("{prefix}{suffix}"),
-                    None => return Self::error(start, "a tag's handle is not defined"),
+                    None => return Self::error(start, "undefined tag handle"),
                 });
             }
         }
@@ -423,7 +423,7 @@ impl<'t> Parser<'t> {
             self.pop();
             return Ok(Event::new(What::SequenceEnd, mark));
         }
-        Self::error(self.peek()?.1, "an item of a list does not begin with '-'")
+        Self::error(self.peek()?.1, "expected '-'")
     }
 
     fn indentless_item(&mut self) -> Next {
@@ -469,7 +469,7 @@ impl<'t> Parser<'t> {
             self.take()?;
             return Ok(Event::new(What::MappingEnd, mark).with(comments));
         }
-        Self::error(mark, "a key is missing")
+        Self::error(mark, "expected a key")
     }
 
     fn block_value(&mut self) -> Next {

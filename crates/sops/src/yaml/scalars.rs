@@ -30,7 +30,7 @@ impl Drop for Scalar<'_> {
     }
 }
 
-/// What is no text, and needs no quotes.
+/// A value that is not a string, and is written without quotes.
 pub(super) fn plain(text: String) -> Scalar<'static> {
     let allowed = Allowed::of(&text);
     Scalar { text: Cow::Owned(text), tag: None, style: Style::Plain, allowed }
@@ -46,7 +46,8 @@ pub(super) fn of_text(bytes: &[u8]) -> Scalar<'_> {
         () => Style::Double,
     };
     let style = match wanted {
-        Style::Literal if allowed.block => Style::Literal,
+        // Behind a tab no reader would find the indentation, and SOPS itself writes null.
+        Style::Literal if allowed.block && !text.starts_with('\t') => Style::Literal,
         Style::Plain if allowed.plain => Style::Plain,
         Style::Plain if allowed.single_quoted => Style::Single,
         _ => Style::Double,

@@ -11,7 +11,7 @@ pub(super) fn decode(file: &[u8], tally: &Tally<'_>) -> Result<String, Error> {
         [0xef, 0xbb, 0xbf, rest @ ..] => String::from_utf8(rest.to_vec()).ok(),
         _ => String::from_utf8(file.to_vec()).ok(),
     };
-    let text = text.ok_or_else(|| tally.malformed("it is neither UTF-8 nor UTF-16"))?;
+    let text = text.ok_or_else(|| tally.malformed("not valid UTF-8 or UTF-16"))?;
     let mut line = 1;
     for c in text.chars() {
         line += usize::from(c == '\n');

@@ -69,7 +69,7 @@ impl Builder<'_, '_, '_> {
         self.aliased += usize::from(self.aliases > 0);
         let excessive = self.aliased > FEW && self.decoded > SMALL && self.aliased * 100 > self.decoded * 99;
         if self.first && excessive {
-            return Err(self.tally.malformed("nearly all of it is aliases"));
+            return Err(self.tally.malformed("excessive aliasing"));
         }
         Ok(())
     }
@@ -101,11 +101,11 @@ impl Builder<'_, '_, '_> {
             }
             Kind::Alias(target) => self.root(*target, map)?,
             Kind::Sequence(_) => {
-                return Err(self.error(node.line, "the document is a list, and should be a map"));
+                return Err(self.error(node.line, "the document is a list, expected a map"));
             }
             Kind::Scalar { text, style, tag } => {
                 if scalar(text, *style, tag.as_deref()) != Meaning::Value(Value::Null) {
-                    return Err(self.error(node.line, "the document is a scalar, and should be a map"));
+                    return Err(self.error(node.line, "the document is a scalar, expected a map"));
                 }
                 return Ok(());
             }
@@ -133,7 +133,7 @@ impl Builder<'_, '_, '_> {
                 self.comments(&node.comments.line, true, map)?;
             }
             let made = self.value(*value, outside, depth)?;
-            let made = made.ok_or_else(|| self.error(line, "an integer is too large"))?;
+            let made = made.ok_or_else(|| self.error(line, "an integer is out of range"))?;
             map.push(Item::new(name, made));
             if outside {
                 self.comments(&node.comments.foot, false, map)?;
@@ -147,7 +147,7 @@ impl Builder<'_, '_, '_> {
     fn enter(&mut self, id: Id, depth: usize) -> Result<(), Error> {
         self.tally.check_depth(depth)?;
         if !self.open.insert(id) {
-            return Err(self.tally.malformed("an anchor contains an alias of itself"));
+            return Err(self.tally.malformed("an anchor contains an alias to itself"));
         }
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Builder<'_, '_, '_> {
                 self.tally.count(text.bytes().len())?;
                 Ok((text.bytes().to_vec(), node.line))
             }
-            _ => Err(self.error(node.line, "a key is no string: put it in quotes")),
+            _ => Err(self.error(node.line, "a key is not a string: quote it")),
         }
     }
 
@@ -179,7 +179,7 @@ impl Builder<'_, '_, '_> {
     fn check_unique(&self, id: Id, names: &mut HashSet<String>) -> Result<(), Error> {
         match self.composer.get(id) {
             Some(Node { kind: Kind::Scalar { text, .. }, line, .. }) if !names.insert(text.clone()) => {
-                Err(self.error(*line, "a key is there twice in a map"))
+                Err(self.error(*line, "duplicate key in a map"))
             }
             _ => Ok(()),
         }
@@ -207,7 +207,7 @@ impl Builder<'_, '_, '_> {
             Some(Kind::Sequence(items)) => items.iter().all(|item| is_map(*item)),
             _ => is_map(value),
         };
-        if fits { Ok(()) } else { Err(self.error(*line, "what is merged is no map and no list of maps")) }
+        if fits { Ok(()) } else { Err(self.error(*line, "a merge needs a map or a list of maps")) }
     }
 
     /// None for an integer that is too large.
@@ -223,7 +223,7 @@ impl Builder<'_, '_, '_> {
                     Meaning::TooLarge => Ok(None),
                     // Nobody looks whether it worked.
                     Meaning::NotAsTagged if !self.first => Ok(Some(Value::Null)),
-                    Meaning::NotAsTagged => Err(self.error(node.line, "a value is not what its tag says")),
+                    Meaning::NotAsTagged => Err(self.error(node.line, "a value does not match its tag")),
                 }
             }
             Kind::Alias(target) => {
@@ -272,7 +272,7 @@ impl Builder<'_, '_, '_> {
             self.comments(&item_node.comments.head, false, &mut list)?;
             self.comments(&item_node.comments.line, true, &mut list)?;
             let made = self.value(*item, true, depth)?;
-            list.push(made.ok_or_else(|| self.error(item_node.line, "an integer is too large"))?);
+            list.push(made.ok_or_else(|| self.error(item_node.line, "an integer is out of range"))?);
             self.comments(&item_node.comments.foot, false, &mut list)?;
         }
         if !comments_outside {

@@ -15,16 +15,16 @@ pub(super) fn decode(text: &str) -> Result<Vec<u8>, &'static str> {
     let mut lines = text.split('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
     let mut blanks = 0;
     loop {
-        let line = lines.next().ok_or("it is no armored age file")?;
+        let line = lines.next().ok_or("not an armored age file")?;
         if line.trim().is_empty() {
             blanks += line.len() + 1;
             if blanks > BLANKS {
-                return Err("there is too much white space before the age file");
+                return Err("too much white space before the age file");
             }
         } else if line == HEADER {
             break;
         } else {
-            return Err("it is no armored age file: it does not begin with the header");
+            return Err("not an armored age file: its first line is not the header");
         }
     }
     let mut bytes = Vec::new();
@@ -34,12 +34,12 @@ pub(super) fn decode(text: &str) -> Result<Vec<u8>, &'static str> {
             return trailing(lines).map(|()| bytes);
         }
         if !full || line.is_empty() || line.len() > COLUMNS {
-            return Err("the age file's armor is broken: its lines have 64 characters, but for the last");
+            return Err("the age file's armor is malformed: every line but the last must have 64 characters");
         }
-        bytes.extend(STANDARD.decode(line).map_err(|_| "the age file's armor is no base64")?);
+        bytes.extend(STANDARD.decode(line).map_err(|_| "the age file's armor is not valid base64")?);
         full = line.len() == COLUMNS && !line.ends_with('=');
     }
-    Err("the age file is cut: its armor does not end")
+    Err("the age file is truncated: its armor has no end line")
 }
 
 fn trailing<'t>(lines: impl Iterator<Item = &'t str>) -> Result<(), &'static str> {
@@ -47,7 +47,7 @@ fn trailing<'t>(lines: impl Iterator<Item = &'t str>) -> Result<(), &'static str
     for line in lines {
         blanks += line.len() + 1;
         if !line.trim().is_empty() || blanks > BLANKS {
-            return Err("there is something after the age file");
+            return Err("unexpected data after the age file");
         }
     }
     Ok(())

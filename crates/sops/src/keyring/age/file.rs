@@ -50,22 +50,22 @@ impl<'f> Lines<'f> {
 
 impl<'f> File<'f> {
     pub(super) fn parse(bytes: &'f [u8]) -> Result<Self, &'static str> {
-        const CUT: &str = "the age file's header is cut";
+        const CUT: &str = "the age file's header is truncated";
         let mut lines = Lines { bytes, at: 0 };
         if lines.next() != Some(VERSION) {
-            return Err("it is no age file of version 1");
+            return Err("not an age file of version 1");
         }
         let mut stanzas = Vec::new();
         loop {
             let begin = lines.at;
             let line = lines.next().ok_or(CUT)?;
             if let Some(mac) = line.strip_prefix("--- ") {
-                let mac = decode_base64(mac).ok_or("the age file's header has no valid MAC")?;
+                let mac = decode_base64(mac).ok_or("the age file's header MAC is malformed")?;
                 let header = bytes.get(..begin + 3).ok_or(CUT)?;
                 let payload = bytes.get(lines.at..).ok_or(CUT)?;
                 return Ok(Self { stanzas, header, mac, payload });
             }
-            let args = line.strip_prefix("-> ").ok_or("the age file's header has an unknown line")?;
+            let args = line.strip_prefix("-> ").ok_or("the age file's header has an unexpected line")?;
             let args: Vec<&str> = args.split(' ').collect();
             if args.iter().any(|arg| arg.is_empty() || !arg.bytes().all(|byte| byte.is_ascii_graphic())) {
                 return Err("the age file's header has an invalid stanza");
@@ -80,12 +80,13 @@ impl<'f> File<'f> {
     /// Opens the payload.
     pub(super) fn open(&self, key: &Secret16) -> Result<Zeroizing<Vec<u8>>, &'static str> {
         let mac_key = hmac::Key::new(hmac::HMAC_SHA256, &*hkdf(b"", &**key, b"header"));
-        hmac::verify(&mac_key, self.header, &self.mac).map_err(|_| "the age file's header was changed")?;
-        let (nonce, sealed) = self.payload.split_at_checked(NONCE).ok_or("the age file's payload is cut")?;
+        hmac::verify(&mac_key, self.header, &self.mac).map_err(|_| "the age file's header was modified")?;
+        let (nonce, sealed) =
+            self.payload.split_at_checked(NONCE).ok_or("the age file's payload is truncated")?;
         let key = hkdf(nonce, &**key, b"payload");
         let mut opened = Zeroizing::new(Vec::new());
         let chunks = sealed.chunks(CHUNK);
-        let last = chunks.len().checked_sub(1).ok_or("the age file's payload is cut")?;
+        let last = chunks.len().checked_sub(1).ok_or("the age file's payload is truncated")?;
         for (index, chunk) in chunks.enumerate() {
             let mut nonce = [0; 12];
             let counter = u32::try_from(index).map_err(|_| "the age file is too long")?;
@@ -94,7 +95,7 @@ impl<'f> File<'f> {
                 *flag = u8::from(index == last);
             }
             let chunk =
-                open_chunk(&key, nonce, chunk).ok_or("the age file's payload was changed or is cut")?;
+                open_chunk(&key, nonce, chunk).ok_or("the age file's payload was modified or truncated")?;
             if chunk.is_empty() && index > 0 {
                 return Err("the age file's payload ends with an empty chunk");
             }

@@ -57,7 +57,7 @@ type Secret16 = Zeroizing<[u8; FILE_KEY]>;
 pub(super) fn identities(file: &[u8]) -> Result<Vec<Identity>, String> {
     /// Of one file.
     const MOST: usize = 1000;
-    let text = std::str::from_utf8(file).map_err(|_| "it is not UTF-8".to_owned())?;
+    let text = std::str::from_utf8(file).map_err(|_| "the file is not UTF-8".to_owned())?;
     let mut found = Vec::new();
     for (index, line) in text.split('\n').enumerate() {
         let line = line.strip_suffix('\r').unwrap_or(line);
@@ -65,19 +65,19 @@ pub(super) fn identities(file: &[u8]) -> Result<Vec<Identity>, String> {
             continue;
         }
         if found.len() == MOST {
-            return Err(format!("it holds more than {MOST} identities"));
+            return Err(format!("the file contains more than {MOST} identities"));
         }
         let error = |what: &str| format!("line {}: {what}", index + 1);
         found.push(identity(line).map_err(error)?);
     }
     if found.is_empty() {
-        return Err("it holds no age identity".into());
+        return Err("the file contains no age identity".into());
     }
     Ok(found)
 }
 
 fn identity(line: &str) -> Result<Identity, &'static str> {
-    const INVALID: &str = "this is no valid age identity";
+    const INVALID: &str = "not a valid age identity";
     if line.starts_with("AGE-SECRET-KEY-1") {
         let key = bech32::decode(line, "AGE-SECRET-KEY-").ok_or(INVALID)?;
         return Native::new(&key).map(Identity::X25519).ok_or(INVALID);
@@ -89,7 +89,7 @@ fn identity(line: &str) -> Result<Identity, &'static str> {
     if line.starts_with("AGE-PLUGIN-") {
         return Err("age plugins are not supported");
     }
-    Err("this is no age identity: each line begins with AGE-SECRET-KEY-1 or AGE-SECRET-KEY-PQ-1")
+    Err("not an age identity: expected AGE-SECRET-KEY-1… or AGE-SECRET-KEY-PQ-1…")
 }
 
 /// Opens an armored file.

@@ -73,22 +73,22 @@ impl Rsa {
 
 /// Reads a private key in OpenSSH's own format, or in that of PKCS #1.
 pub(crate) fn identity(file: &[u8]) -> Result<Identity, String> {
-    let text = std::str::from_utf8(file).map_err(|_| "it is no SSH private key".to_owned())?;
+    let text = std::str::from_utf8(file).map_err(|_| "not an SSH private key".to_owned())?;
     let text = text.trim();
     if text.starts_with("-----BEGIN RSA PRIVATE KEY-----") {
         let key = rsa::RsaPrivateKey::from_pkcs1_pem(text);
         let key =
-            key.map_err(|_| "it is no RSA key, or is protected by a passphrase, which is not supported")?;
+            key.map_err(|_| "not a valid RSA key, or protected by a passphrase, which is not supported")?;
         return rsa_identity(&key);
     }
     let body = text
         .strip_prefix("-----BEGIN OPENSSH PRIVATE KEY-----")
         .and_then(|text| text.strip_suffix("-----END OPENSSH PRIVATE KEY-----"))
-        .ok_or("it is no SSH private key")?;
+        .ok_or("not an SSH private key")?;
     let body: Zeroizing<String> = Zeroizing::new(body.chars().filter(|c| !c.is_ascii_whitespace()).collect());
-    let bytes = STANDARD.decode(body.as_bytes()).map_err(|_| "it is no SSH private key".to_owned())?;
+    let bytes = STANDARD.decode(body.as_bytes()).map_err(|_| "not an SSH private key".to_owned())?;
     let bytes = Zeroizing::new(bytes);
-    openssh(&bytes).ok_or_else(|| "it is no valid SSH private key".to_owned())?
+    openssh(&bytes).ok_or_else(|| "not a valid SSH private key".to_owned())?
 }
 
 /// What is left of a key; all parts have their lengths before them.
@@ -116,10 +116,10 @@ fn openssh(bytes: &[u8]) -> Option<Result<Identity, String>> {
     reader.part()?;
     reader.part()?;
     if cipher != b"none" {
-        return Some(Err("it is protected by a passphrase, which is not supported".into()));
+        return Some(Err("the key is protected by a passphrase, which is not supported".into()));
     }
     if reader.number()? != 1 {
-        return Some(Err("it holds several keys".into()));
+        return Some(Err("the file contains several keys".into()));
     }
     let wire = reader.part()?;
     let mut private = Reader(reader.part()?);
@@ -144,13 +144,13 @@ fn openssh(bytes: &[u8]) -> Option<Result<Identity, String>> {
             let key = rsa::RsaPrivateKey::from_components(n, e, d, vec![p, q]).ok()?;
             Some(rsa_identity(&key))
         }
-        _ => Some(Err("its kind is not supported: age knows Ed25519 and RSA".into())),
+        _ => Some(Err("this kind of SSH key is not supported: age supports Ed25519 and RSA".into())),
     }
 }
 
 fn rsa_identity(key: &rsa::RsaPrivateKey) -> Result<Identity, String> {
     if !RSA_BITS.contains(&key.n().bits()) {
-        return Err(format!("an RSA key has {} to {} bits", RSA_BITS.start(), RSA_BITS.end()));
+        return Err(format!("an RSA key must have {} to {} bits", RSA_BITS.start(), RSA_BITS.end()));
     }
     let mut wire = Vec::new();
     for part in [RSA.as_bytes(), &positive(key.e()), &positive(key.n())] {
@@ -158,12 +158,12 @@ fn rsa_identity(key: &rsa::RsaPrivateKey) -> Result<Identity, String> {
         wire.extend_from_slice(&length.to_be_bytes());
         wire.extend_from_slice(part);
     }
-    let document = key.to_pkcs8_der().map_err(|_| "it is no valid RSA key".to_owned())?;
+    let document = key.to_pkcs8_der().map_err(|_| "not a valid RSA key".to_owned())?;
     let key = PrivateDecryptingKey::from_pkcs8(document.as_bytes()).and_then(|key| {
         OaepPrivateDecryptingKey::new(key)
             .map_err(|_| aws_lc_rs::error::KeyRejected::from(aws_lc_rs::error::Unspecified))
     });
-    let key = key.map_err(|_| "it is no valid RSA key".to_owned())?;
+    let key = key.map_err(|_| "not a valid RSA key".to_owned())?;
     Ok(Identity::SshRsa(Box::new(Rsa { wire, key })))
 }
 

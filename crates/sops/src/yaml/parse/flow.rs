@@ -12,7 +12,7 @@ impl Parser<'_> {
             return Ok(event);
         }
         if !first && self.takes(&Token::FlowEntry)?.is_none() {
-            return Self::error(self.peek()?.1, "a ',' or ']' is missing");
+            return Self::error(self.peek()?.1, "expected ',' or ']'");
         }
         if let Some(mark) = self.takes(&Token::Key)? {
             self.state = State::FlowItemKey;
@@ -68,7 +68,7 @@ impl Parser<'_> {
             return Ok(event);
         }
         if !first && self.takes(&Token::FlowEntry)?.is_none() {
-            return Self::error(self.peek()?.1, "a ',' or '}' is missing");
+            return Self::error(self.peek()?.1, "expected ',' or '}'");
         }
         if self.takes(&Token::Key)?.is_some() {
             let next = State::FlowValue { empty: false };

@@ -73,7 +73,7 @@ impl Scanner<'_> {
             self.scan_line_comment(start);
         }
         if !self.is_end() && !self.is_break(0) {
-            return self.error("there is something behind the header of a block scalar");
+            return self.error("unexpected characters after the header of a block scalar");
         }
         self.skip_line();
         Ok((chomping.unwrap_or(Chomping::Clip), increment.unwrap_or(0)))
@@ -88,7 +88,7 @@ impl Scanner<'_> {
             }
             deepest = deepest.max(self.mark.column);
             if (*indent == 0 || self.mark.column < *indent) && self.at(0) == b'\t' {
-                return self.error("a tab stands where the indentation is");
+                return self.error("a tab is used for indentation");
             }
             if !self.is_break(0) {
                 break;

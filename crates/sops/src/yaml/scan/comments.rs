@@ -53,27 +53,7 @@ impl Scanner<'_> {
 
     /// Takes comments on lines of their own, all that follow each other.
     pub(super) fn scan_comments(&mut self, scan: Mark) {
-        let mut former = self.recent(0);
-        if former.is_some_and(|last| last.token == Token::FlowEntry) {
-            former = self.recent(1).or(former);
-        }
-        let about = former.map_or(Mark::default(), |former| former.start);
-        let after_colon = former.is_some_and(|former| former.token == Token::Value);
-        let foot_line = (scan.line > 0).then(|| {
-            let beside = self.newlines == 0 && self.mark.column > 1;
-            (self.mark.line + 1 + usize::from(beside)).saturating_sub(self.newlines)
-        });
-        let mut lines = Lines {
-            scan,
-            about,
-            start: Mark::default(),
-            text: String::new(),
-            line: self.mark.line,
-            column: self.mark.column,
-        };
-        let mut indent = self.indent.max(0);
-        let mut recent_empty = false;
-        let mut first_empty = self.newlines <= 1;
+        let mut lines = self.begin_lines(scan);
         let mut ahead = 0;
         while ahead < LOOK {
             lines.column += 1;
@@ -81,37 +61,21 @@ impl Scanner<'_> {
                 ahead += 1;
                 continue;
             }
-            let place = Mark {
-                index: self.mark.index + isize::try_from(ahead).unwrap_or(0),
-                line: lines.line,
-                column: lines.column,
-            };
+            let place = lines.place(self.mark, ahead);
             let closes = self.flow() > 0 && matches!(self.at(ahead), b']' | b'}');
             if closes || self.is_break_or_end(ahead) {
-                if closes || !recent_empty {
-                    let dedented = lines.is_left_of(indent);
-                    let beneath = Some(lines.start.line) == foot_line && !after_colon;
-                    if closes || first_empty && (beneath || dedented) {
-                        // The first empty line parts a foot of what was before from a head of what comes.
-                        if dedented {
-                            lines.about = lines.start;
-                        }
-                        self.comments.extend(lines.foot(place));
-                    } else if !lines.text.is_empty() && self.at(ahead) != 0 {
-                        lines.text.push('\n');
-                    }
-                }
+                self.end_line(&mut lines, place, ahead, closes);
                 if !self.is_break(ahead) {
                     break;
                 }
-                (first_empty, recent_empty) = (false, true);
+                (lines.first_empty, lines.recent_empty) = (false, true);
                 lines.column = 0;
                 lines.line += 1;
                 ahead += 1;
                 continue;
             }
-            if place_is_left_of(place, indent) && place.column != lines.start.column {
-                self.comments.extend(lines.foot(place));
+            if place.is_left_of(self.indent) && place.column != lines.start.column {
+                self.comments.extend(lines.take_foot(place));
             }
             if self.at(ahead) != b'#' {
                 break;
@@ -121,24 +85,52 @@ impl Scanner<'_> {
             } else {
                 lines.text.push('\n');
             }
-            recent_empty = false;
+            lines.recent_empty = false;
             self.take_comment_line(place, &mut lines.text);
-            // The break after a comment is no empty line.
+            // The line break that ends a comment does not make an empty line.
             ahead = 1;
             lines.column = 0;
             lines.line = self.mark.line;
-            indent = self.indent.max(0);
         }
-        if !lines.text.is_empty() {
-            let index = self.mark.index + isize::try_from(ahead).unwrap_or(0) - 1;
-            self.comments.push(Comment {
-                kind: Kind::Head,
-                text: lines.text,
-                scan: lines.scan,
-                token: lines.start,
-                start: lines.start,
-                end: Mark { index, line: lines.line, column: lines.column },
-            });
+        self.comments.extend(lines.into_head(self.mark, ahead));
+    }
+
+    fn begin_lines(&self, scan: Mark) -> Lines {
+        let mut former = self.recent(0);
+        if former.is_some_and(|last| last.token == Token::FlowEntry) {
+            former = self.recent(1).or(former);
+        }
+        let after_colon = former.is_some_and(|former| former.token == Token::Value);
+        // A foot begins on the line below what it is about.
+        let beside = self.newlines == 0 && self.mark.column > 1;
+        let below = (self.mark.line + 1 + usize::from(beside)).saturating_sub(self.newlines);
+        Lines {
+            scan,
+            about: former.map_or(Mark::default(), |former| former.start),
+            foot_line: (scan.line > 0 && !after_colon).then_some(below),
+            start: Mark::default(),
+            text: String::new(),
+            line: self.mark.line,
+            column: self.mark.column,
+            first_empty: self.newlines <= 1,
+            recent_empty: false,
+        }
+    }
+
+    /// A line ends, or brackets do: the first empty line separates a foot of what was before from a head of what comes.
+    fn end_line(&mut self, lines: &mut Lines, place: Mark, ahead: usize, closes: bool) {
+        if lines.recent_empty && !closes {
+            return;
+        }
+        let dedented = lines.start.is_left_of(self.indent);
+        let beneath = Some(lines.start.line) == lines.foot_line;
+        if closes || lines.first_empty && (beneath || dedented) {
+            if dedented {
+                lines.about = lines.start;
+            }
+            self.comments.extend(lines.take_foot(place));
+        } else if !lines.text.is_empty() && self.at(ahead) != 0 {
+            lines.text.push('\n');
         }
     }
 
@@ -197,19 +189,26 @@ impl Scanner<'_> {
 struct Lines {
     scan: Mark,
     about: Mark,
+    /// Where a foot would begin.
+    foot_line: Option<usize>,
     start: Mark,
     text: String,
     line: usize,
     column: usize,
+    /// There was no empty line yet.
+    first_empty: bool,
+    /// The last line was empty.
+    recent_empty: bool,
 }
 
 impl Lines {
-    fn is_left_of(&self, indent: isize) -> bool {
-        place_is_left_of(self.start, indent)
+    fn place(&self, mark: Mark, ahead: usize) -> Mark {
+        let index = mark.index + isize::try_from(ahead).unwrap_or(0);
+        Mark { index, line: self.line, column: self.column }
     }
 
     /// What was read so far as a foot; what comes is about something else.
-    fn foot(&mut self, place: Mark) -> Option<Comment> {
+    fn take_foot(&mut self, place: Mark) -> Option<Comment> {
         if self.text.is_empty() {
             return None;
         }
@@ -225,9 +224,19 @@ impl Lines {
         self.about = place;
         Some(comment)
     }
+
+    /// What is left: it is about what comes.
+    fn into_head(self, mark: Mark, ahead: usize) -> Option<Comment> {
+        let end = self.place(mark, ahead);
+        let end = Mark { index: end.index - 1, ..end };
+        let Self { scan, start, text, .. } = self;
+        (!text.is_empty()).then_some(Comment { kind: Kind::Head, text, scan, token: start, start, end })
+    }
 }
 
-/// Columns count from 1 here.
-fn place_is_left_of(place: Mark, indent: isize) -> bool {
-    isize::try_from(place.column).is_ok_and(|column| column - 1 < indent)
+impl Mark {
+    /// Is it left of a block's column? Columns of comments count from 1.
+    fn is_left_of(self, indent: isize) -> bool {
+        isize::try_from(self.column).is_ok_and(|column| column - 1 < indent.max(0))
+    }
 }

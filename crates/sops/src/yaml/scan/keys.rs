@@ -54,5 +54,5 @@ impl Scanner<'_> {
 }
 
 fn no_colon(mark: Mark) -> Problem {
-    Problem { line: mark.line + 1, what: "a colon is missing after a key".into() }
+    Problem { line: mark.line + 1, what: "expected a colon after a key".into() }
 }

@@ -73,15 +73,17 @@ impl<'t> Scanner<'t> {
     pub(super) fn peek(&mut self) -> Result<&Lexeme, Problem> {
         self.fill()?;
         let line = self.mark.line + 1;
-        self.tokens.front().ok_or_else(|| Problem { line, what: "it ends too early".into() })
+        self.tokens.front().ok_or_else(|| Problem { line, what: "unexpected end of the file".into() })
     }
 
     /// Takes the next token.
     pub(super) fn take(&mut self) -> Result<Lexeme, Problem> {
         self.fill()?;
         let line = self.mark.line + 1;
-        let lexeme =
-            self.tokens.pop_front().ok_or_else(|| Problem { line, what: "it ends too early".into() })?;
+        let lexeme = self
+            .tokens
+            .pop_front()
+            .ok_or_else(|| Problem { line, what: "unexpected end of the file".into() })?;
         self.taken += 1;
         // What it says is not asked for again.
         let token = match &lexeme.token {
@@ -249,7 +251,7 @@ impl<'t> Scanner<'t> {
 
     fn check_depth(&self) -> Result<(), Problem> {
         if self.indents.len() + self.flow() > self.depth {
-            return self.error(&format!("it nests deeper than {} levels", self.depth));
+            return self.error(&format!("nested more than {} levels deep", self.depth));
         }
         Ok(())
     }
@@ -368,7 +370,7 @@ impl<'t> Scanner<'t> {
                 self.push(token, start);
                 Ok(())
             }
-            _ => self.error("a character begins nothing that may stand here"),
+            _ => self.error("unexpected character"),
         }
     }
 
@@ -424,7 +426,7 @@ impl<'t> Scanner<'t> {
         // In brackets, the parser finds the mistake.
         if self.flow() == 0 {
             if !self.key_allowed {
-                return self.error("a list cannot begin here");
+                return self.error("a list is not allowed here");
             }
             self.roll(self.mark, None, Token::BlockSequenceStart)?;
         }
@@ -436,7 +438,7 @@ impl<'t> Scanner<'t> {
     fn key(&mut self) -> Result<(), Problem> {
         if self.flow() == 0 {
             if !self.key_allowed {
-                return self.error("a key cannot stand here");
+                return self.error("a key is not allowed here");
             }
             self.roll(self.mark, None, Token::BlockMappingStart)?;
         }
@@ -459,7 +461,7 @@ impl<'t> Scanner<'t> {
         } else {
             if self.flow() == 0 {
                 if !self.key_allowed {
-                    return self.error("a value cannot stand here");
+                    return self.error("a value is not allowed here");
                 }
                 self.roll(self.mark, None, Token::BlockMappingStart)?;
             }

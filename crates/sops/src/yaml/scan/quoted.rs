@@ -61,11 +61,11 @@ impl Scanner<'_> {
         let mut space = Space::default();
         loop {
             if self.is_document_mark() {
-                return self.error("a document ends within a quoted scalar");
+                return self.error("unexpected document marker in a quoted scalar");
             }
             if self.is_end() {
                 let line = start.line + 1;
-                return Err(Problem { line, what: "a quoted scalar does not end".into() });
+                return Err(Problem { line, what: "a quoted scalar is not terminated".into() });
             }
             while !self.is_blank_or_end(0) && self.at(0) != 0 {
                 match self.at(0) {
@@ -121,7 +121,7 @@ impl Scanner<'_> {
                     b'_' => '\u{a0}',
                     b'L' => '\u{2028}',
                     b'P' => '\u{2029}',
-                    _ => return self.error("there is no such escape"),
+                    _ => return self.error("unknown escape"),
                 });
                 self.skip();
                 self.skip();
@@ -130,9 +130,9 @@ impl Scanner<'_> {
         };
         let from = self.pos + 2;
         let hex = self.text.get(from..from + digits).filter(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
-        let Some(hex) = hex else { return self.error("an escape lacks digits") };
+        let Some(hex) = hex else { return self.error("an escape needs hexadecimal digits") };
         let Some(c) = u32::from_str_radix(hex, 16).ok().and_then(char::from_u32) else {
-            return self.error("an escape names no character");
+            return self.error("an escape does not name a character");
         };
         into.push(c);
         (0..digits + 2).for_each(|_| self.skip());
@@ -159,7 +159,7 @@ impl Scanner<'_> {
             }
             while self.is_blank(0) || self.is_break(0) {
                 if space.broken && self.mark.column < indent && self.at(0) == b'\t' {
-                    return self.error("a tab stands where the indentation is");
+                    return self.error("a tab is used for indentation");
                 }
                 self.space(&mut space);
             }
