@@ -1,5 +1,6 @@
 //! `roadstead secrets`: files that were encrypted with SOPS.
 
+mod check;
 mod decrypt;
 mod keys;
 
@@ -18,12 +19,14 @@ pub(crate) struct Secrets {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
+    Check(check::Check),
     Decrypt(decrypt::Decrypt),
 }
 
 impl Secrets {
     pub(crate) fn run(self) -> Result<()> {
         match self.command {
+            Command::Check(command) => command.run(),
             Command::Decrypt(command) => command.run(),
         }
     }

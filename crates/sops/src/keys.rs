@@ -220,7 +220,7 @@ pub trait DataKeys {
 
 impl<P: KeyProvider + ?Sized> DataKeys for P {
     fn data_key(&self, metadata: &Metadata) -> Result<DataKey, NoDataKey> {
-        recover(metadata, self)
+        recover(metadata, self).1
     }
 }
 
@@ -320,38 +320,48 @@ impl fmt::Display for GroupResult {
     }
 }
 
-/// Recovers a data key: of each group any one key suffices; of several groups, all shares that there are are combined.
-fn recover<P: KeyProvider + ?Sized>(metadata: &Metadata, provider: &P) -> Result<DataKey, NoDataKey> {
+/// Recovers a data key: of each group any one key suffices; of several groups, all shares that there are are combined. Says what came
+/// of each group, too.
+pub(crate) fn recover<P: KeyProvider + ?Sized>(
+    metadata: &Metadata,
+    provider: &P,
+) -> (Vec<GroupResult>, Result<DataKey, NoDataKey>) {
     let mut shares = Vec::new();
     let mut groups = Vec::new();
     for group in metadata.groups() {
-        let mut keys: Vec<&MasterKey> = group.iter().collect();
-        keys.sort_by_key(|key| key.order());
-        let mut result = GroupResult { keys: Vec::new(), opened: false };
-        for key in keys {
-            let outcome = match provider.unwrap(key) {
-                Ok(Some(share)) => {
-                    shares.push(share.0);
-                    result.opened = true;
-                    KeyResult::Opened
-                }
-                Ok(None) => KeyResult::NotHeld,
-                Err(error) => KeyResult::Failed(error),
-            };
-            result.keys.push((key.kind(), key.id(), outcome));
-            if result.opened {
-                break;
-            }
-        }
+        let (result, share) = try_group(group, provider);
+        shares.extend(share.map(|share| share.0));
         groups.push(result);
     }
-    if groups.len() == 1 {
-        let key = shares.pop();
-        return key.map(DataKey).ok_or(NoDataKey { groups, needed: 1, shares: None });
+    let threshold = metadata.shamir_threshold();
+    let failed = |needed, shares| Err(NoDataKey { groups: groups.clone(), needed, shares });
+    let key = if groups.len() == 1 {
+        shares.pop().map(DataKey).map_or_else(|| failed(1, None), Ok)
+    } else if shares.len() < threshold {
+        failed(threshold.max(2), None)
+    } else {
+        shamir::combine(&shares).map(DataKey).or_else(|error| failed(threshold.max(2), Some(error)))
+    };
+    (groups, key)
+}
+
+/// Tries the keys of a group until one opens.
+fn try_group<P: KeyProvider + ?Sized>(group: &[MasterKey], provider: &P) -> (GroupResult, Option<DataKey>) {
+    let mut keys: Vec<&MasterKey> = group.iter().collect();
+    keys.sort_by_key(|key| key.order());
+    let mut result = GroupResult { keys: Vec::new(), opened: false };
+    for key in keys {
+        let outcome = provider.unwrap(key);
+        let (shown, share) = match outcome {
+            Ok(Some(share)) => (KeyResult::Opened, Some(share)),
+            Ok(None) => (KeyResult::NotHeld, None),
+            Err(error) => (KeyResult::Failed(error), None),
+        };
+        result.keys.push((key.kind(), key.id(), shown));
+        if share.is_some() {
+            result.opened = true;
+            return (result, share);
+        }
     }
-    let needed = metadata.shamir_threshold().max(2);
-    if shares.len() < metadata.shamir_threshold() {
-        return Err(NoDataKey { groups, needed, shares: None });
-    }
-    shamir::combine(&shares).map(DataKey).map_err(|error| NoDataKey { groups, needed, shares: Some(error) })
+    (result, None)
 }

@@ -13,6 +13,7 @@ mod error;
 mod flat;
 mod format;
 mod gcm;
+mod inspect;
 mod keyring;
 mod keys;
 mod limits;
@@ -31,6 +32,7 @@ use zeroize::Zeroizing;
 
 pub use error::{Class, Error, MacProblem, Place, ValueProblem};
 pub use format::Format;
+pub use inspect::{Inspection, inspect};
 pub use keyring::{ImportError, KeyRing};
 pub use keys::{
     DataKey, DataKeys, GroupResult, KeyError, KeyProvider, KeyResult, MasterKey, NoDataKey, UnwrappedKeys,
@@ -94,7 +96,7 @@ impl std::fmt::Debug for Decrypted {
 pub fn decrypt(file: &[u8], options: &Options, keys: &(impl DataKeys + ?Sized)) -> Result<Decrypted, Error> {
     let (mut documents, metadata) = read(file, options.input, &options.limits)?;
     let key = keys.data_key(&metadata)?;
-    let mac = walk::decrypt(&mut documents, &metadata, &key, &mut |_| {})?;
+    let mac = walk::decrypt(&mut documents, &metadata, &key, &mut walk::Nobody)?;
     let warning = match (mac, options.mac) {
         (Err(problem), MacPolicy::Verify) => return Err(Error::Mac(problem)),
         (Err(problem), MacPolicy::Warn) => Some(problem),

@@ -11,7 +11,7 @@ use crate::error::{Error, Place};
 use crate::keys::{DataKey, DataKeys};
 use crate::metadata::{Metadata, NAME};
 use crate::tree::{Item, Key, Map, Value};
-use crate::walk::{self, Step};
+use crate::walk::{self, Step, Watcher};
 use crate::{Format, Limits, MacPolicy, Options, decrypt, number, read_metadata};
 
 /// Says `disabled` where an object is to stay as it is.
@@ -198,12 +198,21 @@ fn read(object: &Json, limits: &Limits) -> Result<(Vec<Map>, Metadata), Error> {
 }
 
 fn open(documents: &mut [Map], metadata: &Metadata, key: &DataKey) -> Result<DecryptedObject, Error> {
-    let mut secret = Vec::new();
+    let mut pointers = Pointers(Vec::new());
     // What the MAC says does not count: the build may have changed what it is over.
-    let _ = walk::decrypt(documents, metadata, key, &mut |steps| secret.push(pointer(steps)))?;
+    let _ = walk::decrypt(documents, metadata, key, &mut pointers)?;
     let mut path = Vec::new();
     let object = documents.first().map_or(Ok(Json::Null), |map| json_map(map, &mut path))?;
-    Ok(DecryptedObject { object, secret })
+    Ok(DecryptedObject { object, secret: pointers.0 })
+}
+
+/// Where decrypted values are.
+struct Pointers(Vec<String>);
+
+impl Watcher for Pointers {
+    fn opened(&mut self, steps: &[Step<'_>]) {
+        self.0.push(pointer(steps));
+    }
 }
 
 fn pointer(steps: &[Step<'_>]) -> String {

@@ -9,7 +9,7 @@ use crate::keys::DataKey;
 use crate::metadata::Metadata;
 use crate::number;
 use crate::tree::{Comment, Key, Map, Text, Value};
-use crate::value::open;
+use crate::value::{START, open};
 
 /// SHA-256 of `sops`, with which a hash over the encrypted values alone begins.
 const ONLY_ENCRYPTED: [u8; 32] = [
@@ -22,7 +22,7 @@ pub(crate) fn decrypt(
     documents: &mut [Map],
     metadata: &Metadata,
     key: &DataKey,
-    opened: &mut dyn FnMut(&[Step<'_>]),
+    watcher: &mut dyn Watcher,
 ) -> Result<Result<(), MacProblem>, Error> {
     let mut walk = Walk {
         metadata,
@@ -31,7 +31,7 @@ pub(crate) fn decrypt(
         document: 0,
         path: Vec::new(),
         steps: Vec::new(),
-        opened,
+        watcher,
     };
     if metadata.mac_only_encrypted {
         walk.hash.update(&ONLY_ENCRYPTED);
@@ -55,6 +55,19 @@ fn compare(hash: Context, metadata: &Metadata, key: &DataKey) -> Result<(), MacP
     if computed.as_bytes().ct_eq(expected.bytes()).into() { Ok(()) } else { Err(MacProblem::Mismatch) }
 }
 
+/// Who wants to know what is found on the way.
+pub(crate) trait Watcher {
+    /// A value was decrypted.
+    fn opened(&mut self, _steps: &[Step<'_>]) {}
+    /// A value looks encrypted where the rules say that it is not.
+    fn misplaced(&mut self, _place: Place) {}
+}
+
+/// Nobody does.
+pub(crate) struct Nobody;
+
+impl Watcher for Nobody {}
+
 /// One step on the way to a leaf.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step<'m> {
@@ -77,8 +90,7 @@ struct Walk<'w> {
     /// The names on the way, each ended by a colon. Positions in lists are not in it.
     path: Vec<u8>,
     steps: Vec<OwnStep>,
-    /// Is told of each value that was opened.
-    opened: &'w mut dyn FnMut(&[Step<'_>]),
+    watcher: &'w mut dyn Watcher,
 }
 
 /// The comments before an item, as far as they count.
@@ -157,6 +169,8 @@ impl Walk<'_> {
                 self.tell();
             }
             *value = opened;
+        } else if matches!(&*value, Value::Text(text) if text.bytes().starts_with(START)) {
+            self.watcher.misplaced(Place::new(self.document, &self.path));
         }
         if selected || !self.metadata.mac_only_encrypted {
             self.hash(value);
@@ -198,7 +212,7 @@ impl Walk<'_> {
                 OwnStep::Index(index) => Step::Index(*index),
             })
             .collect();
-        (self.opened)(&steps);
+        self.watcher.opened(&steps);
     }
 
     fn hash(&mut self, value: &Value) {

@@ -19,6 +19,10 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     pub(crate) fn read(&self) -> Result<KeyRing> {
         let mut ring = KeyRing::default();
         for file in &self.files {
