@@ -4,6 +4,7 @@ mod audit;
 mod build;
 mod cluster;
 mod completion;
+mod secrets;
 mod token;
 mod version;
 
@@ -26,6 +27,7 @@ enum Command {
     Build(build::Build),
     Cluster(cluster::Cluster),
     Completion(completion::Completion),
+    Secrets(secrets::Secrets),
     Token(token::Token),
     Version(version::Version),
 }
@@ -38,6 +40,7 @@ impl Cli {
             Command::Build(command) => command.run(),
             Command::Cluster(command) => command.run(),
             Command::Completion(command) => command.run(),
+            Command::Secrets(command) => command.run(),
             Command::Token(command) => command.run(),
             Command::Version(command) => command.run(),
         }

@@ -53,6 +53,7 @@ const PURE: &[&str] = &[
     "crates/kustomize",
     "crates/kstatus",
     "crates/managed-fields",
+    "crates/sops",
     "hub/plan",
 ];
 

@@ -1,0 +1,255 @@
+//! OpenPGP keyrings, by rPGP.
+//!
+//! What GnuPG and SOPS have written is opened: all current kinds of keys, hidden recipients, compression, GnuPG's own OCB packets and
+//! partial lengths. Signatures are not looked at: who encrypted says nothing. What rPGP does not know (brainpool curves, GnuPG's keys of
+//! version 5) is named in the error.
+
+use std::io::Read as _;
+
+use pgp::armor::{ArmorCrc24Status, BlockType, Dearmor};
+use pgp::composed::{
+    DecryptionOptions, Deserializable as _, Esk, Message, PlainSessionKey, SignedSecretKey, TheRing,
+};
+use pgp::packet::PublicKeyEncryptedSessionKey;
+use pgp::types::{DecryptionKey, EskType, Password, PkeskVersion};
+use zeroize::Zeroizing;
+
+use crate::error::shown;
+use crate::keys::{DataKey, KeyError};
+
+/// Keys of one keyring.
+const KEYS: usize = 1000;
+/// Recipients of one message.
+const RECIPIENTS: usize = 1024;
+/// How often a private key is used on one message: each time takes milliseconds.
+const ATTEMPTS: usize = 32;
+/// Compressed packets within one another.
+const LAYERS: usize = 4;
+/// Bytes that a message may hold: a data key has 32.
+const HELD: usize = 512;
+
+/// Secret keys.
+#[derive(Default)]
+pub(super) struct Keyring {
+    keys: Vec<SignedSecretKey>,
+    /// Why others could not be read.
+    unreadable: Vec<String>,
+}
+
+impl Keyring {
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Adds the secret keys of an entry, which may have several armored blocks. Public keys are passed over.
+    pub(super) fn add(&mut self, entry: &[u8]) -> Result<(), String> {
+        const BEGIN: &str = "-----BEGIN PGP ";
+        let text = std::str::from_utf8(entry).map_err(|_| "not an armored OpenPGP key".to_owned())?;
+        let mut blocks = text.match_indices(BEGIN).map(|(at, _)| at).peekable();
+        if blocks.peek().is_none() {
+            return Err("not an armored OpenPGP key".into());
+        }
+        while let Some(at) = blocks.next() {
+            let block = text.get(at..blocks.peek().copied().unwrap_or(text.len())).unwrap_or_default();
+            if block.get(BEGIN.len()..).is_some_and(|kind| kind.starts_with("PRIVATE KEY BLOCK-----")) {
+                self.add_block(block)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add_block(&mut self, block: &str) -> Result<(), String> {
+        let (keys, _) = SignedSecretKey::from_armor_many_buf(block.as_bytes())
+            .map_err(|error| format!("its armor is malformed: {}", shown(&error.to_string())))?;
+        for key in keys {
+            if self.keys.len() + self.unreadable.len() >= KEYS {
+                return Err(format!("the keyring holds more than {KEYS} keys"));
+            }
+            match key {
+                Ok(key) => self.keys.push(key),
+                // Others of the ring may be what is needed.
+                Err(error) => self.unreadable.push(shown(&error.to_string())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens an armored message.
+    pub(super) fn unwrap(&self, armored: &str) -> Result<Option<DataKey>, KeyError> {
+        if self.keys.is_empty() && self.unreadable.is_empty() {
+            return Ok(None);
+        }
+        let bytes = dearmor(armored)?;
+        let recipients = recipients(&bytes)?;
+        let mut search = Search { bytes: &bytes, left: ATTEMPTS, failed: None };
+        for recipient in &recipients {
+            for key in &self.keys {
+                if let Some(found) = search.try_key(recipient, key)? {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        match (search.failed, self.unreadable.first()) {
+            (Some(reason), _) => Err(KeyError::new(reason)),
+            (None, Some(reason)) => Err(KeyError::new(format!(
+                "no key in the keyring fits, and {} of its keys could not be read: {reason}",
+                self.unreadable.len()
+            ))),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// The packets of a message. A checksum may be missing, but is right where it is there.
+fn dearmor(armored: &str) -> Result<Vec<u8>, KeyError> {
+    let broken = |error: &dyn std::fmt::Display| {
+        KeyError::new(format!("the OpenPGP message's armor is malformed: {error}"))
+    };
+    let mut armor = Dearmor::new(armored.as_bytes());
+    armor.read_header().map_err(|error| broken(&error))?;
+    if armor.typ != Some(BlockType::Message) {
+        return Err(KeyError::new("not an OpenPGP message"));
+    }
+    let mut bytes = Vec::new();
+    armor.read_to_end(&mut bytes).map_err(|error| broken(&error))?;
+    // rPGP 0.21 can check it, but always finds it wrong.
+    match armor.crc24_status() {
+        ArmorCrc24Status::Unchecked { footer_crc } if footer_crc != crc24(&bytes) => {
+            Err(broken(&"the checksum does not match"))
+        }
+        _ => Ok(bytes),
+    }
+}
+
+/// The checksum of armor (RFC 9580, section 6.1.1).
+fn crc24(bytes: &[u8]) -> u32 {
+    let sum = bytes.iter().fold(0x00b7_04ce, |sum: u32, byte| {
+        (0..8).fold(sum ^ u32::from(*byte) << 16, |sum, _| {
+            let next = sum << 1;
+            if next & 0x0100_0000 == 0 { next } else { next ^ 0x0186_4cfb }
+        })
+    });
+    sum & 0x00ff_ffff
+}
+
+fn parse(bytes: &[u8]) -> Result<Message<'_>, KeyError> {
+    Message::from_bytes(bytes)
+        .map_err(|error| KeyError::new(format!("not a valid OpenPGP message: {}", shown(&error.to_string()))))
+}
+
+fn recipients(bytes: &[u8]) -> Result<Vec<PublicKeyEncryptedSessionKey>, KeyError> {
+    let Message::Encrypted { esk, .. } = parse(bytes)? else {
+        return Err(KeyError::new("the OpenPGP message is not encrypted"));
+    };
+    if esk.len() > RECIPIENTS {
+        return Err(KeyError::new(format!("the OpenPGP message has more than {RECIPIENTS} recipients")));
+    }
+    let for_key = |esk| match esk {
+        Esk::PublicKeyEncryptedSessionKey(esk) => Some(esk),
+        Esk::SymKeyEncryptedSessionKey(_) => None,
+    };
+    Ok(esk.into_iter().filter_map(for_key).collect())
+}
+
+/// The search for the key that opens a message.
+struct Search<'m> {
+    bytes: &'m [u8],
+    left: usize,
+    /// Why a key that should have fitted did not.
+    failed: Option<String>,
+}
+
+impl Search<'_> {
+    fn try_key(
+        &mut self,
+        recipient: &PublicKeyEncryptedSessionKey,
+        key: &SignedSecretKey,
+    ) -> Result<Option<DataKey>, KeyError> {
+        let primary = &key.primary_key;
+        if recipient.match_identity(primary.public_key()) {
+            let found = self.attempt(recipient, primary, primary.secret_params().is_encrypted())?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        for subkey in &key.secret_subkeys {
+            if recipient.match_identity(subkey.key.public_key()) {
+                let found =
+                    self.attempt(recipient, &subkey.key, subkey.key.secret_params().is_encrypted())?;
+                if found.is_some() {
+                    return Ok(found);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn attempt(
+        &mut self,
+        recipient: &PublicKeyEncryptedSessionKey,
+        key: &impl DecryptionKey,
+        locked: bool,
+    ) -> Result<Option<DataKey>, KeyError> {
+        if locked {
+            self.failed = Some(format!(
+                "key {:?} is protected by a passphrase, which is not supported",
+                key.legacy_key_id()
+            ));
+            return Ok(None);
+        }
+        self.left = self.left.checked_sub(1).ok_or_else(|| {
+            KeyError::new(format!(
+                "the OpenPGP message does not name its recipients, and {ATTEMPTS} attempts to decrypt it failed"
+            ))
+        })?;
+        let kind = match recipient.version() {
+            PkeskVersion::V3 => EskType::V3_4,
+            PkeskVersion::V6 => EskType::V6,
+            PkeskVersion::Other(_) => return Ok(None),
+        };
+        let opened = recipient.values().and_then(|values| key.decrypt(&Password::empty(), values, kind));
+        match opened {
+            Ok(Ok(session)) => match self.open(session) {
+                Ok(found) => return Ok(Some(found)),
+                Err(error) => self.failed = Some(error.to_string()),
+            },
+            Ok(Err(error)) | Err(error) => {
+                let reason = shown(&error.to_string());
+                self.failed = Some(format!("key {:?} cannot decrypt it: {reason}", key.legacy_key_id()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the data key out of what a session key opens.
+    fn open(&self, session: PlainSessionKey) -> Result<DataKey, KeyError> {
+        let failed = |error: pgp::errors::Error| {
+            KeyError::new(format!("the OpenPGP message cannot be decrypted: {}", shown(&error.to_string())))
+        };
+        let ring = TheRing {
+            session_keys: vec![session],
+            decrypt_options: DecryptionOptions::new().enable_gnupg_aead(),
+            ..TheRing::default()
+        };
+        let (mut message, _) = parse(self.bytes)?.decrypt_the_ring(ring, true).map_err(failed)?;
+        for _ in 0..LAYERS {
+            if !message.is_compressed() {
+                break;
+            }
+            message = message.decompress().map_err(failed)?;
+        }
+        if message.is_compressed() || message.is_encrypted() {
+            return Err(KeyError::new("the OpenPGP message is nested too deeply"));
+        }
+        let mut held = Zeroizing::new(Vec::with_capacity(HELD + 1));
+        let most = u64::try_from(HELD).unwrap_or(u64::MAX) + 1;
+        message
+            .take(most)
+            .read_to_end(&mut held)
+            .map_err(|error| KeyError::new(format!("the OpenPGP message is malformed: {error}")))?;
+        if held.len() > HELD {
+            return Err(KeyError::new("the OpenPGP message contains more than a data key"));
+        }
+        Ok(DataKey::new(held))
+    }
+}

@@ -1,0 +1,252 @@
+//! Files that are encrypted here, with a data key that is known.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::digest::{SHA512, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use proptest::prelude::*;
+use roadstead_sops::{
+    Class, DataKey, DataKeys, Error, Format, KeyError, KeyProvider, Limits, MacPolicy, MacProblem, MasterKey,
+    Options, UnwrappedKeys, decrypt, decrypt_object, inspect, object_metadata, read_metadata,
+};
+use serde_json::json;
+use zeroize::Zeroizing;
+
+const KEY: [u8; 32] = [7; 32];
+const MODIFIED: &str = "2024-05-06T07:08:09Z";
+/// What must never be in a message.
+const CANARY: &str = "canary-3f9c";
+
+/// Opens whatever says that it is wrapped as `known:` and the key in base64.
+struct Known;
+
+impl KeyProvider for Known {
+    fn unwrap(&self, key: &MasterKey) -> Result<Option<DataKey>, KeyError> {
+        match key.enc().split_once(':') {
+            Some(("known", text)) => Ok(Some(DataKey::new(Zeroizing::new(STANDARD.decode(text).unwrap())))),
+            Some(("broken", _)) => Err(KeyError::new("it is broken")),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn known(key: &[u8]) -> String {
+    format!("known:{}", STANDARD.encode(key))
+}
+
+fn seal(plain: &str, place: &str, kind: &str) -> String {
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, &KEY).unwrap());
+    let mut nonce = [0; 12];
+    nonce.copy_from_slice(&digest(&SHA512, format!("{place}{plain}").as_bytes()).as_ref()[..12]);
+    let mut data = plain.as_bytes().to_vec();
+    let tag = key
+        .seal_in_place_separate_tag(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(place.as_bytes()),
+            &mut data,
+        )
+        .unwrap();
+    let [data, nonce, tag] = [&data[..], &nonce, tag.as_ref()].map(|part| STANDARD.encode(part));
+    format!("ENC[AES256_GCM,data:{data},iv:{nonce},tag:{tag},type:{kind}]")
+}
+
+/// The MAC of a file whose leaves are these.
+fn mac(leaves: &[&str]) -> String {
+    let hash = digest(&SHA512, leaves.concat().as_bytes());
+    let text: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    seal(&text, MODIFIED, "str")
+}
+
+fn metadata(leaves: &[&str]) -> String {
+    format!(
+        "sops:\n    age:\n        - recipient: somebody\n          enc: {}\n    lastmodified: \"{MODIFIED}\"\n    mac: {}\n",
+        known(&KEY),
+        mac(leaves)
+    )
+}
+
+fn yaml(file: &str, policy: MacPolicy) -> Result<String, Error> {
+    let options = Options { mac: policy, ..Options::new(Format::Yaml) };
+    decrypt(file.as_bytes(), &options, &Known).map(|file| String::from_utf8(file.bytes.to_vec()).unwrap())
+}
+
+#[test]
+fn values_of_all_types() {
+    let file = format!(
+        "# about\na: {}\nb:\n    - {}\n    - {}\nc: {}\nd: {}\ne: \"\"\nf: null\nx_unencrypted: 5\n{}",
+        seal("text: x", "a:", "str"),
+        seal("12", "b:", "int"),
+        seal("a comment", "b:", "comment"),
+        seal("True", "c:", "bool"),
+        seal("1.5", "d:", "float"),
+        metadata(&["text: x", "12", "True", "1.5", "5"])
+    );
+    let expected = "# about\na: 'text: x'\nb:\n    - 12\n    #a comment\nc: true\nd: 1.5\ne: \"\"\nf: null\nx_unencrypted: 5\n";
+    assert_eq!(yaml(&file, MacPolicy::Verify).unwrap(), expected);
+}
+
+#[test]
+fn the_mac_is_looked_at_as_the_policy_says() {
+    let file = format!("a: {}\n{}", seal(CANARY, "a:", "str"), metadata(&["something else"]));
+    let error = yaml(&file, MacPolicy::Verify).unwrap_err();
+    assert_eq!(error, Error::Mac(MacProblem::Mismatch));
+    assert!(!format!("{error} {error:?}").contains(CANARY));
+    let options = Options { mac: MacPolicy::Warn, ..Options::new(Format::Yaml) };
+    let decrypted = decrypt(file.as_bytes(), &options, &Known).unwrap();
+    assert_eq!(decrypted.warning, Some(MacProblem::Mismatch));
+    assert!(!format!("{decrypted:?}").contains(CANARY));
+    assert_eq!(yaml(&file, MacPolicy::Ignore).unwrap(), format!("a: {CANARY}\n"));
+    // The time of the last change is bound to it.
+    let file = format!("a: {}\n{}", seal("x", "a:", "str"), metadata(&["x"]).replace("08:09", "08:10"));
+    assert_eq!(yaml(&file, MacPolicy::Verify).unwrap_err(), Error::Mac(MacProblem::Unreadable));
+}
+
+#[test]
+fn values_belong_to_their_place() {
+    let file = format!("b: {}\n{}", seal(CANARY, "a:", "str"), metadata(&[CANARY]));
+    let error = yaml(&file, MacPolicy::Verify).unwrap_err();
+    assert_eq!(error.class(), Class::Value);
+    assert!(error.to_string().contains("\"b\""), "{error}");
+    // A plain value where an encrypted one is due is not shown.
+    let file = format!("a:\n    b: {CANARY}\n{}", metadata(&[CANARY]));
+    let error = yaml(&file, MacPolicy::Verify).unwrap_err();
+    assert!(error.to_string().contains("a:b") && !format!("{error} {error:?}").contains(CANARY), "{error}");
+}
+
+#[test]
+fn groups_are_combined() {
+    let field = |x: u8| {
+        // A polynomial of the first degree over the field, the same for all bytes: 7 + 1·x.
+        let mut share = vec![7 ^ x; 32];
+        share.push(x);
+        known(&share)
+    };
+    let with = |keys: &str, threshold: usize| {
+        format!(
+            "a: {}\nsops:\n    key_groups:\n{keys}    shamir_threshold: {threshold}\n    lastmodified: \"{MODIFIED}\"\n    mac: {}\n",
+            seal("x", "a:", "str"),
+            mac(&["x"])
+        )
+    };
+    let group = |enc: &str| format!("        - age:\n            - recipient: r\n              enc: {enc}\n");
+    let [one, two, lost] = [field(1), field(2), "broken:x".to_owned()].map(|enc| group(&enc));
+    let all = format!("{one}{two}{lost}");
+    assert_eq!(yaml(&with(&all, 2), MacPolicy::Verify).unwrap(), "a: x\n");
+    let error = yaml(&with(&all, 3), MacPolicy::Verify).unwrap_err();
+    assert_eq!(error.class(), Class::NoKey);
+    assert!(error.to_string().contains("2 of 3 key groups opened, 3 are needed"), "{error}");
+    assert!(error.to_string().contains("group 3: age r: it is broken"), "{error}");
+    assert_eq!(yaml(&with(&lost, 0), MacPolicy::Verify).unwrap_err().class(), Class::NoKey);
+}
+
+#[test]
+fn data_keys_that_someone_else_unwrapped() {
+    let file = format!("a: {}\n{}", seal("x", "a:", "str"), metadata(&["x"]));
+    let limits = Limits::default();
+    let metadata = read_metadata(file.as_bytes(), Format::Yaml, &limits).unwrap();
+    let mut keys = UnwrappedKeys::default();
+    assert!(keys.data_key(&metadata).is_err());
+    keys.insert(metadata.digest(), Known.data_key(&metadata).unwrap());
+    let options = Options::new(Format::Yaml);
+    assert_eq!(decrypt(file.as_bytes(), &options, &keys).unwrap().bytes.as_slice(), b"a: x\n");
+    assert!(format!("{keys:?}").ends_with(": DataKey})"));
+}
+
+#[test]
+fn an_object_tells_what_is_secret() {
+    let limits = Limits::default();
+    let object = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "s" },
+        "stringData": { "a/b": seal("x", "stringData:a/b:", "str"), "n": seal("1", "stringData:n:", "int") },
+        "sops": {
+            "age": [{ "recipient": "r", "enc": known(&KEY) }], "encrypted_regex": "^(data|stringData)$",
+            "lastmodified": MODIFIED, "mac": "ENC[of another object]",
+        },
+    });
+    assert_eq!(object_metadata(&object, &limits).unwrap().len(), 1);
+    let decrypted = decrypt_object(object, &limits, &Known).unwrap();
+    assert_eq!(decrypted.secret, ["/stringData/a~1b", "/stringData/n"]);
+    assert_eq!(decrypted.object["stringData"], json!({ "a/b": "x", "n": 1 }));
+    assert!(decrypted.object.get("sops").is_none());
+
+    let file = format!(
+        "A={}\nsops_age__list_0__map_enc={}\nsops_lastmodified={MODIFIED}\nsops_mac=ENC[x]\n",
+        seal("x", "A:", "str"),
+        known(&KEY)
+    );
+    let object = json!({ "apiVersion": "v1", "kind": "Secret", "data": { "a.env": STANDARD.encode(file), "b": "eA==" } });
+    let decrypted = decrypt_object(object, &limits, &Known).unwrap();
+    assert_eq!(decrypted.secret, ["/data/a.env"]);
+    assert_eq!(decrypted.object["data"], json!({ "a.env": STANDARD.encode("A=x\n"), "b": "eA==" }));
+}
+
+#[test]
+fn an_inspection_tells_everything() {
+    let stray = seal("x", "b_unencrypted:", "str");
+    let file = format!("a: {}\nb_unencrypted: {stray}\n{}", seal("x", "a:", "str"), metadata(&["x", &stray]));
+    let found = inspect(file.as_bytes(), Format::Yaml, &Limits::default(), &Known).unwrap();
+    assert!(found.key.is_ok() && found.value.is_none() && found.mac.is_none());
+    assert_eq!(found.misplaced.len(), 1);
+    assert!(found.groups[0].opened);
+}
+
+#[test]
+fn everything_is_bounded() {
+    let bomb: String = (1..9)
+        .map(|level| format!("a{level}: &a{level} [{}]\n", vec![format!("*a{}", level - 1); 9].join(", ")))
+        .collect();
+    let bomb = format!("x: 1\n---\na0: &a0 [x, x]\n{bomb}");
+    let files = [
+        bomb,
+        format!("a: {}1{}\n", "[".repeat(2000), "]".repeat(2000)),
+        format!("a: {}\n", "- ".repeat(5000)),
+        format!("a: {}\n", "x".repeat(2 << 20)),
+        "? ".repeat(3000),
+        "x: 1\n---\na: &a [*a]\n".to_owned(),
+    ];
+    for file in files {
+        let file = format!("{file}{}", metadata(&[]));
+        let error = yaml(&file, MacPolicy::Verify).unwrap_err();
+        assert_eq!(error.class(), Class::Malformed, "{error}");
+    }
+    let json = format!("{{\"a\": {}", "[".repeat(1_000_000));
+    let error = decrypt(json.as_bytes(), &Options::new(Format::Json), &Known).unwrap_err();
+    assert!(matches!(error, Error::TooLarge { .. }), "{error}");
+    let long = "x".repeat((5 << 20) + 1);
+    assert!(decrypt(long.as_bytes(), &Options::new(Format::Binary), &Known).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// Texts of any kind come out as they went in, and what is written is read again as the same.
+    #[test]
+    fn texts_survive(text in "[ -~\\t\\n\\u{85}\\u{a0}\\u{2028}\\u{feff}é😀#:'\"\\-]{1,40}", key in "[a-z .#:'\\-]{1,8}") {
+        prop_assume!(key != "sops");
+        let place = format!("{key}:");
+        let quoted = serde_json::to_string(&key).unwrap();
+        let file = format!("{quoted}: {}\n{}", seal(&text, &place, "str"), metadata(&[&text]));
+        let written = yaml(&file, MacPolicy::Verify).unwrap();
+        let documents = roadstead_kustomize::yaml::read_documents(
+            written.as_bytes(), roadstead_kustomize::yaml::Dialect::Object, &roadstead_kustomize::Limits::default());
+        let object = documents.unwrap()[0].value.to_json();
+        prop_assert_eq!(&object[&key], &json!(text), "{}", written);
+    }
+
+    /// No input leads to a panic, in any format.
+    #[test]
+    fn nothing_panics(text in "([ -~\\n]|sops|: |- |ENC\\[AES256_GCM,data:|# |\\[sops\\]\n|sops_|__list_0|__map_a|\\{\"|\": \"|=|\\|\n|&a |\\*a |<<: |---\n){0,40}") {
+        for format in [Format::Yaml, Format::Json, Format::Dotenv, Format::Ini, Format::Binary] {
+            let _ = decrypt(text.as_bytes(), &Options::new(format), &Known);
+        }
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        for format in [Format::Yaml, Format::Json, Format::Dotenv, Format::Ini, Format::Binary] {
+            let _ = decrypt(&bytes, &Options::new(format), &Known);
+        }
+    }
+}
