@@ -8,7 +8,19 @@
 //! The crate is pure. Who holds a master key is a [`KeyProvider`]: [`KeyRing`] has age and OpenPGP keys, what speaks to key
 //! services lies elsewhere. What comes from a file is bounded by [`Limits`] before it is parsed; what was decrypted is not printed and
 //! wiped when it goes, and no error holds any of it.
+//!
+//! ```no_run
+//! use roadstead_sops::{Format, KeyRing, Options, decrypt};
+//!
+//! # fn read(_: &str) -> Vec<u8> { Vec::new() }
+//! let mut keys = KeyRing::default();
+//! keys.add("prod.agekey", &read("prod.agekey"))?;
+//! let file = decrypt(&read("secret.yaml"), &Options::new(Format::Yaml), &keys)?;
+//! # let _ = file.bytes;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod buffer;
 mod error;
 mod flat;
 mod format;

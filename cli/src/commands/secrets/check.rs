@@ -115,7 +115,7 @@ fn check_file(path: &str, bytes: &[u8], limits: &Limits, keys: Option<&KeyRing>,
             }
             manifests::plain(path, bytes, format, report);
         }
-        // Text about SOPS is no file of its.
+        // A text that mentions SOPS was not necessarily encrypted with it.
         Err(_) if format == Format::Binary => {}
         Err(error) => report.problem(path, &error.to_string()),
     }

@@ -3,6 +3,7 @@
 use zeroize::Zeroizing;
 
 use super::{Format, Tally, as_text};
+use crate::buffer::Buffer;
 use crate::error::{Error, Place};
 use crate::metadata::unescape_line_feeds;
 use crate::tree::{Comment, Item, Key, Map, Text, Value};
@@ -28,7 +29,7 @@ pub(super) fn read(file: &[u8], tally: &mut Tally<'_>) -> Result<Map, Error> {
 }
 
 pub(super) fn write(documents: &[Map]) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let mut out = Zeroizing::new(Vec::new());
+    let mut out = Buffer::default();
     for item in documents.first().into_iter().flatten() {
         match &item.key {
             Key::Comment(comment) => {
@@ -53,5 +54,5 @@ pub(super) fn write(documents: &[Map]) -> Result<Zeroizing<Vec<u8>>, Error> {
         }
         out.push(b'\n');
     }
-    Ok(out)
+    Ok(out.into_inner())
 }

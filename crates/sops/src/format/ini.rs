@@ -6,6 +6,7 @@
 use zeroize::Zeroizing;
 
 use super::{Format, Tally, as_text};
+use crate::buffer::Buffer;
 use crate::error::{Error, Place};
 use crate::tree::{Comment, Item, Key, Map, Text, Value};
 
@@ -263,7 +264,7 @@ pub(super) fn write(documents: &[Map]) -> Result<Zeroizing<Vec<u8>>, Error> {
             sections.push(Output::new(name, items).map_err(error)?);
         }
     }
-    let mut out = Zeroizing::new(Vec::new());
+    let mut out = Buffer::default();
     let last = sections.len().saturating_sub(1);
     for (index, section) in sections.iter().enumerate() {
         section.write(index == 0, &mut out);
@@ -272,7 +273,7 @@ pub(super) fn write(documents: &[Map]) -> Result<Zeroizing<Vec<u8>>, Error> {
             out.push(b'\n');
         }
     }
-    Ok(out)
+    Ok(out.into_inner())
 }
 
 /// A key with its value and the comment before it.
@@ -321,8 +322,8 @@ impl<'t> Output<'t> {
         self.name.eq_ignore_ascii_case(DEFAULT.as_bytes())
     }
 
-    fn write(&self, first: bool, out: &mut Vec<u8>) {
-        comment(self.comment, out);
+    fn write(&self, first: bool, out: &mut Buffer) {
+        comment(self.comment, false, out);
         if !first || !self.is_default() {
             out.push(b'[');
             out.extend_from_slice(self.name);
@@ -331,12 +332,12 @@ impl<'t> Output<'t> {
         let width = |name: &[u8]| name.len() + 2 * quote_of(name).len();
         let widest = self.keys.iter().map(|(name, ..)| width(name)).max().unwrap_or(0);
         for (name, value, about) in &self.keys {
-            comment(about, out);
+            comment(about, true, out);
             let quote = quote_of(name);
             for part in [quote, name, quote] {
                 out.extend_from_slice(part);
             }
-            out.extend(std::iter::repeat_n(b' ', widest - width(name)));
+            out.fill(b' ', widest - width(name));
             out.extend_from_slice(b" = ");
             let has = |bytes: &[u8]| value.iter().any(|byte| bytes.contains(byte));
             let quote: &[u8] = if has(b"\n`") {
@@ -366,18 +367,19 @@ fn quote_of(name: &[u8]) -> &'static [u8] {
     }
 }
 
-/// Writes a comment of one line or more.
-fn comment(text: &[u8], out: &mut Vec<u8>) {
+/// Writes a comment of one line or more. go-ini trims those of keys only, and those that have their sign.
+fn comment(text: &[u8], trimmed: bool, out: &mut Buffer) {
     if text.is_empty() {
         return;
     }
     for line in text.split(|byte| *byte == b'\n') {
         let (sign, text) = match line.split_first() {
-            Some((sign @ (b'#' | b';'), text)) => (*sign, text),
+            Some((sign @ (b'#' | b';'), text)) => (*sign, trim(text)),
+            _ if trimmed => (b';', trim(line)),
             _ => (b';', line),
         };
         out.extend_from_slice(&[sign, b' ']);
-        out.extend_from_slice(trim(text));
+        out.extend_from_slice(text);
         out.push(b'\n');
     }
 }

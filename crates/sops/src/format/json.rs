@@ -6,6 +6,7 @@
 use zeroize::Zeroizing;
 
 use super::{Format, Tally};
+use crate::buffer::Buffer;
 use crate::error::{Error, Place};
 use crate::number;
 use crate::tree::{Item, Key, Map, Text, Value};
@@ -243,14 +244,14 @@ fn push_valid(bytes: &[u8], text: &mut Vec<u8>) {
 }
 
 pub(super) fn write(documents: &[Map]) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let mut writer = Writer { out: Zeroizing::new(Vec::new()), path: Vec::new() };
+    let mut writer = Writer { out: Buffer::default(), path: Vec::new() };
     writer.map(documents.first().map_or(&[], Vec::as_slice), 0)?;
     writer.out.push(b'\n');
-    Ok(writer.out)
+    Ok(writer.out.into_inner())
 }
 
 struct Writer {
-    out: Zeroizing<Vec<u8>>,
+    out: Buffer,
     path: Vec<u8>,
 }
 
@@ -261,7 +262,7 @@ impl Writer {
 
     fn line(&mut self, depth: usize) {
         self.out.push(b'\n');
-        self.out.extend(std::iter::repeat_n(b'\t', depth));
+        self.out.fill(b'\t', depth);
     }
 
     fn map(&mut self, items: &[Item], depth: usize) -> Result<(), Error> {

@@ -60,7 +60,7 @@ impl Keyring {
 
     fn add_block(&mut self, block: &str) -> Result<(), String> {
         let (keys, _) = SignedSecretKey::from_armor_many_buf(block.as_bytes())
-            .map_err(|error| format!("its armor is malformed: {}", shown(&error.to_string())))?;
+            .map_err(|error| format!("its armor is malformed: {}", reason(&error)))?;
         for key in keys {
             if self.keys.len() + self.unreadable.len() >= KEYS {
                 return Err(format!("the keyring holds more than {KEYS} keys"));
@@ -68,7 +68,7 @@ impl Keyring {
             match key {
                 Ok(key) => self.keys.push(key),
                 // Others of the ring may be what is needed.
-                Err(error) => self.unreadable.push(shown(&error.to_string())),
+                Err(error) => self.unreadable.push(reason(&error)),
             }
         }
         Ok(())
@@ -102,22 +102,35 @@ impl Keyring {
 
 /// The packets of a message. A checksum may be missing, but is right where it is there.
 fn dearmor(armored: &str) -> Result<Vec<u8>, KeyError> {
-    let broken = |error: &dyn std::fmt::Display| {
-        KeyError::new(format!("the OpenPGP message's armor is malformed: {error}"))
-    };
+    const BROKEN: &str = "the OpenPGP message's armor is malformed";
     let mut armor = Dearmor::new(armored.as_bytes());
-    armor.read_header().map_err(|error| broken(&error))?;
+    armor.read_header().map_err(|_| KeyError::new(BROKEN))?;
     if armor.typ != Some(BlockType::Message) {
         return Err(KeyError::new("not an OpenPGP message"));
     }
     let mut bytes = Vec::new();
-    armor.read_to_end(&mut bytes).map_err(|error| broken(&error))?;
+    armor.read_to_end(&mut bytes).map_err(|_| KeyError::new(BROKEN))?;
     // rPGP 0.21 can check it, but always finds it wrong.
     match armor.crc24_status() {
         ArmorCrc24Status::Unchecked { footer_crc } if footer_crc != crc24(&bytes) => {
-            Err(broken(&"the checksum does not match"))
+            Err(KeyError::new("the checksum of the OpenPGP message's armor does not match"))
         }
         _ => Ok(bytes),
+    }
+}
+
+/// What an error says that cannot have anything of a key or of a message in it: rPGP's own words may quote what they are about.
+fn reason(error: &pgp::errors::Error) -> String {
+    use pgp::errors::Error;
+    match error {
+        Error::Unsupported { message, .. } | Error::Unimplemented { message, .. } => shown(message),
+        Error::InvalidPacketContent { source } => reason(source),
+        Error::MdcError => "its integrity check failed".to_owned(),
+        Error::AesKw { .. } | Error::AesKek { .. } | Error::RSAError { .. } | Error::EllipticCurve { .. } => {
+            "the session key cannot be unwrapped".to_owned()
+        }
+        Error::Aead { .. } => "its authentication failed".to_owned(),
+        _ => "it is malformed, or of a kind that is not supported".to_owned(),
     }
 }
 
@@ -134,7 +147,7 @@ fn crc24(bytes: &[u8]) -> u32 {
 
 fn parse(bytes: &[u8]) -> Result<Message<'_>, KeyError> {
     Message::from_bytes(bytes)
-        .map_err(|error| KeyError::new(format!("not a valid OpenPGP message: {}", shown(&error.to_string()))))
+        .map_err(|error| KeyError::new(format!("not a valid OpenPGP message: {}", reason(&error))))
 }
 
 fn recipients(bytes: &[u8]) -> Result<Vec<PublicKeyEncryptedSessionKey>, KeyError> {
@@ -214,8 +227,8 @@ impl Search<'_> {
                 Err(error) => self.failed = Some(error.to_string()),
             },
             Ok(Err(error)) | Err(error) => {
-                let reason = shown(&error.to_string());
-                self.failed = Some(format!("key {:?} cannot decrypt it: {reason}", key.legacy_key_id()));
+                self.failed =
+                    Some(format!("key {} cannot decrypt it: {}", key.legacy_key_id(), reason(&error)));
             }
         }
         Ok(None)
@@ -224,7 +237,7 @@ impl Search<'_> {
     /// Takes the data key out of what a session key opens.
     fn open(&self, session: PlainSessionKey) -> Result<DataKey, KeyError> {
         let failed = |error: pgp::errors::Error| {
-            KeyError::new(format!("the OpenPGP message cannot be decrypted: {}", shown(&error.to_string())))
+            KeyError::new(format!("the OpenPGP message cannot be decrypted: {}", reason(&error)))
         };
         let ring = TheRing {
             session_keys: vec![session],
@@ -246,7 +259,7 @@ impl Search<'_> {
         message
             .take(most)
             .read_to_end(&mut held)
-            .map_err(|error| KeyError::new(format!("the OpenPGP message is malformed: {error}")))?;
+            .map_err(|_| KeyError::new("the OpenPGP message cannot be decrypted: it is malformed"))?;
         if held.len() > HELD {
             return Err(KeyError::new("the OpenPGP message contains more than a data key"));
         }

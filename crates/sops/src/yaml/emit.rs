@@ -10,6 +10,7 @@ use zeroize::{Zeroize as _, Zeroizing};
 use super::nodes::{Kind, Node};
 use super::scalars::Scalar;
 use super::scan::Style;
+use crate::buffer::Buffer;
 
 /// Columns of an indentation.
 const INDENT: isize = 4;
@@ -38,7 +39,7 @@ struct Pending {
 }
 
 pub(super) struct Emitter {
-    out: Zeroizing<Vec<u8>>,
+    out: Buffer,
     /// Of the innermost block; -1 outside of all.
     indent: isize,
     column: isize,
@@ -55,7 +56,7 @@ pub(super) struct Emitter {
 impl Default for Emitter {
     fn default() -> Self {
         Self {
-            out: Zeroizing::default(),
+            out: Buffer::default(),
             indent: -1,
             column: 0,
             whitespace: true,
@@ -69,7 +70,7 @@ impl Default for Emitter {
 
 impl Emitter {
     pub(super) fn finish(self) -> Zeroizing<Vec<u8>> {
-        self.out
+        self.out.into_inner()
     }
 
     /// Writes one document.

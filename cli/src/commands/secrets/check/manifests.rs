@@ -40,7 +40,7 @@ fn secrets(bytes: &[u8], format: Format) -> Vec<Json> {
     if !matches!(format, Format::Yaml | Format::Json) || !super::contains(bytes, b"Secret") {
         return Vec::new();
     }
-    // What is no YAML, as a template of Helm, holds no manifests.
+    // A file that is not YAML, such as a Helm template, has no manifests.
     let documents = read_documents(bytes, Dialect::Object, &roadstead_kustomize::Limits::default());
     let objects = documents.unwrap_or_default().into_iter().map(|document| document.value.to_json());
     objects.filter(|object| object["kind"] == "Secret" && object["apiVersion"] == "v1").collect()
