@@ -18,6 +18,26 @@ const LAST_DELAY: Duration = Duration::from_secs(600);
 /// An object that was left in peace for so long, and for twice its last delay, is corrected at once again.
 const PEACE: Duration = Duration::from_secs(60);
 
+/// Where an object was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    /// In a list.
+    List,
+    /// By a watch.
+    Watch,
+}
+
+/// What it means that an object was seen.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Nothing: it is not known yet, or this is old.
+    Nothing,
+    /// There is nothing to be corrected.
+    Stands,
+    /// It is to be corrected, with who has written.
+    Changed(Vec<String>),
+}
+
 /// What is known of one object.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -101,19 +121,29 @@ impl Entry {
         self.applied = Some(Known { sent, is_as_sent, footprint });
     }
 
-    /// It was seen. Gives who has written, where that makes it one that is to be corrected.
-    pub(super) fn see(&mut self, seen: Footprint) -> Option<Vec<String>> {
+    /// It was seen. A watch may still tell of what was there before it was applied; what a list has is there.
+    pub(super) fn see(&mut self, seen: Footprint, from: From) -> News {
         let Some(Known { footprint, .. }) = &self.applied else {
             self.seen = Some(seen);
-            return None;
+            return News::Nothing;
         };
-        if seen.is_older_than(footprint) {
-            return None;
+        let is_older = seen.is_older_than(footprint);
+        if from == From::Watch && is_older {
+            return News::Nothing;
         }
-        self.standing = footprint.compare(&seen);
-        let writers = footprint.writers_since(&seen).into_iter().map(ToOwned::to_owned).collect();
+        self.standing = match footprint.compare(&seen) {
+            // It may come from a backup, or the list was begun before our last write, of which the watch then tells.
+            Standing::AsApplied if is_older => Standing::Changed,
+            standing => standing,
+        };
+        let news = match self.standing {
+            Standing::Changed => {
+                News::Changed(footprint.writers_since(&seen).into_iter().map(ToOwned::to_owned).collect())
+            }
+            Standing::AsApplied | Standing::Leaving | Standing::Taken => News::Stands,
+        };
         self.seen = (self.standing != Standing::AsApplied).then_some(seen);
-        (self.standing == Standing::Changed).then_some(writers)
+        news
     }
 
     /// It is gone. Whether it is to be created again now: a Job that has run to its end is removed after a while, and is not to run

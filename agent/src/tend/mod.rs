@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use book::Book;
-use entry::Entry;
+use entry::{Entry, From, News};
 
 use crate::builds::Kept;
 
@@ -344,7 +344,8 @@ impl Tended {
     pub(crate) fn take(&self, watch: &Watch, sight: Sight, now: Instant) {
         let mut state = self.state();
         let is_news = match sight {
-            Sight::Seen(object, footprint) => state.saw(watch, &object, footprint, now),
+            Sight::Listed(object, footprint) => state.saw(watch, &object, footprint, From::List, now),
+            Sight::Seen(object, footprint) => state.saw(watch, &object, footprint, From::Watch, now),
             Sight::Gone(object) => state.lost(watch, &object, now),
             Sight::Complete(seen) => {
                 state.statuses.insert(watch.clone(), Status::Live);
@@ -459,20 +460,27 @@ impl State {
     }
 
     /// Whether there is more to be corrected than before.
-    fn saw(&mut self, watch: &Watch, object: &ObjectRef, footprint: Footprint, now: Instant) -> bool {
+    fn saw(
+        &mut self,
+        watch: &Watch,
+        object: &ObjectRef,
+        footprint: Footprint,
+        from: From,
+        now: Instant,
+    ) -> bool {
         let Some((tending, true)) = self.entry(watch, object) else { return false };
         let Some(entry) = tending.objects.get_mut(object) else { return false };
-        let (writers, due) = (entry.see(footprint), entry.not_before(now));
-        match writers {
-            Some(writers) if tending.last.is_some() => {
+        let (news, due) = (entry.see(footprint, from), entry.not_before(now));
+        match news {
+            News::Changed(writers) if tending.last.is_some() => {
                 tending.suspect(object, writers, due);
                 true
             }
-            Some(_) => false,
-            None => {
+            News::Stands => {
                 tending.suspects.remove(object);
                 false
             }
+            News::Changed(_) | News::Nothing => false,
         }
     }
 

@@ -224,3 +224,21 @@ fn where_a_kind_may_not_be_watched_everywhere_its_namespaces_are() {
     assert!(tended.wanted_watches(now).is_empty());
     assert!(!tended.stands(APPLIER, &object, &sent()));
 }
+
+#[test]
+fn what_a_list_has_counts_though_it_is_older() {
+    let (object, now) = (object("ConfigMap", "a"), Instant::now());
+    let restored = tended(&object, now);
+    // As an apiserver has it whose etcd was restored.
+    restored.take(&watch(&object), Sight::Listed(object.clone(), footprint(5, &ours())), now);
+    assert!(!restored.stands(APPLIER, &object, &sent()));
+    // What is told late of it changes nothing about that.
+    restored.take(&watch(&object), Sight::Seen(object.clone(), footprint(4, &ours())), now);
+    assert!(due(&restored, now + SECOND).is_some());
+    // A list that was begun before our last write, and then that write.
+    let late = tended(&object, now);
+    late.take(&watch(&object), Sight::Listed(object.clone(), footprint(9, &ours())), now);
+    late.take(&watch(&object), Sight::Seen(object.clone(), footprint(10, &ours())), now);
+    assert!(late.stands(APPLIER, &object, &sent()));
+    assert!(due(&late, now + SECOND).is_none());
+}

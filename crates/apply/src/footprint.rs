@@ -26,7 +26,7 @@ pub struct Footprint {
     /// The resource version, as a number; 0 where it is not a number.
     version: u64,
     deleting: bool,
-    /// Our fields; 0 where we have none.
+    /// Our fields, and when we changed any of them last; 0 where we have none.
     ours: u64,
     /// The fields that are taken over from kubectl and the like, all together; 0 where there are none.
     edits: u64,
@@ -84,7 +84,9 @@ impl Footprint {
         let (manager, operation, subresource) = (text("manager"), text("operation"), text("subresource"));
         let fields = hash(|hasher| hash_value(&entry["fieldsV1"], hasher));
         if (manager, operation, subresource) == (FIELD_MANAGER, "Apply", "") {
-            self.ours = fields;
+            // The time is that of our last change: of an object that comes from a backup the fields may be the same, and their values
+            // older.
+            self.ours = hash(|hasher| (fields, text("time")).hash(hasher));
         } else if is_restart(entry) || subresource == "status" {
             // It stays, or changes all the time.
         } else if is_taken(entry) {
@@ -231,6 +233,17 @@ mod tests {
             ".": {}, "f:kubectl.kubernetes.io/restartedAt": {}}}}}});
         let restarted = Footprint::of(&object(&[ours(&data), update("kubectl-rollout", &restart)]));
         assert_eq!(applied.compare(&restarted), Standing::AsApplied);
+    }
+
+    #[test]
+    fn the_same_fields_of_another_time_are_a_change() {
+        let at = |time: &str| {
+            let entry = json!({"manager": "roadstead", "operation": "Apply", "time": time, "fieldsV1": {"f:data": {}}});
+            Footprint::of(&object(&[entry]))
+        };
+        let applied = at("2026-01-01T00:00:02Z");
+        assert_eq!(applied.compare(&applied.clone()), Standing::AsApplied);
+        assert_eq!(applied.compare(&at("2026-01-01T00:00:01Z")), Standing::Changed);
     }
 
     #[test]

@@ -104,6 +104,8 @@ impl std::fmt::Display for Scope {
 /// What a watch tells. The version of a reference is the one that the scope is watched in.
 #[derive(Debug, Clone)]
 pub enum Sight {
+    /// An object as it is in a list, which counts whatever version it has: an apiserver whose etcd was restored has gone back.
+    Listed(ObjectRef, Footprint),
     /// An object as it is now.
     Seen(ObjectRef, Footprint),
     /// An object is gone, or bears no owner's label any more.
@@ -158,7 +160,7 @@ async fn list(
         };
         for item in list["items"].as_array().into_iter().flatten() {
             let Some(object) = scope.object(item) else { continue };
-            tell(Sight::Seen(object.clone(), Footprint::of(item)));
+            tell(Sight::Listed(object.clone(), Footprint::of(item)));
             seen.insert(object);
         }
         if seen.len() > MAX_OBJECTS {

@@ -34,7 +34,7 @@ impl Book {
     fn take(&self, sight: Sight) {
         let mut seen = of(&self.seen);
         match sight {
-            Sight::Seen(object, footprint) => {
+            Sight::Listed(object, footprint) | Sight::Seen(object, footprint) => {
                 seen.insert(object, Some(footprint));
             }
             Sight::Gone(object) => {

@@ -295,7 +295,7 @@ pub(crate) fn build_of(name: &str) -> Vec<u8> {
 }
 
 /// What is dispatched of a Kustomization with this build.
-fn spec_of(name: &str, build: Digest) -> DispatchSpec {
+pub(crate) fn spec_of(name: &str, build: Digest) -> DispatchSpec {
     DispatchSpec {
         applier: ApplierRef::kustomization("default", name),
         purpose: Purpose::Reconcile,
