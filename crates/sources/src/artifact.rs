@@ -6,11 +6,10 @@
 use std::borrow::Cow;
 use std::io::{self, BufRead, Read, Write};
 
-use flate2::Compression;
-use flate2::GzBuilder;
 use flate2::bufread::GzDecoder;
 use roadstead_model::Digest;
 
+use crate::gzip::Gzip;
 use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits, shown, too_large};
 
 /// A packed tree.
@@ -85,14 +84,13 @@ pub(crate) fn pack_to<C: Content, W: Write>(
     tree: &Tree<C>,
     mut read: impl FnMut(&C) -> io::Result<Cow<'_, [u8]>>,
 ) -> Result<W, ArtifactError> {
-    let gzip = GzBuilder::new().mtime(0).operating_system(255).write(to, Compression::new(6));
-    let mut tar = tar::Builder::new(gzip);
+    let whole = |source| ArtifactError::Pack { path: String::new(), source };
+    let mut tar = tar::Builder::new(Gzip::new(to).map_err(whole)?);
     for (path, entry) in tree {
         append(&mut tar, path, entry, &mut read)
             .map_err(|source| ArtifactError::Pack { path: path.clone(), source })?;
     }
-    let whole = |source| ArtifactError::Pack { path: String::new(), source };
-    tar.into_inner().and_then(flate2::write::GzEncoder::finish).map_err(whole)
+    tar.into_inner().and_then(Gzip::finish).map_err(whole)
 }
 
 fn append<C: Content, W: Write>(

@@ -13,6 +13,7 @@
 
 pub mod artifact;
 pub mod git;
+mod gzip;
 pub mod ignore;
 pub mod secret;
 pub mod source;

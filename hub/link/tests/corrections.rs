@@ -168,7 +168,7 @@ async fn what_an_agent_tends_holds_for_its_session_and_its_cluster() -> Result<(
         assert!(Instant::now() < deadline, "it ended with the session: {:?}", state().await?);
         sleep(std::time::Duration::from_millis(20)).await;
     }
-    // The agent says it again; what is no uid is refused.
+    // The agent says it again; a text that is not a uid is refused.
     let mut session = site.session(&agent).await?;
     session.send(tended(&[&uid], &[])).await?;
     session.handled().await?;
