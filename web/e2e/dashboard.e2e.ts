@@ -149,8 +149,10 @@ describe('live', () => {
     // What was known is still there.
     await row.getByText('Healthy').waitFor();
     way.restore();
-    await at.page.getByRole('button', { name: 'Try now' }).click();
-    await at.page.getByText('Live', { exact: true }).waitFor({ timeout: 20_000 });
+    // It may be back by itself just before: then there is no such button any more.
+    const live = at.page.getByText('Live', { exact: true });
+    await Promise.any([at.page.getByRole('button', { name: 'Try now' }).click(), live.waitFor()]);
+    await live.waitFor({ timeout: 20_000 });
     await row.getByText('Suspended', { exact: true }).waitFor({ timeout: 20_000 });
     await ask(at.context, 'PATCH', `${KS}/shop-staging`, { spec: { suspend: null } });
     await row.getByText('Healthy').waitFor({ timeout: 20_000 });
