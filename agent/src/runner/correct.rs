@@ -71,7 +71,7 @@ impl<C: Cluster> Work<'_, C> {
             let Corrected { object, action, managers, fields } = corrected;
             tracing::info!(
                 applier = %dispatch.spec.applier, %object, action = action.as_str(), ?managers, ?fields,
-                "what others changed was corrected"
+                "corrected a change made by others"
             );
         }
         let written = objects.iter().map(|corrected| corrected.object.clone()).collect();

@@ -103,8 +103,8 @@ struct Slot {
     finished: Option<Finished>,
     /// Of that, what was read is not kept: there may be as many as there are slots.
     forgotten: bool,
-    /// Whoever writes for the applier holds it: a dispatch, or a correction.
-    pen: Arc<tokio::sync::Mutex<()>>,
+    /// Held by whoever writes for the applier: a dispatch, or a correction.
+    writing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Slot {
@@ -164,7 +164,7 @@ impl<C: Cluster> Runner<C> {
         };
         let tell = async {
             loop {
-                tended.stirred().await;
+                tended.changed().await;
                 // What happens one after the other is told at once, and what passes is not told at all.
                 tokio::time::sleep(TELL_EVERY).await;
                 self.inner.outbox.tend(tended.settled());
@@ -281,17 +281,17 @@ impl<C: Cluster> Runner<C> {
         Work { outbox, builds, cluster, places, tended }
     }
 
-    /// What an applier's writers take turns by.
-    fn pen(&self, applier: ApplierUid) -> Arc<tokio::sync::Mutex<()>> {
-        Arc::clone(&self.slots().entry(applier).or_default().pen)
+    /// The lock that a dispatch and a correction of an applier take turns by.
+    fn writing(&self, applier: ApplierUid) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(&self.slots().entry(applier).or_default().writing)
     }
 
     /// Corrects what is due of one applier, unless a dispatch comes first.
     async fn correct(self, due: Due) {
         let Inner { outbox, places, tended, stop, .. } = &*self.inner;
-        let pen = self.pen(due.applier);
+        let writing = self.writing(due.applier);
         let namespace = &due.last.dispatch.spec.applier.namespace;
-        let turn = async { (pen.lock().await, places.take(namespace, "").await) };
+        let turn = async { (writing.lock().await, places.take(namespace, "").await) };
         let _turn = tokio::select! {
             biased;
             () = due.cancel.cancelled() => return,
@@ -334,8 +334,8 @@ impl<C: Cluster> Runner<C> {
         loop {
             let uid = dispatch.key.applier;
             inner.tended.begin(uid, dispatch.spec.service_account.as_ref(), Instant::now());
-            let pen = self.pen(uid);
-            let holding = pen.lock().await;
+            let writing = self.writing(uid);
+            let holding = writing.lock().await;
             let finished = self.work().carry_out(&dispatch, cancel).await;
             inner.tended.end(
                 uid,

@@ -6,6 +6,7 @@
 
 mod book;
 mod entry;
+mod last;
 #[cfg(test)]
 mod tests;
 pub(crate) mod watches;
@@ -15,18 +16,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roadstead_apply::{Applied, Footprint, Scope, Sight, Standing};
-use roadstead_model::{ApplierUid, Digest, Dispatch, ObjectRef, ServiceAccount};
+use roadstead_model::{ApplierUid, Digest, ObjectRef, ServiceAccount};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use book::Book;
 use entry::{Entry, From, News};
-
-use crate::builds::Kept;
+pub(crate) use last::LastApplied;
 
 /// How many objects are kept in mind; those of further appliers are looked at by their dispatches only.
-const MAX_OBJECTS: usize = 200_000;
+const MAX_OBJECTS: usize = 50_000;
+
+/// How many bytes the dispatches have that are kept to correct by, without their builds: mostly variables, of which each applier has a
+/// copy. Further appliers are not tended.
+const MAX_KEPT_BYTES: usize = 32 * 1024 * 1024;
 
 /// Once in so long a dispatch asks about every object, whatever watches tell: a net below them.
 const LOOK_EVERY: Duration = Duration::from_secs(24 * 3600);
@@ -56,20 +60,6 @@ enum Status {
     Forbidden(Instant),
 }
 
-/// A dispatch whose groups were all applied, with the builds that they are made of.
-#[derive(Debug)]
-pub(crate) struct LastApplied {
-    pub(crate) dispatch: Dispatch,
-    /// They are read by their digests: here they only stay.
-    _builds: Vec<Kept>,
-}
-
-impl LastApplied {
-    pub(crate) fn new(dispatch: Dispatch, builds: Vec<Kept>) -> Self {
-        Self { dispatch, _builds: builds }
-    }
-}
-
 /// Objects that are to be corrected.
 #[derive(Debug)]
 pub(crate) struct Due {
@@ -90,7 +80,7 @@ pub(crate) struct Tended {
     /// Other watches are wanted.
     watches: Notify,
     /// Something was seen, or done.
-    stirred: Notify,
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -195,7 +185,11 @@ impl Tended {
             }
             stays
         });
-        tending.last = last.filter(|_| !tending.rests).map(Arc::new);
+        let kept: usize =
+            appliers.values().filter_map(|other| other.last.as_ref()).map(|last| last.bytes).sum();
+        let Some(tending) = appliers.get_mut(&applier) else { return };
+        let fits = |last: &LastApplied| kept + last.bytes <= MAX_KEPT_BYTES;
+        tending.last = last.filter(|last| !tending.rests && fits(last)).map(Arc::new);
         if tending.last.is_some() {
             let suspects: Vec<ObjectRef> = tending
                 .objects
@@ -212,7 +206,7 @@ impl Tended {
         drop(state);
         self.suspected.notify_one();
         self.watches.notify_one();
-        self.stirred.notify_one();
+        self.changed.notify_one();
     }
 
     /// Nothing of an applier is to be corrected before its next dispatch.
@@ -232,7 +226,7 @@ impl Tended {
         tending.rests = true;
         drop(state);
         self.watches.notify_one();
-        self.stirred.notify_one();
+        self.changed.notify_one();
     }
 
     /// The appliers of which all objects are watched and stand as they were applied. One whose dispatch is under way is what it was
@@ -257,8 +251,8 @@ impl Tended {
     }
 
     /// Resolves when something was seen, or done, since the last call.
-    pub(crate) async fn stirred(&self) {
-        self.stirred.notified().await;
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// What is to be corrected next; waits until there is something.
@@ -337,7 +331,7 @@ impl Tended {
         }
         drop(state);
         self.suspected.notify_one();
-        self.stirred.notify_one();
+        self.changed.notify_one();
     }
 
     /// Takes what a watch sees.
@@ -369,7 +363,7 @@ impl Tended {
             }
         };
         drop(state);
-        self.stirred.notify_one();
+        self.changed.notify_one();
         if is_news {
             self.suspected.notify_one();
         }
@@ -378,7 +372,7 @@ impl Tended {
     /// A watch is not allowed.
     fn forbidden(&self, watch: &Watch, now: Instant) {
         self.state().statuses.insert(watch.clone(), Status::Forbidden(now));
-        self.stirred.notify_one();
+        self.changed.notify_one();
     }
 
     /// What is to be watched. What is no longer is forgotten.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use roadstead_apply::{Applied, Footprint, Scope, Sight};
 use roadstead_model::{
-    ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, HubEpoch,
-    ObjectRef, Purpose,
+    ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, GivenVariables,
+    HubEpoch, ObjectRef, Purpose, VariablesKind,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -26,6 +26,11 @@ fn object(kind: &str, name: &str) -> ObjectRef {
 }
 
 fn last() -> LastApplied {
+    last_with("")
+}
+
+/// A dispatch that came with a variable of this value.
+fn last_with(value: &str) -> LastApplied {
     let key = DispatchKey {
         epoch: HubEpoch(1),
         applier: APPLIER,
@@ -44,7 +49,9 @@ fn last() -> LastApplied {
         groups: Vec::new(),
         steps: Vec::new(),
     };
-    LastApplied::new(Dispatch { key, spec, inventory: Vec::new(), given: Vec::new() }, Vec::new())
+    let values = [("word".to_owned(), value.to_owned())].into();
+    let given = GivenVariables { kind: VariablesKind::ConfigMap, name: "words".to_owned(), values };
+    LastApplied::new(Dispatch { key, spec, inventory: Vec::new(), given: vec![given] }, Vec::new())
 }
 
 /// An object as a version of it says who has its fields.
@@ -241,4 +248,16 @@ fn what_a_list_has_counts_though_it_is_older() {
     late.take(&watch(&object), Sight::Seen(object.clone(), footprint(10, &ours())), now);
     assert!(late.stands(APPLIER, &object, &sent()));
     assert!(due(&late, now + SECOND).is_none());
+}
+
+#[test]
+fn what_would_take_too_much_memory_is_not_tended() {
+    let (object, now) = (object("ConfigMap", "a"), Instant::now());
+    let tended = tended(&object, now);
+    tended.begin(APPLIER, None, now);
+    let large = last_with(&"x".repeat(super::MAX_KEPT_BYTES));
+    tended.end(APPLIER, std::slice::from_ref(&object), Some(large), now);
+    tended.take(&watch(&object), Sight::Gone(object.clone()), now);
+    assert!(due(&tended, now + SECOND).is_none());
+    assert!(tended.settled().is_empty(), "the hub has it looked at by its interval");
 }

@@ -12,8 +12,9 @@ use tokio::time::{Instant, sleep};
 use super::{Tended, Watch};
 use crate::cluster::Cluster;
 
-/// How many watches there are at once. What is not watched is looked at by its dispatches.
-const MAX_WATCHES: usize = 256;
+/// How many watches there are at once. What is not watched is looked at by its dispatches. Each may hold the largest event that there
+/// can be, of a megabyte and a half.
+const MAX_WATCHES: usize = 128;
 
 /// How often it is looked whether other watches are wanted where nothing says so.
 const LOOK_EVERY: Duration = Duration::from_secs(60);

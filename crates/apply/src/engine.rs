@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::Method;
 use roadstead_model::{ApplierUid, GroupKind, ObjectRef, ServiceAccount, Stage};
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use crate::discovery::{Discovery, Resource, get};
 use crate::failure::explain;
@@ -54,6 +55,8 @@ pub struct Engine {
     pub(crate) gate: Option<Arc<dyn Gate>>,
     pub(crate) health: Option<Arc<HealthRules>>,
     pub(crate) ledger: Option<Arc<dyn Ledger>>,
+    /// Who lists what was applied.
+    pub(crate) listing: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for Engine {
@@ -74,6 +77,7 @@ impl Engine {
             gate: None,
             health: None,
             ledger: None,
+            listing: Arc::new(Semaphore::new(1)),
         }
     }
 

@@ -14,8 +14,11 @@ use crate::watch::Lines;
 use crate::{Footprint, OWNER_LABEL};
 
 /// How many objects of a scope are listed at once; fewer where that is too much for one answer. Metadata of one object can have a
-/// megabyte, most have a few kilobytes.
+/// megabyte, most have a few kilobytes. An engine and its clones list one page at a time, so that the memory for answers is one's.
 const PAGES: [usize; 3] = [250, 20, 1];
+
+/// How large one event of a watch may be: somewhat more than etcd takes of an object.
+const MAX_EVENT: usize = 1536 * 1024;
 
 /// How many objects a scope may have.
 const MAX_OBJECTS: usize = 50_000;
@@ -149,6 +152,8 @@ async fn list(
     let (mut seen, mut next, mut page) = (HashSet::new(), String::new(), 0);
     loop {
         let query = format!("limit={}&continue={}", PAGES[page], encode(&next));
+        // Never closed.
+        let _turn = engine.listing.acquire().await;
         let list = match engine.transport.send(&scope.call(Form::MetadataList, &query)).await {
             Ok(answer) => answer.value,
             Err(Refusal::Unreachable(why)) if page + 1 < PAGES.len() => {
@@ -189,7 +194,7 @@ async fn follow(
             "watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}"
         );
         let mut lines = match engine.transport.stream(&scope.call(Form::Metadata, &query)).await {
-            Ok(body) => Lines::of(body),
+            Ok(body) => Lines::of(body, MAX_EVENT),
             Err(refusal) => return refusal,
         };
         if !std::mem::take(&mut is_first) {

@@ -163,7 +163,7 @@ async fn watch_from(engine: &Engine, object: &ObjectRef, goal: Goal, start: Star
             encode(&version)
         ));
         let mut lines = match engine.transport.stream(&call).await {
-            Ok(body) => Lines::of(body),
+            Ok(body) => Lines::of(body, MAX_EVENT),
             Err(refusal) => {
                 pause_after(&refusal).await;
                 return false;
@@ -237,12 +237,14 @@ fn take(line: &[u8], value: &mut Option<Value>, version: &mut String) -> Taken {
 pub(crate) struct Lines {
     body: Body,
     buffer: BytesMut,
+    /// How long a line may be, in bytes.
+    most: usize,
 }
 
 impl Lines {
     /// Of this answer.
-    pub(crate) fn of(body: Body) -> Self {
-        Self { body, buffer: BytesMut::new() }
+    pub(crate) fn of(body: Body, most: usize) -> Self {
+        Self { body, buffer: BytesMut::new(), most }
     }
 
     /// The next line; `None` at the end, after a cut, or where a line is larger than an event may be. What came of a
@@ -255,7 +257,7 @@ impl Lines {
                 return Some(line);
             }
             let data = self.body.frame().await?.ok()?.into_data().ok()?;
-            if self.buffer.len() + data.len() > MAX_EVENT {
+            if self.buffer.len() + data.len() > self.most {
                 return None;
             }
             self.buffer.extend_from_slice(&data);

@@ -164,7 +164,7 @@ async fn what_an_agent_tends_holds_for_its_session_and_its_cluster() -> Result<(
     session.handled().await?;
     drop(session);
     let deadline = Instant::now() + PATIENCE;
-    while !matches!(state().await?, Some((_, TendedState::Forsaken(_)))) {
+    while !matches!(state().await?, Some((_, TendedState::UntilSessionEnded(_)))) {
         assert!(Instant::now() < deadline, "it ended with the session: {:?}", state().await?);
         sleep(std::time::Duration::from_millis(20)).await;
     }

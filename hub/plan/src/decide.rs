@@ -165,7 +165,8 @@ pub fn decide(situation: &Situation, now: Timestamp) -> Decision {
     }
     let (due, news) = when_due(situation, cluster, wanted, now);
     if now < due {
-        return Decision::Idle { until: due };
+        // What may not be deployed any more, or lacks something, is told within an interval also where nothing has to be looked at.
+        return Decision::Idle { until: due.min(now + jittered(situation.interval, situation.uid)) };
     }
     if let Some(decision) = held(situation, Asked::Due, now) {
         return decision;
@@ -218,11 +219,11 @@ fn next_look(situation: &Situation, at: Timestamp) -> Timestamp {
         Tended::Unknown => at + jittered(*interval, *uid),
         Tended::Now => at + jittered(FULL_LOOK.max(*interval), *uid),
         Tended::Until(until) => at.max(until) + jittered(*interval, *uid),
-        Tended::Forsaken(since) if since > at => {
+        Tended::Unclaimed(since) if since > at => {
             let soon = since + RECLAIM + spread(RECLAIM, *uid);
             soon.min(since + jittered(*interval, *uid))
         }
-        Tended::Forsaken(_) => at + jittered(*interval, *uid),
+        Tended::Unclaimed(_) => at + jittered(*interval, *uid),
     }
 }
 

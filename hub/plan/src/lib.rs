@@ -77,8 +77,8 @@ pub enum Tended {
     Now,
     /// It did until then.
     Until(Timestamp),
-    /// Since then another agent may be there, which tends nothing that it has not applied itself.
-    Forsaken(Timestamp),
+    /// An agent has come back since then, and did not say that it tends this: it may be another process.
+    Unclaimed(Timestamp),
 }
 
 /// Something that holds every attempt back until someone changes it.

@@ -7,8 +7,8 @@ use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Digest, Generation, R
 use uuid::Uuid;
 
 use crate::{
-    AgentLink, AttemptState, Attempted, Decision, Dependency, DependencyState, Owned, Situation, Source,
-    Target, Tended, decide, jittered,
+    AgentLink, AttemptState, Attempted, Decision, Denial, Dependency, DependencyState, Owned, Situation,
+    Source, Target, Tended, decide, jittered,
 };
 
 const EDGE: ClusterUid = ClusterUid(Uuid::from_u128(1));
@@ -302,15 +302,20 @@ fn what_an_agent_tends_is_looked_at_once_a_day() {
     };
     // It ended at 0, and its interval is 300 s.
     assert_eq!(idle_until(Tended::Unknown, 10), Some(at(300)));
-    assert_eq!(idle_until(Tended::Now, 299), Some(at(24 * 3600)));
+    // Passes go on: what may not be deployed any more is to be told.
+    assert_eq!(idle_until(Tended::Now, 299), Some(at(599)));
+    assert_eq!(idle_until(Tended::Now, 24 * 3600 - 10), Some(at(24 * 3600)));
     assert_eq!(idle_until(Tended::Now, 24 * 3600), None);
+    let denied = Denial { reason: Reason::AccessDenied, message: "no".to_owned() };
+    let denied = Situation { tended: Tended::Now, denials: vec![denied], ..applied(true) };
+    assert!(matches!(decide(&denied, at(599)), Decision::Hold { reason: Reason::AccessDenied, .. }));
     // From when something does not stand any more, the interval counts.
     assert_eq!(idle_until(Tended::Until(at(5_000)), 5_000), Some(at(5_300)));
     assert_eq!(idle_until(Tended::Until(at(-5)), 10), Some(at(300)));
     // Of an agent that came back without saying anything about it, soon; unless it was applied since.
-    assert_eq!(idle_until(Tended::Forsaken(at(5_000)), 5_000), Some(at(5_030)));
-    assert_eq!(idle_until(Tended::Forsaken(at(5_000)), 5_031), None);
-    assert_eq!(idle_until(Tended::Forsaken(at(-5)), 10), Some(at(300)));
+    assert_eq!(idle_until(Tended::Unclaimed(at(5_000)), 5_000), Some(at(5_030)));
+    assert_eq!(idle_until(Tended::Unclaimed(at(5_000)), 5_031), None);
+    assert_eq!(idle_until(Tended::Unclaimed(at(-5)), 10), Some(at(300)));
     // A failure is tried again whatever is tended.
     let failed = Situation { tended: Tended::Now, ..applied(false) };
     assert!(matches!(decide(&failed, at(60)), Decision::Reconcile { .. }));

@@ -255,7 +255,7 @@ impl Tx {
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("begin an agent's session"))?;
-        self.forsake_again(cluster, session.connected).await?;
+        self.end_tending(cluster, session.connected, true).await?;
         self.wake(Topic::Dispatch);
         Ok(())
     }
@@ -306,7 +306,7 @@ impl Tx {
         .map_err(StoreError::query("end an agent's session"))?;
         let is_ended = ended.rows_affected() == 1;
         if is_ended {
-            self.forsake(cluster, at).await?;
+            self.end_tending(cluster, at, false).await?;
         }
         Ok(is_ended)
     }

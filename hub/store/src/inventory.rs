@@ -332,7 +332,7 @@ impl Store {
     pub async fn holdings(&self, applier: ApplierUid) -> Result<Holdings, StoreError> {
         type Row = (Vec<Uuid>, Vec<bool>, bool, Option<Uuid>, Option<OffsetDateTime>, Option<bool>);
         let what = "look up where an applier owns something";
-        let (clusters, known, on_hub, tended_on, until, forsaken): Row = sqlx::query_as(
+        let (clusters, known, on_hub, tended_on, until, session_ended): Row = sqlx::query_as(
             "SELECT coalesce(array_agg(i.cluster_uid ORDER BY i.cluster_uid), '{}'),
                     coalesce(array_agg(r.uid IS NOT NULL ORDER BY i.cluster_uid), '{}'),
                     EXISTS (SELECT FROM child WHERE parent = $1),
@@ -348,9 +348,9 @@ impl Store {
         .map_err(StoreError::query(what))?;
         let clusters = clusters.into_iter().map(ClusterUid).zip(known).collect();
         let until = until.map(|until| from_sql(what, until)).transpose()?;
-        let state = match (until, forsaken) {
+        let state = match (until, session_ended) {
             (None, _) => TendedState::Now,
-            (Some(until), Some(true)) => TendedState::Forsaken(until),
+            (Some(until), Some(true)) => TendedState::UntilSessionEnded(until),
             (Some(until), _) => TendedState::Until(until),
         };
         let tended = tended_on.map(|cluster| (ClusterUid(cluster), state));

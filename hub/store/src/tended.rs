@@ -15,7 +15,7 @@ pub enum TendedState {
     /// It did until then: something does not stand, or cannot be watched any more.
     Until(Timestamp),
     /// It did until its session ended, then.
-    Forsaken(Timestamp),
+    UntilSessionEnded(Timestamp),
 }
 
 impl Tx {
@@ -57,29 +57,21 @@ impl Tx {
         Ok(ended.into_iter().map(ApplierUid).collect())
     }
 
-    /// The agent of a cluster is not heard any more: it is not known to tend anything.
-    pub(crate) async fn forsake(&mut self, cluster: ClusterUid, now: Timestamp) -> Result<(), StoreError> {
-        sqlx::query("UPDATE tended SET until = $2, forsaken = true WHERE cluster_uid = $1 AND until IS NULL")
-            .bind(cluster.0)
-            .bind(to_sql(now))
-            .execute(&mut *self.inner)
-            .await
-            .map_err(StoreError::query("forget what an agent tended"))?;
-        Ok(())
-    }
-
-    /// An agent of a cluster is heard, which may be another than before: it has a while to say what it tends, from now on.
-    pub(crate) async fn forsake_again(
+    /// The session of a cluster's agent has ended, or another one `begins`: it is not known to tend anything. An agent that comes back has
+    /// a while to say what it tends, from when it came.
+    pub(crate) async fn end_tending(
         &mut self,
         cluster: ClusterUid,
         now: Timestamp,
+        begins: bool,
     ) -> Result<(), StoreError> {
         sqlx::query(
             "UPDATE tended SET until = $2, forsaken = true
-             WHERE cluster_uid = $1 AND (until IS NULL OR forsaken)",
+             WHERE cluster_uid = $1 AND (until IS NULL OR ($3 AND forsaken))",
         )
         .bind(cluster.0)
         .bind(to_sql(now))
+        .bind(begins)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("forget what an agent tended"))?;

@@ -42,6 +42,17 @@ async fn recorded(fleet: &Fleet, name: &str, parts: &[&str]) -> Result<()> {
     .await
 }
 
+/// Asks for a reconciliation of `app`, and waits until that is done.
+async fn reconcile(fleet: &Fleet) -> Result<()> {
+    fleet.run(&["annotate", "kustomization/app", "reconcile.fluxcd.io/requestedAt=now"]).await?;
+    eventually("it was reconciled", PATIENCE, || async {
+        let handled = fleet.get("kustomization/app").await?["status"]["lastHandledReconcileAt"].clone();
+        ensure!(handled == "now", "{handled}");
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test]
 async fn what_others_change_is_corrected_at_once_and_recorded() -> Result<()> {
     let fleet = Fleet::start("drift").await?;
@@ -127,7 +138,7 @@ async fn nothing_is_corrected_of_what_is_suspended() -> Result<()> {
         Ok(())
     })
     .await?;
-    // Also after the link was cut: the hub says it again.
+    // Resumed, it is reconciled at once.
     fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", &suspend(false)]).await?;
     fleet.cluster.has_word(ns, "map", Some("git")).await?;
     // And it is tended again.
@@ -155,21 +166,25 @@ async fn a_cluster_is_corrected_while_its_hub_is_away() -> Result<()> {
     recorded(&fleet, "app", &["map", "it had been deleted"]).await
 }
 
-/// A Job and a Deployment, which nothing runs here.
+/// Jobs and Deployments, which nothing runs here; one of each is to be left alone, and one tells that its kind's watch is heard.
 fn workloads(ns: &str) -> Commit {
     let pod = "{metadata: {labels: {app: web}}, spec: {restartPolicy: RESTART, containers: [{name: web, image: web}]}}";
-    let job = format!(
-        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: once, namespace: {ns}}}\nspec: {{template: {}}}\n",
-        pod.replace("RESTART", "Never").replace("labels: {app: web}", "")
-    );
-    let deployment = format!(
-        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: web, namespace: {ns}}}\n\
-         spec: {{replicas: 2, selector: {{matchLabels: {{app: web}}}}, template: {}}}\n",
-        pod.replace("RESTART", "Always")
-    );
+    let job = |name: &str| {
+        let pod = pod.replace("RESTART", "Never").replace("labels: {app: web}", "");
+        format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}, namespace: {ns}}}\nspec: {{template: {pod}}}\n"
+        )
+    };
+    let deployment = |name: &str| {
+        let pod = pod.replace("RESTART", "Always").replace("app: web", &format!("app: {name}"));
+        format!(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}, namespace: {ns}}}\n\
+             spec: {{replicas: 2, selector: {{matchLabels: {{app: {name}}}}}, template: {pod}}}\n"
+        )
+    };
     Commit::new()
-        .file("job.yaml", job)
-        .file("deployment.yaml", deployment)
+        .file("job.yaml", job("once") + "---\n" + &job("mark"))
+        .file("deployment.yaml", deployment("web") + "---\n" + &deployment("mark"))
         .file("map.yaml", config_map(ns, "map", "git"))
 }
 
@@ -184,13 +199,19 @@ async fn jobs_restarts_and_scales_are_left_until_the_next_reconciliation() -> Re
     cluster.run(&["delete", "job", "once", "--namespace", ns]).await?;
     cluster.run(&["rollout", "restart", "deployment/web", "--namespace", ns]).await?;
     cluster.run(&["scale", "deployment/web", "--replicas=5", "--namespace", ns]).await?;
-    // What is corrected after them tells that they were seen.
-    for word in ["one", "two"] {
-        patch(&fleet, ns, "configmap/map", &format!(r#"{{"data":{{"word":"{word}"}}}}"#)).await?;
-        fleet.cluster.has_word(ns, "map", Some("git")).await?;
+    // What is corrected after them, and told by the same watches, tells that they were seen.
+    for mark in ["job/mark", "deployment/mark"] {
+        patch(&fleet, ns, mark, r#"{"metadata":{"annotations":{"fleet.roadstead.test/by":"hand"}}}"#).await?;
+        eventually(&format!("{mark} is corrected"), PATIENCE, || async {
+            let object = cluster.get(&[mark, "--namespace", ns]).await?;
+            let left = &object["metadata"]["annotations"]["fleet.roadstead.test/by"];
+            ensure!(left.is_null(), "{object:#}");
+            Ok(())
+        })
+        .await?;
     }
     let jobs = cluster.run(&["get", "jobs", "--namespace", ns, "-o", "name"]).await?;
-    ensure!(jobs.trim().is_empty(), "{jobs}");
+    ensure!(jobs.trim() == "job.batch/mark", "{jobs}");
     let restarted = |object: &Value| {
         object["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"].is_string()
     };
@@ -198,13 +219,7 @@ async fn jobs_restarts_and_scales_are_left_until_the_next_reconciliation() -> Re
     ensure!(restarted(&now) && now["spec"]["replicas"] == 5, "{now:#}");
 
     // A reconciliation creates the Job again and sets the scale; the restart stays: nothing was changed in Git.
-    fleet.run(&["annotate", "kustomization/app", "reconcile.fluxcd.io/requestedAt=now"]).await?;
-    eventually("it was reconciled", PATIENCE, || async {
-        let handled = fleet.get("kustomization/app").await?["status"]["lastHandledReconcileAt"].clone();
-        ensure!(handled == "now", "{handled}");
-        Ok(())
-    })
-    .await?;
+    reconcile(&fleet).await?;
     cluster.run(&["get", "job", "once", "--namespace", ns]).await?;
     let now = deployment().await?;
     ensure!(now["spec"]["replicas"] == 2, "{now:#}");
@@ -318,13 +333,7 @@ async fn requests_go_with_what_changed() -> Result<()> {
     fleet.applied("app", &second).await?;
     fleet.cluster.has_word(ns, "map-0", Some("two")).await?;
     let one = took(&fleet).await?;
-    fleet.run(&["annotate", "kustomization/app", "reconcile.fluxcd.io/requestedAt=now"]).await?;
-    eventually("it was reconciled", PATIENCE, || async {
-        let handled = fleet.get("kustomization/app").await?["status"]["lastHandledReconcileAt"].clone();
-        ensure!(handled == "now", "{handled}");
-        Ok(())
-    })
-    .await?;
+    reconcile(&fleet).await?;
     let full = took(&fleet).await?;
     println!(
         "measured: {MANY} objects: all created {all:?}, one changed {one:?}, none changed and all asked about {full:?}"

@@ -227,8 +227,8 @@ fn tended(applier: &AnyApplier, holdings: &Holdings, target: &Target) -> Tended 
     match state {
         TendedState::Now if sees_all => Tended::Now,
         TendedState::Until(until) if sees_all => Tended::Until(until),
-        TendedState::Forsaken(since) if *agent == AgentLink::Connected => Tended::Forsaken(since),
-        TendedState::Forsaken(since) if sees_all => Tended::Until(since),
+        TendedState::UntilSessionEnded(since) if *agent == AgentLink::Connected => Tended::Unclaimed(since),
+        TendedState::UntilSessionEnded(since) if sees_all => Tended::Until(since),
         _ => Tended::Unknown,
     }
 }

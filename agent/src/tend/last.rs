@@ -1,0 +1,54 @@
+//! What an applier's objects are corrected by: its last dispatch.
+
+use std::collections::BTreeMap;
+
+use roadstead_model::{Dispatch, Group, HealthExpr, IgnoreRule};
+
+use crate::builds::Kept;
+
+/// A dispatch whose groups were all applied, with the builds that they are made of.
+#[derive(Debug)]
+pub(crate) struct LastApplied {
+    pub(crate) dispatch: Dispatch,
+    /// About how many it has in memory, without its builds.
+    pub(super) bytes: usize,
+    /// They are read by their digests: here they only stay.
+    _builds: Vec<Kept>,
+}
+
+impl LastApplied {
+    pub(crate) fn new(dispatch: Dispatch, builds: Vec<Kept>) -> Self {
+        Self { bytes: bytes(&dispatch), dispatch, _builds: builds }
+    }
+}
+
+/// What a dispatch takes besides the texts in it.
+const OTHER_BYTES: usize = 2048;
+
+fn bytes(dispatch: &Dispatch) -> usize {
+    let Dispatch { spec, given, .. } = dispatch;
+    let given: usize = given.iter().map(|given| of_map(&given.values)).sum();
+    let health: usize = spec.health.iter().map(of_health).sum();
+    let groups: usize = spec.groups.iter().map(of_group).sum();
+    given + health + groups + OTHER_BYTES
+}
+
+fn of_group(group: &Group) -> usize {
+    let own = group.substitute.as_ref().map_or(0, |substitute| of_map(&substitute.variables));
+    own + group.ignore.iter().map(of_rule).sum::<usize>()
+}
+
+/// Texts, each with what a map or a list takes for it.
+fn of_map(map: &BTreeMap<String, String>) -> usize {
+    map.iter().map(|(name, value)| name.len() + value.len() + 64).sum()
+}
+
+fn of_rule(rule: &IgnoreRule) -> usize {
+    // A target is a few short texts.
+    rule.paths.iter().map(|path| path.len() + 32).sum::<usize>() + OTHER_BYTES
+}
+
+fn of_health(expr: &HealthExpr) -> usize {
+    let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    expr.current.len() + optional(&expr.failed) + optional(&expr.in_progress) + 256
+}
