@@ -35,7 +35,7 @@ pub fn inspect(
     provider: &(impl KeyProvider + ?Sized),
 ) -> Result<Inspection, Error> {
     let (mut documents, metadata) = read(file, format, limits)?;
-    let (groups, key) = recover(&metadata, provider);
+    let (groups, key) = recover(metadata.wrapped(), provider);
     let mut found =
         Inspection { metadata, groups, key: Ok(()), value: None, mac: None, misplaced: Vec::new() };
     let key = match key {

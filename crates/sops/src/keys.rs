@@ -7,11 +7,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use aws_lc_rs::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use crate::error::shown;
-use crate::metadata::Metadata;
 use crate::shamir::{self, ShareError};
 
 /// A data key, or a share of one. It is not printed, and wiped when it goes.
@@ -44,9 +45,42 @@ impl fmt::Debug for DataKey {
     }
 }
 
+/// A data key as a file has it: wrapped with master keys, in groups. It tells nothing to whoever has none of those keys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrappedKey {
+    threshold: usize,
+    groups: Vec<Vec<MasterKey>>,
+}
+
+impl WrappedKey {
+    pub(crate) fn new(threshold: usize, groups: Vec<Vec<MasterKey>>) -> Self {
+        Self { threshold, groups }
+    }
+
+    /// The groups of master keys. Any one key of a group unwraps what the group has.
+    pub fn groups(&self) -> &[Vec<MasterKey>] {
+        &self.groups
+    }
+
+    /// How many groups are needed; none where the file does not say.
+    pub fn threshold(&self) -> usize {
+        self.threshold
+    }
+
+    /// A name for the data key that does not tell it: equal where all that is said of its wrapping is.
+    pub fn digest(&self) -> [u8; 32] {
+        // Texts and numbers: they always become JSON.
+        let encoded = serde_json::to_vec(self).unwrap_or_default();
+        let mut named = [0; 32];
+        named.iter_mut().zip(digest(&SHA256, &encoded).as_ref()).for_each(|(byte, from)| *byte = *from);
+        named
+    }
+}
+
 /// A master key as a file names it, with the data key (or a share of it) that it wraps.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
+#[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum MasterKey {
     /// age.
     Age {
@@ -211,34 +245,34 @@ impl KeyError {
 
 /// Who knows the data key of a file.
 pub trait DataKeys {
-    /// The data key of the file with this metadata.
+    /// The data key that is wrapped so.
     ///
     /// # Errors
     /// It cannot be recovered.
-    fn data_key(&self, metadata: &Metadata) -> Result<DataKey, NoDataKey>;
+    fn data_key(&self, wrapped: &WrappedKey) -> Result<DataKey, NoDataKey>;
 }
 
 impl<P: KeyProvider + ?Sized> DataKeys for P {
-    fn data_key(&self, metadata: &Metadata) -> Result<DataKey, NoDataKey> {
-        recover(metadata, self).1
+    fn data_key(&self, wrapped: &WrappedKey) -> Result<DataKey, NoDataKey> {
+        recover(wrapped, self).1
     }
 }
 
-/// Data keys that someone else has unwrapped, by the digests of the metadata that they belong to.
+/// Data keys that someone else has unwrapped, by the digests of what they were wrapped as.
 #[derive(Debug, Default, Clone)]
 pub struct UnwrappedKeys(BTreeMap<[u8; 32], DataKey>);
 
 impl UnwrappedKeys {
-    /// Adds the data key for the metadata with this [digest](Metadata::digest).
+    /// Adds the data key of what has this [digest](WrappedKey::digest).
     pub fn insert(&mut self, digest: [u8; 32], key: DataKey) {
         self.0.insert(digest, key);
     }
 }
 
 impl DataKeys for UnwrappedKeys {
-    fn data_key(&self, metadata: &Metadata) -> Result<DataKey, NoDataKey> {
-        let none = || NoDataKey { groups: Vec::new(), needed: metadata.groups().len(), shares: None };
-        self.0.get(&metadata.digest()).cloned().ok_or_else(none)
+    fn data_key(&self, wrapped: &WrappedKey) -> Result<DataKey, NoDataKey> {
+        let none = || NoDataKey { groups: Vec::new(), needed: wrapped.groups.len(), shares: None };
+        self.0.get(&wrapped.digest()).cloned().ok_or_else(none)
     }
 }
 
@@ -323,17 +357,17 @@ impl fmt::Display for GroupResult {
 /// Recovers a data key: of each group any one key suffices; of several groups, all shares that there are are combined. Says what came
 /// of each group, too.
 pub(crate) fn recover<P: KeyProvider + ?Sized>(
-    metadata: &Metadata,
+    wrapped: &WrappedKey,
     provider: &P,
 ) -> (Vec<GroupResult>, Result<DataKey, NoDataKey>) {
     let mut shares = Vec::new();
     let mut groups = Vec::new();
-    for group in metadata.groups() {
+    for group in wrapped.groups() {
         let (result, share) = try_group(group, provider);
         shares.extend(share.map(|share| share.0));
         groups.push(result);
     }
-    let threshold = metadata.shamir_threshold();
+    let threshold = wrapped.threshold();
     let failed = |needed, shares| Err(NoDataKey { groups: groups.clone(), needed, shares });
     let key = if groups.len() == 1 {
         shares.pop().map(DataKey).map_or_else(|| failed(1, None), Ok)

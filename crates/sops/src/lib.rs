@@ -48,10 +48,13 @@ pub use inspect::{Inspection, inspect};
 pub use keyring::{ImportError, KeyRing};
 pub use keys::{
     DataKey, DataKeys, GroupResult, KeyError, KeyProvider, KeyResult, MasterKey, NoDataKey, UnwrappedKeys,
+    WrappedKey,
 };
 pub use limits::Limits;
 pub use metadata::Metadata;
-pub use object::{DecryptedObject, ObjectError, decrypt_object, object_metadata};
+pub use object::{
+    DecryptedObject, ObjectError, decrypt_object, is_left_encrypted, is_marked, object_metadata,
+};
 pub use shamir::ShareError;
 
 /// What a MAC that does not fit leads to.
@@ -107,7 +110,7 @@ impl std::fmt::Debug for Decrypted {
 /// format that was asked for.
 pub fn decrypt(file: &[u8], options: &Options, keys: &(impl DataKeys + ?Sized)) -> Result<Decrypted, Error> {
     let (mut documents, metadata) = read(file, options.input, &options.limits)?;
-    let key = keys.data_key(&metadata)?;
+    let key = keys.data_key(metadata.wrapped())?;
     let mac = walk::decrypt(&mut documents, &metadata, &key, &mut walk::Nobody)?;
     let warning = match (mac, options.mac) {
         (Err(problem), MacPolicy::Verify) => return Err(Error::Mac(problem)),

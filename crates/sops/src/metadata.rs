@@ -5,10 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use aws_lc_rs::digest::{Context, SHA256};
-
 use crate::error::Error;
-use crate::keys::MasterKey;
+use crate::keys::{MasterKey, WrappedKey};
 use crate::limits::Limits;
 use crate::rules::{Rule, Written};
 use crate::time::Time;
@@ -23,8 +21,7 @@ pub(crate) const PREFIX: &[u8] = b"sops_";
 /// The metadata of a file.
 #[derive(Debug, Clone)]
 pub struct Metadata {
-    groups: Vec<Vec<MasterKey>>,
-    shamir_threshold: usize,
+    wrapped: WrappedKey,
     /// When values were last changed: the MAC is bound to it.
     pub(crate) last_modified: Time,
     pub(crate) mac: Text,
@@ -34,14 +31,9 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The groups of master keys. Any one key of a group unwraps what the group has.
-    pub fn groups(&self) -> &[Vec<MasterKey>] {
-        &self.groups
-    }
-
-    /// How many groups are needed; none where the file does not say.
-    pub fn shamir_threshold(&self) -> usize {
-        self.shamir_threshold
+    /// The data key, as it is wrapped.
+    pub fn wrapped(&self) -> &WrappedKey {
+        &self.wrapped
     }
 
     /// Which version of SOPS wrote it, for people.
@@ -52,27 +44,6 @@ impl Metadata {
     /// Has the file a MAC at all?
     pub fn has_mac(&self) -> bool {
         !self.mac.bytes().is_empty()
-    }
-
-    /// A name for the data key that does not tell it: equal where the wrapped keys are.
-    pub fn digest(&self) -> [u8; 32] {
-        let mut context = Context::new(&SHA256);
-        let mut part = |text: &str| {
-            context.update(&(text.len() as u64).to_be_bytes());
-            context.update(text.as_bytes());
-        };
-        part(&self.shamir_threshold.to_string());
-        for group in &self.groups {
-            part("group");
-            for key in group {
-                for text in [key.kind(), &key.id(), key.enc()] {
-                    part(text);
-                }
-            }
-        }
-        let mut digest = [0; 32];
-        digest.iter_mut().zip(context.finish().as_ref()).for_each(|(byte, from)| *byte = *from);
-        digest
     }
 
     /// Takes the metadata out of the documents of a file.
@@ -188,8 +159,7 @@ impl<'m> Fields<'m> {
             limits,
         )?;
         Ok(Metadata {
-            groups: self.groups(limits)?,
-            shamir_threshold: self.count("shamir_threshold")?,
+            wrapped: WrappedKey::new(self.count("shamir_threshold")?, self.groups(limits)?),
             last_modified,
             mac: Text::from(self.text("mac")?.as_str()),
             mac_only_encrypted: self.flag("mac_only_encrypted")?,

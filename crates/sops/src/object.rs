@@ -1,13 +1,13 @@
 //! One Kubernetes object, as Flux decrypts it after a build.
 //!
 //! Either the object is encrypted as a whole, which its field `sops` shows, or it is a Secret with values that are encrypted files.
-//! Its MAC is not looked at: a build may have changed the object since it was encrypted.
+//! The MAC of an object is not looked at: a build may have changed the object since it was encrypted. A file in a Secret is whole.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map as JsonMap, Number, Value as Json};
 
-use crate::error::{Error, Place};
+use crate::error::{Error, MacProblem, Place};
 use crate::keys::{DataKey, DataKeys};
 use crate::metadata::{Metadata, NAME};
 use crate::tree::{Item, Key, Map, Value};
@@ -24,6 +24,14 @@ pub struct DecryptedObject {
     pub object: Json,
     /// JSON pointers to the values that were decrypted. Empty where nothing was.
     pub secret: Vec<String>,
+    /// The fields of a Secret whose files were decrypted although they may have been changed, with what is wrong with their MACs.
+    pub warnings: Vec<(String, MacProblem)>,
+}
+
+impl DecryptedObject {
+    fn unchanged(object: Json) -> Self {
+        Self { object, secret: Vec::new(), warnings: Vec::new() }
+    }
 }
 
 impl std::fmt::Debug for DecryptedObject {
@@ -57,38 +65,35 @@ enum Encrypted<'o> {
     Files(Vec<(&'o str, Vec<u8>, Format)>),
 }
 
-/// Decrypts an object. One that is not encrypted is given back.
+/// Decrypts an object. One that is not encrypted is given back. `mac` is for files in a Secret.
 ///
 /// # Errors
 /// What says that it is encrypted does not open, or it is a Secret that has metadata and is not encrypted, which an apiserver must not get.
 pub fn decrypt_object(
     object: Json,
+    mac: MacPolicy,
     limits: &Limits,
     keys: &(impl DataKeys + ?Sized),
 ) -> Result<DecryptedObject, ObjectError> {
-    if is_disabled(&object) {
-        return Ok(DecryptedObject { object, secret: Vec::new() });
+    if is_left_encrypted(&object) {
+        return Ok(DecryptedObject::unchanged(object));
     }
     match encrypted(&object, limits) {
         Encrypted::Object => {
             let (mut documents, metadata) = read(&object, limits)?;
-            let key = keys.data_key(&metadata).map_err(Error::from)?;
+            let key = keys.data_key(metadata.wrapped()).map_err(Error::from)?;
             open(&mut documents, &metadata, &key).map_err(ObjectError::from)
         }
         Encrypted::Files(files) => {
-            let mut opened = Vec::new();
+            let (mut opened, mut warnings) = (Vec::new(), Vec::new());
             for (field, bytes, format) in files {
-                let options = Options {
-                    input: format,
-                    output: output_format(field),
-                    mac: MacPolicy::Ignore,
-                    limits: *limits,
-                };
+                let options = Options { input: format, output: output_format(field), mac, limits: *limits };
                 let file = decrypt(&bytes, &options, keys)
                     .map_err(|error| ObjectError { field: Some(crate::error::shown(field)), error })?;
+                warnings.extend(file.warning.map(|problem| (crate::error::shown(field), problem)));
                 opened.push((field.to_owned(), STANDARD.encode(&file.bytes)));
             }
-            Ok(with_files(object, opened))
+            Ok(DecryptedObject { warnings, ..with_files(object, opened) })
         }
         Encrypted::Nothing
             if is_secret(&object)
@@ -98,7 +103,7 @@ pub fn decrypt_object(
             let message = "it is a Secret with sops metadata that has no MAC, so it does not count as encrypted: it is not applied as it is";
             Err(Error::Refused(message.into()).into())
         }
-        Encrypted::Nothing => Ok(DecryptedObject { object, secret: Vec::new() }),
+        Encrypted::Nothing => Ok(DecryptedObject::unchanged(object)),
     }
 }
 
@@ -111,7 +116,7 @@ pub fn object_metadata(
     object: &Json,
     limits: &Limits,
 ) -> Result<Vec<(Option<String>, Metadata)>, ObjectError> {
-    if is_disabled(object) {
+    if is_left_encrypted(object) {
         return Ok(Vec::new());
     }
     match encrypted(object, limits) {
@@ -130,7 +135,8 @@ pub fn object_metadata(
     }
 }
 
-fn is_disabled(object: &Json) -> bool {
+/// Whether an object says of itself that it stays encrypted.
+pub fn is_left_encrypted(object: &Json) -> bool {
     let annotation = object.get("metadata").and_then(|metadata| metadata.get("annotations")?.get(ANNOTATION));
     annotation.and_then(Json::as_str).is_some_and(|value| value.eq_ignore_ascii_case("disabled"))
 }
@@ -151,7 +157,7 @@ fn encrypted<'o>(object: &'o Json, limits: &Limits) -> Encrypted<'o> {
         .filter_map(|(field, value)| {
             // What is too long is refused when it is decrypted; four characters stand for three bytes.
             let text = value.as_str().filter(|text| text.len() / 4 <= limits.file_bytes / 3 + 1)?;
-            let bytes = STANDARD.decode(text).ok()?;
+            let bytes = base64(text)?;
             let format = marked_format(&bytes)?;
             Some((field.as_str(), bytes, format))
         })
@@ -159,16 +165,35 @@ fn encrypted<'o>(object: &'o Json, limits: &Limits) -> Encrypted<'o> {
     if files.is_empty() { Encrypted::Nothing } else { Encrypted::Files(files) }
 }
 
+/// What base64 stands for. Line breaks do not count, as in Go: kustomize writes generated values in lines.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    if text.contains(['\n', '\r']) {
+        return STANDARD.decode(text.replace(['\n', '\r'], "")).ok();
+    }
+    STANDARD.decode(text).ok()
+}
+
+/// What stands in encrypted files, by which Flux tells them.
+const MARKS: [(&[u8], Format); 4] = [
+    (b"\"mac\": \"ENC[", Format::Json),
+    (b"sops_mac=ENC[", Format::Dotenv),
+    (b"mac: ENC[", Format::Yaml),
+    (b"[sops]", Format::Ini),
+];
+
+/// Whether a file of this format looks encrypted, as Flux tells it before a build. One that looks like another format's does not.
+pub fn is_marked(bytes: &[u8], format: Format) -> bool {
+    let format = if format == Format::Binary { Format::Json } else { format };
+    MARKS.iter().any(|(mark, of)| *of == format && contains(bytes, mark))
+}
+
 /// How a file is read that looks encrypted, by what stands in it.
 fn marked_format(bytes: &[u8]) -> Option<Format> {
-    const MARKS: [(&[u8], Format); 4] = [
-        (b"\"mac\": \"ENC[", Format::Json),
-        (b"sops_mac=ENC[", Format::Dotenv),
-        (b"mac: ENC[", Format::Yaml),
-        (b"[sops]", Format::Ini),
-    ];
-    let has = |mark: &[u8]| bytes.windows(mark.len()).any(|window| window == mark);
-    MARKS.iter().find(|(mark, _)| has(mark)).map(|(_, format)| *format)
+    MARKS.iter().find(|(mark, _)| contains(bytes, mark)).map(|(_, format)| *format)
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
 }
 
 /// How the value of a field is written.
@@ -184,7 +209,7 @@ fn with_files(mut object: Json, files: Vec<(String, String)>) -> DecryptedObject
             *value = Json::String(text);
         }
     }
-    DecryptedObject { object, secret }
+    DecryptedObject { object, secret, warnings: Vec::new() }
 }
 
 fn read(object: &Json, limits: &Limits) -> Result<(Vec<Map>, Metadata), Error> {
@@ -203,7 +228,7 @@ fn open(documents: &mut [Map], metadata: &Metadata, key: &DataKey) -> Result<Dec
     let _ = walk::decrypt(documents, metadata, key, &mut pointers)?;
     let mut path = Vec::new();
     let object = documents.first().map_or(Ok(Json::Null), |map| json_map(map, &mut path))?;
-    Ok(DecryptedObject { object, secret: pointers.0 })
+    Ok(DecryptedObject { object, secret: pointers.0, warnings: Vec::new() })
 }
 
 /// Where decrypted values are.

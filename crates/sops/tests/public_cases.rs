@@ -94,7 +94,7 @@ impl Case<'_> {
         let dialect = roadstead_kustomize::yaml::Dialect::Object;
         let documents = roadstead_kustomize::yaml::read_documents(input, dialect, &limits).unwrap();
         let object = documents[0].value.to_json();
-        decrypt_object(object, &Limits::default(), &self.keys()?)
+        decrypt_object(object, MacPolicy::Ignore, &Limits::default(), &self.keys()?)
             .map_err(|error| (error.error.class().to_string(), error.to_string()))
     }
 

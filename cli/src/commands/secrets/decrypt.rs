@@ -93,7 +93,7 @@ impl Decrypt {
             anyhow::bail!("{name:?} holds {} objects, and should hold one", documents.len());
         };
         let object = document.value.to_json();
-        let decrypted = decrypt_object(object, &limits, &keys)
+        let decrypted = decrypt_object(object, MacPolicy::Ignore, &limits, &keys)
             .map_err(|error| classified(&error.error, &format!("cannot decrypt {name:?}: {error}")))?;
         let mut text = serde_json::to_string_pretty(&decrypted.object)?;
         text.push('\n');
