@@ -170,7 +170,7 @@ impl World {
             attempt: Attempt(self.attempt),
             digest: Some(spec.digest()),
         };
-        let dispatch = Dispatch { key, spec, inventory, given: Vec::new() };
+        let dispatch = Dispatch { key, spec, inventory, given: Vec::new(), data_keys: Vec::new() };
         self.session.send(Say::Dispatch(dispatch.into())).await;
         loop {
             match self.session.next_but_progress().await {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use roadstead_hub_core::delivery::SopsMac;
 
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
@@ -93,6 +94,11 @@ pub(crate) struct Args {
     #[arg(long)]
     pub(crate) lenient_substitutions: bool,
 
+    /// What happens to encrypted files whose MACs show that they were changed, where spec.decryption.mac does not say: verify refuses
+    /// them, warn decrypts them, enforce refuses them and Kustomizations that say otherwise
+    #[arg(long, value_enum, default_value_t = SopsMacArg::Verify)]
+    pub(crate) sops_mac: SopsMacArg,
+
     /// Service account for Kustomizations that name none, in their own namespace of the cluster; without this flag they act as the agent
     /// itself
     #[arg(long, value_name = "NAME", value_parser = service_account)]
@@ -108,6 +114,27 @@ pub(crate) struct Args {
     /// How log lines are written
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     pub(crate) log_format: LogFormat,
+}
+
+/// What happens to encrypted files whose MACs do not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SopsMacArg {
+    /// They are refused, unless spec.decryption.mac of the Kustomization is Warn
+    Verify,
+    /// They are decrypted, unless spec.decryption.mac of the Kustomization is Verify
+    Warn,
+    /// They are refused, and so are Kustomizations whose spec.decryption.mac is Warn
+    Enforce,
+}
+
+impl From<SopsMacArg> for SopsMac {
+    fn from(arg: SopsMacArg) -> Self {
+        match arg {
+            SopsMacArg::Verify => Self::Verify,
+            SopsMacArg::Warn => Self::Warn,
+            SopsMacArg::Enforce => Self::Enforce,
+        }
+    }
 }
 
 /// How log lines are written.

@@ -83,11 +83,12 @@ mod tests {
         // One group as the first version has it is told in the older fields too.
         Entry {
             name: "Dispatch",
-            fields: 14,
+            fields: 15,
             added: &[
                 // One that does not know it asks about every object anyway.
                 ("full", Since::First),
                 ("health", Since::With(Capability::HealthExpressions)),
+                ("data_keys", Since::With(Capability::Decryption)),
                 ("given", Since::With(Capability::Substitution)),
                 ("groups", Since::With(Capability::Groups)),
                 ("kind", Since::With(Capability::Appliers)),
@@ -97,8 +98,9 @@ mod tests {
         Entry { name: "Purpose", fields: 2, added: &[] },
         Entry {
             name: "Group",
-            fields: 7,
+            fields: 8,
             added: &[
+                ("decrypt", Since::With(Capability::Decryption)),
                 ("substitute", Since::With(Capability::Substitution)),
                 ("ignore", Since::With(Capability::IgnoreRules)),
             ],
@@ -106,6 +108,8 @@ mod tests {
         Entry { name: "HealthExpr", fields: 5, added: &[] },
         Entry { name: "IgnoreRule", fields: 2, added: &[] },
         Entry { name: "IgnoreTarget", fields: 7, added: &[] },
+        Entry { name: "Decrypt", fields: 4, added: &[] },
+        Entry { name: "GivenKey", fields: 2, added: &[] },
         Entry { name: "Substitute", fields: 5, added: &[] },
         Entry { name: "VariablesFrom", fields: 4, added: &[] },
         Entry { name: "VariablesKind", fields: 3, added: &[] },

@@ -3,6 +3,7 @@
 //! Every byte from the other side is hostile: names end up in request paths, lists in memory, texts in conditions.
 
 mod correction;
+mod decrypt;
 mod dispatch;
 mod rules;
 mod substitute;

@@ -31,6 +31,12 @@ pub use message::{
 pub mod v1 {
     include!("generated/roadstead.link.v1.rs");
 
+    impl std::fmt::Debug for GivenKey {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_struct("GivenKey").finish_non_exhaustive()
+        }
+    }
+
     /// The values may be those of a Secret.
     impl std::fmt::Debug for GivenVariables {
         fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -55,6 +55,12 @@ pub const MAX_CORRECTED_NAME_BYTES: usize = 512;
 /// Variables of one dispatch.
 pub const MAX_VARIABLES: usize = 20_000;
 
+/// Data keys that come with one dispatch.
+pub const MAX_DATA_KEYS: usize = 10_000;
+
+/// The bytes of one data key, or of what stands in its place.
+pub const MAX_DATA_KEY_BYTES: usize = 256;
+
 /// Names and values of all variables that come with one dispatch, in bytes.
 pub const MAX_VARIABLE_BYTES: usize = 2 * 1024 * 1024;
 

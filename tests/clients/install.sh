@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the foreign parts that tests use with the hub, once for each of their versions, and prints the folder that holds
-# them: bin/flux (built from its Go module), python/bin/python with the package `kubernetes`, and Cluster API's definition
+# them: bin/flux, bin/sops and bin/age-keygen (built from their Go modules), python/bin/python with the package `kubernetes`, and Cluster API's definition
 # of its kind Cluster (cluster-api/clusters.yaml).
 #
 # The folder is the only line on stdout; progress goes to stderr. The first time takes minutes.
@@ -9,13 +9,15 @@ set -eu
 flux=v2.9.5
 kubernetes=37.0.2
 cluster_api=v1.14.2
+sops=v3.13.3
+age=v1.3.1
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${ROADSTEAD_CACHE:-$HOME/.cache/roadstead}/clients
 key=$({ uname -m; cat "$here/install.sh"; } | sha256sum | cut -c1-16)
 out=$cache/$key
 
-done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/python/bin/python" ]; }
+done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/bin/sops" ] && [ -x "$out/python/bin/python" ]; }
 if done_already; then
 	printf '%s\n' "$out"
 	exit 0
@@ -58,6 +60,10 @@ module=$(cd "$tmp" && go mod download -json "sigs.k8s.io/cluster-api@$cluster_ap
 mkdir -p "$out/cluster-api"
 cp "$module/core/config/crd/bases/cluster.x-k8s.io_clusters.yaml" "$out/cluster-api/clusters.yaml"
 chmod u+w "$out/cluster-api/clusters.yaml"
+echo "clients: building sops $sops" >&2
+(cd "$tmp" && GOBIN="$tmp/bin" go install -ldflags "-s -w" "github.com/getsops/sops/v3/cmd/sops@$sops") >&2 9>&-
+(cd "$tmp" && GOBIN="$tmp/bin" go install "filippo.io/age/cmd/age-keygen@$age") >&2 9>&-
+mv "$tmp/bin/sops" "$tmp/bin/age-keygen" "$out/bin/"
 # Moved last: a folder with it is whole.
 mv "$tmp/flux-command" "$out/bin/flux"
 echo "clients: installed in $(($(date +%s) - begin)) s" >&2

@@ -57,7 +57,7 @@ fn protocol(root: &Path, fresh: &Path, check: bool) -> Result<()> {
         .out_dir(fresh)
         .codec_path("crate::codec::BoundedCodec")
         // It holds values of Secrets.
-        .skip_debug(["GivenVariables"])
+        .skip_debug(["GivenKey", "GivenVariables"])
         .compile_fds(descriptors)
         .context("generate Rust from the protocol's descriptors")?;
     let name = "roadstead.link.v1.rs";

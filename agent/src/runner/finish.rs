@@ -1,25 +1,29 @@
-//! The last steps of rendering, in the cluster: variables are substituted in a group's objects (Flux's `postBuild`).
+//! The last steps of rendering, in the cluster: a group's objects are decrypted (Flux's `decryption`), and variables are substituted in
+//! them (`postBuild`).
 //!
-//! Variables of the hub came with the dispatch; the others are read here, as the account that the dispatch names. Neither leaves the
-//! agent's memory except in the objects that are applied.
+//! Data keys and variables of the hub came with the dispatch; others are read here, as the account that the dispatch names. None leaves
+//! the agent's memory except in the objects that are applied.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_agent_policy::{Action, Object};
 use roadstead_apply::{Manifest, Run};
-use roadstead_finish::{Substitution, Variables};
+use roadstead_finish::{Finished, Substitution, Variables, Warning};
 use roadstead_model::{
-    FoundVariables, GivenVariables, Group, ObjectRef, Stage, Substitute, VariablesFrom, VariablesKind,
+    Decrypt, FoundVariables, GivenVariables, Group, ObjectRef, Stage, Substitute, VariablesFrom,
+    VariablesKind,
 };
 use roadstead_proto::Failure;
+use roadstead_sops::{DataKey, DataKeys, KeyRing, MacPolicy, UnwrappedKeys};
 use serde_json::Value;
 use tokio::time::Instant;
+use zeroize::Zeroizing;
 
 use super::work::{On, Record, Work, cancelled, failed, failure_while};
 use crate::cluster::Cluster;
 
 impl<C: Cluster> Work<'_, C> {
-    /// A group's objects, finished. What holds values of Secrets is marked.
+    /// A group's objects, finished. What holds decrypted values or those of Secrets is marked.
     pub(super) async fn finish(
         &self,
         on: &On<'_, C>,
@@ -27,10 +31,100 @@ impl<C: Cluster> Work<'_, C> {
         objects: Vec<Value>,
         record: &mut Record,
     ) -> Result<Vec<Manifest>, Box<Failure>> {
-        let Some(substitute) = &group.substitute else {
-            return Ok(objects.into_iter().map(Manifest::from).collect());
-        };
         let began = Instant::now();
+        let objects = match &group.decrypt {
+            Some(decrypt) => self.decrypted(on, decrypt, objects, record).await?,
+            None => {
+                if let Some(name) = roadstead_finish::encrypted_secret(&objects) {
+                    let message = format!(
+                        "{name} is SOPS encrypted, configuring decryption is required for this secret to be reconciled"
+                    );
+                    return Err(failed(Stage::Apply, message));
+                }
+                objects.into_iter().map(Finished::from).collect()
+            }
+        };
+        let finished = match &group.substitute {
+            Some(substitute) => self.substituted(on, substitute, objects, record).await?,
+            None => objects,
+        };
+        if group.decrypt.is_some() || group.substitute.is_some() {
+            record.spent_since(Stage::Finish, began);
+        }
+        let manifest = |one: Finished| {
+            let manifest = Manifest::from(one.object);
+            if one.secret.is_empty() { manifest } else { manifest.sensitive() }
+        };
+        Ok(finished.into_iter().map(manifest).collect())
+    }
+
+    async fn decrypted(
+        &self,
+        on: &On<'_, C>,
+        decrypt: &Decrypt,
+        objects: Vec<Value>,
+        record: &mut Record,
+    ) -> Result<Vec<Finished>, Box<Failure>> {
+        let keys = match decrypt.on_hub {
+            Some(_) => Keys::Unwrapped(given_keys(on)),
+            None => Keys::Entries(self.master_keys(on, decrypt, record).await?),
+        };
+        let (mac, secret) = (
+            if decrypt.lenient { MacPolicy::Warn } else { MacPolicy::Verify },
+            format!("{}/{}", decrypt.namespace, decrypt.secret),
+        );
+        let work = tokio::task::spawn_blocking(move || {
+            let keys: Box<dyn DataKeys> = match keys {
+                Keys::Unwrapped(keys) => Box::new(keys),
+                Keys::Entries(entries) => Box::new(key_ring(&entries, &secret)?),
+            };
+            roadstead_finish::decrypt(objects, mac, keys.as_ref()).map_err(|error| error.to_string())
+        });
+        let opened = tokio::select! {
+            biased;
+            () = on.cancel.cancelled() => return Err(cancelled(Stage::Finish, "decrypting objects")),
+            opened = work => opened.map_err(|_| cancelled(Stage::Finish, "decrypting objects"))?,
+        };
+        let (opened, warnings) = opened.map_err(|message| failed(Stage::Finish, message))?;
+        for Warning { object, field, problem } in warnings {
+            tracing::warn!(object, field, problem, "decrypted a file that may have been changed");
+        }
+        Ok(opened)
+    }
+
+    /// The entries of the Secret of master keys, as the cluster has it.
+    async fn master_keys(
+        &self,
+        on: &On<'_, C>,
+        decrypt: &Decrypt,
+        record: &mut Record,
+    ) -> Result<Entries, Box<Failure>> {
+        let Decrypt { namespace, secret, .. } = decrypt;
+        let from = VariablesFrom {
+            kind: VariablesKind::Secret,
+            name: secret.clone(),
+            optional: false,
+            on_hub: None,
+        };
+        let about =
+            |why: &str| format!("cannot decrypt with the keys of Secret '{namespace}/{secret}': {why}");
+        let found = self.look_up(on, namespace, &from, &about, record).await?.unwrap_or_default();
+        record.found.push(FoundVariables { kind: VariablesKind::Secret, name: secret.clone() });
+        let data = found["data"].as_object().into_iter().flatten();
+        let entry = |(name, value): (&String, &Value)| {
+            let bytes = BASE64.decode(value.as_str()?).ok()?;
+            Some((name.clone(), Zeroizing::new(bytes)))
+        };
+        Ok(data.filter_map(entry).collect())
+    }
+
+    async fn substituted(
+        &self,
+        on: &On<'_, C>,
+        substitute: &Substitute,
+        objects: Vec<Finished>,
+        record: &mut Record,
+    ) -> Result<Vec<Finished>, Box<Failure>> {
         let variables = self.variables(on, substitute, record).await?;
         let (always, strict) = (substitute.always, !substitute.lenient);
         let work = tokio::task::spawn_blocking(move || {
@@ -41,14 +135,7 @@ impl<C: Cluster> Work<'_, C> {
             () = on.cancel.cancelled() => return Err(cancelled(Stage::Finish, "substituting variables")),
             finished = work => finished.map_err(|_| cancelled(Stage::Finish, "substituting variables"))?,
         };
-        record.spent_since(Stage::Finish, began);
-        let finished =
-            finished.map_err(|error| failed(Stage::Finish, format!("post build failed: {error}")))?;
-        let manifest = |one: roadstead_finish::Finished| {
-            let manifest = Manifest::from(one.object);
-            if one.secret.is_empty() { manifest } else { manifest.sensitive() }
-        };
-        Ok(finished.into_iter().map(manifest).collect())
+        finished.map_err(|error| failed(Stage::Finish, format!("post build failed: {error}")))
     }
 
     /// All variables of a group, each with its last value.
@@ -75,7 +162,11 @@ impl<C: Cluster> Work<'_, C> {
                 }
                 continue;
             }
-            let Some(found) = self.look_up(on, &substitute.namespace, from, record).await? else { continue };
+            let about = |why: &str| {
+                format!("post build failed: substitute from '{}/{}' error: {why}", from.kind, from.name)
+            };
+            let namespace = &substitute.namespace;
+            let Some(found) = self.look_up(on, namespace, from, &about, record).await? else { continue };
             let data = found["data"].as_object().into_iter().flatten();
             for (name, value) in data {
                 let Some(text) = value.as_str() else { continue };
@@ -96,12 +187,13 @@ impl<C: Cluster> Work<'_, C> {
         Ok(variables)
     }
 
-    /// An object that holds variables, as the cluster has it; none where it may be absent, and is.
+    /// A ConfigMap or Secret, as the cluster has it; none where it may be absent, and is. `about` says what it was to be had for.
     async fn look_up(
         &self,
         on: &On<'_, C>,
         namespace: &str,
         from: &VariablesFrom,
+        about: &(dyn Fn(&str) -> String + Sync),
         record: &mut Record,
     ) -> Result<Option<Value>, Box<Failure>> {
         let object = ObjectRef {
@@ -112,9 +204,7 @@ impl<C: Cluster> Work<'_, C> {
             name: from.name.clone(),
         };
         let about = |why: String| {
-            let message =
-                format!("post build failed: substitute from '{}/{}' error: {why}", from.kind, from.name);
-            Box::new(Failure { object: Some(object.clone()), ..*failed(Stage::Finish, message) })
+            Box::new(Failure { object: Some(object.clone()), ..*failed(Stage::Finish, about(&why)) })
         };
         let policy = self.policy(on, record).await?;
         let asked = Object { reference: &object, content: None };
@@ -135,4 +225,35 @@ impl<C: Cluster> Work<'_, C> {
         }
         Ok(found)
     }
+}
+
+/// The entries of a Secret. They are wiped when they go.
+type Entries = Vec<(String, Zeroizing<Vec<u8>>)>;
+
+/// What there is to decrypt with.
+enum Keys {
+    /// Data keys, which the hub has unwrapped.
+    Unwrapped(UnwrappedKeys),
+    /// Master keys of the cluster.
+    Entries(Entries),
+}
+
+/// The data keys that came with a dispatch.
+fn given_keys<C: Cluster>(on: &On<'_, C>) -> UnwrappedKeys {
+    let mut keys = UnwrappedKeys::default();
+    for given in &on.dispatch.data_keys {
+        keys.insert(*given.wrapped.as_bytes(), DataKey::new(given.key.clone()));
+    }
+    keys
+}
+
+/// The keys of a Secret; or which of its entries is none, for a condition.
+fn key_ring(entries: &Entries, secret: &str) -> Result<KeyRing, String> {
+    let mut ring = KeyRing::default();
+    for (name, bytes) in entries {
+        ring.add(name, bytes).map_err(|error| {
+            format!("failed to import '{name}' data from sops decryption Secret '{secret}': {error}")
+        })?;
+    }
+    Ok(ring)
 }

@@ -26,11 +26,12 @@ impl LastApplied {
 const OTHER_BYTES: usize = 2048;
 
 fn bytes(dispatch: &Dispatch) -> usize {
-    let Dispatch { spec, given, .. } = dispatch;
+    let Dispatch { spec, given, data_keys, .. } = dispatch;
     let given: usize = given.iter().map(|given| of_map(&given.values)).sum();
     let health: usize = spec.health.iter().map(of_health).sum();
     let groups: usize = spec.groups.iter().map(of_group).sum();
-    given + health + groups + OTHER_BYTES
+    let keys: usize = data_keys.iter().map(|given| given.key.len() + 128).sum();
+    given + keys + health + groups + OTHER_BYTES
 }
 
 fn of_group(group: &Group) -> usize {

@@ -51,7 +51,10 @@ fn last_with(value: &str) -> LastApplied {
     };
     let values = [("word".to_owned(), value.to_owned())].into();
     let given = GivenVariables { kind: VariablesKind::ConfigMap, name: "words".to_owned(), values };
-    LastApplied::new(Dispatch { key, spec, inventory: Vec::new(), given: vec![given] }, Vec::new())
+    LastApplied::new(
+        Dispatch { key, spec, inventory: Vec::new(), given: vec![given], data_keys: Vec::new() },
+        Vec::new(),
+    )
 }
 
 /// An object as a version of it says who has its fields.

@@ -251,6 +251,23 @@ pub struct Decryption {
     /// The service account whose cloud identity unwraps keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
+    /// Where the Secret is looked up: on the Hub only, or in the Cluster only, so that neither key nor plaintext reaches the hub. Defaults
+    /// to the hub and, where that lacks it, the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<Lookup>,
+    /// What happens to an encrypted file whose MAC shows that it was changed: Verify refuses it, Warn decrypts it. Defaults to what the
+    /// hub's --sops-mac says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<MacCheck>,
+}
+
+/// What the MAC of an encrypted file is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MacCheck {
+    /// A file whose MAC does not fit is refused.
+    Verify,
+    /// It is decrypted, and the log has a warning.
+    Warn,
 }
 
 /// A decryption engine.

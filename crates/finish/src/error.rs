@@ -5,6 +5,16 @@ use std::collections::BTreeSet;
 /// How many names a message lists.
 const MAX_NAMED: usize = 20;
 
+/// Why an object cannot be decrypted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("decryption failed for '{object}': {error}")]
+pub struct DecryptError {
+    /// The object.
+    pub object: String,
+    /// What is wrong.
+    pub error: roadstead_sops::ObjectError,
+}
+
 /// Why variables cannot be substituted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

@@ -1,4 +1,4 @@
-//! The last steps of rendering: variables are substituted in objects, and what of them is secret is marked.
+//! The last steps of rendering: objects are decrypted, variables are substituted in them, and what of them is secret is marked.
 //!
 //! Substitution is Flux's `postBuild`: an object is written as YAML, expressions such as `${name:=default}` are replaced in that
 //! text, and the result is read again. So a value can become a number, a list or a part of a text, as it does in Flux. Pure, and
@@ -18,6 +18,7 @@
 //! # Ok::<(), roadstead_finish::Error>(())
 //! ```
 
+mod decrypt;
 mod error;
 mod evaluate;
 mod pattern;
@@ -25,6 +26,7 @@ mod substitute;
 mod template;
 mod variables;
 
-pub use error::Error;
+pub use decrypt::{Warning, decrypt, encrypted_secret, wrapped_keys};
+pub use error::{DecryptError, Error};
 pub use substitute::{Finished, Limits, Substitution};
 pub use variables::Variables;

@@ -15,6 +15,8 @@ use crate::variables::Variables;
 const SUBSTITUTE: &str = "kustomize.toolkit.fluxcd.io/substitute";
 /// How much of an expression a message shows.
 const MAX_SHOWN: usize = 60;
+/// What stands for the name of a variable in decrypted text.
+const HIDDEN: &str = "… (in a decrypted value)";
 /// An object's YAML: larger ones no apiserver takes.
 const MAX_OBJECT_BYTES: usize = 8 << 20;
 
@@ -48,12 +50,12 @@ pub struct Substitution<'a> {
     pub limits: Limits,
 }
 
-/// An object whose variables are substituted.
+/// An object, and what of it is secret.
 #[derive(Clone, PartialEq)]
 pub struct Finished {
     /// The object.
     pub object: Value,
-    /// JSON pointers of what holds values of Secrets; the empty one is the whole object.
+    /// JSON pointers of what was decrypted, or holds values of Secrets; the empty one is the whole object.
     pub secret: Vec<String>,
 }
 
@@ -71,14 +73,14 @@ impl<'a> Substitution<'a> {
         Self { variables, always: false, strict: true, limits: Limits::default() }
     }
 
-    /// Substitutes the variables of all objects, in their order.
+    /// Substitutes the variables of all objects, in their order. What is marked in them stays marked.
     ///
     /// # Errors
     /// [`Error::Undefined`] names all variables that are not set, over all objects; the others are about the first object that is
     /// wrong.
-    pub fn apply(&self, objects: Vec<Value>) -> Result<Vec<Finished>, Error> {
+    pub fn apply<T: Into<Finished>>(&self, objects: Vec<T>) -> Result<Vec<Finished>, Error> {
         if self.variables.is_empty() && !self.always {
-            return Ok(objects.into_iter().map(Finished::unchanged).collect());
+            return Ok(objects.into_iter().map(Into::into).collect());
         }
         if let Some(name) = self.variables.invalid_name() {
             return Err(Error::InvalidName { name: name.to_owned() });
@@ -87,7 +89,7 @@ impl<'a> Substitution<'a> {
         let (mut names, mut of) = (BTreeSet::new(), Vec::new());
         let mut finished = Vec::with_capacity(objects.len());
         for object in objects {
-            let (one, undefined) = self.object(object, &mut limits)?;
+            let (one, undefined) = self.object(object.into(), &mut limits)?;
             if self.strict && !undefined.is_empty() {
                 of.push(named(&one.object));
                 names.extend(undefined);
@@ -101,10 +103,12 @@ impl<'a> Substitution<'a> {
     }
 
     /// One object, and the variables of it that are not set: where there are any, the object is as it was.
-    fn object(&self, object: Value, limits: &mut Limits) -> Result<(Finished, BTreeSet<String>), Error> {
-        if !has_expressions(&object) || is_disabled(&object) {
-            return Ok((Finished::unchanged(object), BTreeSet::new()));
+    fn object(&self, before: Finished, limits: &mut Limits) -> Result<(Finished, BTreeSet<String>), Error> {
+        if !has_expressions(&before.object) || is_disabled(&before.object) {
+            return Ok((before, BTreeSet::new()));
         }
+        let Finished { object, secret: marked } = before;
+        let holds_secrets = !marked.is_empty();
         let too_much = |what: String| Error::TooMuch { object: named(&object), what };
         let mut text = String::new();
         write_document(&mut text, &value::Value::from_json(&object));
@@ -114,7 +118,7 @@ impl<'a> Substitution<'a> {
         let nodes = template::parse(&text).map_err(|Malformed { why, at }| Error::Malformed {
             object: named(&object),
             why,
-            expression: shown(&object, &text[at..]),
+            expression: shown(&object, holds_secrets, &text[at..]),
         })?;
         let mut evaluation = Evaluation {
             variables: self.variables,
@@ -133,10 +137,14 @@ impl<'a> Substitution<'a> {
         limits.bytes = limits.bytes.saturating_sub(out.len());
         limits.work = evaluation.work_left;
         if self.strict && !evaluation.undefined.is_empty() {
-            return Ok((Finished::unchanged(object), evaluation.undefined));
+            let undefined = without_secret_names(evaluation.undefined, &object, &marked);
+            return Ok((Finished { object, secret: marked }, undefined));
         }
-        let read = read(&object, &out, evaluation.secret, limits.memory)?;
-        let secret = if evaluation.secret { self.marks(&object, &read) } else { Vec::new() };
+        let read = read(&object, &out, evaluation.secret || holds_secrets, limits.memory)?;
+        let mut secret = if evaluation.secret { self.marks(&object, &read) } else { Vec::new() };
+        secret.extend(marked.into_iter().map(|pointer| nearest(pointer, &read)));
+        secret.sort();
+        secret.dedup();
         Ok((Finished { object: read, secret }, BTreeSet::new()))
     }
 
@@ -157,11 +165,7 @@ impl<'a> Substitution<'a> {
     fn mark(&self, before: &Value, pointer: String, after: &Value, marks: &mut Vec<String>) {
         match before {
             Value::String(text) if self.is_secret(text) => {
-                let mut place = pointer;
-                while after.pointer(&place).is_none() {
-                    place.truncate(place.rfind('/').unwrap_or(0));
-                }
-                marks.push(place);
+                marks.push(nearest(pointer, after));
             }
             Value::Object(map) => {
                 if map.keys().any(|key| self.is_secret(key)) {
@@ -199,10 +203,35 @@ impl<'a> Substitution<'a> {
     }
 }
 
-impl Finished {
-    fn unchanged(object: Value) -> Self {
+impl From<Value> for Finished {
+    /// An object of which nothing is secret.
+    fn from(object: Value) -> Self {
         Self { object, secret: Vec::new() }
     }
+}
+
+/// A place of an object, or its closest parent that there is.
+fn nearest(mut pointer: String, object: &Value) -> String {
+    while object.pointer(&pointer).is_none() {
+        pointer.truncate(pointer.rfind('/').unwrap_or(0));
+    }
+    pointer
+}
+
+/// Names of variables that are not set. One that stands in decrypted text alone is a part of that text, and is not told.
+fn without_secret_names(undefined: BTreeSet<String>, object: &Value, marked: &[String]) -> BTreeSet<String> {
+    if marked.is_empty() {
+        return undefined;
+    }
+    let mut open = object.clone();
+    for pointer in marked {
+        if let Some(value) = open.pointer_mut(pointer) {
+            *value = Value::Null;
+        }
+    }
+    let open = open.to_string();
+    let told = |name: String| if open.contains(&format!("${{{name}")) { name } else { HIDDEN.to_owned() };
+    undefined.into_iter().map(told).collect()
 }
 
 /// Whether anything of an object's texts could be replaced.
@@ -240,15 +269,15 @@ fn read(object: &Value, text: &str, secret: bool, memory: usize) -> Result<Value
 }
 
 /// The object, for people.
-fn named(object: &Value) -> String {
+pub(crate) fn named(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
 }
 
-/// The beginning of an expression; nothing of the content of a Secret.
-fn shown(object: &Value, text: &str) -> String {
-    if object["kind"] == "Secret" {
+/// The beginning of an expression; nothing of the content of a Secret, or of an object that `holds_secrets`.
+fn shown(object: &Value, holds_secrets: bool, text: &str) -> String {
+    if holds_secrets || object["kind"] == "Secret" {
         return "${…".to_owned();
     }
     let line = text.lines().next().unwrap_or_default();

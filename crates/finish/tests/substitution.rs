@@ -46,6 +46,30 @@ fn what_holds_the_value_of_a_secret_is_marked() {
 }
 
 #[test]
+fn what_was_decrypted_stays_marked_and_is_not_told() {
+    let variables = variables(&[("plain", "p"), ("map", "{a: 1}")], &[("token", "t0k3n")]);
+    let marked = |data: Value, secret: &[&str]| {
+        let secret = secret.iter().map(|pointer| (*pointer).to_owned()).collect();
+        Substitution::of(&variables).apply(vec![Finished { object: object(data), secret }])
+    };
+    let marks = |data, secret: &[&str]| marked(data, secret).unwrap().remove(0).secret;
+    assert_eq!(marks(json!({ "a": "x", "b": "y" }), &["/data/a"]), ["/data/a"]);
+    assert_eq!(marks(json!({ "a": "${plain}", "b": "${token}" }), &["/data/a"]), ["/data/a", "/data/b"]);
+    // Its name is another one now.
+    assert_eq!(marks(json!({ "${plain}": "hush" }), &["/data/${plain}"]), ["/data"]);
+    let says = |data, secret: &[&str]| marked(data, secret).unwrap_err().to_string();
+    let text = says(json!({ "a": "x${hush", "b": "${plain}" }), &["/data/a"]);
+    assert!(text.contains("missing closing brace") && !text.contains("hush"), "{text}");
+    let text = says(json!({ "a": "x${hush}", "b": "${open}" }), &["/data/a"]);
+    assert!(
+        text.contains("\"open\"") && text.contains("decrypted value") && !text.contains("hush"),
+        "{text}"
+    );
+    let text = says(json!({ "a": "hush: {", "b": "${map}${map}" }), &["/data/a"]);
+    assert!(text.ends_with("it is not YAML") && !text.contains("hush"), "{text}");
+}
+
+#[test]
 fn an_object_can_be_left_as_it_is() {
     let variables = variables(&[("a", "1")], &[]);
     for map in ["labels", "annotations"] {

@@ -59,7 +59,7 @@ pub use load::LoadRestrictor;
 pub use overlay::Overlay;
 pub use remote::{Fetched, Remote};
 pub use selector::LabelSelector;
-pub use tree::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath};
+pub use tree::{Entry, EntryKind, FileTree, MemoryTree, TreeError, TreePath, resolve};
 
 use load::Loader;
 use target::{Chain, Gathered};
@@ -221,7 +221,7 @@ pub fn build(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<
 
 fn run(tree: &dyn FileTree, path: &TreePath, options: &Options) -> Result<Build, Error> {
     let loader = Loader::new(tree, options);
-    let (dir, kind) = tree::resolve(tree, path)?;
+    let (dir, kind) = resolve(tree, path)?;
     if kind != EntryKind::Directory {
         return Err(TreeError::NotADirectory(dir).into());
     }

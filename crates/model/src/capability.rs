@@ -37,6 +37,8 @@ pub enum Capability {
     Hooks,
     /// An agent that reads objects for the hub.
     Reads,
+    /// An agent that decrypts objects.
+    Decryption,
     /// An agent that substitutes variables.
     Substitution,
     /// An agent that waits until what was deleted is gone.
@@ -49,7 +51,7 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -64,6 +66,7 @@ impl Capability {
         Self::Plans,
         Self::Hooks,
         Self::Reads,
+        Self::Decryption,
         Self::Substitution,
         Self::Termination,
         Self::HealthExpressions,
@@ -88,6 +91,7 @@ impl Capability {
             Self::Plans => "plans",
             Self::Hooks => "hooks",
             Self::Reads => "reads",
+            Self::Decryption => "decryption",
             Self::Substitution => "substitution",
             Self::Termination => "termination",
             Self::HealthExpressions => "health-expressions",
@@ -132,6 +136,7 @@ impl Capabilities {
                 Capability::Appliers,
                 Capability::Hooks,
                 Capability::Reads,
+                Capability::Decryption,
                 Capability::Substitution,
                 Capability::Termination,
                 Capability::HealthExpressions,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApplierRef, Capabilities, Capability, Digest, DispatchKey, GivenVariables, HealthExpr, IgnoreRule,
-    ObjectRef, Substitute,
+    ApplierRef, Capabilities, Capability, Decrypt, Digest, DispatchKey, GivenKey, GivenVariables, HealthExpr,
+    IgnoreRule, ObjectRef, Substitute,
 };
 
 /// The namespace of a cluster for objects that name none, where nothing else is said.
@@ -26,6 +26,8 @@ pub struct Dispatch {
     pub inventory: Vec<ObjectRef>,
     /// The variables of those objects of the hub that the groups' [`Substitute`] name.
     pub given: Vec<GivenVariables>,
+    /// The data keys of encrypted objects whose groups are decrypted by keys of the hub ([`Decrypt::on_hub`]).
+    pub data_keys: Vec<GivenKey>,
 }
 
 /// The part of a dispatch that does not change from session to session. The hub stores it as JSON, of which replicas of two
@@ -170,7 +172,9 @@ impl DispatchSpec {
     /// send it without what it does not know.
     #[must_use]
     pub fn is_of_groups_only(&self) -> bool {
-        self.groups.iter().all(|group| group.substitute.is_none() && group.ignore.is_empty())
+        self.groups
+            .iter()
+            .all(|group| group.decrypt.is_none() && group.substitute.is_none() && group.ignore.is_empty())
             && self.health.is_empty()
             && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
     }
@@ -237,6 +241,9 @@ pub struct Group {
     /// What happens to an object whose change the apiserver calls immutable.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_immutable: OnImmutable,
+    /// How the objects are decrypted, before all else is done with them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decrypt: Option<Decrypt>,
     /// The variables that are substituted in the objects before they are applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substitute: Option<Substitute>,
@@ -255,6 +262,7 @@ impl Group {
             order: Order::default(),
             conflicts: Conflicts::default(),
             on_immutable: OnImmutable::default(),
+            decrypt: None,
             substitute: None,
             ignore: Vec::new(),
         }
@@ -275,8 +283,9 @@ impl Group {
             OnImmutable::Replace => Some(Capability::Replace),
         };
         let substitute = self.substitute.as_ref().map(|_| Capability::Substitution);
+        let decrypt = self.decrypt.as_ref().map(|_| Capability::Decryption);
         let ignore = (!self.ignore.is_empty()).then_some(Capability::IgnoreRules);
-        [order, conflicts, on_immutable, substitute, ignore].into_iter().flatten()
+        [order, conflicts, on_immutable, decrypt, substitute, ignore].into_iter().flatten()
     }
 }
 
@@ -528,7 +537,7 @@ mod tests {
             ..spec()
         };
         assert_eq!(same.digest(), digest);
-        let changes: [fn(&mut DispatchSpec); 12] = [
+        let changes: [fn(&mut DispatchSpec); 13] = [
             |spec| spec.purpose = Purpose::Plan,
             |spec| spec.applier.kind.push('x'),
             |spec| spec.applier.namespace.push('x'),
@@ -538,6 +547,7 @@ mod tests {
             |spec| spec.groups[0].order = Order::Helm,
             |spec| spec.groups[0].on_immutable = OnImmutable::Fail,
             |spec| spec.groups[0].substitute = Some(Substitute::default()),
+            |spec| spec.groups[0].decrypt = Some(Decrypt::default()),
             |spec| spec.groups[0].ignore.push(IgnoreRule::default()),
             |spec| spec.health.push(HealthExpr::default()),
             |spec| drop(spec.steps.pop()),

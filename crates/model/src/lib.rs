@@ -6,6 +6,7 @@ pub mod audit;
 pub mod capability;
 pub mod chain;
 pub mod change;
+pub mod decrypt;
 pub mod digest;
 pub mod dispatch;
 pub mod duration;
@@ -25,6 +26,7 @@ pub use audit::{AuditEntry, AuditFilter, AuditOutcome};
 pub use capability::{Capabilities, Capability};
 pub use chain::chain;
 pub use change::{Action, ChangeSet, ObjectResult, Position, Stage, StageTiming, StepTiming};
+pub use decrypt::{Decrypt, GivenKey};
 pub use digest::{Digest, DigestError, Hasher};
 pub use dispatch::{
     AttemptKind, Conflicts, DEFAULT_NAMESPACE, Dispatch, DispatchSpec, Group, HookPolicy, Lacking,

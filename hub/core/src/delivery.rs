@@ -6,6 +6,7 @@ mod appliers;
 pub(crate) mod build;
 pub(crate) mod children;
 mod corrections;
+mod decryption;
 mod dependencies;
 mod history;
 mod pins;
@@ -30,10 +31,11 @@ use crate::objects::Objects;
 
 pub use build::Builds;
 pub use corrections::{AgentCorrection, CorrectedObject};
+pub use decryption::SopsMac;
 pub use results::{DispatchFailure, DispatchResult};
 pub use transfer::BuildReader;
 
-/// How many appliers have variables substituted in what goes to the hub at once.
+/// How many appliers have what goes to the hub decrypted and its variables substituted at once, or data keys unwrapped.
 const FINISHING: usize = 2;
 
 /// What brings an applier's objects to its cluster.
@@ -45,7 +47,9 @@ pub struct Delivery {
     sessions: Arc<Sessions>,
     builds: Arc<Builds>,
     lenient_substitutions: bool,
-    /// Places for the substitution of variables in what goes to the hub: each may take tens of megabytes.
+    sops_mac: SopsMac,
+    data_keys: decryption::KeyCache,
+    /// Places for the finishing of what goes to the hub, and for the unwrapping of data keys: each may take tens of megabytes.
     finishing: Semaphore,
 }
 
@@ -65,6 +69,8 @@ impl Delivery {
             sessions: Arc::clone(sessions),
             builds: Arc::clone(builds),
             lenient_substitutions: context.options.lenient_substitutions,
+            sops_mac: context.options.sops_mac,
+            data_keys: decryption::KeyCache::default(),
             finishing: Semaphore::new(FINISHING),
         }
     }

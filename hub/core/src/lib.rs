@@ -31,7 +31,7 @@ use roadstead_outbound::{Guard, Purpose};
 use clusters::pki::Pki;
 use clusters::{Agents, Enrolments, ImageSignature, Management, Onboarding, Sessions};
 use context::Context;
-use delivery::{Builds, Delivery};
+use delivery::{Builds, Delivery, SopsMac};
 use identity::tokens::Tokens;
 use identity::{AccessRules, AuditLog, Authenticator};
 use objects::Objects;
@@ -72,6 +72,8 @@ pub struct HubOptions {
     pub no_cross_namespace_refs: bool,
     /// Whether variables of `postBuild` that are not set and have no default are empty instead of an error.
     pub lenient_substitutions: bool,
+    /// What happens to encrypted files whose MACs do not fit.
+    pub sops_mac: SopsMac,
     /// The service account of Kustomizations that name none, in their own namespace of the cluster. None: the agent itself.
     pub default_service_account: Option<String>,
     /// The worker processes that read what servers sent, unpack and build; without them nothing is fetched or built.
@@ -99,6 +101,7 @@ impl Default for HubOptions {
             },
             no_cross_namespace_refs: false,
             lenient_substitutions: false,
+            sops_mac: SopsMac::default(),
             default_service_account: None,
             workers: None,
             budget: Arc::default(),

@@ -27,6 +27,8 @@ pub struct BuiltGroup {
     pub label: String,
     /// The digest of its objects.
     pub objects: Digest,
+    /// What the data keys of its encrypted objects are wrapped as, as JSON; none where no object is encrypted.
+    pub wrapped_keys: Option<Vec<u8>>,
 }
 
 /// Whether a blob is encrypted at rest.
@@ -223,26 +225,29 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<CachedBuild>, StoreError> {
         let what = "look up a build";
-        type Found = (Vec<Vec<u8>>, Vec<String>, Option<Vec<u8>>, Vec<Vec<u8>>);
+        type Found = (Vec<Vec<u8>>, Vec<String>, Option<Vec<u8>>, Vec<Vec<u8>>, Vec<Option<Vec<u8>>>);
         let found: Option<Found> = sqlx::query_as(
             "WITH hit AS (UPDATE build_cache SET used_at = $2 WHERE inputs = $1 RETURNING digests, labels, children),
                   stored AS (UPDATE blob SET used_at = $2 FROM hit WHERE blob.digest = ANY(hit.digests) RETURNING blob.digest)
-             SELECT digests, labels, children, ARRAY(SELECT digest FROM stored) FROM hit",
+             SELECT digests, labels, children, ARRAY(SELECT digest FROM stored),
+                    ARRAY(SELECT wrapped_keys FROM unnest(digests) WITH ORDINALITY AS d (digest, place)
+                          LEFT JOIN build_labels ON build_digest = d.digest ORDER BY place)
+             FROM hit",
         )
         .bind(inputs.as_bytes().as_slice())
         .bind(to_sql(now))
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        let Some((digests, labels, children, stored)) = found else { return Ok(None) };
+        let Some((digests, labels, children, stored, wrapped)) = found else { return Ok(None) };
         // Of a group that is not stored any more the build is made again.
         if digests.iter().any(|digest| !stored.contains(digest)) {
             return Ok(None);
         }
-        let group = |(bytes, label): (Vec<u8>, String)| {
-            Ok::<_, StoreError>(BuiltGroup { label, objects: digest(what, &bytes)? })
+        let group = |((bytes, label), wrapped_keys): ((Vec<u8>, String), Option<Vec<u8>>)| {
+            Ok::<_, StoreError>(BuiltGroup { label, objects: digest(what, &bytes)?, wrapped_keys })
         };
-        let groups = digests.into_iter().zip(labels).map(group).collect::<Result<_, _>>()?;
+        let groups = digests.into_iter().zip(labels).zip(wrapped).map(group).collect::<Result<_, _>>()?;
         let open =
             |sealed: Vec<u8>| self.sealer.open(what, inputs.as_bytes(), &sealed).map(|plain| plain.to_vec());
         Ok(Some(CachedBuild { groups, children: children.map(open).transpose()? }))
@@ -266,9 +271,11 @@ impl Store {
         let children = build.children.as_ref().map(seal).transpose()?;
         sqlx::query(
             "WITH labelled AS (
-               INSERT INTO build_labels (build_digest, objects)
-               SELECT digest, convert_from(labels, 'UTF8')::jsonb FROM unnest($2::bytea[], $7::bytea[]) AS g (digest, labels)
-               ON CONFLICT DO NOTHING)
+               INSERT INTO build_labels (build_digest, objects, wrapped_keys)
+               SELECT DISTINCT ON (digest) digest, convert_from(labels, 'UTF8')::jsonb, wrapped
+               FROM unnest($2::bytea[], $7::bytea[], $8::bytea[]) AS g (digest, labels, wrapped)
+               ON CONFLICT (build_digest) DO UPDATE SET wrapped_keys = EXCLUDED.wrapped_keys
+               WHERE build_labels.wrapped_keys IS DISTINCT FROM EXCLUDED.wrapped_keys)
              INSERT INTO build_cache (inputs, digests, labels, objects, used_at, children) VALUES ($1, $2, $6, $3, $4, $5)
              ON CONFLICT (inputs) DO UPDATE SET digests = $2, labels = $6, objects = $3, used_at = $4, children = $5",
         )
@@ -279,10 +286,25 @@ impl Store {
         .bind(&children)
         .bind(build.groups.iter().map(|group| group.label.as_str()).collect::<Vec<_>>())
         .bind(labels)
+        .bind(build.groups.iter().map(|group| group.wrapped_keys.as_deref()).collect::<Vec<_>>())
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("remember a build"))?;
         Ok(())
+    }
+
+    /// What the data keys of a group's encrypted objects are wrapped as ([`BuiltGroup::wrapped_keys`]).
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn wrapped_keys(&self, objects: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        let found: Option<Option<Vec<u8>>> =
+            sqlx::query_scalar("SELECT wrapped_keys FROM build_labels WHERE build_digest = $1")
+                .bind(objects.as_bytes().as_slice())
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(StoreError::query("look up a build's wrapped keys"))?;
+        Ok(found.flatten())
     }
 
     /// Drops blobs that nothing refers to and that were last used before `before`.

@@ -139,6 +139,23 @@ impl Store {
         row.map(|row| Stored::from_row(&row, &self.sealer)).transpose()
     }
 
+    /// The first names of the objects of a kind in a namespace, sorted.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn names(&self, kind: KindId, namespace: &str, limit: i64) -> Result<Vec<String>, StoreError> {
+        sqlx::query_scalar(
+            "SELECT name FROM resource WHERE api_group = $1 AND kind = $2 AND namespace = $3 ORDER BY name LIMIT $4",
+        )
+        .bind(kind.get().group())
+        .bind(kind.get().kind)
+        .bind(namespace)
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query("list the names of objects"))
+    }
+
     /// The object of that uid.
     ///
     /// # Errors

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use roadstead_model::{
-    ApplierRef, Capabilities, Capability, Conflicts, Dispatch, DispatchSpec, Group, HookPolicy, OnImmutable,
-    Order, Purpose, ServiceAccount, Step, StepKind, Substitute,
+    ApplierRef, Capabilities, Capability, Conflicts, Decrypt, Dispatch, DispatchSpec, Group, HookPolicy,
+    OnImmutable, Order, Purpose, ServiceAccount, Step, StepKind, Substitute,
 };
 
 use super::{
-    ConvertError, Result, applier_kind, digest, dns, filled, index, key, list, messages, number, object_name,
-    substitute, text, words,
+    ConvertError, Result, applier_kind, decrypt, digest, dns, filled, index, key, list, messages, number,
+    object_name, substitute, text, words,
 };
 use crate::limits::{
     MAX_DNS_LABEL_BYTES, MAX_GROUPS, MAX_HEALTH_EXPRS, MAX_IGNORE_RULES, MAX_OBJECTS, MAX_READS, MAX_STEPS,
@@ -26,13 +26,14 @@ words!(hook_policy: HookPolicy { BeforeCreation, Succeeded, Failed });
 
 impl From<Group> for v1::Group {
     fn from(group: Group) -> Self {
-        let Group { label, objects, order, conflicts, on_immutable, substitute, ignore } = group;
+        let Group { label, objects, order, conflicts, on_immutable, decrypt, substitute, ignore } = group;
         Self {
             label,
             objects: objects.to_string(),
             order: v1::Order::from(order).into(),
             conflicts: v1::Conflicts::from(conflicts).into(),
             on_immutable: v1::OnImmutable::from(on_immutable).into(),
+            decrypt: decrypt.map(Into::into),
             substitute: substitute.map(Into::into),
             ignore: messages(ignore),
         }
@@ -49,6 +50,11 @@ impl TryFrom<v1::Group> for Group {
             order: order("order", group.order)?,
             conflicts: conflicts("conflicts", group.conflicts)?,
             on_immutable: on_immutable("on_immutable", group.on_immutable)?,
+            decrypt: group
+                .decrypt
+                .map(Decrypt::try_from)
+                .transpose()
+                .map_err(|error| error.within("decrypt"))?,
             substitute: group
                 .substitute
                 .map(Substitute::try_from)
@@ -140,7 +146,7 @@ fn step(step: v1::Step, groups: usize, legacy: bool) -> Result<Step> {
 
 impl From<Dispatch> for v1::Dispatch {
     fn from(dispatch: Dispatch) -> Self {
-        let Dispatch { key, spec, inventory, given } = dispatch;
+        let Dispatch { key, spec, inventory, given, data_keys } = dispatch;
         let needs = |step: &Step| spec.needs(step).into_iter().collect::<Vec<_>>();
         let steps =
             spec.steps.iter().map(|step| step_message(step.clone(), &needs(step), &spec.groups)).collect();
@@ -162,6 +168,7 @@ impl From<Dispatch> for v1::Dispatch {
             timeout_millis: u64::try_from(spec.timeout.as_millis()).unwrap_or(u64::MAX),
             groups: messages(spec.groups),
             given: messages(given),
+            data_keys: messages(data_keys),
             health: messages(spec.health),
         }
     }
@@ -223,6 +230,7 @@ impl TryFrom<v1::Dispatch> for Dispatch {
         }
         let inventory = list("inventory", dispatch.inventory, MAX_OBJECTS)?;
         let given = substitute::given(dispatch.given)?;
-        Ok(Self { key, spec, inventory, given })
+        let data_keys = decrypt::given(dispatch.data_keys)?;
+        Ok(Self { key, spec, inventory, given, data_keys })
     }
 }

@@ -7,11 +7,12 @@ use prost::Message as _;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, FoundVariables,
-    Generation, GivenVariables, Group, HealthExpr, HubEpoch, IgnoreRule, IgnoreTarget, ObjectRef,
-    ObjectResult, OnImmutable, Position, Purpose, ReadObject, Stage, Step, StepKind, StepTiming, Substitute,
-    VariablesFrom, VariablesKind,
+    Action, ApplierRef, ApplierUid, Attempt, Decrypt, Digest, Dispatch, DispatchKey, DispatchSpec,
+    FoundVariables, Generation, GivenKey, GivenVariables, Group, HealthExpr, HubEpoch, IgnoreRule,
+    IgnoreTarget, ObjectRef, ObjectResult, OnImmutable, Position, Purpose, ReadObject, Stage, Step, StepKind,
+    StepTiming, Substitute, VariablesFrom, VariablesKind,
 };
+use zeroize::Zeroizing;
 
 use crate::limits::MAX_OBJECTS;
 use crate::message::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress};
@@ -44,7 +45,13 @@ fn group(label: &str) -> Group {
     let rule = IgnoreRule { paths: vec!["/spec/replicas".to_owned()], target: Some(target) };
     let ignore = if label == "first" { vec![rule] } else { Vec::new() };
     let on_immutable = OnImmutable::Recreate;
-    Group { label: label.to_owned(), on_immutable, substitute, ignore, ..Group::of(objects) }
+    let decrypt = (label == "first").then(|| Decrypt {
+        namespace: "apps".to_owned(),
+        secret: "keys".to_owned(),
+        on_hub: Some("uid@8".to_owned()),
+        lenient: true,
+    });
+    Group { label: label.to_owned(), on_immutable, decrypt, substitute, ignore, ..Group::of(objects) }
 }
 
 fn substitute() -> Substitute {
@@ -85,7 +92,12 @@ fn of(spec: DispatchSpec) -> Dispatch {
     let key = DispatchKey { digest: Some(spec.digest()), ..key() };
     let values = [("replicas".to_owned(), "3".to_owned())].into();
     let given = vec![GivenVariables { kind: VariablesKind::Secret, name: "vars".to_owned(), values }];
-    Dispatch { key, spec, inventory: vec![backend()], given }
+    let key_of = |text: &str| GivenKey {
+        wrapped: Digest::of(text.as_bytes()),
+        key: Zeroizing::new(text.as_bytes().to_vec()),
+    };
+    let data_keys = vec![key_of("one"), key_of("other")];
+    Dispatch { key, spec, inventory: vec![backend()], given, data_keys }
 }
 
 fn dispatch() -> Dispatch {

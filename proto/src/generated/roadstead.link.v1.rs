@@ -209,6 +209,9 @@ pub struct Dispatch {
     /// how the health of objects of some kinds is told
     #[prost(message, repeated, tag = "13")]
     pub health: ::prost::alloc::vec::Vec<HealthExpr>,
+    /// those of the encrypted objects that are decrypted by keys of the hub; not part of the digest
+    #[prost(message, repeated, tag = "15")]
+    pub data_keys: ::prost::alloc::vec::Vec<GivenKey>,
     /// variables of the objects of the hub that the groups name; not part of the digest
     #[prost(message, repeated, tag = "12")]
     pub given: ::prost::alloc::vec::Vec<GivenVariables>,
@@ -228,6 +231,9 @@ pub struct Group {
     pub conflicts: i32,
     #[prost(enumeration = "OnImmutable", tag = "5")]
     pub on_immutable: i32,
+    /// before all else
+    #[prost(message, optional, tag = "8")]
+    pub decrypt: ::core::option::Option<Decrypt>,
     /// before the objects are applied
     #[prost(message, optional, tag = "6")]
     pub substitute: ::core::option::Option<Substitute>,
@@ -277,6 +283,32 @@ pub struct IgnoreTarget {
     pub label_selector: ::prost::alloc::string::String,
     #[prost(string, tag = "7")]
     pub annotation_selector: ::prost::alloc::string::String,
+}
+/// That a group's objects are decrypted, and by which keys.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Decrypt {
+    /// of the cluster, where the Secret is looked up that the hub does not have
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    /// that holds the master keys
+    #[prost(string, tag = "2")]
+    pub secret: ::prost::alloc::string::String,
+    /// where the hub has it: its uid and resource version there
+    #[prost(string, tag = "3")]
+    pub on_hub: ::prost::alloc::string::String,
+    /// files whose MACs do not fit are decrypted, too
+    #[prost(bool, tag = "4")]
+    pub lenient: bool,
+}
+/// A data key that the hub has unwrapped.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct GivenKey {
+    /// the SHA-256 of what it was wrapped as
+    #[prost(bytes = "vec", tag = "1")]
+    pub wrapped: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub key: ::prost::alloc::vec::Vec<u8>,
 }
 /// Which variables are substituted in a group, and how.
 #[derive(Clone, PartialEq, ::prost::Message)]

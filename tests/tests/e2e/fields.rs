@@ -13,7 +13,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("clusterRef", "pipeline::a_kustomization_waits_for_its_cluster_and_moves_between_clusters"),
     ("commonMetadata", "fields::what_the_build_reads_is_on_the_cluster"),
     ("components", "fields::what_the_build_reads_is_on_the_cluster"),
-    ("decryption", "fields::what_is_not_there_yet_is_refused_by_name"),
+    ("decryption", "decryption::the_walk_through_of_the_specification"),
     // Whether a child may act as another account is decided on the hub: these run on a real hub without a cluster.
     ("delegation", "tenancy::a_child_acts_as_its_parents_account_whatever_its_version"),
     ("deletionPolicy", "variables::a_deletion_can_wait_until_everything_is_gone"),
@@ -143,8 +143,15 @@ async fn what_is_not_there_yet_is_refused_by_name() -> Result<()> {
     let fleet = Fleet::start("refused").await?;
     let space = fleet.cluster.namespace("refused").await?;
     fleet.repository("app", &Commit::new().file("map.yaml", config_map(space.name(), "map", "one"))).await?;
-    fleet.apply(&kustomization("app", "app", "./", &["decryption: {provider: sops}"])).await?;
-    let message = "spec.decryption is not supported by this version of Roadstead; nothing was applied";
+    fleet
+        .apply(&kustomization(
+            "app",
+            "app",
+            "./",
+            &["decryption: {provider: sops, serviceAccountName: keys}"],
+        ))
+        .await?;
+    let message = "spec.decryption.serviceAccountName is not supported by this version of Roadstead; nothing was applied";
     fleet.fails("kustomization/app", "BuildFailed", &[message]).await?;
     fleet.cluster.has_word(space.name(), "map", None).await
 }

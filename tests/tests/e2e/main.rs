@@ -9,6 +9,7 @@ mod clocks;
 mod costs;
 mod crashes;
 mod dashboard;
+mod decryption;
 mod deploy;
 mod dev_hub;
 mod drift;

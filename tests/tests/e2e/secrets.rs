@@ -18,14 +18,14 @@ use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 /// What must be found nowhere, and how to call it in a failure.
-struct Word {
+pub(crate) struct Word {
     what: &'static str,
     forms: Vec<Vec<u8>>,
 }
 
 impl Word {
     /// As it is, in hexadecimal, and in base64 wherever in a longer text it begins.
-    fn new(what: &'static str, word: impl AsRef<[u8]>) -> Self {
+    pub(crate) fn new(what: &'static str, word: impl AsRef<[u8]>) -> Self {
         let word = word.as_ref();
         assert!(word.len() >= 12, "{what} is too short to tell from chance");
         let hexadecimal: String = word.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -47,7 +47,7 @@ impl Word {
         Self { what, forms }
     }
 
-    fn is_in(&self, bytes: &[u8]) -> bool {
+    pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
         self.forms.iter().any(|form| contains(bytes, form))
     }
 }
@@ -57,13 +57,13 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 /// A place that was searched.
-struct Place {
+pub(crate) struct Place {
     name: String,
     bytes: Vec<u8>,
 }
 
 impl Place {
-    fn new(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn new(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
         Self { name: name.into(), bytes: bytes.into() }
     }
 
@@ -83,7 +83,7 @@ impl Place {
 }
 
 /// Every value of every row of every table: as text, and bytes also as what they are.
-async fn dump(connection: &mut PgConnection) -> Result<Vec<Place>> {
+pub(crate) async fn dump(connection: &mut PgConnection) -> Result<Vec<Place>> {
     let query = "SELECT table_name::text, column_name::text, data_type::text FROM information_schema.columns \
                  WHERE table_schema = 'public' ORDER BY 1, ordinal_position";
     let columns: Vec<(String, String, String)> = sqlx::query_as(query).fetch_all(&mut *connection).await?;
@@ -114,7 +114,7 @@ async fn dump(connection: &mut PgConnection) -> Result<Vec<Place>> {
 }
 
 /// Fails with each place in which one of the words is.
-fn search(words: &[Word], places: &[Place]) -> Result<()> {
+pub(crate) fn search(words: &[Word], places: &[Place]) -> Result<()> {
     let mut found: Vec<String> = Vec::new();
     for place in places {
         for word in words.iter().filter(|word| word.is_in(&place.bytes)) {

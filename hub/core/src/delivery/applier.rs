@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::delivery::appliers;
+use crate::delivery::decryption::Decryption;
 
 /// Rounds of one render, the first included.
 pub(crate) const MAX_ROUNDS: usize = 10;
@@ -150,6 +151,8 @@ pub(crate) struct Objects {
 pub(crate) struct Work {
     /// How the health of objects of some kinds is told.
     pub(crate) health: Vec<HealthExpr>,
+    /// How encrypted objects are decrypted; none where the spec does not say.
+    pub(crate) decryption: Option<Decryption>,
     /// The groups that the steps name by their indices.
     pub(crate) groups: Vec<Group>,
     /// The steps, in their order.

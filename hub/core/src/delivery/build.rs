@@ -223,7 +223,8 @@ impl Builds {
             self.store.put_blob(group.digest, &group.packed, at_rest, now).await?;
             labels.push(group.labels);
             objects += group.objects;
-            cached.push(BuiltGroup { label: group.label, objects: group.digest });
+            let wrapped_keys = group.wrapped_keys.map(Vec::from);
+            cached.push(BuiltGroup { label: group.label, objects: group.digest, wrapped_keys });
         }
         let build = CachedBuild { groups: cached, children: children.map(Vec::from) };
         let labels: Vec<&[u8]> = labels.iter().map(AsRef::as_ref).collect();

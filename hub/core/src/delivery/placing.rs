@@ -112,10 +112,8 @@ fn goes(object: &Value, stays: &BTreeSet<String>, referred: Option<&BTreeSet<Ref
             let key = format!("{group}/{kind}/{namespace}/{name}");
             if stays.contains(&key) { Goes::Cluster } else { Goes::Hub }
         }
-        // An encrypted one is of no use before it is decrypted, which is done in the cluster.
         ChildRule::Referred
-            if object.get("sops").is_none()
-                && referred.is_some_and(|referred| is_referred(referred, kind, &namespace, &name)) =>
+            if referred.is_some_and(|referred| is_referred(referred, kind, &namespace, &name)) =>
         {
             Goes::Both
         }
@@ -457,7 +455,7 @@ mod tests {
             of("Namespace", "v1", "namespace", json!({})),
         ];
         let (hub, cluster) = split(objects.clone(), &BTreeSet::new());
-        assert_eq!(names(&hub), ["child", "keys", "vars"]);
+        assert_eq!(names(&hub), ["child", "keys", "sealed", "vars"]);
         let there = [
             "there",
             "cluster",

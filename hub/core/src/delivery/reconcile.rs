@@ -172,7 +172,7 @@ impl Delivery {
                 return self.failed(seen, &target, failed, now).await;
             }
         };
-        let Work { health, mut groups, steps } =
+        let Work { health, decryption, mut groups, steps } =
             match seen.kind.steps(&seen.stored, &seen.standing.home, &built.groups)? {
                 Ok(work) => work,
                 Err((reason, message)) => {
@@ -180,6 +180,16 @@ impl Delivery {
                     return self.failed(seen, &target, failed, now).await;
                 }
             };
+        let (by, decryption) = (&mut target.rendered_by, decryption.as_ref());
+        let settled =
+            self.settle_decryption(seen, target.cluster, decryption, &built.groups, &mut groups, by).await?;
+        let keys = match settled {
+            Ok(keys) => keys,
+            Err((reason, message)) => {
+                let failed = Failed { reason, message, changes: ChangeSet::new() };
+                return self.failed(seen, &target, failed, now).await;
+            }
+        };
         let settled =
             self.settle_variables(seen, target.cluster, &mut groups, &mut target.rendered_by).await?;
         let given = match settled {
@@ -206,7 +216,7 @@ impl Delivery {
             Ok(children) => children.unwrap_or_default(),
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
         };
-        let children = match self.finish_children(seen, &dispatch.groups, given, children).await? {
+        let children = match self.finish_children(seen, &dispatch.groups, keys, given, children).await? {
             Ok(children) => children,
             Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };

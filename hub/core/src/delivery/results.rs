@@ -99,7 +99,13 @@ impl Delivery {
                     continue;
                 }
                 session.sent.add(&key, &spec.steps);
-                taken.push(Dispatch { key, spec, inventory: Vec::new(), given: Vec::new() });
+                taken.push(Dispatch {
+                    key,
+                    spec,
+                    inventory: Vec::new(),
+                    given: Vec::new(),
+                    data_keys: Vec::new(),
+                });
             }
             if !some || !taken.is_empty() {
                 return Ok(taken);
@@ -107,7 +113,7 @@ impl Delivery {
         }
     }
 
-    /// Adds to a dispatch what its applier owns, and the variables that the hub has for it. Just before it is sent, so that those of
+    /// Adds to a dispatch what its applier owns, and the variables and data keys that the hub has for it. Just before it is sent, so that those of
     /// many are never in memory at once.
     ///
     /// # Errors
@@ -119,6 +125,7 @@ impl Delivery {
     ) -> Result<(), HubError> {
         dispatch.inventory = self.store.inventory(session.cluster, dispatch.key.applier).await?;
         dispatch.given = self.given_variables(&dispatch.spec).await?;
+        dispatch.data_keys = self.given_keys(&dispatch.spec).await?;
         Ok(())
     }
 
@@ -214,6 +221,14 @@ impl Delivery {
                 &unasked
             }
             _ => result,
+        };
+        let named;
+        let result = match self.with_near_names(result, &spec).await? {
+            Some(failure) => {
+                named = DispatchResult { failure: Some(failure), ..result.clone() };
+                &named
+            }
+            None => result,
         };
         let Awaited { children, mut late, has_any } =
             if begun.has_children { self.awaited(key.applier).await? } else { Awaited::default() };

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use crate::HubError;
 use crate::delivery::Delivery;
+use crate::delivery::decryption::{ChildKeys, decrypt_children};
 use crate::delivery::reconcile::SeenApplier;
 use crate::delivery::render::{identity, passed_on};
 
@@ -90,7 +91,7 @@ impl Delivery {
     }
 
     /// Where the operator of a cluster wants things looked up.
-    async fn lookup(&self, cluster: ClusterUid) -> Result<Option<Lookup>, HubError> {
+    pub(super) async fn lookup(&self, cluster: ClusterUid) -> Result<Option<Lookup>, HubError> {
         let Some(cluster) = self.store.get_by_uid(cluster.into()).await? else { return Ok(None) };
         Ok(cluster.decode::<Cluster>()?.spec.lookup)
     }
@@ -121,24 +122,33 @@ impl Delivery {
         Ok(given)
     }
 
-    /// Substitutes variables in objects that go to the hub, by what the hub has of them.
+    /// Decrypts objects that go to the hub, and substitutes variables in them, by what the hub has of keys and variables.
     pub(super) async fn finish_children(
         &self,
         seen: &SeenApplier,
         groups: &[Group],
+        keys: ChildKeys,
         given: Vec<GivenVariables>,
         children: Vec<Value>,
     ) -> Result<Result<Vec<Value>, String>, HubError> {
         let substitute = groups.iter().find_map(|group| group.substitute.clone());
-        let Some(substitute) = substitute.filter(|_| !children.is_empty()) else { return Ok(Ok(children)) };
+        if children.is_empty() {
+            return Ok(Ok(children));
+        }
         let namespace = seen.stored.namespace.clone();
         let Ok(_one_of_few) = self.finishing.acquire().await else {
             return Err(HubError::Internal("no more objects are finished: the hub is ending".to_owned()));
         };
         // It can take seconds, which those that serve requests do not have.
-        let work = tokio::task::spawn_blocking(move || finished(&substitute, &given, children, &namespace));
+        let work = tokio::task::spawn_blocking(move || {
+            let children = decrypt_children(children, &keys)?;
+            match substitute {
+                Some(substitute) => finished(&substitute, &given, children, &namespace),
+                None => without_secrets(children),
+            }
+        });
         work.await
-            .map_err(|error| HubError::Internal(format!("the substitution of variables failed: {error}")))
+            .map_err(|error| HubError::Internal(format!("what goes to the hub was not finished: {error}")))
     }
 }
 
@@ -146,7 +156,7 @@ impl Delivery {
 fn finished(
     substitute: &Substitute,
     given: &[GivenVariables],
-    children: Vec<Value>,
+    children: Vec<Finished>,
     namespace: &str,
 ) -> Result<Vec<Value>, String> {
     let mut variables = Variables::default();
@@ -181,13 +191,13 @@ fn finished(
     }
 }
 
-/// The objects; or why not, where the value of a Secret became part of an object of another kind: it would be stored, and shown, as it is.
+/// The objects; or why not, where a decrypted value, or that of a Secret, became part of an object of another kind: it would be stored, and shown, as it is.
 fn without_secrets(finished: Vec<Finished>) -> Result<Vec<Value>, String> {
     let holds = |one: &&Finished| !one.secret.is_empty() && one.object["kind"] != "Secret";
     if let Some(one) = finished.iter().find(holds) {
         let text = |pointer: &str| one.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         return Err(format!(
-            "post build failed: {}/{} goes to the hub, and the value of a Secret at {} would be stored there in plain text: take the value from a ConfigMap, or have the object refer to a Secret",
+            "post build failed: {}/{} goes to the hub, and the secret value at {} would be stored there in plain text: leave it unencrypted and take it from a ConfigMap, or have the object refer to a Secret",
             text("/kind"),
             text("/metadata/name"),
             one.secret[0]
@@ -212,6 +222,15 @@ pub(super) fn lookups(spec: &DispatchSpec, found: &[FoundVariables]) -> Vec<Look
         LookedUp { kind, name: from.name.clone(), location }
     };
     let mut all: Vec<LookedUp> = named.flat_map(|substitute| &substitute.from).map(looked_up).collect();
+    let keys = spec.groups.iter().filter_map(|group| group.decrypt.as_ref()).map(|decrypt| {
+        let is_it = |one: &FoundVariables| one.kind == VariablesKind::Secret && one.name == decrypt.secret;
+        let location = match &decrypt.on_hub {
+            Some(_) => Some(Lookup::Hub),
+            None => found.iter().any(is_it).then_some(Lookup::Cluster),
+        };
+        LookedUp { kind: SubstituteKind::Secret, name: decrypt.secret.clone(), location }
+    });
+    all.extend(keys);
     // Groups of one applier have the same ones.
     all.dedup();
     all
@@ -256,7 +275,8 @@ mod tests {
         variables.set("token", "hush", true);
         variables.set("region", "eu", false);
         let object = |kind: &str, text: &str| json!({ "kind": kind, "metadata": { "name": "a" }, "spec": { "a": text } });
-        let finish = |objects| without_secrets(Substitution::of(&variables).apply(objects).unwrap());
+        let finish =
+            |objects: Vec<Value>| without_secrets(Substitution::of(&variables).apply(objects).unwrap());
         let fine = vec![object("Provider", "${region}"), object("Secret", "${token}")];
         assert_eq!(finish(fine).unwrap(), [object("Provider", "eu"), object("Secret", "hush")]);
         let why = finish(vec![object("Provider", "https://${token}")]).unwrap_err();

@@ -1,8 +1,10 @@
 //! Kustomizations: one source, built as `kustomize build` does, applied as one group.
 
+mod inputs;
+
 use roadstead_api::kustomization::{
-    BuildMetadata, CommonMetadata, HealthCheckExpr, Image, KustomizationSpec, Patch, PostBuild, Selector,
-    SourceKind, SubstituteKind, SubstituteReference, SubstituteStrategy,
+    BuildMetadata, CommonMetadata, HealthCheckExpr, Image, KustomizationSpec, MacCheck, Patch, PostBuild,
+    Selector, SourceKind, SubstituteKind, SubstituteReference, SubstituteStrategy,
 };
 use roadstead_api::{KindId, Kustomization, PipelineRole, Reference};
 use roadstead_cel::Expression;
@@ -16,10 +18,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::delivery::applier::{Applier, Inputs, Objects, Render, Work};
+use crate::delivery::decryption::Decryption;
 use crate::delivery::placing;
 
 /// Part of every build's key: a change of the engine that changes results changes this.
-const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/9");
+const ENGINE: &str = concat!("roadstead-kustomize/", env!("CARGO_PKG_VERSION"), "/10");
 /// Steps of one build, so that a repository made to be slow does not hold a place for long: looking at 2 × 10⁸ pairs of
 /// patch and object took 24 s in a release build. All of kustomize's public cases stay below half of it.
 const MAX_WORK: u64 = 200_000_000;
@@ -67,6 +70,14 @@ impl Applier for Kustomizations {
         let [tree] = inputs.trees else { return Err("a Kustomization has one source".to_owned()) };
         let path = TreePath::new(&recipe.path)
             .ok_or_else(|| format!("spec.path '{}' leaves the source's root", recipe.path))?;
+        if recipe.decrypts
+            && let Some(input) = inputs::encrypted_inputs(*tree, &path).first()
+        {
+            return Err(format!(
+                "{} is encrypted, and {} reads it before anything can be decrypted in the cluster; {}",
+                input.path, input.used_by, input.instead
+            ));
+        }
         let mut options = Options { overlay: recipe.overlay(), ..Options::default() };
         options.limits = Limits::within(MAX_BUILD_MEMORY);
         options.limits.work = MAX_WORK;
@@ -97,7 +108,13 @@ impl Applier for Kustomizations {
             Err(why) => return Ok(Err((Reason::InvalidCELExpression, why))),
         };
         let steps = steps(&spec, home).map_err(|why| (Reason::BuildFailed, why));
-        Ok(steps.map(|steps| Work { health, groups, steps }))
+        let decryption = spec.decryption.as_ref().map(|decryption| Decryption {
+            secret: decryption.secret_ref.as_ref().map(|secret| secret.name.clone()),
+            namespace: home.to_owned(),
+            location: decryption.location,
+            lenient: decryption.mac.map(|mac| mac == MacCheck::Warn),
+        });
+        Ok(steps.map(|steps| Work { health, decryption, groups, steps }))
     }
 }
 
@@ -115,11 +132,14 @@ struct Recipe {
     ignore_missing_components: bool,
     build_metadata: Vec<BuildMetadata>,
     common_metadata: CommonMetadata,
+    #[serde(default)]
+    decrypts: bool,
 }
 
 impl Recipe {
     fn of(spec: KustomizationSpec) -> Self {
         Self {
+            decrypts: spec.decryption.is_some(),
             path: spec.path.unwrap_or_default(),
             target_namespace: spec.target_namespace.unwrap_or_default(),
             name_prefix: spec.name_prefix.unwrap_or_default(),
@@ -259,8 +279,10 @@ fn unsupported(spec: &KustomizationSpec) -> Option<String> {
     let fetched = KindId::of_role(PipelineRole::Source).filter(|kind| kind.get().reconciled);
     let fetched = fetched.map(|kind| kind.get().kind).collect::<Vec<_>>().join(" and ");
     let of_other_sources = format!("spec.sourceRef.kind other than {fetched}");
+    let by_account =
+        spec.decryption.as_ref().is_some_and(|decryption| decryption.service_account_name.is_some());
     let fields = [
-        ("spec.decryption", spec.decryption.is_some()),
+        ("spec.decryption.serviceAccountName", by_account),
         (of_other_sources.as_str(), !is_fetched(spec.source_ref.kind)),
     ];
     let (field, _) = fields.into_iter().find(|(_, set)| *set)?;

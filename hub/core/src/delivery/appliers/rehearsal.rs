@@ -117,7 +117,12 @@ impl Applier for Rehearsals {
         if spec.wait {
             steps.push(StepKind::Wait { objects: Vec::new(), groups: vec![0, 2] }.into());
         }
-        Ok(Ok(Work { health: Vec::new(), groups: built.iter().map(group).collect(), steps }))
+        Ok(Ok(Work {
+            health: Vec::new(),
+            decryption: None,
+            groups: built.iter().map(group).collect(),
+            steps,
+        }))
     }
 }
 

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::delivery::applier::{Given, Inputs, MAX_NEEDS, Need, Objects, Render, applier};
+use crate::delivery::decryption::wrapped_keys;
 use crate::delivery::placing;
 
 /// The kind of this job.
@@ -87,6 +88,8 @@ struct GroupHead {
     secret: bool,
     labels: usize,
     packed: usize,
+    #[serde(default)]
+    wrapped_keys: Option<usize>,
 }
 
 /// What a worker made of an order.
@@ -121,6 +124,8 @@ pub(super) struct Packed {
     pub(super) labels: Bytes,
     /// A JSON list, as gzip.
     pub(super) packed: Bytes,
+    /// What the data keys of encrypted objects are wrapped as; none where none is encrypted.
+    pub(super) wrapped_keys: Option<Bytes>,
 }
 
 /// What a worker keeps from one render to the next.
@@ -249,6 +254,7 @@ fn pack_group(label: String, objects: &[Value], secret: bool, left: &mut usize) 
         return Err(format!("the build has {} bytes compressed, more than {MAX_PACKED_BYTES}", packed.len()));
     }
     let labels: Vec<Value> = objects.iter().map(labels).collect();
+    let wrapped_keys = wrapped_keys(objects)?.map(Bytes::from);
     Ok(Packed {
         label,
         digest: Digest::of(&json),
@@ -256,6 +262,7 @@ fn pack_group(label: String, objects: &[Value], secret: bool, left: &mut usize) 
         secret,
         labels: serde_json::to_vec(&labels).map_err(text)?.into(),
         packed: packed.into(),
+        wrapped_keys,
     })
 }
 
@@ -281,10 +288,12 @@ fn encode(made: Result<Made, String>) -> Vec<u8> {
         Ok(Made::Rendered(Rendered { groups, children })) => {
             let sized = children.as_ref().map(Bytes::len);
             let groups = groups.into_iter().map(|group| {
-                let Packed { label, digest, objects, secret, labels, packed } = group;
-                let sizes = (labels.len(), packed.len());
+                let Packed { label, digest, objects, secret, labels, packed, wrapped_keys } = group;
+                let sizes = (labels.len(), packed.len(), wrapped_keys.as_ref().map(Bytes::len));
                 parts.extend([labels, packed]);
-                GroupHead { label, digest, objects, secret, labels: sizes.0, packed: sizes.1 }
+                parts.extend(wrapped_keys);
+                let (labels, packed, wrapped_keys) = sizes;
+                GroupHead { label, digest, objects, secret, labels, packed, wrapped_keys }
             });
             let groups = groups.collect();
             parts.extend(children);
@@ -324,15 +333,19 @@ pub(super) fn decode(mut rest: Bytes) -> Result<Result<Made, String>, &'static s
         return Err("it has no groups, or too many");
     }
     let (mut groups, mut left) = (Vec::with_capacity(heads.len()), MAX_BYTES);
-    for GroupHead { label, digest, objects, secret, labels, packed } in heads {
+    for GroupHead { label, digest, objects, secret, labels, packed, wrapped_keys } in heads {
         let labels = take(&mut rest, labels).ok_or(SHORT)?;
         let packed = take(&mut rest, packed).ok_or(SHORT)?;
+        let wrapped_keys = match wrapped_keys {
+            Some(length) => Some(take(&mut rest, length).ok_or(SHORT)?),
+            None => None,
+        };
         let (found, bytes) = packed_digest(&packed, left).ok_or("a group of it is damaged or too large")?;
         if found != digest {
             return Err("a group of it does not have the digest that it claims");
         }
         left -= bytes;
-        groups.push(Packed { label, digest, objects, secret, labels, packed });
+        groups.push(Packed { label, digest, objects, secret, labels, packed, wrapped_keys });
     }
     let children = match children {
         Some(length) => Some(take(&mut rest, length).ok_or(SHORT)?),
@@ -386,6 +399,7 @@ mod tests {
             secret: true,
             labels: Bytes::from_static(b"[{}]"),
             packed: gzip(json),
+            wrapped_keys: (json.len() > 2).then(|| Bytes::from_static(b"[]")),
         }
     }
 

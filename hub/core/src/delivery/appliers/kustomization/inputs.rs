@@ -1,0 +1,170 @@
+//! Encrypted build inputs: files that a build reads and that must be decrypted before it, as Flux does. What kustomize hashes into a
+//! name, or merges, has to be plaintext by then; what it carries as it is, is decrypted in the cluster.
+
+use std::collections::BTreeSet;
+
+use roadstead_kustomize::yaml::read_strict;
+use roadstead_kustomize::{EntryKind, FileTree, Limits, TreePath, resolve};
+use roadstead_sops::{Format, is_marked};
+use serde_json::Value;
+
+/// The names of a kustomization file.
+const FILE_NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
+/// Folders that are looked into, and what a kustomization file may have to be read.
+const MAX_FOLDERS: usize = 2_000;
+const MAX_FILE_BYTES: usize = 1 << 20;
+const MEMORY: usize = 32 << 20;
+/// What SOPS takes.
+const MAX_INPUT_BYTES: usize = 5 << 20;
+
+/// A file that must be decrypted before a build.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct EncryptedInput {
+    /// The file.
+    pub(super) path: TreePath,
+    /// How it is read and written.
+    pub(super) format: Format,
+    /// What reads it, for messages.
+    pub(super) used_by: String,
+    /// What keeps it from being decrypted in the cluster, and how that is helped.
+    pub(super) instead: &'static str,
+}
+
+const OF_HASH: &str = "its content becomes part of a name: set options.disableNameSuffixHash, and it is decrypted in the cluster";
+const OF_ENVS: &str = "its lines become entries: use files in place of envs, with options.disableNameSuffixHash, or an encrypted Secret";
+const OF_PATCH: &str = "a patch cannot be merged while it is encrypted: encrypt the object that it patches";
+
+/// The encrypted inputs of the build at `root`. What of the kustomizations cannot be read, the build will say.
+pub(super) fn encrypted_inputs(tree: &dyn FileTree, root: &TreePath) -> Vec<EncryptedInput> {
+    let mut found = Search { tree, seen: BTreeSet::new(), left: MAX_FOLDERS, inputs: Vec::new() };
+    found.visit(root);
+    found.inputs
+}
+
+struct Search<'t> {
+    tree: &'t dyn FileTree,
+    seen: BTreeSet<String>,
+    left: usize,
+    inputs: Vec<EncryptedInput>,
+}
+
+impl Search<'_> {
+    fn visit(&mut self, folder: &TreePath) {
+        let Ok((folder, EntryKind::Directory)) = resolve(self.tree, folder) else { return };
+        if self.left == 0 || !self.seen.insert(folder.as_str().to_owned()) {
+            return;
+        }
+        self.left -= 1;
+        let file = FILE_NAMES.iter().filter_map(|name| folder.join(name)).find_map(|path| {
+            let (path, kind) = resolve(self.tree, &path).ok()?;
+            (kind == EntryKind::File).then_some(path)
+        });
+        let Some(kustomization) = file.and_then(|file| self.read(&file)) else { return };
+        let name = folder.display().to_owned();
+        self.generators(&folder, &name, &kustomization);
+        for patch in list(&kustomization["patches"]) {
+            if let Some(path) = patch["path"].as_str() {
+                self.input(&folder, path, Format::of_name(path), || format!("patches of {name}"), OF_PATCH);
+            }
+        }
+        for next in ["resources", "components"].iter().flat_map(|field| list(&kustomization[*field])) {
+            if let Some(path) = next.as_str().and_then(|path| folder.join(path)) {
+                self.visit(&path);
+            }
+        }
+    }
+
+    fn generators(&mut self, folder: &TreePath, name: &str, kustomization: &Value) {
+        let is_off = |options: &Value| options["disableNameSuffixHash"] == true;
+        let all_off = is_off(&kustomization["generatorOptions"]);
+        for generator in list(&kustomization["secretGenerator"]) {
+            let of = generator["name"].as_str().unwrap_or_default();
+            let used_by = || format!("secretGenerator '{of}' of {name}");
+            if !(all_off || is_off(&generator["options"])) {
+                for file in list(&generator["files"]).iter().filter_map(Value::as_str) {
+                    let (key, path) = file.split_once('=').unwrap_or((file, file));
+                    let format =
+                        if key.ends_with(".dockerconfigjson") { Format::Json } else { Format::of_name(key) };
+                    self.input(folder, path, format, used_by, OF_HASH);
+                }
+            }
+            for path in list(&generator["envs"]).iter().filter_map(Value::as_str) {
+                let format = match Format::of_name(path) {
+                    Format::Binary => Format::Dotenv,
+                    other => other,
+                };
+                self.input(folder, path, format, used_by, OF_ENVS);
+            }
+        }
+    }
+
+    fn input(
+        &mut self,
+        folder: &TreePath,
+        path: &str,
+        format: Format,
+        used_by: impl Fn() -> String,
+        instead: &'static str,
+    ) {
+        let Some(path) = folder.join(path) else { return };
+        let Ok((path, EntryKind::File)) = resolve(self.tree, &path) else { return };
+        let Ok(bytes) = self.tree.read(&path, MAX_INPUT_BYTES) else { return };
+        if is_marked(&bytes, format) && self.inputs.iter().all(|input| input.path != path) {
+            self.inputs.push(EncryptedInput { path, format, used_by: used_by(), instead });
+        }
+    }
+
+    fn read(&self, file: &TreePath) -> Option<Value> {
+        let bytes = self.tree.read(file, MAX_FILE_BYTES).ok()?;
+        let (documents, _) = read_strict(&bytes, &Limits::within(MEMORY)).ok()?;
+        documents.first().map(|document| document.value.to_json())
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use roadstead_kustomize::MemoryTree;
+
+    use super::*;
+
+    const YAML: &str = "password: ENC[x]\nsops:\n    mac: ENC[AES256_GCM,x]\n";
+    const DOTENV: &str = "password=ENC[x]\nsops_mac=ENC[x]\n";
+    const BINARY: &str = "{\"data\": \"ENC[x]\", \"sops\": {\"mac\": \"ENC[x]\"}}";
+
+    #[test]
+    fn what_must_be_decrypted_before_a_build_is_found() {
+        let mut tree = MemoryTree::new();
+        let path = |text: &str| TreePath::new(text).expect("beneath the root");
+        let kustomization = "resources: [../base, ../more, https://example.com/x]\nsecretGenerator:\n- name: hashed\n  files: [a=secret.bin, \
+                             plain.txt]\n  envs: [some.env]\n- name: kept\n  files: [kept.yaml]\n  options: \
+                             {disableNameSuffixHash: true}\npatches: [{path: patch.yaml}, {path: open.yaml}]\n";
+        tree.insert_file(path("app/kustomization.yaml"), kustomization);
+        tree.insert_file(path("app/secret.bin"), BINARY);
+        tree.insert_file(path("app/plain.txt"), "text");
+        tree.insert_file(path("app/some.env"), DOTENV);
+        tree.insert_file(path("app/kept.yaml"), YAML);
+        tree.insert_file(path("app/patch.yaml"), YAML);
+        tree.insert_file(path("app/open.yaml"), "kind: Secret\n");
+        // Each folder once, also where it refers back; of one that turns hashes off only the lines count.
+        let base = "resources: [../app]\ngeneratorOptions: {disableNameSuffixHash: true}\nsecretGenerator: [{name: base, files: \
+                    [base.yaml], envs: [base.yaml]}]\n";
+        tree.insert_file(path("base/Kustomization"), base);
+        tree.insert_file(path("base/base.yaml"), YAML);
+        // Not a kustomization at all.
+        tree.insert_file(path("more/kustomization.yml"), "[");
+        let found = encrypted_inputs(&tree, &path("app"));
+        let found: Vec<_> =
+            found.iter().map(|input| (input.path.as_str(), input.format, input.used_by.as_str())).collect();
+        let expected = [
+            ("app/secret.bin", Format::Binary, "secretGenerator 'hashed' of app"),
+            ("app/some.env", Format::Dotenv, "secretGenerator 'hashed' of app"),
+            ("app/patch.yaml", Format::Yaml, "patches of app"),
+            ("base/base.yaml", Format::Yaml, "secretGenerator 'base' of base"),
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,371 @@
+//! Decryption (`spec.decryption`): by whose keys what is dispatched is decrypted, the data keys that go with a dispatch, and the
+//! decryption of objects that go to the hub.
+//!
+//! The Secret with the master keys is looked up in the applier's namespace on the hub and, where that lacks it, by the agent in its
+//! cluster. A master key of the hub's stays here: what an agent is sent are the data keys of its build's objects, joined with a
+//! dispatch when it is sent and stored nowhere.
+
+mod cache;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use roadstead_api::{KindId, Lookup, Reference};
+use roadstead_finish::Finished;
+use roadstead_hub_store::{BuiltGroup, SecretData, Stored};
+use roadstead_model::{ClusterUid, Decrypt, Digest, DispatchSpec, GivenKey, Group, Reason};
+use roadstead_sops::{DataKey, DataKeys as _, KeyRing, MacPolicy, WrappedKey};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+pub(super) use self::cache::KeyCache;
+use crate::HubError;
+use crate::delivery::Delivery;
+use crate::delivery::reconcile::SeenApplier;
+use crate::delivery::render::{identity, passed_on};
+use crate::delivery::results::{DispatchFailure, DispatchResult};
+use crate::delivery::variables::Refused;
+
+/// Data keys of one build.
+const MAX_KEYS: usize = 10_000;
+/// Bytes of what they are wrapped as, as JSON. They are in memory for each pass that is made and each dispatch that is sent.
+const MAX_WRAPPED_BYTES: usize = 4 << 20;
+
+/// How many Secrets are looked at for names that are nearly the one that was not found; how many are told; and how many characters
+/// may differ, at least.
+const MOST_NAMES: i64 = 500;
+const MAX_NEAR: usize = 3;
+const NEAR: usize = 2;
+
+/// How an applier's objects are decrypted, as its spec says.
+#[derive(Debug, Clone)]
+pub(crate) struct Decryption {
+    /// The Secret with the master keys; none where the spec names none.
+    pub(crate) secret: Option<String>,
+    /// The namespace of the cluster where it is looked up.
+    pub(crate) namespace: String,
+    /// Where alone it is looked up; none where it is the hub, and then the cluster.
+    pub(crate) location: Option<Lookup>,
+    /// Decrypt files whose MACs do not fit, too; none where the spec does not say.
+    pub(crate) lenient: Option<bool>,
+}
+
+/// What the hub does where files have MACs that do not fit, and a Kustomization does not say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SopsMac {
+    /// They are not decrypted, unless the Kustomization says so.
+    #[default]
+    Verify,
+    /// They are decrypted.
+    Warn,
+    /// They are not decrypted, and a Kustomization that says otherwise is refused.
+    Enforce,
+}
+
+/// An encrypted object of a build: what its data key is wrapped as. It is stored with the build.
+#[derive(Debug, Serialize, Deserialize)]
+struct Wrapped {
+    /// For messages: one of the objects that have it.
+    object: String,
+    key: WrappedKey,
+}
+
+/// What objects that go to the hub are decrypted with.
+pub(super) enum ChildKeys {
+    /// Nothing: the spec does not ask for it.
+    None,
+    /// The hub's own keys.
+    Ring { ring: Arc<KeyRing>, lenient: bool },
+    /// The hub has none; why that is so.
+    Elsewhere(String),
+}
+
+/// What of a group's objects is encrypted, as it is stored with the build; none where nothing is. What cannot be read of an object's
+/// own words on it, the agent will say.
+pub(super) fn wrapped_keys(objects: &[Value]) -> Result<Option<Vec<u8>>, String> {
+    let (mut found, mut known, mut any) = (Vec::new(), BTreeSet::new(), false);
+    for object in objects {
+        match roadstead_finish::wrapped_keys(object) {
+            Ok(keys) => {
+                any |= !keys.is_empty();
+                let new = keys.into_iter().filter(|key| known.insert(key.digest()));
+                found.extend(new.map(|key| Wrapped { object: name_of(object), key }));
+            }
+            Err(_) => any = true,
+        }
+        if found.len() > MAX_KEYS {
+            return Err(format!("the build's encrypted objects have more than {MAX_KEYS} data keys"));
+        }
+    }
+    if !any {
+        return Ok(None);
+    }
+    let encoded = serde_json::to_vec(&found).map_err(|error| error.to_string())?;
+    if encoded.len() > MAX_WRAPPED_BYTES {
+        return Err(format!(
+            "the wrapped data keys of the build's encrypted objects have more than {MAX_WRAPPED_BYTES} bytes: encrypt to fewer recipients"
+        ));
+    }
+    Ok(Some(encoded))
+}
+
+impl Delivery {
+    /// Says of each group whose objects are encrypted by which keys it is decrypted. Keys of the hub are tried here, so that what they do
+    /// not open is told before anything is sent. Which Secret was looked for goes to `by`: when it changes, or comes to be, the applier
+    /// is reconciled again.
+    pub(super) async fn settle_decryption(
+        &self,
+        seen: &SeenApplier,
+        cluster: ClusterUid,
+        decryption: Option<&Decryption>,
+        built: &[BuiltGroup],
+        groups: &mut [Group],
+        by: &mut BTreeMap<String, String>,
+    ) -> Result<Result<ChildKeys, Refused>, HubError> {
+        let Some(decryption) = decryption else { return Ok(Ok(ChildKeys::None)) };
+        let is_encrypted = |group: &Group| wrapped_of(built, group.objects).is_some();
+        let any = groups.iter().any(is_encrypted);
+        let failed = |why: String| Ok(Err((Reason::BuildFailed, why)));
+        let lenient = match (decryption.lenient, self.sops_mac) {
+            (Some(true), SopsMac::Enforce) => {
+                return failed("spec.decryption.mac Warn is not allowed by this hub (--sops-mac=enforce): set it to Verify".to_owned());
+            }
+            (Some(lenient), _) => lenient,
+            (None, mac) => mac == SopsMac::Warn,
+        };
+        let Some(secret) = &decryption.secret else {
+            let why = "spec.decryption.secretRef is not set, so there are no keys: have it name a Secret with *.agekey or *.asc entries";
+            return if any { failed(why.to_owned()) } else { Ok(Ok(ChildKeys::Elsewhere(why.to_owned()))) };
+        };
+        let place = match self.keys_location(seen, cluster, decryption).await? {
+            Ok(place) => place,
+            Err(why) => return failed(why),
+        };
+        let namespace = &seen.stored.namespace;
+        let mut found = None;
+        if place != Some(Lookup::Cluster) {
+            let reference =
+                Reference { kind: KindId::Secret, namespace: namespace.clone(), name: secret.clone() };
+            found = self.store.get(KindId::Secret, namespace, secret).await?;
+            by.insert(reference.key(), found.as_ref().map_or_else(String::new, identity));
+        }
+        let Some(found) = found else {
+            if place == Some(Lookup::Hub) {
+                return failed(self.not_found(namespace, secret).await?);
+            }
+            for group in groups.iter_mut().filter(|group| is_encrypted(group)) {
+                group.decrypt = Some(decryption.by(secret, None, lenient));
+            }
+            let why = match place {
+                Some(_) => "its keys stay in the cluster".to_owned(),
+                None => self.not_found(namespace, secret).await?,
+            };
+            return Ok(Ok(ChildKeys::Elsewhere(why)));
+        };
+        if let Err(why) = passed_on(seen, KindId::Secret, secret) {
+            return Ok(Err((Reason::AccessDenied, format!("{why} (spec.decryption.secretRef)"))));
+        }
+        let mut wrapped = Vec::new();
+        for group in groups.iter_mut() {
+            let Some(of_group) = wrapped_of(built, group.objects) else { continue };
+            wrapped.extend(parsed(of_group)?);
+            group.decrypt = Some(decryption.by(secret, Some(identity(&found)), lenient));
+        }
+        let ring = match key_ring(&found) {
+            Ok(ring) => Arc::new(ring),
+            Err(why) => return failed(why),
+        };
+        if let (_, Some(why)) = self.unwrap(&found, Arc::clone(&ring), wrapped).await? {
+            return failed(why);
+        }
+        Ok(Ok(ChildKeys::Ring { ring, lenient }))
+    }
+
+    /// Where alone keys are looked up, by the applier and by the operator of its cluster; none where it is the hub, and then the cluster.
+    async fn keys_location(
+        &self,
+        seen: &SeenApplier,
+        cluster: ClusterUid,
+        decryption: &Decryption,
+    ) -> Result<Result<Option<Lookup>, String>, HubError> {
+        let of_cluster = self.lookup(cluster).await?;
+        Ok(match (decryption.location, of_cluster) {
+            (Some(own), Some(of_cluster)) if own != of_cluster => Err(format!(
+                "spec.decryption.location is {own:?}, and spec.lookup of Cluster '{}' is {of_cluster:?}",
+                seen.cluster()
+            )),
+            (own, of_cluster) => Ok(own.or(of_cluster)),
+        })
+    }
+
+    /// A failure whose cause is that the Secret is nowhere, with the names that are nearly its own; none where it is another failure.
+    pub(super) async fn with_near_names(
+        &self,
+        result: &DispatchResult,
+        spec: &DispatchSpec,
+    ) -> Result<Option<DispatchFailure>, HubError> {
+        let Some(failure) = &result.failure else { return Ok(None) };
+        let of_cluster = |group: &Group| group.decrypt.clone().filter(|decrypt| decrypt.on_hub.is_none());
+        let Some(Decrypt { secret, .. }) = spec.groups.iter().find_map(of_cluster) else { return Ok(None) };
+        if !failure.message.contains(&format!("/{secret}': not found")) {
+            return Ok(None);
+        }
+        let near = self.near(&spec.applier.namespace, &secret).await?;
+        let message = format!("{}{near}", failure.message);
+        Ok((!near.is_empty()).then(|| DispatchFailure { message, ..failure.clone() }))
+    }
+
+    /// Says that the hub has no such Secret, and which ones it has of nearly that name.
+    async fn not_found(&self, namespace: &str, name: &str) -> Result<String, HubError> {
+        let near = self.near(namespace, name).await?;
+        Ok(format!("Secret '{namespace}/{name}' of spec.decryption.secretRef not found on the hub{near}"))
+    }
+
+    /// Which Secrets a namespace has of nearly this name, to be put behind a message; empty where it has none.
+    async fn near(&self, namespace: &str, name: &str) -> Result<String, HubError> {
+        let mut near = self.store.names(KindId::Secret, namespace, MOST_NAMES).await?;
+        near.retain(|other| strsim::damerau_levenshtein(other, name) <= NEAR.max(name.len() / 3));
+        near.truncate(MAX_NEAR);
+        if near.is_empty() {
+            return Ok(String::new());
+        }
+        let quoted: Vec<String> = near.iter().map(|name| format!("'{name}'")).collect();
+        Ok(format!(" (namespace '{namespace}' of the hub has {})", quoted.join(", ")))
+    }
+
+    /// The data keys of the objects of a dispatch that are decrypted by keys of the hub. One that cannot be had any more is left out: the
+    /// agent says so, and the next pass tells why.
+    pub(super) async fn given_keys(&self, spec: &DispatchSpec) -> Result<Vec<GivenKey>, HubError> {
+        let mut given: BTreeMap<[u8; 32], GivenKey> = BTreeMap::new();
+        for group in &spec.groups {
+            let Some(Decrypt { secret, on_hub: Some(on_hub), .. }) = &group.decrypt else { continue };
+            let Some(found) = self.store.get(KindId::Secret, &spec.applier.namespace, secret).await? else {
+                continue;
+            };
+            if identity(&found) != *on_hub {
+                continue;
+            }
+            let Some(wrapped) = self.store.wrapped_keys(group.objects).await? else { continue };
+            let Ok(ring) = key_ring(&found) else { continue };
+            let (keys, _) = self.unwrap(&found, Arc::new(ring), parsed(&wrapped)?).await?;
+            given.extend(keys.into_iter().map(|given| (*given.wrapped.as_bytes(), given)));
+        }
+        Ok(given.into_values().collect())
+    }
+
+    /// Unwraps data keys, and says of the first that does not open why. What was unwrapped by the same Secret before is not asked for
+    /// again.
+    async fn unwrap(
+        &self,
+        secret: &Stored,
+        ring: Arc<KeyRing>,
+        wrapped: Vec<Wrapped>,
+    ) -> Result<(Vec<GivenKey>, Option<String>), HubError> {
+        let by = identity(secret);
+        let (mut given, mut left) = (Vec::with_capacity(wrapped.len()), Vec::new());
+        for one in wrapped {
+            let digest = Digest::from_bytes(one.key.digest());
+            match self.data_keys.get(&by, digest) {
+                Some(key) => given.push(given_key(digest, &key)),
+                None => left.push((digest, one)),
+            }
+        }
+        if left.is_empty() {
+            return Ok((given, None));
+        }
+        let Ok(_one_of_few) = self.finishing.acquire().await else { return Err(ending()) };
+        let work = tokio::task::spawn_blocking(move || {
+            let (mut opened, mut failure) = (Vec::with_capacity(left.len()), None);
+            for (digest, Wrapped { object, key }) in left {
+                match ring.data_key(&key) {
+                    Ok(key) => opened.push((digest, key)),
+                    Err(error) => {
+                        failure = failure.or(Some(format!("decryption failed for '{object}': {error}")));
+                    }
+                }
+            }
+            (opened, failure)
+        });
+        let (opened, failure) = work
+            .await
+            .map_err(|error| HubError::Internal(format!("the unwrapping of data keys failed: {error}")))?;
+        for (digest, key) in opened {
+            given.push(given_key(digest, &key));
+            self.data_keys.put(&by, digest, key);
+        }
+        Ok((given, failure))
+    }
+}
+
+impl Decryption {
+    fn by(&self, secret: &str, on_hub: Option<String>, lenient: bool) -> Decrypt {
+        Decrypt { namespace: self.namespace.clone(), secret: secret.to_owned(), on_hub, lenient }
+    }
+}
+
+/// Decrypts objects that go to the hub. The error is for the applier's condition.
+pub(super) fn decrypt_children(children: Vec<Value>, keys: &ChildKeys) -> Result<Vec<Finished>, String> {
+    let is_encrypted = |object: &Value| {
+        object.get("sops").is_some()
+            || roadstead_finish::wrapped_keys(object).map_or(true, |keys| !keys.is_empty())
+    };
+    match keys {
+        // Nothing of the hub can use it; what is wrong with it, the cluster says.
+        ChildKeys::None => {
+            Ok(children.into_iter().filter(|object| !is_encrypted(object)).map(Finished::from).collect())
+        }
+        ChildKeys::Ring { ring, lenient } => {
+            let mac = if *lenient { MacPolicy::Warn } else { MacPolicy::Verify };
+            let opened = roadstead_finish::decrypt(children, mac, ring.as_ref());
+            opened.map(|(opened, _)| opened).map_err(|error| error.to_string())
+        }
+        ChildKeys::Elsewhere(why) => match children.iter().find(|object| is_encrypted(object)) {
+            Some(object) => Err(format!(
+                "{} is encrypted and goes to the hub, where what this build deploys there refers to it, and the hub has no keys for it: {why}",
+                name_of(object)
+            )),
+            None => Ok(children.into_iter().map(Finished::from).collect()),
+        },
+    }
+}
+
+/// The keys of a Secret of the hub; or which of its entries is none, for a condition.
+fn key_ring(secret: &Stored) -> Result<KeyRing, String> {
+    let mut ring = KeyRing::default();
+    let data = secret.secret.as_ref();
+    for name in data.into_iter().flat_map(SecretData::keys) {
+        let bytes = data.and_then(|data| BASE64.decode(data.expose(name)?).ok()).map(Zeroizing::new);
+        ring.add(name, &bytes.unwrap_or_default()).map_err(|error| {
+            let Stored { namespace, name: of, .. } = secret;
+            format!("failed to import '{name}' data from sops decryption Secret '{namespace}/{of}': {error}")
+        })?;
+    }
+    Ok(ring)
+}
+
+fn given_key(wrapped: Digest, key: &DataKey) -> GivenKey {
+    GivenKey { wrapped, key: Zeroizing::new(key.expose().to_vec()) }
+}
+
+fn wrapped_of(built: &[BuiltGroup], objects: Digest) -> Option<&[u8]> {
+    built.iter().find(|group| group.objects == objects)?.wrapped_keys.as_deref()
+}
+
+fn parsed(wrapped: &[u8]) -> Result<Vec<Wrapped>, HubError> {
+    serde_json::from_slice(wrapped).map_err(|error| {
+        HubError::Internal(format!("the wrapped keys of a stored build are not readable: {error}"))
+    })
+}
+
+fn ending() -> HubError {
+    HubError::Internal("no more objects are decrypted: the hub is ending".to_owned())
+}
+
+fn name_of(object: &Value) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
+    if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
+}

@@ -1,0 +1,374 @@
+//! `decryption`: objects that the real `sops` encrypted, by keys of the hub and of the cluster, with what must stay where it is.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use roadstead_tests::gitserver::Commit;
+use roadstead_tests::{Fleet, HubSetup, PATIENCE, clients, config_map, eventually, kustomization, unique};
+use serde_json::Value;
+
+use crate::secrets::{Place, Word, dump, search};
+
+/// A folder with keys, and the programs that use them.
+struct Keys {
+    folder: PathBuf,
+}
+
+/// An age key: what files are encrypted to, and what decrypts them.
+struct AgeKey {
+    recipient: String,
+    identity: String,
+}
+
+impl Keys {
+    fn new(setup: &HubSetup) -> Result<Self> {
+        let folder = setup.folder().join("keys");
+        std::fs::create_dir_all(folder.join("gnupg"))?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(folder.join("gnupg"), mode)?;
+        Ok(Self { folder })
+    }
+
+    fn run(&self, program: impl AsRef<Path>, args: &[&str]) -> Result<String> {
+        let program = program.as_ref();
+        let mut command = Command::new(program);
+        command.args(args).current_dir(&self.folder).env("GNUPGHOME", self.folder.join("gnupg"));
+        let done = command.output().with_context(|| format!("start {}", program.display()))?;
+        let (out, err) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+        ensure!(done.status.success(), "{} {args:?}: {err}", program.display());
+        Ok(out.into_owned())
+    }
+
+    /// An OpenPGP key without a passphrase; its fingerprint.
+    fn openpgp(&self) -> Result<String> {
+        let to = "Fleet <fleet@example.com>";
+        self.run(
+            "gpg",
+            &["--batch", "--passphrase", "", "--quick-generate-key", to, "default", "default", "never"],
+        )?;
+        let listed = self.run("gpg", &["--list-secret-keys", "--with-colons"])?;
+        let fingerprint =
+            listed.lines().find_map(|line| line.strip_prefix("fpr:")).context("a fingerprint")?;
+        Ok(fingerprint.trim_matches(':').to_owned())
+    }
+
+    /// An age key, made by its rule: the recipient is the identity's public point.
+    fn age(&self) -> Result<AgeKey> {
+        let text = self.run(age_keygen()?, &[])?;
+        let identity =
+            text.lines().find(|line| line.starts_with("AGE-SECRET-KEY-")).context("an identity")?;
+        let recipient =
+            text.lines().find_map(|line| line.strip_prefix("# public key: ")).context("a recipient")?;
+        Ok(AgeKey { recipient: recipient.to_owned(), identity: identity.to_owned() })
+    }
+
+    /// Encrypts a file by the real sops.
+    fn encrypt(&self, name: &str, text: &str, args: &[&str]) -> Result<String> {
+        std::fs::write(self.folder.join(name), text)?;
+        let args = [args, &["--encrypt", name]].concat();
+        self.run(clients()?.join("bin/sops"), &args)
+    }
+
+    fn encrypt_secret(&self, text: &str, to: &AgeKey) -> Result<String> {
+        let args = ["--age", &to.recipient, "--encrypted-regex", "^(data|stringData)$"];
+        self.encrypt("secret.yaml", text, &args)
+    }
+}
+
+fn age_keygen() -> Result<PathBuf> {
+    Ok(clients()?.join("bin/age-keygen"))
+}
+
+fn secret(namespace: &str, name: &str, key: &str, value: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: {name}\n  namespace: {namespace}\nstringData:\n  {key}: {value}\n"
+    )
+}
+
+/// Waits until a Secret of the cluster has this value.
+async fn has(fleet: &Fleet, namespace: &str, name: &str, key: &str, value: &str) -> Result<()> {
+    eventually(&format!("Secret {name} has its value"), PATIENCE, || async {
+        let object = fleet.cluster.kubectl().get(&["secret", name, "--namespace", namespace]).await?;
+        ensure!(
+            object["data"][key] == BASE64.encode(value),
+            "{} {}",
+            object["data"],
+            tail(fleet, "app").await
+        );
+        Ok(())
+    })
+    .await
+}
+
+async fn tail(fleet: &Fleet, name: &str) -> String {
+    format!("{:?}", fleet.condition(&format!("kustomization/{name}"), "Ready").await)
+}
+
+async fn lookups(fleet: &Fleet, name: &str) -> Result<Value> {
+    Ok(fleet.get(&format!("kustomization/{name}")).await?["status"]["lookups"].clone())
+}
+
+/// All memory of a process that can be read.
+fn memory(id: u32) -> Result<Vec<u8>> {
+    use std::os::unix::fs::FileExt as _;
+    let maps = std::fs::read_to_string(format!("/proc/{id}/maps"))?;
+    let file = std::fs::File::open(format!("/proc/{id}/mem"))?;
+    let mut all = Vec::new();
+    for line in maps.lines().filter(|line| line.contains(" rw")) {
+        let (from, to) = line.split(' ').next().and_then(|range| range.split_once('-')).context("a range")?;
+        let (from, to) = (u64::from_str_radix(from, 16)?, u64::from_str_radix(to, 16)?);
+        let mut part = vec![0; usize::try_from(to - from)?];
+        // What goes away meanwhile, and what no one may read, has nothing.
+        if file.read_exact_at(&mut part, from).is_ok() {
+            all.extend(part);
+        }
+    }
+    ensure!(all.len() > 1 << 20, "{} bytes are not the memory of a process", all.len());
+    Ok(all)
+}
+
+/// The specification's own lines, with OpenPGP.
+#[tokio::test]
+async fn the_walk_through_of_the_specification() -> Result<()> {
+    let fleet = Fleet::start("sops-gpg").await?;
+    let space = fleet.cluster.namespace("sops-gpg").await?;
+    let ns = space.name();
+    let keys = Keys::new(&fleet.setup)?;
+    let fingerprint = keys.openpgp()?;
+    let plain = secret(ns, "my-secret", "token", "t0ken-of-the-walk");
+    let pgp = format!("--pgp={fingerprint}");
+    let encrypted =
+        keys.encrypt("my-secret.yaml", &plain, &[&pgp, "--encrypted-regex", "^(data|stringData)$"])?;
+    ensure!(encrypted.contains("ENC[AES256_GCM") && !encrypted.contains("t0ken-of"), "{encrypted}");
+    fleet.repository("my-secrets", &Commit::new().file("my-secret.yaml", encrypted)).await?;
+    let armored = keys.run("gpg", &["--export-secret-keys", "--armor", &fingerprint])?;
+    let create =
+        ["create", "secret", "generic", "sops-gpg", "--from-file=sops.asc=/dev/stdin", "--namespace", "apps"];
+    fleet.kubectl().run_with(&create, &armored).await?;
+    let manifest = |secret: &str| {
+        format!(
+            "apiVersion: kustomize.toolkit.fluxcd.io/v1alpha1\nkind: Kustomization\nmetadata:\n  name: my-secrets\nspec:\n  interval: \
+             5m\n  clusterRef:\n    name: edge\n  path: \"./\"\n  prune: true\n  sourceRef:\n    kind: GitRepository\n    name: my-secrets\n  decryption:\n    provider: \
+             sops\n    secretRef:\n      name: {secret}\n"
+        )
+    };
+    // The slip of the specification: the message names what was meant, nothing guesses it.
+    fleet.apply(&manifest("sops-pgp")).await?;
+    fleet.fails("kustomization/my-secrets", "BuildFailed", &["sops-pgp", "not found", "'sops-gpg'"]).await?;
+    fleet.apply(&manifest("sops-gpg")).await?;
+    fleet.ready("kustomization/my-secrets").await?;
+    has(&fleet, ns, "my-secret", "token", "t0ken-of-the-walk").await?;
+    let found = lookups(&fleet, "my-secrets").await?;
+    ensure!(found[0]["name"] == "sops-gpg" && found[0]["location"] == "Hub", "{found}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_key_of_the_hub_never_goes_to_an_agent_and_can_be_rotated() -> Result<()> {
+    let fleet = Fleet::start("sops-age").await?;
+    let space = fleet.cluster.namespace("sops-age").await?;
+    let ns = space.name();
+    let keys = Keys::new(&fleet.setup)?;
+    let (first, second) = (keys.age()?, keys.age()?);
+    let value = unique("hush-of-age");
+    let of = |value: &str, key: &AgeKey| keys.encrypt_secret(&secret(ns, "token", "token", value), key);
+    // Another kind of object, too, and a map that is not encrypted.
+    let hidden = unique("hidden-map");
+    let args = ["--age", &first.recipient, "--encrypted-regex", "^data$"];
+    let map = keys.encrypt("map.yaml", &config_map(ns, "encrypted", &hidden), &args)?;
+    let files = Commit::new()
+        .file("secret.yaml", of(&value, &first)?)
+        .file("map.yaml", map)
+        .file("plain.yaml", config_map(ns, "plain", "open"));
+    let repository = fleet.repository("app", &files).await?;
+    let literal = format!("--from-literal=age.agekey={}", first.identity);
+    fleet.run(&["create", "secret", "generic", "sops-age", &literal]).await?;
+    let decryption = ["decryption: {provider: sops, secretRef: {name: sops-age}}"];
+    fleet.apply(&kustomization("app", "app", "./", &decryption)).await?;
+    fleet.ready("kustomization/app").await?;
+    has(&fleet, ns, "token", "token", &value).await?;
+    fleet.cluster.has_word(ns, "encrypted", Some(&hidden)).await?;
+    fleet.cluster.has_word(ns, "plain", Some("open")).await?;
+
+    // The agent has what it applied, and nothing that opens other files.
+    let master = Word::new("the age identity", &first.identity);
+    let agent = memory(fleet.agent.id())?;
+    ensure!(Word::new("the name of the namespace", ns).is_in(&agent), "the agent's memory was not read");
+    ensure!(!master.is_in(&agent), "the agent has the master key");
+    let words =
+        [Word::new("a decrypted value", &value), Word::new("a decrypted ConfigMap's value", &hidden), master];
+    let mut places = dump(&mut fleet.setup.database().connect().await?).await?;
+    places.push(Place::new("the hub's log", fleet.hub.logs()));
+    places.push(Place::new("the agent's log", fleet.agent.logs()));
+    search(&words, &places)?;
+
+    // A drifted value is put back, from what the agent has.
+    let patch = r#"{"data":{"token":"Ym9ndXM="}}"#;
+    let cluster = fleet.cluster.kubectl();
+    cluster.run(&["patch", "secret", "token", "--namespace", ns, "--type=merge", "-p", patch]).await?;
+    has(&fleet, ns, "token", "token", &value).await?;
+
+    // A rotated key: the file comes first, and waits for its key.
+    let newer = unique("hush-of-age");
+    repository.commit("main", "Rotated", &Commit::new().file("secret.yaml", of(&newer, &second)?))?;
+    fleet.fetch("app").await?;
+    let parts = ["decryption failed for 'Secret/", "cannot recover the data key", &second.recipient];
+    fleet.fails("kustomization/app", "BuildFailed", &parts).await?;
+    let both = format!(r#"{{"stringData":{{"new.agekey":"{}"}}}}"#, second.identity);
+    fleet.run(&["patch", "secret", "sops-age", "--type=merge", "-p", &both]).await?;
+    has(&fleet, ns, "token", "token", &newer).await?;
+    fleet.ready("kustomization/app").await.map(drop)
+}
+
+#[tokio::test]
+async fn with_the_key_in_the_cluster_the_hub_never_sees_plaintext() -> Result<()> {
+    let fleet = Fleet::start("sops-here").await?;
+    let target = fleet.cluster.namespace("sops-here").await?;
+    let (home, ns) = (fleet.cluster.named_namespace("apps"), target.name());
+    let _ = fleet.cluster.kubectl().run(&["create", "namespace", home.name()]).await;
+    let keys = Keys::new(&fleet.setup)?;
+    let key = keys.age()?;
+    let canary = unique("canary-in-the-cluster");
+    let name = unique("sops-age");
+    let literal = format!("--from-literal=age.agekey={}", key.identity);
+    let args = ["create", "secret", "generic", &name, "--namespace", home.name(), &literal];
+    fleet.cluster.kubectl().run(&args).await?;
+    let text = keys.encrypt_secret(&secret(ns, "token", "token", &canary), &key)?;
+    // Encrypted whole, as the value of a Secret.
+    let file =
+        keys.encrypt("settings.json", &format!(r#"{{"password":"{canary}"}}"#), &["--age", &key.recipient])?;
+    let generator = format!(
+        "namespace: {ns}\nresources: [secret.yaml]\nsecretGenerator:\n- name: settings\n  files: [settings.json]\n  options: \
+         {{disableNameSuffixHash: true}}\n"
+    );
+    let files = Commit::new()
+        .file("app/secret.yaml", text)
+        .file("app/settings.json", file.clone())
+        .file("app/kustomization.yaml", generator.clone());
+    let repository = fleet.repository("app", &files).await?;
+    let decryption =
+        format!("decryption: {{provider: sops, location: Cluster, secretRef: {{name: {name}}}}}");
+    fleet.apply(&kustomization("app", "app", "./app", &[&decryption])).await?;
+    fleet.ready("kustomization/app").await?;
+    has(&fleet, ns, "token", "token", &canary).await?;
+    let live = fleet.cluster.kubectl().get(&["secret", "settings", "--namespace", ns]).await?;
+    let opened = BASE64.decode(live["data"]["settings.json"].as_str().unwrap_or_default())?;
+    let opened: Value = serde_json::from_slice(&opened)?;
+    ensure!(opened["password"] == canary.as_str(), "{opened}");
+    let found = lookups(&fleet, "app").await?;
+    ensure!(found[0]["name"] == name.as_str() && found[0]["location"] == "Cluster", "{found}");
+
+    // A file that was changed since: refused by its MAC, and named.
+    let changed = file.replacen("\"lastmodified\": \"20", "\"lastmodified\": \"19", 1);
+    ensure!(changed != file, "{file}");
+    repository.commit("main", "Changed", &Commit::new().file("app/settings.json", changed))?;
+    fleet.fetch("app").await?;
+    fleet.fails("kustomization/app", "BuildFailed", &["Secret/", "settings.json", "MAC"]).await?;
+    let lenient = decryption.replace("location: Cluster,", "location: Cluster, mac: Warn,");
+    fleet.apply(&kustomization("app", "app", "./app", &[&lenient])).await?;
+    fleet.ready("kustomization/app").await?;
+
+    // Build inputs that the hub would have to decrypt are refused by name, with what to do.
+    let hashed = generator.replace("\n  options: {disableNameSuffixHash: true}", "");
+    repository.commit(
+        "main",
+        "Hashed",
+        &Commit::new().file("app/settings.json", file).file("app/kustomization.yaml", hashed),
+    )?;
+    fleet.fetch("app").await?;
+    fleet.fails("kustomization/app", "BuildFailed", &["settings.json", "disableNameSuffixHash"]).await?;
+
+    let words = [Word::new("the canary", &canary), Word::new("the age identity", &key.identity)];
+    let mut places = dump(&mut fleet.setup.database().connect().await?).await?;
+    places.push(Place::new("the hub's log", fleet.hub.logs()));
+    let hub = memory(fleet.hub.id())?;
+    ensure!(Word::new("the name of the namespace", ns).is_in(&hub), "the hub's memory was not read");
+    places.push(Place::new("the hub's memory", hub));
+    let path = "/fleet/v1/appliers/Kustomization/apps/app/reconciliations";
+    places.push(Place::new("the history", fleet.kubectl().run(&["get", "--raw", path]).await?));
+    search(&words, &places)
+}
+
+#[tokio::test]
+async fn what_is_encrypted_is_never_applied_as_it_is() -> Result<()> {
+    let fleet = Fleet::start("sops-not").await?;
+    let space = fleet.cluster.namespace("sops-not").await?;
+    let ns = space.name();
+    let keys = Keys::new(&fleet.setup)?;
+    let key = keys.age()?;
+    let value = unique("typed-secret");
+    let text = keys.encrypt_secret(&secret(ns, "token", "token", &value), &key)?;
+    let repository = fleet.repository("app", &Commit::new().file("secret.yaml", text)).await?;
+    fleet.apply(&kustomization("app", "app", "./", &[])).await?;
+    let parts = [&*format!("Secret/{ns}/token"), "is SOPS encrypted, configuring decryption is required"];
+    fleet.fails("kustomization/app", "", &parts).await?;
+    fleet.apply(&kustomization("app", "app", "./", &["decryption: {provider: sops}"])).await?;
+    fleet.fails("kustomization/app", "BuildFailed", &["spec.decryption.secretRef is not set"]).await?;
+    let bad = "--from-literal=age.agekey=hush-not-a-key";
+    fleet.run(&["create", "secret", "generic", "sops-age", bad]).await?;
+    let decryption = ["decryption: {provider: sops, secretRef: {name: sops-age}}"];
+    fleet.apply(&kustomization("app", "app", "./", &decryption)).await?;
+    let parts = ["failed to import 'age.agekey' data from sops decryption Secret 'apps/sops-age'"];
+    let message = fleet.fails("kustomization/app", "BuildFailed", &parts).await?;
+    ensure!(!message.contains("hush"), "{message}");
+    let right = format!(r#"{{"stringData":{{"age.agekey":"{}"}}}}"#, key.identity);
+    fleet.run(&["patch", "secret", "sops-age", "--type=merge", "-p", &right]).await?;
+    has(&fleet, ns, "token", "token", &value).await?;
+    fleet.ready("kustomization/app").await?;
+
+    // What the apiserver says of a decrypted value does not tell it.
+    let number = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: typed\n  namespace: {ns}\nbinaryData:\n  word: {value}!\n"
+    );
+    let args = ["--age", &key.recipient, "--encrypted-regex", "^binaryData$"];
+    let number = keys.encrypt("typed.yaml", &number, &args)?;
+    repository.commit("main", "Typed", &Commit::new().file("typed.yaml", number))?;
+    fleet.fetch("app").await?;
+    let message = fleet.fails("kustomization/app", "", &["typed"]).await?;
+    ensure!(!message.contains(&value), "{message}");
+    let words = [Word::new("a decrypted value", &value)];
+    let mut places = dump(&mut fleet.setup.database().connect().await?).await?;
+    places.push(Place::new("the hub's log", fleet.hub.logs()));
+    places.push(Place::new("the agent's log", fleet.agent.logs()));
+    search(&words, &places)
+}
+
+#[tokio::test]
+async fn what_children_need_is_decrypted_on_the_hub() -> Result<()> {
+    let fleet = Fleet::start("sops-child").await?;
+    let space = fleet.cluster.namespace("sops-child").await?;
+    let ns = space.name();
+    let keys = Keys::new(&fleet.setup)?;
+    let key = keys.age()?;
+    let value = unique("value-for-a-child");
+    let variables = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: words\nstringData:\n  word: VALUE\n"
+        .replace("VALUE", &value);
+    let map = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata:\n  name: made\n  namespace: {ns}\nstringData:\n  word: ${{word}}\n"
+    );
+    let child = kustomization(
+        "child",
+        "app",
+        "./child",
+        &["postBuild: {substituteFrom: [{kind: Secret, name: words}]}"],
+    );
+    let files = Commit::new()
+        .file("parent/child.yaml", child)
+        .file("parent/words.yaml", keys.encrypt_secret(&variables, &key)?)
+        .file("child/made.yaml", map);
+    fleet.repository("app", &files).await?;
+    let target = format!("targetNamespace: {ns}");
+    let elsewhere =
+        [&*target, "decryption: {provider: sops, location: Cluster, secretRef: {name: sops-age}}"];
+    fleet.apply(&kustomization("parent", "app", "./parent", &elsewhere)).await?;
+    fleet.fails("kustomization/parent", "BuildFailed", &["words is encrypted and goes to the hub"]).await?;
+    let literal = format!("--from-literal=age.agekey={}", key.identity);
+    fleet.run(&["create", "secret", "generic", "sops-age", &literal]).await?;
+    let here = ["decryption: {provider: sops, secretRef: {name: sops-age}}"];
+    fleet.apply(&kustomization("parent", "app", "./parent", &here)).await?;
+    fleet.ready("kustomization/parent").await?;
+    has(&fleet, ns, "made", "word", &value).await
+}
