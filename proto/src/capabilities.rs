@@ -98,8 +98,9 @@ mod tests {
         Entry { name: "Purpose", fields: 2, added: &[] },
         Entry {
             name: "Group",
-            fields: 8,
+            fields: 9,
             added: &[
+                ("sealed", Since::With(Capability::Decryption)),
                 ("decrypt", Since::With(Capability::Decryption)),
                 ("substitute", Since::With(Capability::Substitution)),
                 ("ignore", Since::With(Capability::IgnoreRules)),

@@ -41,7 +41,10 @@ impl<C: Cluster> Work<'_, C> {
                     );
                     return Err(failed(Stage::Apply, message));
                 }
-                objects.into_iter().map(Finished::from).collect()
+                // Of a sealed group, also while variables are substituted.
+                let secret = if group.sealed { vec![String::new()] } else { Vec::new() };
+                let marked = |object| Finished { object, secret: secret.clone() };
+                objects.into_iter().map(marked).collect()
             }
         };
         let finished = match &group.substitute {
@@ -53,7 +56,7 @@ impl<C: Cluster> Work<'_, C> {
         }
         let manifest = |one: Finished| {
             let manifest = Manifest::from(one.object);
-            if one.secret.is_empty() { manifest } else { manifest.sensitive() }
+            if one.secret.is_empty() && !group.sealed { manifest } else { manifest.sensitive() }
         };
         Ok(finished.into_iter().map(manifest).collect())
     }

@@ -172,10 +172,9 @@ impl DispatchSpec {
     /// send it without what it does not know.
     #[must_use]
     pub fn is_of_groups_only(&self) -> bool {
-        self.groups
-            .iter()
-            .all(|group| group.decrypt.is_none() && group.substitute.is_none() && group.ignore.is_empty())
-            && self.health.is_empty()
+        self.groups.iter().all(|group| {
+            !group.sealed && group.decrypt.is_none() && group.substitute.is_none() && group.ignore.is_empty()
+        }) && self.health.is_empty()
             && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
     }
 
@@ -241,6 +240,9 @@ pub struct Group {
     /// What happens to an object whose change the apiserver calls immutable.
     #[serde(default, skip_serializing_if = "is_default")]
     pub on_immutable: OnImmutable,
+    /// Any value of the objects may be secret: they were made of what the hub decrypted.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub sealed: bool,
     /// How the objects are decrypted, before all else is done with them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decrypt: Option<Decrypt>,
@@ -262,6 +264,7 @@ impl Group {
             order: Order::default(),
             conflicts: Conflicts::default(),
             on_immutable: OnImmutable::default(),
+            sealed: false,
             decrypt: None,
             substitute: None,
             ignore: Vec::new(),
@@ -283,7 +286,7 @@ impl Group {
             OnImmutable::Replace => Some(Capability::Replace),
         };
         let substitute = self.substitute.as_ref().map(|_| Capability::Substitution);
-        let decrypt = self.decrypt.as_ref().map(|_| Capability::Decryption);
+        let decrypt = (self.sealed || self.decrypt.is_some()).then_some(Capability::Decryption);
         let ignore = (!self.ignore.is_empty()).then_some(Capability::IgnoreRules);
         [order, conflicts, on_immutable, decrypt, substitute, ignore].into_iter().flatten()
     }
@@ -537,7 +540,7 @@ mod tests {
             ..spec()
         };
         assert_eq!(same.digest(), digest);
-        let changes: [fn(&mut DispatchSpec); 13] = [
+        let changes: [fn(&mut DispatchSpec); 14] = [
             |spec| spec.purpose = Purpose::Plan,
             |spec| spec.applier.kind.push('x'),
             |spec| spec.applier.namespace.push('x'),
@@ -547,6 +550,7 @@ mod tests {
             |spec| spec.groups[0].order = Order::Helm,
             |spec| spec.groups[0].on_immutable = OnImmutable::Fail,
             |spec| spec.groups[0].substitute = Some(Substitute::default()),
+            |spec| spec.groups[0].sealed = true,
             |spec| spec.groups[0].decrypt = Some(Decrypt::default()),
             |spec| spec.groups[0].ignore.push(IgnoreRule::default()),
             |spec| spec.health.push(HealthExpr::default()),

@@ -46,7 +46,7 @@ impl fmt::Debug for DataKey {
 }
 
 /// A data key as a file has it: wrapped with master keys, in groups. It tells nothing to whoever has none of those keys.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct WrappedKey {
     threshold: usize,
     groups: Vec<Vec<MasterKey>>,
@@ -78,7 +78,7 @@ impl WrappedKey {
 }
 
 /// A master key as a file names it, with the data key (or a share of it) that it wraps.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum MasterKey {

@@ -14,6 +14,7 @@ mod placing;
 pub(crate) mod reconcile;
 mod render;
 pub(crate) mod results;
+pub(crate) mod seen;
 mod situation;
 mod transfer;
 mod variables;

@@ -80,7 +80,7 @@ async fn send(
         ))),
     };
     let refusal = |error: String| refusal(&digest.to_string(), error);
-    let mut build = match hub.builds.open_build(session, digest, MAX_BUILD_COMPRESSED_BYTES).await {
+    let mut build = match hub.delivery.open_build(session, digest, MAX_BUILD_COMPRESSED_BYTES).await {
         Ok(Some(build)) => build,
         Ok(None) => return say(refusal(NOT_THERE.to_owned())).await,
         // It will not be smaller the next time: what is dispatched beside it goes on.

@@ -27,6 +27,8 @@ pub struct BuiltGroup {
     pub label: String,
     /// The digest of its objects.
     pub objects: Digest,
+    /// Its bytes are not stored: they were made of what a hub decrypted.
+    pub sealed: bool,
     /// What the data keys of its encrypted objects are wrapped as, as JSON; none where no object is encrypted.
     pub wrapped_keys: Option<Vec<u8>>,
 }
@@ -151,6 +153,23 @@ impl Store {
         Ok(())
     }
 
+    /// Stores the name of a blob whose bytes are not to be stored, so that the rest can refer to it.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn put_name(&self, digest: Digest, now: Timestamp) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO blob (digest, size, sealed, created_at, used_at) VALUES ($1, 0, false, $2, $2)
+             ON CONFLICT (digest) DO UPDATE SET used_at = $2",
+        )
+        .bind(digest.as_bytes().as_slice())
+        .bind(to_sql(now))
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("store a blob's name"))?;
+        Ok(())
+    }
+
     /// The bytes of a blob; none where it is not, or no longer, stored.
     ///
     /// # Errors
@@ -208,7 +227,7 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn has_blob(&self, digest: Digest) -> Result<bool, StoreError> {
-        sqlx::query_scalar("SELECT EXISTS (SELECT FROM blob WHERE digest = $1)")
+        sqlx::query_scalar("SELECT EXISTS (SELECT FROM blob WHERE digest = $1 AND size > 0)")
             .bind(digest.as_bytes().as_slice())
             .fetch_one(&self.pool)
             .await
@@ -225,11 +244,12 @@ impl Store {
         now: Timestamp,
     ) -> Result<Option<CachedBuild>, StoreError> {
         let what = "look up a build";
-        type Found = (Vec<Vec<u8>>, Vec<String>, Option<Vec<u8>>, Vec<Vec<u8>>, Vec<Option<Vec<u8>>>);
+        type Found =
+            (Vec<Vec<u8>>, Vec<String>, Option<Vec<u8>>, Vec<Vec<u8>>, Vec<Vec<u8>>, Vec<Option<Vec<u8>>>);
         let found: Option<Found> = sqlx::query_as(
             "WITH hit AS (UPDATE build_cache SET used_at = $2 WHERE inputs = $1 RETURNING digests, labels, children),
-                  stored AS (UPDATE blob SET used_at = $2 FROM hit WHERE blob.digest = ANY(hit.digests) RETURNING blob.digest)
-             SELECT digests, labels, children, ARRAY(SELECT digest FROM stored),
+                  stored AS (UPDATE blob SET used_at = $2 FROM hit WHERE blob.digest = ANY(hit.digests) RETURNING blob.digest, blob.size)
+             SELECT digests, labels, children, ARRAY(SELECT digest FROM stored), ARRAY(SELECT digest FROM stored WHERE size = 0),
                     ARRAY(SELECT wrapped_keys FROM unnest(digests) WITH ORDINALITY AS d (digest, place)
                           LEFT JOIN build_labels ON build_digest = d.digest ORDER BY place)
              FROM hit",
@@ -239,13 +259,14 @@ impl Store {
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::query(what))?;
-        let Some((digests, labels, children, stored, wrapped)) = found else { return Ok(None) };
+        let Some((digests, labels, children, stored, names, wrapped)) = found else { return Ok(None) };
         // Of a group that is not stored any more the build is made again.
         if digests.iter().any(|digest| !stored.contains(digest)) {
             return Ok(None);
         }
         let group = |((bytes, label), wrapped_keys): ((Vec<u8>, String), Option<Vec<u8>>)| {
-            Ok::<_, StoreError>(BuiltGroup { label, objects: digest(what, &bytes)?, wrapped_keys })
+            let (objects, sealed) = (digest(what, &bytes)?, names.contains(&bytes));
+            Ok::<_, StoreError>(BuiltGroup { label, objects, sealed, wrapped_keys })
         };
         let groups = digests.into_iter().zip(labels).zip(wrapped).map(group).collect::<Result<_, _>>()?;
         let open =

@@ -78,6 +78,14 @@ impl Store {
             .collect()
     }
 
+    /// What the digests of a sealed build of these inputs depend on besides its content, in hexadecimal: without this hub's key nobody can
+    /// hold a guess of the content against them.
+    #[must_use]
+    pub fn salt(&self, inputs: &Digest) -> String {
+        let mac = self.sealer.sign(&Row::of("sealed build").bytes(inputs.as_bytes()));
+        mac.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// A hash of these texts under a key of this hub, in hexadecimal: equal texts have equal hashes, and without the key nobody can
     /// test a guess.
     #[must_use]

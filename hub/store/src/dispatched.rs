@@ -369,6 +369,29 @@ impl Store {
         }))
     }
 
+    /// The applier of a dispatch that is open for `cluster` and has this build.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn applier_of_build(
+        &self,
+        cluster: ClusterUid,
+        build: Digest,
+    ) -> Result<Option<ApplierUid>, StoreError> {
+        let found: Option<Uuid> = sqlx::query_scalar(
+            "SELECT applier FROM reconciliation
+             WHERE cluster_uid = $1 AND finished_at IS NULL
+               AND dispatch -> 'groups' @> jsonb_build_array(jsonb_build_object('objects', $2::text))
+             ORDER BY started_at LIMIT 1",
+        )
+        .bind(cluster.0)
+        .bind(build.to_string())
+        .fetch_optional(&self.pool)
+        .await
+        .map_err(StoreError::query("look for the applier of a build"))?;
+        Ok(found.map(ApplierUid))
+    }
+
     /// Takes the open reconciliations of `cluster` that were not yet sent in `session`, and marks them as sent in it. Those
     /// that no hub with this key dispatched are closed instead, and reconciled again; those of a newer form wait for a replica that
     /// reads it.

@@ -26,13 +26,15 @@ words!(hook_policy: HookPolicy { BeforeCreation, Succeeded, Failed });
 
 impl From<Group> for v1::Group {
     fn from(group: Group) -> Self {
-        let Group { label, objects, order, conflicts, on_immutable, decrypt, substitute, ignore } = group;
+        let Group { label, objects, order, conflicts, on_immutable, sealed, decrypt, substitute, ignore } =
+            group;
         Self {
             label,
             objects: objects.to_string(),
             order: v1::Order::from(order).into(),
             conflicts: v1::Conflicts::from(conflicts).into(),
             on_immutable: v1::OnImmutable::from(on_immutable).into(),
+            sealed,
             decrypt: decrypt.map(Into::into),
             substitute: substitute.map(Into::into),
             ignore: messages(ignore),
@@ -50,6 +52,7 @@ impl TryFrom<v1::Group> for Group {
             order: order("order", group.order)?,
             conflicts: conflicts("conflicts", group.conflicts)?,
             on_immutable: on_immutable("on_immutable", group.on_immutable)?,
+            sealed: group.sealed,
             decrypt: group
                 .decrypt
                 .map(Decrypt::try_from)

@@ -51,7 +51,8 @@ fn group(label: &str) -> Group {
         on_hub: Some("uid@8".to_owned()),
         lenient: true,
     });
-    Group { label: label.to_owned(), on_immutable, decrypt, substitute, ignore, ..Group::of(objects) }
+    let sealed = label == "first";
+    Group { label: label.to_owned(), on_immutable, sealed, decrypt, substitute, ignore, ..Group::of(objects) }
 }
 
 fn substitute() -> Substitute {

@@ -231,6 +231,9 @@ pub struct Group {
     pub conflicts: i32,
     #[prost(enumeration = "OnImmutable", tag = "5")]
     pub on_immutable: i32,
+    /// any value of the objects may be secret
+    #[prost(bool, tag = "9")]
+    pub sealed: bool,
     /// before all else
     #[prost(message, optional, tag = "8")]
     pub decrypt: ::core::option::Option<Decrypt>,

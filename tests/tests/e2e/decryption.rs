@@ -372,3 +372,116 @@ async fn what_children_need_is_decrypted_on_the_hub() -> Result<()> {
     fleet.ready("kustomization/parent").await?;
     has(&fleet, ns, "made", "word", &value).await
 }
+
+/// Env files, patches, and files whose content becomes part of a name: as Flux has them, and the names are those of the plain files.
+#[tokio::test]
+async fn encrypted_build_inputs_are_decrypted_by_the_hub_and_stored_nowhere() -> Result<()> {
+    let mut fleet = Fleet::start("sops-build").await?;
+    let space = fleet.cluster.namespace("sops-build").await?;
+    let ns = space.name();
+    let keys = Keys::new(&fleet.setup)?;
+    let key = keys.age()?;
+    let (value, patched, visible) =
+        (unique("value-of-an-env"), unique("value-of-a-patch"), unique("in-the-open"));
+    let generator = format!(
+        "namespace: {ns}\nresources: [map.yaml]\nsecretGenerator:\n- name: env\n  envs: [words.env]\n- name: file\n  files: \
+         [settings.json]\npatches: [{{path: patch.yaml}}]\n"
+    );
+    let inputs = |value: &str| {
+        let patch = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: map, namespace: {ns}}}\ndata: {{word: {patched}}}\n"
+        );
+        let json = format!("{{\n\t\"password\": \"{value}\"\n}}\n");
+        [("words.env", format!("password={value}\n")), ("settings.json", json), ("patch.yaml", patch)]
+    };
+    let commit = |value: &str, encrypted: bool| {
+        let mut files = Commit::new()
+            .file("app/kustomization.yaml", generator.clone())
+            .file("app/map.yaml", config_map(ns, "map", &visible));
+        for (name, text) in inputs(value) {
+            let rule = if name == "patch.yaml" { "^data$" } else { "" };
+            let mut args = vec!["--age", &key.recipient];
+            if !rule.is_empty() {
+                args.extend(["--encrypted-regex", rule]);
+            }
+            let text = if encrypted { keys.encrypt(name, &text, &args)? } else { text };
+            files = files.file(&format!("app/{name}"), text);
+        }
+        anyhow::Ok(files)
+    };
+    let repository = fleet.repository("app", &commit(&value, true)?).await?;
+    let literal = format!("--from-literal=age.agekey={}", key.identity);
+    fleet.run(&["create", "secret", "generic", "sops-age", &literal]).await?;
+    let decryption = ["decryption: {provider: sops, secretRef: {name: sops-age}}", "prune: true"];
+    fleet.apply(&kustomization("app", "app", "./app", &decryption)).await?;
+    fleet.ready("kustomization/app").await?;
+    fleet.cluster.has_word(ns, "map", Some(&patched)).await?;
+    let names = names_of_secrets(&fleet, ns).await?;
+    ensure!(names.len() == 2, "{names:?}");
+    for name in &names {
+        let secret = fleet.cluster.kubectl().get(&["secret", name, "--namespace", ns]).await?;
+        let data = secret["data"].as_object().and_then(|data| data.values().next()).and_then(Value::as_str);
+        let data = BASE64.decode(data.unwrap_or_default())?;
+        ensure!(String::from_utf8_lossy(&data).contains(&value), "{name}: {secret}");
+    }
+
+    // The hub is killed before its agent has asked for the build: it is rendered once more.
+    fleet.agent.freeze()?;
+    let newer = unique("value-of-an-env");
+    let head = repository.commit("main", "Newer", &commit(&newer, true)?)?;
+    fleet.fetch("app").await?;
+    eventually("it is dispatched", PATIENCE, || async {
+        let revision = fleet.get("kustomization/app").await?["status"]["lastAttemptedRevision"].clone();
+        ensure!(revision.as_str().is_some_and(|revision| revision.ends_with(&head)), "{revision}");
+        Ok(())
+    })
+    .await?;
+    fleet.hub.kill9().await?;
+    fleet.hub = roadstead_tests::HubProcess::start(&fleet.setup).await?;
+    fleet.agent.thaw()?;
+    fleet.applied("app", &head).await?;
+
+    // The values are in the cluster and nowhere else; what is not secret is found in the database.
+    let mut places = dump(&mut fleet.setup.database().connect().await?).await?;
+    let known = Word::new("the name of the namespace", ns);
+    ensure!(places.iter().any(|place| known.is_in(place.bytes())), "nothing was searched");
+    places.push(Place::new("the hub's log", fleet.hub.logs()));
+    places.push(Place::new("the agent's log", fleet.agent.logs()));
+    let words = [
+        Word::new("a value of an env file", &value),
+        Word::new("a newer value of an env file", &newer),
+        Word::new("a value of a patch", &patched),
+    ];
+    search(&words, &places)?;
+
+    // The same names as of plain files: nothing is renamed by encryption.
+    let encrypted = names_of_secrets(&fleet, ns).await?;
+    let head = repository.commit("main", "Plain", &commit(&newer, false)?)?;
+    fleet.fetch("app").await?;
+    fleet.applied("app", &head).await?;
+    let plain = names_of_secrets(&fleet, ns).await?;
+    ensure!(encrypted == plain && plain != names, "{encrypted:?} and {plain:?}, at first {names:?}");
+
+    // What would store a decrypted value on the hub is refused, and so is a patch that fails, without its value.
+    let child = kustomization("child", "app", "./none", &[]);
+    let patch = format!(
+        "apiVersion: kustomize.toolkit.fluxcd.io/v1\nkind: Kustomization\nmetadata: {{name: child}}\nspec: {{namePrefix: {patched}}}\n"
+    );
+    let patch =
+        keys.encrypt("patch.yaml", &patch, &["--age", &key.recipient, "--encrypted-regex", "^namePrefix$"])?;
+    let files = Commit::new()
+        .file("app/child.yaml", child)
+        .file("app/patch.yaml", patch)
+        .file("app/kustomization.yaml", "resources: [child.yaml]\npatches: [{path: patch.yaml}]\n");
+    repository.commit("main", "Child", &files)?;
+    fleet.fetch("app").await?;
+    let message =
+        fleet.fails("kustomization/app", "BuildFailed", &["Kustomization/child goes to the hub"]).await?;
+    ensure!(!message.contains(&patched), "{message}");
+    Ok(())
+}
+
+async fn names_of_secrets(fleet: &Fleet, ns: &str) -> Result<Vec<String>> {
+    let listed = fleet.cluster.kubectl().run(&["get", "secrets", "--namespace", ns, "-o", "name"]).await?;
+    Ok(listed.lines().map(|line| line.trim_start_matches("secret/").to_owned()).collect())
+}

@@ -67,6 +67,11 @@ impl Place {
         Self { name: name.into(), bytes: bytes.into() }
     }
 
+    /// What was found in it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Itself and, where it is compressed, what it holds.
     fn unpacked(self) -> Vec<Self> {
         let mut inside = Vec::new();

@@ -5,10 +5,13 @@
 //! sources' trees to a worker process, where the kind renders them, and whatever else it asks for in further rounds. What comes of
 //! it is groups of objects, and the kind says what is to be done with them, step by step.
 
+use std::collections::BTreeMap;
+
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
 use roadstead_kustomize::MemoryTree;
 use roadstead_model::{Group, HealthExpr, ObjectRef, Reason, Step};
+use roadstead_sops::WrappedKey;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -53,6 +56,14 @@ pub(crate) trait Applier: Sync {
     /// What is wrong with the sources or the spec.
     fn render(&self, recipe: &Value, inputs: &Inputs<'_>) -> Result<Render, String>;
 
+    /// How what is encrypted is decrypted; none where the spec does not say. `home` is the namespace of the cluster that the object bears.
+    ///
+    /// # Errors
+    /// Where the object is not readable.
+    fn decryption(&self, _: &Stored, _home: &str) -> Result<Option<Decryption>, StoreError> {
+        Ok(None)
+    }
+
     /// Whether its renders may ask for Secrets, so that any value of what comes of them may be one of theirs. Those that only
     /// variables come from are not asked for: the agent substitutes them.
     fn renders_secrets(&self) -> bool {
@@ -89,10 +100,34 @@ pub(crate) enum Need {
     },
     /// An object of the cluster, read as the applier's account.
     Read(ObjectRef),
+    /// The data keys of encrypted files of its sources, which it has to decrypt before it renders.
+    Keys(Vec<InputKey>),
+}
+
+/// An encrypted file, and what its data key is wrapped as.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct InputKey {
+    /// The file.
+    pub(crate) path: String,
+    /// What reads it, for messages.
+    pub(crate) used_by: String,
+    /// What to do where the hub does not have its key.
+    pub(crate) instead: String,
+    /// What the data key is wrapped as.
+    pub(crate) key: WrappedKey,
+}
+
+/// What is given for [`Need::Keys`].
+#[derive(Serialize, Deserialize)]
+pub(crate) struct GivenKeys {
+    /// Whether files whose MACs do not fit are decrypted, too.
+    pub(crate) lenient: bool,
+    /// Data keys in base64, by the digests of what they are wrapped as.
+    pub(crate) keys: BTreeMap<String, String>,
 }
 
 /// What was found for a need.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Given {
     /// What was asked for.
     pub(crate) need: Need,
@@ -109,7 +144,13 @@ impl Given {
         match &self.need {
             Need::Object { kind, .. } => *kind == KindId::Secret,
             Need::Read(object) => object.group.is_empty() && object.kind == "Secret",
+            Need::Keys(_) => true,
         }
+    }
+
+    /// Whether what comes of it is sealed: it is in memory only, and nobody stores it.
+    pub(crate) fn seals(&self) -> bool {
+        matches!(self.need, Need::Keys(_))
     }
 }
 
@@ -123,7 +164,6 @@ pub(crate) struct Inputs<'a> {
 
 impl Inputs<'_> {
     /// What was found for a need; the outer none where it was not asked for yet.
-    #[cfg_attr(not(debug_assertions), expect(dead_code, reason = "a Kustomization needs its source only"))]
     pub(crate) fn find(&self, need: &Need) -> Option<Option<&Value>> {
         let given = self.given.iter().find(|given| given.need == *need)?;
         Some(given.found.as_ref())
@@ -133,7 +173,6 @@ impl Inputs<'_> {
 /// What came of a render.
 pub(crate) enum Render {
     /// It goes on once it has these too.
-    #[cfg_attr(not(debug_assertions), expect(dead_code, reason = "a Kustomization needs its source only"))]
     Needs(Vec<Need>),
     /// The groups, in their order.
     Rendered(Vec<Objects>),
@@ -151,8 +190,6 @@ pub(crate) struct Objects {
 pub(crate) struct Work {
     /// How the health of objects of some kinds is told.
     pub(crate) health: Vec<HealthExpr>,
-    /// How encrypted objects are decrypted; none where the spec does not say.
-    pub(crate) decryption: Option<Decryption>,
     /// The groups that the steps name by their indices.
     pub(crate) groups: Vec<Group>,
     /// The steps, in their order.

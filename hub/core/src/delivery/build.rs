@@ -3,6 +3,7 @@
 
 mod job;
 mod places;
+mod sealed;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -25,6 +26,7 @@ pub(crate) use job::Builder;
 pub(crate) use job::Order;
 use job::{Made, Rendered};
 pub(crate) use places::BuildPlaces;
+use sealed::SealedBuilds;
 
 /// The kind of the job that builds.
 pub(crate) const BUILD_JOB: &str = job::KIND;
@@ -136,6 +138,7 @@ pub struct Builds {
     quarantine: Arc<Quarantine>,
     under_way: BuildsUnderWay,
     places: BuildPlaces,
+    sealed: SealedBuilds,
 }
 
 impl Builds {
@@ -150,6 +153,7 @@ impl Builds {
             quarantine: Arc::clone(quarantine),
             under_way,
             places,
+            sealed: SealedBuilds::default(),
         }
     }
 
@@ -161,7 +165,7 @@ impl Builds {
         asked: bool,
     ) -> Result<BuildOutcome, HubError> {
         let inputs = order.key().map_err(|error| unserializable(&error))?;
-        if let Some(build) = self.store.cached_build(inputs, self.clock.now()).await? {
+        if let Some(build) = self.at_hand(inputs).await? {
             return Ok(BuildOutcome::Built(build));
         }
         let _inside = match self.places.enter(namespace).await {
@@ -174,7 +178,7 @@ impl Builds {
             Err(_) => {
                 let turn = turn.lock().await;
                 // Another was at it, and it is stored, unless that failed.
-                if let Some(build) = self.store.cached_build(inputs, self.clock.now()).await? {
+                if let Some(build) = self.at_hand(inputs).await? {
                     return Ok(BuildOutcome::Built(build));
                 }
                 turn
@@ -198,7 +202,8 @@ impl Builds {
         match outcome {
             Ok(Ok(Made::Needs(needs))) => Ok(BuildOutcome::Needs(needs)),
             Ok(Ok(Made::Rendered(rendered))) => {
-                self.keep_build(inputs, rendered, asked).await.map(BuildOutcome::Built)
+                let sealed = order.salt.is_some();
+                self.keep_build(inputs, rendered, sealed, asked).await.map(BuildOutcome::Built)
             }
             Ok(Err(why)) => Ok(BuildOutcome::Failed(why)),
             Err(ended) if ended.is_of_the_job() => {
@@ -208,10 +213,23 @@ impl Builds {
         }
     }
 
+    /// A build that was made before; of a sealed one all is in this replica's memory.
+    async fn at_hand(&self, inputs: Digest) -> Result<Option<CachedBuild>, HubError> {
+        let build = self.store.cached_build(inputs, self.clock.now()).await?;
+        let is_there = |group: &BuiltGroup| !group.sealed || self.sealed.get(group.objects).is_some();
+        Ok(build.filter(|build| build.groups.iter().all(is_there)))
+    }
+
+    /// A group of a sealed build, packed; none where this replica does not have it, or not any more.
+    pub(super) fn sealed(&self, group: Digest) -> Option<Bytes> {
+        self.sealed.get(group)
+    }
+
     async fn keep_build(
         &self,
         inputs: Digest,
         rendered: Rendered,
+        sealed: bool,
         asked: bool,
     ) -> Result<CachedBuild, HubError> {
         let Rendered { groups, children } = rendered;
@@ -219,12 +237,17 @@ impl Builds {
         let (mut cached, mut labels) = (Vec::with_capacity(groups.len()), Vec::with_capacity(groups.len()));
         let mut objects = 0;
         for group in groups {
-            let at_rest = if group.secret { AtRest::Sealed } else { AtRest::Plain };
-            self.store.put_blob(group.digest, &group.packed, at_rest, now).await?;
+            if sealed {
+                self.store.put_name(group.digest, now).await?;
+                self.sealed.put(group.digest, group.packed);
+            } else {
+                let at_rest = if group.secret { AtRest::Sealed } else { AtRest::Plain };
+                self.store.put_blob(group.digest, &group.packed, at_rest, now).await?;
+            }
             labels.push(group.labels);
             objects += group.objects;
             let wrapped_keys = group.wrapped_keys.map(Vec::from);
-            cached.push(BuiltGroup { label: group.label, objects: group.digest, wrapped_keys });
+            cached.push(BuiltGroup { label: group.label, objects: group.digest, sealed, wrapped_keys });
         }
         let build = CachedBuild { groups: cached, children: children.map(Vec::from) };
         let labels: Vec<&[u8]> = labels.iter().map(AsRef::as_ref).collect();

@@ -12,7 +12,7 @@ use roadstead_model::{
 use crate::HubError;
 use crate::clusters::Session;
 use crate::delivery::Delivery;
-use crate::delivery::reconcile::SeenApplier;
+use crate::delivery::seen::SeenApplier;
 use crate::objects::{conditions, events};
 
 /// How many objects a message names.

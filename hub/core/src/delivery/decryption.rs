@@ -24,15 +24,18 @@ use zeroize::Zeroizing;
 pub(super) use self::cache::KeyCache;
 use crate::HubError;
 use crate::delivery::Delivery;
-use crate::delivery::reconcile::SeenApplier;
+use crate::delivery::applier::{Given, GivenKeys, InputKey, Need};
 use crate::delivery::render::{identity, passed_on};
 use crate::delivery::results::{DispatchFailure, DispatchResult};
+use crate::delivery::seen::SeenApplier;
 use crate::delivery::variables::Refused;
 
 /// Data keys of one build.
 const MAX_KEYS: usize = 10_000;
 /// Bytes of what they are wrapped as, as JSON. They are in memory for each pass that is made and each dispatch that is sent.
 const MAX_WRAPPED_BYTES: usize = 4 << 20;
+
+const NO_SECRET: &str = "spec.decryption.secretRef is not set, so there are no keys: have it name a Secret with *.agekey or *.asc entries";
 
 /// How many Secrets are looked at for names that are nearly the one that was not found; how many are told; and how many characters
 /// may differ, at least.
@@ -71,6 +74,14 @@ struct Wrapped {
     /// For messages: one of the objects that have it.
     object: String,
     key: WrappedKey,
+}
+
+/// Where the master keys are.
+enum MasterKeys {
+    /// In this Secret of the hub.
+    Hub(Stored),
+    /// Not on the hub; why that is so.
+    Elsewhere(String),
 }
 
 /// What objects that go to the hub are decrypted with.
@@ -129,45 +140,27 @@ impl Delivery {
         let is_encrypted = |group: &Group| wrapped_of(built, group.objects).is_some();
         let any = groups.iter().any(is_encrypted);
         let failed = |why: String| Ok(Err((Reason::BuildFailed, why)));
-        let lenient = match (decryption.lenient, self.sops_mac) {
-            (Some(true), SopsMac::Enforce) => {
-                return failed("spec.decryption.mac Warn is not allowed by this hub (--sops-mac=enforce): set it to Verify".to_owned());
-            }
-            (Some(lenient), _) => lenient,
-            (None, mac) => mac == SopsMac::Warn,
-        };
-        let Some(secret) = &decryption.secret else {
-            let why = "spec.decryption.secretRef is not set, so there are no keys: have it name a Secret with *.agekey or *.asc entries";
-            return if any { failed(why.to_owned()) } else { Ok(Ok(ChildKeys::Elsewhere(why.to_owned()))) };
-        };
-        let place = match self.keys_location(seen, cluster, decryption).await? {
-            Ok(place) => place,
+        let lenient = match self.is_lenient(decryption) {
+            Ok(lenient) => lenient,
             Err(why) => return failed(why),
         };
-        let namespace = &seen.stored.namespace;
-        let mut found = None;
-        if place != Some(Lookup::Cluster) {
-            let reference =
-                Reference { kind: KindId::Secret, namespace: namespace.clone(), name: secret.clone() };
-            found = self.store.get(KindId::Secret, namespace, secret).await?;
-            by.insert(reference.key(), found.as_ref().map_or_else(String::new, identity));
-        }
-        let Some(found) = found else {
-            if place == Some(Lookup::Hub) {
-                return failed(self.not_found(namespace, secret).await?);
-            }
-            for group in groups.iter_mut().filter(|group| is_encrypted(group)) {
-                group.decrypt = Some(decryption.by(secret, None, lenient));
-            }
-            let why = match place {
-                Some(_) => "its keys stay in the cluster".to_owned(),
-                None => self.not_found(namespace, secret).await?,
+        let Some(secret) = &decryption.secret else {
+            return if any {
+                failed(NO_SECRET.to_owned())
+            } else {
+                Ok(Ok(ChildKeys::Elsewhere(NO_SECRET.to_owned())))
             };
-            return Ok(Ok(ChildKeys::Elsewhere(why)));
         };
-        if let Err(why) = passed_on(seen, KindId::Secret, secret) {
-            return Ok(Err((Reason::AccessDenied, format!("{why} (spec.decryption.secretRef)"))));
-        }
+        let found = match self.master_keys(seen, cluster, decryption, secret, by).await? {
+            Ok(MasterKeys::Hub(found)) => found,
+            Ok(MasterKeys::Elsewhere(why)) => {
+                for group in groups.iter_mut().filter(|group| is_encrypted(group)) {
+                    group.decrypt = Some(decryption.by(secret, None, lenient));
+                }
+                return Ok(Ok(ChildKeys::Elsewhere(why)));
+            }
+            Err(refused) => return Ok(Err(refused)),
+        };
         let mut wrapped = Vec::new();
         for group in groups.iter_mut() {
             let Some(of_group) = wrapped_of(built, group.objects) else { continue };
@@ -182,6 +175,98 @@ impl Delivery {
             return failed(why);
         }
         Ok(Ok(ChildKeys::Ring { ring, lenient }))
+    }
+
+    /// The data keys of encrypted inputs of a build, which the hub has to have. Which Secret was looked for goes to `by`.
+    pub(super) async fn input_keys(
+        &self,
+        seen: &SeenApplier,
+        cluster: ClusterUid,
+        inputs: &[InputKey],
+        by: &mut BTreeMap<String, String>,
+    ) -> Result<Result<Given, Refused>, HubError> {
+        let failed = |why: String| Ok(Err((Reason::BuildFailed, why)));
+        let Some(first) = inputs.first() else { return failed("its render asks for no keys".to_owned()) };
+        let lacks = |why: &str| {
+            let InputKey { path, used_by, instead, .. } = first;
+            failed(format!(
+                "{path} is encrypted and has to be decrypted before the build, since {used_by} reads it, and the hub has no keys for it: {why}; {instead}"
+            ))
+        };
+        let Some(decryption) = seen.kind.decryption(&seen.stored, &seen.standing.home)? else {
+            return lacks("spec.decryption is not set");
+        };
+        let lenient = match self.is_lenient(&decryption) {
+            Ok(lenient) => lenient,
+            Err(why) => return failed(why),
+        };
+        let Some(secret) = &decryption.secret else { return lacks(NO_SECRET) };
+        let found = match self.master_keys(seen, cluster, &decryption, secret, by).await? {
+            Ok(MasterKeys::Hub(found)) => found,
+            Ok(MasterKeys::Elsewhere(why)) => return lacks(&why),
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let ring = match key_ring(&found) {
+            Ok(ring) => Arc::new(ring),
+            Err(why) => return failed(why),
+        };
+        let wrapped =
+            inputs.iter().map(|input| Wrapped { object: input.path.clone(), key: input.key.clone() });
+        let keys = match self.unwrap(&found, ring, wrapped.collect()).await? {
+            (_, Some(why)) => return failed(why),
+            (keys, None) => keys,
+        };
+        let named = |given: GivenKey| (given.wrapped.to_string(), BASE64.encode(&*given.key));
+        let given = GivenKeys { lenient, keys: keys.into_iter().map(named).collect() };
+        let given = serde_json::to_value(&given)
+            .map_err(|error| HubError::Internal(format!("data keys cannot be serialized: {error}")))?;
+        // Whether files whose MACs do not fit are decrypted decides what comes of it, too.
+        let identity = format!("{}{}", identity(&found), if lenient { "/lenient" } else { "" });
+        Ok(Ok(Given { need: Need::Keys(inputs.to_vec()), found: Some(given), identity }))
+    }
+
+    /// Whether files whose MACs do not fit are decrypted; or why that cannot be.
+    fn is_lenient(&self, decryption: &Decryption) -> Result<bool, String> {
+        match (decryption.lenient, self.sops_mac) {
+            (Some(true), SopsMac::Enforce) => Err(
+                "spec.decryption.mac Warn is not allowed by this hub (--sops-mac=enforce): set it to Verify"
+                    .to_owned(),
+            ),
+            (Some(lenient), _) => Ok(lenient),
+            (None, mac) => Ok(mac == SopsMac::Warn),
+        }
+    }
+
+    /// The Secret with the master keys, where it is the hub's. That it was looked for goes to `by`.
+    async fn master_keys(
+        &self,
+        seen: &SeenApplier,
+        cluster: ClusterUid,
+        decryption: &Decryption,
+        secret: &str,
+        by: &mut BTreeMap<String, String>,
+    ) -> Result<Result<MasterKeys, Refused>, HubError> {
+        let failed = |why: String| Ok(Err((Reason::BuildFailed, why)));
+        let place = match self.keys_location(seen, cluster, decryption).await? {
+            Ok(Some(Lookup::Cluster)) => {
+                return Ok(Ok(MasterKeys::Elsewhere("its keys stay in the cluster".to_owned())));
+            }
+            Ok(place) => place,
+            Err(why) => return failed(why),
+        };
+        let namespace = &seen.stored.namespace;
+        let reference =
+            Reference { kind: KindId::Secret, namespace: namespace.clone(), name: secret.to_owned() };
+        let found = self.store.get(KindId::Secret, namespace, secret).await?;
+        by.insert(reference.key(), found.as_ref().map_or_else(String::new, identity));
+        let Some(found) = found else {
+            let why = self.not_found(namespace, secret).await?;
+            return if place == Some(Lookup::Hub) { failed(why) } else { Ok(Ok(MasterKeys::Elsewhere(why))) };
+        };
+        Ok(match passed_on(seen, KindId::Secret, secret) {
+            Ok(()) => Ok(MasterKeys::Hub(found)),
+            Err(why) => Err((Reason::AccessDenied, format!("{why} (spec.decryption.secretRef)"))),
+        })
     }
 
     /// Where alone keys are looked up, by the applier and by the operator of its cluster; none where it is the hub, and then the cluster.

@@ -11,7 +11,7 @@ use roadstead_model::{Queue, ResourceUid, Revision};
 
 use crate::HubError;
 use crate::delivery::Delivery;
-use crate::delivery::reconcile::SeenApplier;
+use crate::delivery::seen::SeenApplier;
 use crate::delivery::situation::shown;
 use crate::objects::conditions;
 

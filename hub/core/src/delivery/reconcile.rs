@@ -9,21 +9,20 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_api::kustomization::DeletionPolicy;
 use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus};
-use roadstead_hub_plan::{AgentLink, AttemptState, Decision, Situation, Target, decide};
-use roadstead_hub_store::{AttemptInputs, CachedBuild, Child, Outcome, Stored, Tx};
+use roadstead_hub_plan::{AgentLink, Decision, Target, decide};
+use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
 use roadstead_model::{
-    AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, Group, Purpose,
-    Reason, ResourceUid, Revision, ServiceAccount, Step, StepKind, Topic,
+    AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Reason, ResourceUid, StepKind,
+    Topic,
 };
 
 use crate::delivery::Delivery;
-use crate::delivery::applier::{Applier, Work, applier};
+use crate::delivery::applier::Work;
 use crate::delivery::children::AppliedChildren;
 use crate::delivery::history;
 use crate::delivery::render::{Rendered, Rendering};
 use crate::delivery::results::AgentOf;
-use crate::delivery::situation::Gathered;
-use crate::identity::access::Standing;
+use crate::delivery::seen::{ReconcileTarget, SeenApplier, Sight};
 use crate::objects::conditions::{self, SUSPENDED};
 use crate::objects::{events, status, triggers};
 use crate::{HubError, log};
@@ -57,13 +56,7 @@ impl Delivery {
     /// condition and is not an error.
     pub async fn process_applier(&self, uid: ResourceUid) -> Result<Timestamp, HubError> {
         let now = self.clock.now();
-        let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(now + LONG) };
-        let Some(kind) = applier(stored.kind) else { return Ok(now + LONG) };
-        let applier: AnyApplier = stored.decode()?;
-        let Gathered { situation, standing, artifacts, wanted, has_children } =
-            self.situation(&stored, kind, &applier).await?;
-        let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
-        let seen = SeenApplier { kind, stored, applier, situation, standing, artifacts, children };
+        let Some(Sight { seen, wanted }) = self.look(uid).await? else { return Ok(now + LONG) };
         if let Some(wanted) = wanted.filter(|_| !seen.situation.suspended && !seen.situation.deleting) {
             self.want(&seen, &wanted, now).await?;
         }
@@ -172,7 +165,7 @@ impl Delivery {
                 return self.failed(seen, &target, failed, now).await;
             }
         };
-        let Work { health, decryption, mut groups, steps } =
+        let Work { health, mut groups, steps } =
             match seen.kind.steps(&seen.stored, &seen.standing.home, &built.groups)? {
                 Ok(work) => work,
                 Err((reason, message)) => {
@@ -180,6 +173,7 @@ impl Delivery {
                     return self.failed(seen, &target, failed, now).await;
                 }
             };
+        let decryption = seen.kind.decryption(&seen.stored, &seen.standing.home)?;
         let (by, decryption) = (&mut target.rendered_by, decryption.as_ref());
         let settled =
             self.settle_decryption(seen, target.cluster, decryption, &built.groups, &mut groups, by).await?;
@@ -457,130 +451,6 @@ impl Delivery {
             tx.commit().await?;
         }
         Ok(changed)
-    }
-}
-
-/// What is to be reconciled, where.
-struct ReconcileTarget {
-    cluster: ClusterUid,
-    revision: Revision,
-    artifact: Digest,
-    news: bool,
-    /// The objects of the hub that it is rendered by.
-    rendered_by: BTreeMap<String, String>,
-}
-
-/// An applier as a pass has seen it.
-pub(crate) struct SeenApplier {
-    pub(crate) kind: &'static dyn Applier,
-    pub(crate) stored: Stored,
-    pub(crate) applier: AnyApplier,
-    pub(crate) situation: Situation,
-    /// Whence it has its rights.
-    pub(crate) standing: Standing,
-    /// The artifacts of its sources, in their order.
-    pub(crate) artifacts: Vec<Digest>,
-    /// What it owns on the hub.
-    pub(crate) children: Vec<Child>,
-}
-
-impl SeenApplier {
-    /// The name of the chosen cluster.
-    pub(crate) fn cluster(&self) -> &str {
-        match &self.situation.target {
-            Target::Cluster { name, .. } | Target::Leaving { name, .. } => name,
-            Target::NotFound(_) => "",
-        }
-    }
-
-    /// Whether an attempt is open that applies something.
-    fn is_applying(&self) -> bool {
-        let last = self.situation.last.as_ref();
-        last.is_some_and(|last| {
-            last.kind != AttemptKind::Delete && matches!(last.state, AttemptState::Open { .. })
-        })
-    }
-
-    /// Whether somebody asks for a reconciliation that was not tried yet.
-    pub(crate) fn is_asked_for(&self) -> bool {
-        let tried = self.situation.last.as_ref().and_then(|last| last.request.as_ref());
-        self.situation.request.is_some() && self.situation.request.as_ref() != tried
-    }
-
-    /// Whether the newest attempt brought this cluster to just what is to be dispatched, and this one is for a new revision only:
-    /// neither for its interval nor because someone asks.
-    fn has_all_of(&self, target: &ReconcileTarget, dispatch: &DispatchSpec, now: Timestamp) -> bool {
-        let Some(last) = &self.situation.last else { return false };
-        let AttemptState::Finished { at, succeeded: true } = last.state else { return false };
-        let Situation { generation, request, interval, uid, held, late, .. } = &self.situation;
-        let same = last.kind == AttemptKind::Apply
-            && last.generation == *generation
-            && last.request == *request
-            && last.cluster == Some(target.cluster)
-            && last.dispatch == Some(dispatch.digest());
-        let is_due = now >= at + roadstead_hub_plan::jittered(*interval, *uid);
-        same && !*held && late.is_none() && !is_due && last.revision.as_ref() != Some(&target.revision)
-    }
-
-    pub(crate) fn status(&self) -> ApplierStatus {
-        self.applier.status.clone().unwrap_or_default().applier
-    }
-
-    /// The object, locked; none where what is wanted has changed since it was seen. Then another pass is due anyway.
-    pub(crate) async fn unchanged(&self, tx: &mut Tx) -> Result<Option<Stored>, HubError> {
-        let Some(stored) = tx.get_by_uid(self.stored.uid).await? else { return Ok(None) };
-        let same = stored.generation == self.stored.generation
-            && stored.deletion_timestamp == self.stored.deletion_timestamp;
-        Ok(same.then_some(stored))
-    }
-
-    async fn write_status(
-        &self,
-        tx: &mut Tx,
-        stored: &mut Stored,
-        now: Timestamp,
-        change: impl FnOnce(&mut ApplierStatus, i64) + Send,
-    ) -> Result<bool, HubError> {
-        write_status(tx, stored, self.situation.suspended, now, change).await
-    }
-
-    fn dispatch(&self, groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
-        let spec = &self.applier.spec;
-        DispatchSpec {
-            applier: self.stored.applier_ref(),
-            purpose: Purpose::Reconcile,
-            full: self.is_asked_for(),
-            health: Vec::new(),
-            default_namespace: self.standing.default_namespace.clone(),
-            service_account: self.standing.account().map(|account| ServiceAccount {
-                namespace: account.namespace.clone(),
-                name: account.name.clone(),
-            }),
-            timeout: spec.timeout().0,
-            groups,
-            steps,
-        }
-    }
-
-    fn attempt(
-        &self,
-        target: Option<&ReconcileTarget>,
-        build: Option<Digest>,
-        kind: AttemptKind,
-        started: Timestamp,
-    ) -> AttemptInputs {
-        AttemptInputs {
-            applier: self.situation.uid,
-            cluster: target.map(|target| target.cluster),
-            generation: Generation(self.stored.generation),
-            revision: target.map(|target| target.revision.clone()),
-            artifact: target.map(|target| target.artifact),
-            build,
-            request: self.situation.request.clone(),
-            kind,
-            rendered_by: target.map(|target| target.rendered_by.clone()).unwrap_or_default(),
-            started,
-        }
     }
 }
 

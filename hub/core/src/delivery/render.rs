@@ -7,13 +7,15 @@ use std::time::Duration;
 use roadstead_api::{KindId, Reference};
 use roadstead_hub_plan::{AttemptState, Attempted};
 use roadstead_hub_store::{CachedBuild, Stored};
-use roadstead_model::{AttemptKind, ClusterUid, DEFAULT_NAMESPACE, ObjectRef, ReadObject, Reason};
+use roadstead_model::{
+    ApplierUid, AttemptKind, ClusterUid, DEFAULT_NAMESPACE, ObjectRef, ReadObject, Reason,
+};
 use serde_json::Value;
 
 use crate::HubError;
 use crate::delivery::applier::{Given, MAX_NEEDS, MAX_ROUNDS, Need};
 use crate::delivery::build::{BuildOutcome, Order};
-use crate::delivery::reconcile::SeenApplier;
+use crate::delivery::seen::SeenApplier;
 use crate::delivery::{Delivery, placing};
 
 /// Bytes of all objects of the hub that one render is given, as JSON. As many renders as passes are made at once may hold so much.
@@ -49,12 +51,14 @@ impl Delivery {
             artifacts: seen.artifacts.clone(),
             stays: self.stays(seen, cluster).await?,
             given: Vec::new(),
+            salt: None,
         };
         let mut facts = None;
         let mut by = BTreeMap::new();
         let mut given_bytes = 0;
         let failed = |message: String| Rendering::Failed(Reason::BuildFailed, message);
         for _ in 0..MAX_ROUNDS {
+            order.salt = self.salt(&order)?;
             let outcome = self.builds.build(&stored.namespace, &order, seen.is_asked_for()).await?;
             let needs = match outcome {
                 BuildOutcome::Built(build) => return Ok(Rendered { rendering: Rendering::Built(build), by }),
@@ -92,6 +96,12 @@ impl Delivery {
                             });
                         }
                     },
+                    Need::Keys(inputs) => match self.input_keys(seen, cluster, inputs, &mut by).await? {
+                        Ok(given) => order.given.push(given),
+                        Err((reason, why)) => {
+                            return Ok(Rendered { rendering: Rendering::Failed(reason, why), by });
+                        }
+                    },
                     Need::Read(object) => {
                         if facts.is_none() {
                             facts = Some(self.facts(seen, cluster).await?);
@@ -108,7 +118,7 @@ impl Delivery {
                 // With those of the rounds before: what is rendered by is of one moment.
                 let before = order.given.iter().filter_map(|given| match &given.need {
                     Need::Read(object) => Some(object.clone()),
-                    Need::Object { .. } => None,
+                    Need::Object { .. } | Need::Keys(_) => None,
                 });
                 let reads = before.chain(unread).collect();
                 return Ok(Rendered { rendering: Rendering::Reads(reads), by });
@@ -116,6 +126,31 @@ impl Delivery {
         }
         let why = format!("its render is not done after {MAX_ROUNDS} rounds");
         Ok(Rendered { rendering: failed(why), by })
+    }
+
+    /// Renders once more what is dispatched, for a sealed build whose bytes are not at hand.
+    pub(super) async fn render_again(
+        &self,
+        applier_uid: ApplierUid,
+        cluster: ClusterUid,
+    ) -> Result<(), HubError> {
+        let Some(seen) = self.see(applier_uid.into()).await? else { return Ok(()) };
+        if let Rendering::Failed(_, why) = self.render(&seen, cluster).await?.rendering {
+            tracing::info!(kustomization = %seen.stored, why, "could not render a sealed build again");
+        }
+        Ok(())
+    }
+
+    /// What the digests of a sealed render depend on besides; none where it is not sealed. It is the same on each replica, and nobody
+    /// without the hub's key can make it.
+    fn salt(&self, order: &Order) -> Result<Option<String>, HubError> {
+        if !order.given.iter().any(Given::seals) {
+            return Ok(None);
+        }
+        let key = order
+            .key()
+            .map_err(|error| HubError::Internal(format!("a render job cannot be serialized: {error}")))?;
+        Ok(Some(self.store.salt(&key)))
     }
 
     /// Objects of kinds that go to the hub, and that it owns on the cluster: those stay there.

@@ -9,7 +9,7 @@ use roadstead_model::Digest;
 
 use crate::HubError;
 use crate::clusters::Session;
-use crate::delivery::Builds;
+use crate::delivery::{Builds, Delivery};
 
 /// A sealed build is opened as a whole, in its place, and then cut into parts.
 const SEALED_COPIES: u64 = 2;
@@ -22,6 +22,14 @@ const SMALL: usize = 32 * 1024;
 /// An opened build's parts.
 const PART: usize = 256 * 1024;
 
+/// A build that an agent may have.
+enum Opened {
+    /// It is here.
+    Build(BuildReader),
+    /// It is sealed, and not in this replica's memory.
+    Elsewhere,
+}
+
 /// A build that is read part by part.
 pub struct BuildReader {
     store: Store,
@@ -33,7 +41,7 @@ pub struct BuildReader {
     reserved: Reservation,
 }
 
-impl Builds {
+impl Delivery {
     /// A build, packed, where a dispatch that is open for the session's cluster has it. None for everything else, whether
     /// it is stored or not, so that nobody learns what others have. Waits until there is memory for it.
     ///
@@ -46,6 +54,26 @@ impl Builds {
         digest: Digest,
         most: usize,
     ) -> Result<Option<BuildReader>, HubError> {
+        match self.builds.open(session, digest, most).await? {
+            None => return Ok(None),
+            Some(Opened::Build(build)) => return Ok(Some(build)),
+            Some(Opened::Elsewhere) => {}
+        }
+        // Another replica made it, or this one had no room for it any more.
+        let Some(applier) = self.store.applier_of_build(session.cluster, digest).await? else {
+            return Ok(None);
+        };
+        self.render_again(applier, session.cluster).await?;
+        match self.builds.open(session, digest, most).await? {
+            Some(Opened::Build(build)) => Ok(Some(build)),
+            // Something has changed since it was dispatched, and another dispatch follows.
+            Some(Opened::Elsewhere) | None => Ok(None),
+        }
+    }
+}
+
+impl Builds {
+    async fn open(&self, session: &Session, digest: Digest, most: usize) -> Result<Option<Opened>, HubError> {
         // Most builds are small: those are there with one question.
         let pool = self.options.budget.pool(PoolName::Blobs);
         let reserve = async |bytes: u64| {
@@ -60,6 +88,15 @@ impl Builds {
         };
         let too_large =
             |bytes| HubError::TooLarge(format!("it has {bytes} bytes compressed, at most {most} are sent"));
+        if head.bytes == 0 {
+            // Only its name is stored.
+            drop(small);
+            let Some(packed) = self.sealed(digest) else { return Ok(Some(Opened::Elsewhere)) };
+            let (size, reserved) = (packed.len(), reserve(PART as u64 * PLAIN_COPIES).await?);
+            let opened = Some(packed.chunks(PART).map(<[u8]>::to_vec).collect());
+            let store = self.store.clone();
+            return Ok(Some(Opened::Build(BuildReader { store, digest, size, at: 0, opened, reserved })));
+        }
         // Before memory is reserved for it.
         if head.bytes > most + if head.sealed { SEAL } else { 0 } {
             return Err(too_large(head.bytes));
@@ -89,7 +126,7 @@ impl Builds {
         let store = self.store.clone();
         let mut reader = BuildReader { store, digest, size, at: 0, opened, reserved };
         reader.give_back();
-        Ok(Some(reader))
+        Ok(Some(Opened::Build(reader)))
     }
 }
 

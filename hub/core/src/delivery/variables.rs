@@ -21,8 +21,8 @@ use serde_json::Value;
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::decryption::{ChildKeys, decrypt_children};
-use crate::delivery::reconcile::SeenApplier;
 use crate::delivery::render::{identity, passed_on};
+use crate::delivery::seen::SeenApplier;
 
 /// Bytes of all variables of the hub that one dispatch has. They are in memory while a pass is made and while a dispatch is sent, so
 /// once for each pass and for each session.

@@ -192,7 +192,8 @@ impl Site {
         let labels: Value =
             maps.iter().map(|map| json!({ "g": "", "k": "ConfigMap", "ns": "", "n": map })).collect();
         let now = self.hub.now();
-        let groups = vec![BuiltGroup { label: String::new(), objects: digest, wrapped_keys: None }];
+        let groups =
+            vec![BuiltGroup { label: String::new(), objects: digest, sealed: false, wrapped_keys: None }];
         let built = CachedBuild { groups, children: None };
         self.store.remember_build(digest, &built, &[labels.to_string().as_bytes()], maps.len(), now).await?;
         let inputs = AttemptInputs {

@@ -9,7 +9,7 @@ use roadstead_api::kustomization::{
 use roadstead_api::{KindId, Kustomization, PipelineRole, Reference};
 use roadstead_cel::Expression;
 use roadstead_hub_store::{BuiltGroup, StoreError, Stored};
-use roadstead_kustomize::{Limits, Options, Overlay, TreePath};
+use roadstead_kustomize::{FileTree, Limits, Options, Overlay, TreePath};
 use roadstead_model::{
     Group, HealthExpr, IgnoreRule, IgnoreTarget, ObjectRef, OnImmutable, Reason, Step, StepKind, Substitute,
     VariablesFrom, VariablesKind, chain,
@@ -17,6 +17,7 @@ use roadstead_model::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::inputs::{Opened, encrypted_inputs};
 use crate::delivery::applier::{Applier, Inputs, Objects, Render, Work};
 use crate::delivery::decryption::Decryption;
 use crate::delivery::placing;
@@ -42,7 +43,7 @@ impl Applier for Kustomizations {
     }
 
     fn renders_secrets(&self) -> bool {
-        // It is rendered from its source alone.
+        // It is rendered from its source alone; where that has encrypted inputs, what comes of it is not stored.
         false
     }
 
@@ -70,19 +71,27 @@ impl Applier for Kustomizations {
         let [tree] = inputs.trees else { return Err("a Kustomization has one source".to_owned()) };
         let path = TreePath::new(&recipe.path)
             .ok_or_else(|| format!("spec.path '{}' leaves the source's root", recipe.path))?;
-        if recipe.decrypts
-            && let Some(input) = inputs::encrypted_inputs(*tree, &path).first()
-        {
-            return Err(format!(
-                "{} is encrypted, and {} reads it before anything can be decrypted in the cluster; {}",
-                input.path, input.used_by, input.instead
-            ));
-        }
+        let decrypts = recipe.decrypts;
         let mut options = Options { overlay: recipe.overlay(), ..Options::default() };
         options.limits = Limits::within(MAX_BUILD_MEMORY);
         options.limits.work = MAX_WORK;
-        let build = roadstead_kustomize::build(*tree, &path, &options).map_err(|error| chain(&error))?;
-        let objects = build.objects.iter().map(roadstead_kustomize::Object::to_json).collect();
+        let build = |tree: &dyn FileTree| {
+            let build = roadstead_kustomize::build(tree, &path, &options).map_err(|error| chain(&error))?;
+            Ok(build.objects.iter().map(roadstead_kustomize::Object::to_json).collect::<Vec<_>>())
+        };
+        let encrypted = if decrypts { encrypted_inputs(*tree, &path) } else { Vec::new() };
+        let objects = if encrypted.is_empty() {
+            build(*tree)?
+        } else {
+            let need = inputs::need(tree, &encrypted)?;
+            let Some(given) = inputs.find(&need) else { return Ok(Render::Needs(vec![need])) };
+            let opened = Opened::new(tree, &encrypted, given)?;
+            let objects = opened.with_tree(tree, build)?;
+            if let Some(exposed) = opened.exposed(&objects) {
+                return Err(exposed);
+            }
+            objects
+        };
         Ok(Render::Rendered(vec![Objects { label: String::new(), objects }]))
     }
 
@@ -97,6 +106,7 @@ impl Applier for Kustomizations {
         let substitute = spec.post_build.as_ref().map(|post_build| substitute(post_build, home));
         let ignore: Vec<IgnoreRule> = spec.ignore.iter().map(ignore_rule).collect();
         let group = |group: &BuiltGroup| Group {
+            sealed: group.sealed,
             on_immutable,
             substitute: substitute.clone(),
             ignore: ignore.clone(),
@@ -108,13 +118,17 @@ impl Applier for Kustomizations {
             Err(why) => return Ok(Err((Reason::InvalidCELExpression, why))),
         };
         let steps = steps(&spec, home).map_err(|why| (Reason::BuildFailed, why));
-        let decryption = spec.decryption.as_ref().map(|decryption| Decryption {
-            secret: decryption.secret_ref.as_ref().map(|secret| secret.name.clone()),
+        Ok(steps.map(|steps| Work { health, groups, steps }))
+    }
+
+    fn decryption(&self, stored: &Stored, home: &str) -> Result<Option<Decryption>, StoreError> {
+        let spec = stored.decode::<Kustomization>()?.spec;
+        Ok(spec.decryption.map(|decryption| Decryption {
+            secret: decryption.secret_ref.map(|secret| secret.name),
             namespace: home.to_owned(),
             location: decryption.location,
             lenient: decryption.mac.map(|mac| mac == MacCheck::Warn),
-        });
-        Ok(steps.map(|steps| Work { health, decryption, groups, steps }))
+        }))
     }
 }
 

@@ -103,7 +103,11 @@ impl Applier for Rehearsals {
         built: &[BuiltGroup],
     ) -> Result<Result<Work, (Reason, String)>, StoreError> {
         let spec = stored.decode::<Rehearsal>()?.spec;
-        let group = |group: &BuiltGroup| Group { label: group.label.clone(), ..Group::of(group.objects) };
+        let group = |group: &BuiltGroup| Group {
+            label: group.label.clone(),
+            sealed: group.sealed,
+            ..Group::of(group.objects)
+        };
         let step = |label: &str, kind| Step { label: label.to_owned(), kind };
         let mut steps = vec![
             step("first", StepKind::Apply { group: 0 }),
@@ -117,12 +121,7 @@ impl Applier for Rehearsals {
         if spec.wait {
             steps.push(StepKind::Wait { objects: Vec::new(), groups: vec![0, 2] }.into());
         }
-        Ok(Ok(Work {
-            health: Vec::new(),
-            decryption: None,
-            groups: built.iter().map(group).collect(),
-            steps,
-        }))
+        Ok(Ok(Work { health: Vec::new(), groups: built.iter().map(group).collect(), steps }))
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) const ARTIFACT: &[u8] = b"artifact ";
 /// More than this is not a render that an agent takes: bytes of all groups, as JSON.
 pub(super) const MAX_BYTES: usize = 64 << 20;
 /// Bytes of a packed group: agents are sent no more.
-const MAX_PACKED_BYTES: usize = 16 << 20;
+pub(super) const MAX_PACKED_BYTES: usize = 16 << 20;
 /// Groups of a render. Agents take no more.
 const MAX_GROUPS: usize = 64;
 /// Trees that were unpacked last: the appliers of one source are rendered one after the other.
@@ -46,11 +46,13 @@ pub(crate) struct Order {
     pub(crate) stays: BTreeSet<String>,
     /// What it asked for in the rounds before.
     pub(crate) given: Vec<Given>,
+    /// Where what comes of it is sealed: what its digests depend on besides, so that nobody can tell by them what it holds.
+    pub(crate) salt: Option<String>,
 }
 
 impl Order {
     /// The key of what comes of it: a digest of all that it depends on.
-    pub(super) fn key(&self) -> Result<Digest, serde_json::Error> {
+    pub(in super::super) fn key(&self) -> Result<Digest, serde_json::Error> {
         #[derive(Serialize)]
         struct Key<'a> {
             engine: &'static str,
@@ -60,7 +62,8 @@ impl Order {
             stays: &'a BTreeSet<String>,
             given: Vec<(&'a Need, &'a str)>,
         }
-        let Self { kind, recipe, artifacts, stays, given } = self;
+        // The salt follows from the rest.
+        let Self { kind, recipe, artifacts, stays, given, salt: _ } = self;
         let engine = applier(*kind).map_or("", |applier| applier.engine());
         let given = given.iter().map(|given| (&given.need, given.identity.as_str())).collect();
         serde_json::to_vec(&Key { engine, kind: *kind, recipe, artifacts, stays, given })
@@ -153,7 +156,7 @@ impl Builder {
             Render::Needs(needs) => Ok(Made::Needs(needs)),
             Render::Rendered(groups) => {
                 let secret = order.given.iter().any(Given::is_secret);
-                pack(groups, &order.stays, secret).map(Made::Rendered)
+                pack(groups, &order.stays, secret, order.salt.as_deref()).map(Made::Rendered)
             }
         }
     }
@@ -224,7 +227,12 @@ impl<R: Read> Read for Hashed<R> {
 }
 
 /// Separates what goes to the hub from the groups, and packs both. `secret` where the groups may hold what a Secret said.
-fn pack(groups: Vec<Objects>, stays: &BTreeSet<String>, secret: bool) -> Result<Rendered, String> {
+fn pack(
+    groups: Vec<Objects>,
+    stays: &BTreeSet<String>,
+    secret: bool,
+    salt: Option<&str>,
+) -> Result<Rendered, String> {
     if groups.is_empty() || groups.len() > MAX_GROUPS {
         let count = groups.len();
         return Err(format!("the render has {count} groups: between one and {MAX_GROUPS} are applied"));
@@ -233,7 +241,7 @@ fn pack(groups: Vec<Objects>, stays: &BTreeSet<String>, secret: bool) -> Result<
     for Objects { label, objects } in groups {
         let (of_hub, objects) = placing::split(objects, stays);
         children.extend(of_hub);
-        packed.push(pack_group(label, &objects, secret, &mut left)?);
+        packed.push(pack_group(label, &objects, secret, salt, &mut left)?);
     }
     let text = |error: serde_json::Error| error.to_string();
     let children = (!children.is_empty()).then(|| serde_json::to_vec(&children)).transpose().map_err(text)?;
@@ -241,11 +249,18 @@ fn pack(groups: Vec<Objects>, stays: &BTreeSet<String>, secret: bool) -> Result<
 }
 
 /// Packs a group, for which `left` bytes are left.
-fn pack_group(label: String, objects: &[Value], secret: bool, left: &mut usize) -> Result<Packed, String> {
+fn pack_group(
+    label: String,
+    objects: &[Value],
+    secret: bool,
+    salt: Option<&str>,
+    left: &mut usize,
+) -> Result<Packed, String> {
     let text = |error: serde_json::Error| error.to_string();
     // Secret objects in a stored build are encrypted like the hub's own.
     let secret = secret || objects.iter().any(|object| object["kind"] == "Secret");
-    let json = serde_json::to_vec(&objects).map_err(text)?;
+    let mut json = serde_json::to_vec(&objects).map_err(text)?;
+    json.extend(salt.into_iter().flat_map(white_space));
     *left =
         left.checked_sub(json.len()).ok_or_else(|| format!("the build has more than {MAX_BYTES} bytes"))?;
     let mut packed = GzEncoder::new(Vec::with_capacity(json.len() / 4), Compression::fast());
@@ -253,7 +268,13 @@ fn pack_group(label: String, objects: &[Value], secret: bool, left: &mut usize) 
     if packed.len() > MAX_PACKED_BYTES {
         return Err(format!("the build has {} bytes compressed, more than {MAX_PACKED_BYTES}", packed.len()));
     }
-    let labels: Vec<Value> = objects.iter().map(labels).collect();
+    let mut labels: Vec<Value> = objects.iter().map(labels).collect();
+    if salt.is_some() {
+        // A decrypted patch may have set them.
+        for labels in labels.iter_mut().filter_map(Value::as_object_mut) {
+            labels.remove("l");
+        }
+    }
     let wrapped_keys = wrapped_keys(objects)?.map(Bytes::from);
     Ok(Packed {
         label,
@@ -264,6 +285,12 @@ fn pack_group(label: String, objects: &[Value], secret: bool, left: &mut usize) 
         packed: packed.into(),
         wrapped_keys,
     })
+}
+
+/// A text in white space, which JSON may end in: it changes the digest of what it stands behind, and nothing else.
+fn white_space(salt: &str) -> impl Iterator<Item = u8> {
+    let bits = salt.bytes().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1));
+    bits.map(|bit| if bit == 0 { b' ' } else { b'\t' })
 }
 
 /// What is remembered of an object, so that it can be looked for by its labels.
@@ -460,6 +487,7 @@ mod tests {
             artifacts: vec![Digest::of(b"artifact")],
             stays: BTreeSet::new(),
             given: Vec::new(),
+            salt: None,
         };
         let key = |spoil: fn(&mut Order)| {
             let mut order = order();

@@ -1,12 +1,23 @@
 //! Encrypted build inputs: files that a build reads and that must be decrypted before it, as Flux does. What kustomize hashes into a
 //! name, or merges, has to be plaintext by then; what it carries as it is, is decrypted in the cluster.
+//!
+//! They are decrypted in the worker process that builds, by data keys that the hub unwrapped for them. What comes of it is sealed.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_kustomize::yaml::read_strict;
-use roadstead_kustomize::{EntryKind, FileTree, Limits, TreePath, resolve};
-use roadstead_sops::{Format, is_marked};
+use roadstead_kustomize::{Entry, EntryKind, FileTree, Limits, MemoryTree, TreeError, TreePath, resolve};
+use roadstead_model::Digest;
+use roadstead_sops::{DataKey, Format, MacPolicy, UnwrappedKeys, decrypt, is_marked, read_metadata};
+use serde::Deserialize as _;
 use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::delivery::applier::{GivenKeys, InputKey, Need};
+use crate::delivery::placing;
 
 /// The names of a kustomization file.
 const FILE_NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
@@ -14,6 +25,8 @@ const FILE_NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kusto
 const MAX_FOLDERS: usize = 2_000;
 const MAX_FILE_BYTES: usize = 1 << 20;
 const MEMORY: usize = 32 << 20;
+/// Shorter texts of decrypted files are not looked for: they would be found by chance.
+const MIN_WORD: usize = 4;
 /// What SOPS takes.
 const MAX_INPUT_BYTES: usize = 5 << 20;
 
@@ -123,6 +136,142 @@ impl Search<'_> {
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A tree in which some files have other content.
+struct WithFiles<'t> {
+    tree: &'t MemoryTree,
+    files: &'t BTreeMap<TreePath, Zeroizing<Vec<u8>>>,
+}
+
+impl FileTree for WithFiles<'_> {
+    fn kind(&self, path: &TreePath) -> Result<Option<EntryKind>, TreeError> {
+        self.tree.kind(path)
+    }
+
+    fn read(&self, path: &TreePath, limit: usize) -> Result<Cow<'_, [u8]>, TreeError> {
+        match self.files.get(path) {
+            Some(bytes) if bytes.len() > limit => Err(TreeError::TooLarge { path: path.clone(), limit }),
+            Some(bytes) => Ok(Cow::Borrowed(bytes)),
+            None => self.tree.read(path, limit),
+        }
+    }
+
+    fn entries(&self, dir: &TreePath) -> Result<Vec<Entry>, TreeError> {
+        self.tree.entries(dir)
+    }
+}
+
+/// What was asked for to decrypt these inputs.
+pub(super) fn need(tree: &MemoryTree, inputs: &[EncryptedInput]) -> Result<Need, String> {
+    let keys = inputs.iter().map(|input| {
+        let bytes = tree.read(&input.path, MAX_INPUT_BYTES).map_err(|error| input.failed(&error))?;
+        let metadata = read_metadata(&bytes, input.format, &roadstead_sops::Limits::default());
+        let key = metadata.map_err(|error| input.failed(&error))?.wrapped().clone();
+        let (path, used_by) = (input.path.display().to_owned(), input.used_by.clone());
+        Ok(InputKey { path, used_by, instead: input.instead.to_owned(), key })
+    });
+    keys.collect::<Result<_, String>>().map(Need::Keys)
+}
+
+/// Decrypted inputs. What they hold must not show in what is told of their build, or be stored.
+pub(super) struct Opened {
+    files: BTreeMap<TreePath, Zeroizing<Vec<u8>>>,
+    /// Texts that stand in them and not in the encrypted files.
+    words: Vec<Zeroizing<String>>,
+}
+
+impl Opened {
+    /// Decrypts the inputs by the keys that were given for them.
+    pub(super) fn new(
+        tree: &MemoryTree,
+        inputs: &[EncryptedInput],
+        given: Option<&Value>,
+    ) -> Result<Self, String> {
+        let given = given.and_then(|given| GivenKeys::deserialize(given).ok());
+        let given =
+            given.ok_or("the keys that were given for the build's encrypted inputs are not readable")?;
+        let mut keys = UnwrappedKeys::default();
+        for (digest, key) in &given.keys {
+            let digest = digest.parse::<Digest>().map_err(|error| error.to_string())?;
+            let key = BASE64.decode(key.as_bytes()).map_err(|error| error.to_string())?;
+            keys.insert(*digest.as_bytes(), DataKey::new(Zeroizing::new(key)));
+        }
+        let mut opened = Self { files: BTreeMap::new(), words: Vec::new() };
+        for input in inputs {
+            let bytes = tree.read(&input.path, MAX_INPUT_BYTES).map_err(|error| input.failed(&error))?;
+            let mut options = roadstead_sops::Options::new(input.format);
+            options.mac = if given.lenient { MacPolicy::Warn } else { MacPolicy::Verify };
+            let file = decrypt(&bytes, &options, &keys).map_err(|error| input.failed(&error))?;
+            opened.add_words(&bytes, &file.bytes);
+            opened.files.insert(input.path.clone(), file.bytes);
+        }
+        Ok(opened)
+    }
+
+    fn add_words(&mut self, encrypted: &[u8], plain: &[u8]) {
+        let encrypted = String::from_utf8_lossy(encrypted);
+        let text = String::from_utf8_lossy(plain);
+        let is_new = |word: &&str| word.len() >= MIN_WORD && !encrypted.contains(*word);
+        for line in text.lines() {
+            let value = line.split_once(['=', ':']).map_or("", |(_, value)| value);
+            let trimmed = [line, value].map(|word| word.trim_matches([' ', '\t', '-', '"', '\'', ',']));
+            self.words.extend(
+                trimmed.iter().filter(|word| is_new(word)).map(|word| Zeroizing::new((*word).to_owned())),
+            );
+        }
+        self.words.push(Zeroizing::new(BASE64.encode(plain)));
+    }
+
+    /// Does something with the tree in which they are decrypted. An error that would tell what they hold is told without it.
+    pub(super) fn with_tree<T>(
+        &self,
+        tree: &MemoryTree,
+        work: impl FnOnce(&dyn FileTree) -> Result<T, String>,
+    ) -> Result<T, String> {
+        work(&WithFiles { tree, files: &self.files }).map_err(|error| {
+            if self.shows_in(&error) {
+                "the build of its decrypted inputs failed; the reason holds a decrypted value, and is not told".to_owned()
+            } else {
+                error
+            }
+        })
+    }
+
+    /// What of the objects goes to the hub and would be stored there with a decrypted value in plain text, if any.
+    pub(super) fn exposed(&self, objects: &[Value]) -> Option<String> {
+        let (of_hub, _) = placing::split(objects.to_vec(), &BTreeSet::new());
+        let exposed = of_hub.iter().find(|object| {
+            object["kind"] != "Secret" && texts(object).iter().any(|text| self.shows_in(text))
+        })?;
+        Some(format!(
+            "{}/{} goes to the hub, and a decrypted value of the build's encrypted inputs would be stored there in plain text",
+            exposed["kind"].as_str().unwrap_or_default(),
+            exposed["metadata"]["name"].as_str().unwrap_or_default()
+        ))
+    }
+
+    fn shows_in(&self, text: &str) -> bool {
+        self.words.iter().any(|word| text.contains(word.as_str()))
+    }
+}
+
+impl EncryptedInput {
+    fn failed(&self, error: &dyn std::fmt::Display) -> String {
+        format!("cannot decrypt {}, which {} reads: {error}", self.path, self.used_by)
+    }
+}
+
+/// All texts of an object.
+fn texts(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        Value::Object(map) => {
+            map.iter().flat_map(|(key, value)| std::iter::once(key.as_str()).chain(texts(value))).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,53 @@
+//! Sealed builds: what was made of inputs that the hub decrypted. Their bytes are in memory only, for as long as there is room, and are
+//! made again where they are asked for later. The database has their names.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use roadstead_model::Digest;
+
+/// Bytes of all of them: as much as one group may have.
+const MAX_BYTES: usize = super::job::MAX_PACKED_BYTES;
+
+/// Packed groups, least recently used first.
+#[derive(Default)]
+pub(super) struct SealedBuilds(Mutex<VecDeque<(Digest, Bytes)>>);
+
+impl SealedBuilds {
+    pub(super) fn put(&self, digest: Digest, packed: Bytes) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|(other, _)| *other != digest);
+        held.push_back((digest, packed));
+        let mut bytes: usize = held.iter().map(|(_, packed)| packed.len()).sum();
+        while bytes > MAX_BYTES {
+            let Some((_, dropped)) = held.pop_front() else { break };
+            bytes -= dropped.len();
+        }
+    }
+
+    pub(super) fn get(&self, digest: Digest) -> Option<Bytes> {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = held.iter().position(|(other, _)| *other == digest)?;
+        let found = held.remove(at)?;
+        let packed = found.1.clone();
+        held.push_back(found);
+        Some(packed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_last_stays() {
+        let sealed = SealedBuilds::default();
+        let digest = |index: usize| Digest::of(&[u8::try_from(index).expect("small")]);
+        for index in 0..4 {
+            sealed.put(digest(index), Bytes::from(vec![0; MAX_BYTES / 3]));
+            assert!(sealed.get(digest(0)).is_some(), "at {index}");
+        }
+        assert!(sealed.get(digest(1)).is_none() && sealed.get(digest(3)).is_some());
+    }
+}
