@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 
 use crate::address::{Address, Allowed, fixed, protected};
 use crate::cache::{Cache, UNSAID};
-use crate::call::{Calls, Request};
+use crate::call::{Calls, PER_KEY, Request};
 use crate::credentials::{AzureCredential, AzureProof};
 use crate::error::ServiceError;
 use crate::gcp::{bearer, no_token};
@@ -135,7 +135,7 @@ pub(crate) async fn unwrap(
     let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
         let failure: Option<Failure> = reply.json().ok();
-        return Err(reply.refused(failure.map(|failure| failure.error.code).as_deref()));
+        return Err(reply.refused(&request, failure.map(|failure| failure.error.code).as_deref()));
     }
     let answer: Answer = reply.json()?;
     let bytes = URL_SAFE_NO_PAD.decode(answer.value.expose().trim_end_matches('='));
@@ -148,25 +148,21 @@ async fn access_token(
     tokens: &Cache<Secret>,
     calls: &Calls<'_>,
 ) -> Result<Secret, ServiceError> {
-    if let AzureCredential::Token(token) = credential {
-        return Ok(token.clone());
-    }
     if let Some(token) = tokens.get(resource) {
         return Ok(token);
     }
-    let reply = match credential {
+    let (request, most) = match credential {
         AzureCredential::Application { tenant, client_id, proof, authority } => {
-            let request = application(tenant, client_id, proof, authority.as_ref(), resource)?;
-            calls.send(&request, |_| false).await?
+            (application(tenant, client_id, proof, authority.as_ref(), resource)?, PER_KEY)
         }
         AzureCredential::Managed { client_id, endpoint } => {
-            let request = managed(client_id.as_deref(), endpoint.as_ref(), resource)?;
-            calls.shortened(METADATA_PATIENCE).send(&request, |_| false).await?
+            (managed(client_id.as_deref(), endpoint.as_ref(), resource)?, METADATA_PATIENCE)
         }
         AzureCredential::Token(token) => return Ok(token.clone()),
     };
+    let reply = calls.shortened(most).send(&request, |_| false).await?;
     if !reply.is_ok() {
-        return Err(no_token(&reply));
+        return Err(no_token(&request, &reply));
     }
     let token: Token = reply.json()?;
     let lasts = token.lasts();
@@ -262,7 +258,6 @@ fn managed(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

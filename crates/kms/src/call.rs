@@ -137,6 +137,24 @@ impl Request {
         Ok(self)
     }
 
+    /// Does a text that a service answers with repeat something of the credentials that were sent to it?
+    fn is_echoed_in(&self, text: &str) -> bool {
+        /// Shorter ones are in anything.
+        const LENGTH: usize = 6;
+        let sent = self.headers.iter().filter(|(_, value)| value.is_sensitive());
+        let sent: Vec<&[u8]> = sent.map(|(_, value)| value.as_bytes()).chain([&*self.body]).collect();
+        let within =
+            |whole: &[u8], part: &[u8]| whole.windows(part.len().max(1)).any(|window| window == part);
+        let credential =
+            |bytes: &[u8]| bytes.rsplit(|byte| *byte == b' ').next().map(<[u8]>::to_vec).unwrap_or_default();
+        text.split([' ', ':', '#']).filter(|word| word.len() >= LENGTH).any(|word| {
+            sent.iter().any(|sent| {
+                let whole = credential(sent);
+                within(sent, word.as_bytes()) || whole.len() >= LENGTH && within(word.as_bytes(), &whole)
+            })
+        })
+    }
+
     fn to_http(&self) -> Result<http::Request<Full<Bytes>>, ServiceError> {
         let unusable = || ServiceError::Key("not a URL that can be requested".to_owned());
         let mut request = http::Request::builder()
@@ -172,11 +190,16 @@ impl Reply {
         serde_json::from_slice(&self.body).map_err(|_| ServiceError::Malformed(self.host.clone()))
     }
 
-    /// The service's own name for what is wrong, where it is a name.
-    pub(crate) fn refused(&self, code: Option<&str>) -> ServiceError {
+    /// That it says no.
+    pub(crate) fn unexplained(&self) -> ServiceError {
+        ServiceError::Refused { host: self.host.clone(), status: self.status, code: None }
+    }
+
+    /// The service's own name for what is wrong, where it is a name and repeats nothing of the request.
+    pub(crate) fn refused(&self, request: &Request, code: Option<&str>) -> ServiceError {
         let is_name = |code: &&str| {
             let fine = |c: char| c.is_ascii_alphanumeric() || "._-:# ".contains(c);
-            !code.is_empty() && code.len() <= 64 && code.chars().all(fine)
+            !code.is_empty() && code.len() <= 64 && code.chars().all(fine) && !request.is_echoed_in(code)
         };
         let code = code.filter(is_name).map(str::to_owned);
         ServiceError::Refused { host: self.host.clone(), status: self.status, code }

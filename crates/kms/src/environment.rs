@@ -214,7 +214,6 @@ fn file(name: &'static str, path: &str) -> Result<Secret, BadVariable> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use std::collections::HashMap;
 

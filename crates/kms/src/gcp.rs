@@ -83,7 +83,7 @@ pub(crate) async fn unwrap(
     let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
         let failure: Option<Failure> = reply.json().ok();
-        return Err(reply.refused(failure.map(|failure| failure.error.status).as_deref()));
+        return Err(reply.refused(&request, failure.map(|failure| failure.error.status).as_deref()));
     }
     let answer: Answer = reply.json()?;
     let bytes = STANDARD.decode(answer.plaintext.expose());
@@ -105,9 +105,10 @@ async fn token(
     if let Some(token) = tokens.get("") {
         return Ok(token);
     }
-    let reply = calls.send(&token_request(credential)?, |_| false).await?;
+    let request = token_request(credential)?;
+    let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
-        return Err(no_token(&reply));
+        return Err(no_token(&request, &reply));
     }
     let token: Token = reply.json()?;
     let lasts = token.expires_in.map_or(UNSAID, Duration::from_secs);
@@ -116,13 +117,13 @@ async fn token(
 }
 
 /// The error of OAuth's token endpoints.
-pub(crate) fn no_token(reply: &Reply) -> ServiceError {
+pub(crate) fn no_token(request: &Request, reply: &Reply) -> ServiceError {
     #[derive(Deserialize)]
     struct Failure {
         error: String,
     }
     let failure: Option<Failure> = reply.json().ok();
-    reply.refused(failure.map(|failure| failure.error).as_deref())
+    reply.refused(request, failure.map(|failure| failure.error).as_deref())
 }
 
 fn token_request(credential: &GcpCredential) -> Result<Request, ServiceError> {

@@ -80,7 +80,7 @@ pub(crate) async fn unwrap(
     let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
         let failure: Option<Failure> = reply.json().ok();
-        return Err(reply.refused(failure.map(|failure| failure.error.error_code).as_deref()));
+        return Err(reply.refused(&request, failure.map(|failure| failure.error.error_code).as_deref()));
     }
     let answer: Answer = reply.json()?;
     let bytes = STANDARD.decode(answer.plain_text.expose());
@@ -88,7 +88,6 @@ pub(crate) async fn unwrap(
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -162,7 +162,6 @@ fn encoded(json: &Json) -> String {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
     use http::Method;

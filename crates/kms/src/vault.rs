@@ -68,7 +68,7 @@ pub(crate) async fn unwrap(
     }
     let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
-        return Err(reply.refused(reason(&reply).as_deref()));
+        return Err(reply.refused(&request, reason(&reply).as_deref()));
     }
     let answer: Answer = reply.json()?;
     let bytes = STANDARD.decode(answer.data.plaintext.expose());

@@ -113,7 +113,7 @@ impl Identities<'_> {
         };
         let reply = self.calls.send(request, throttled).await?;
         if !reply.is_ok() {
-            return Err(reply.refused(text(&reply, "Code").as_ref().map(|code| code.as_str())));
+            return Err(reply.refused(request, text(&reply, "Code").as_ref().map(|code| code.as_str())));
         }
         let part = |name: &str| text(&reply, name).ok_or_else(|| ServiceError::Malformed(reply.host.clone()));
         let secret = |name: &str| part(name).map(|text| Secret::new(text.as_str().to_owned()));
@@ -168,7 +168,7 @@ impl Identities<'_> {
 
 fn plain(reply: &Reply) -> Result<String, ServiceError> {
     if !reply.is_ok() {
-        return Err(reply.refused(None));
+        return Err(reply.unexplained());
     }
     std::str::from_utf8(&reply.body)
         .map(str::to_owned)
@@ -177,7 +177,7 @@ fn plain(reply: &Reply) -> Result<String, ServiceError> {
 
 fn given(reply: &Reply) -> Result<(AwsKeys, Duration), ServiceError> {
     if !reply.is_ok() {
-        return Err(reply.refused(None));
+        return Err(reply.unexplained());
     }
     let given: Given = reply.json()?;
     let lasts = lasts(given.expiration.as_deref());

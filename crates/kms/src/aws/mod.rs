@@ -114,7 +114,7 @@ pub(crate) async fn unwrap(
     let request = sign::aws(request, &keys, &scope, Timestamp::now())?;
     let reply = calls.send(&request, is_throttled).await?;
     if !reply.is_ok() {
-        return Err(reply.refused(reason(&reply).as_deref()));
+        return Err(reply.refused(&request, reason(&reply).as_deref()));
     }
     let answer: Answer = reply.json()?;
     let bytes = STANDARD.decode(answer.plaintext.expose());
@@ -139,7 +139,6 @@ fn is_throttled(reply: &Reply) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -1,7 +1,5 @@
 //! Entries as Flux takes them, and broken ones.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use super::*;
 
 const CANARY: &str = "c4n4ry";
