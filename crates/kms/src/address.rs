@@ -104,6 +104,10 @@ pub struct Allowed {
     pub aws_sts: Option<Address>,
     /// Where Google's KMS is.
     pub gcp_kms: Option<Address>,
+    /// Where Google exchanges tokens of others.
+    pub gcp_sts: Option<Address>,
+    /// Where Google gives out tokens of service accounts to those who may act as them.
+    pub gcp_iam: Option<Address>,
     /// Where Huawei's KMS is, by region.
     pub huawei_kms: Vec<(String, Address)>,
 }

@@ -134,6 +134,9 @@ pub(crate) async fn unwrap(
         .with_secret("authorization", &bearer(&token))?;
     let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
+        if reply.status == 401 {
+            tokens.clear();
+        }
         let failure: Option<Failure> = reply.json().ok();
         return Err(reply.refused(&request, failure.map(|failure| failure.error.code).as_deref()));
     }

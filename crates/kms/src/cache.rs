@@ -28,6 +28,11 @@ impl<T: Clone> Cache<T> {
         kept.get(name).map(|(token, _)| token.clone())
     }
 
+    /// Forgets all, for one of them was refused.
+    pub(crate) fn clear(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     pub(crate) fn put(&self, name: String, token: T, lasts: Duration) {
         /// Nobody gives out longer ones, and clocks cannot be asked for any time.
         const LONGEST: Duration = Duration::from_secs(24 * 3600);

@@ -27,6 +27,8 @@ pub(crate) const PER_FILE: Duration = Duration::from_secs(30);
 pub(crate) const REQUESTS: usize = 64;
 /// Of one request that is throttled.
 const TRIES: u32 = 5;
+/// What is said of connections to addresses that are not public and not named one by one.
+const VEILED: &str = "the connection failed";
 /// Before the second try; it doubles.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -270,11 +272,15 @@ impl<'c> Calls<'c> {
     async fn once(&self, request: &Request) -> Result<Reply, ServiceError> {
         self.budget.take()?;
         let to = host(&request.url);
-        let timed_out = || ServiceError::TimedOut(to.clone());
         let unreachable = |why: String| ServiceError::Unreachable { host: to.clone(), why };
         let direct = request.metadata || is_this_machine(&request.url);
         let way = if direct { &self.network.direct } else { &self.network.services };
         let client = way.client().map_err(unreachable)?;
+        // That something takes its time there is not for everyone to know either.
+        let timed_out = || match client.veil().is_drawn() {
+            true => unreachable(VEILED.to_owned()),
+            false => ServiceError::TimedOut(to.clone()),
+        };
         let sent = timeout_at(self.until, client.send(request.to_http()?)).await.map_err(|_| timed_out())?;
         let response = sent.map_err(|error| unreachable(told(&error)))?;
         let status = response.status().as_u16();
@@ -336,7 +342,7 @@ fn told(error: &roadstead_outbound::SendError) -> String {
         return refusal.to_string();
     }
     if error.veiled {
-        return "the connection failed".to_owned();
+        return VEILED.to_owned();
     }
     let mut innermost: &dyn std::error::Error = &*error.source;
     while let Some(source) = innermost.source() {

@@ -156,6 +156,15 @@ pub enum GcpCredential {
         /// Who gives out tokens.
         token_uri: Address,
     },
+    /// A token of an issuer that a workload identity pool trusts, in exchange for one of Google's.
+    Federated {
+        /// The pool's provider: `//iam.googleapis.com/projects/N/locations/global/workloadIdentityPools/P/providers/X`.
+        audience: String,
+        /// The issuer's token.
+        token: TokenSource,
+        /// The service account to act as, if not as the pool's own.
+        service_account: Option<String>,
+    },
     /// An access token.
     Token(Secret),
     /// The service account of the machine.
@@ -164,12 +173,27 @@ pub enum GcpCredential {
 
 /// For the transit engine of HashiCorp Vault or OpenBao.
 pub struct VaultCredential {
-    /// The token.
-    pub token: Secret,
+    /// How its holder shows who it is.
+    pub proof: VaultProof,
     /// Where its holder says that it may go.
     pub addresses: Vec<Address>,
     /// The namespace, of servers that have them.
     pub namespace: Option<String>,
+}
+
+/// How the holder of a Vault's credentials shows who it is.
+pub enum VaultProof {
+    /// By a token.
+    Token(Secret),
+    /// By a token of an issuer that the server trusts, a cluster for one, in exchange for one of its own.
+    Login {
+        /// Where: `auth/kubernetes/login`.
+        path: String,
+        /// As whom.
+        role: String,
+        /// The issuer's token. It should be for this server and no other.
+        jwt: TokenSource,
+    },
 }
 
 /// For Huawei's KMS.

@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use crate::address::Address;
 use crate::credentials::{
-    AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, VaultCredential,
+    AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, VaultCredential, VaultProof,
 };
 use crate::secret::Secret;
 use crate::sign::TokenKey;
@@ -135,7 +135,8 @@ impl Imported {
         }
         let token = Secret::new(token.to_owned());
         let addresses = self.vault_addresses.clone();
-        self.credentials.vault = Some(VaultCredential { token, addresses, namespace: None });
+        self.credentials.vault =
+            Some(VaultCredential { proof: VaultProof::Token(token), addresses, namespace: None });
         Ok(())
     }
 

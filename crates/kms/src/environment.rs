@@ -7,7 +7,7 @@ use serde::Deserialize;
 use crate::address::{Address, Allowed};
 use crate::credentials::{
     AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, HuaweiCredential, TokenSource,
-    VaultCredential,
+    VaultCredential, VaultProof,
 };
 use crate::entries::{certificate, google};
 use crate::secret::Secret;
@@ -76,7 +76,7 @@ impl<'e> Environment<'e> {
             azure: self.azure(machine)?,
             gcp: self.gcp()?.or_else(|| machine.then_some(GcpCredential::Instance)),
             vault: self.secret("VAULT_TOKEN").map(|token| VaultCredential {
-                token,
+                proof: VaultProof::Token(token),
                 addresses: Vec::new(),
                 namespace: self.text("VAULT_NAMESPACE"),
             }),

@@ -46,7 +46,7 @@ pub use address::{Address, Allowed, BadAddress};
 pub use call::Network;
 pub use credentials::{
     AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, HuaweiCredential, TokenSource,
-    VaultCredential,
+    VaultCredential, VaultProof,
 };
 pub use entries::{EntryError, Imported, import};
 pub use environment::{BadVariable, Environment};

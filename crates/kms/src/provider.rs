@@ -27,6 +27,7 @@ pub struct Keys {
     aws: aws::Sessions,
     azure: Cache<Secret>,
     gcp: Cache<Secret>,
+    vault: Cache<Secret>,
 }
 
 impl fmt::Debug for Keys {
@@ -49,6 +50,7 @@ impl Keys {
             aws: aws::Sessions::default(),
             azure: Cache::default(),
             gcp: Cache::default(),
+            vault: Cache::default(),
         }
     }
 
@@ -109,7 +111,7 @@ impl FileKeys<'_> {
             MasterKey::Vault { address, engine_path, key_name, enc } => {
                 let Some(credential) = &credentials.vault else { return Ok(None) };
                 let key = vault::Key { address, engine_path, key_name, enc };
-                vault::unwrap(&key, credential, allowed, &calls()?).await
+                vault::unwrap(&key, credential, &self.keys.vault, allowed, &calls()?).await
             }
             MasterKey::HuaweiKms { key_id, enc } => {
                 let Some(credential) = &credentials.huawei else { return Ok(None) };

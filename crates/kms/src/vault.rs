@@ -1,17 +1,22 @@
 //! The transit engine of HashiCorp Vault and OpenBao.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value as Json, json};
+use url::Url;
 use zeroize::Zeroizing;
 
 use crate::address::{Address, Allowed};
+use crate::cache::{Cache, UNSAID};
 use crate::call::{Calls, Reply, Request};
-use crate::credentials::VaultCredential;
+use crate::credentials::{TokenSource, VaultCredential, VaultProof};
 use crate::error::ServiceError;
 use crate::secret::Secret;
+use crate::token;
 
 /// What a file says.
 pub(crate) struct Key<'k> {
@@ -32,6 +37,17 @@ struct Data {
 }
 
 #[derive(Deserialize)]
+struct LoggedIn {
+    auth: Auth,
+}
+
+#[derive(Deserialize)]
+struct Auth {
+    client_token: Secret,
+    lease_duration: Option<u64>,
+}
+
+#[derive(Deserialize)]
 struct Failure {
     errors: Vec<String>,
 }
@@ -49,6 +65,7 @@ fn path(text: &str) -> Option<String> {
 pub(crate) async fn unwrap(
     key: &Key<'_>,
     credential: &VaultCredential,
+    tokens: &Cache<Secret>,
     allowed: &Allowed,
     calls: &Calls<'_>,
 ) -> Result<Zeroizing<Vec<u8>>, ServiceError> {
@@ -57,22 +74,71 @@ pub(crate) async fn unwrap(
     let engine = path(key.engine_path).ok_or_else(|| bad("engine_path"))?;
     let name = path(key.key_name).filter(|name| !name.contains('/')).ok_or_else(|| bad("key_name"))?;
     allowed.check(&address, &credential.addresses)?;
-    let body = Zeroizing::new(json!({ "ciphertext": key.enc }).to_string().into_bytes());
+    let token = match &credential.proof {
+        VaultProof::Token(token) => token.clone(),
+        VaultProof::Login { path, role, jwt } => {
+            let login = Login { address: &address, path, role, jwt };
+            login.token(credential, tokens, calls).await?
+        }
+    };
     let url = address.join(&format!("/v1/{engine}/decrypt/{name}"))?;
-    let mut request = Request::new(Method::PUT, url)
-        .with_body("application/json", body)
-        .with_header("x-vault-request", "true")?
-        .with_secret("x-vault-token", credential.token.expose())?;
-    if let Some(namespace) = &credential.namespace {
-        request = request.with_header("x-vault-namespace", namespace)?;
-    }
+    let request = request(url, &json!({ "ciphertext": key.enc }), credential)?
+        .with_secret("x-vault-token", token.expose())?;
     let reply = calls.send(&request, |_| false).await?;
     if !reply.is_ok() {
+        if reply.status == 403 {
+            tokens.clear();
+        }
         return Err(reply.refused(&request, reason(&reply).as_deref()));
     }
     let answer: Answer = reply.json()?;
     let bytes = STANDARD.decode(answer.data.plaintext.expose());
     bytes.map(Zeroizing::new).map_err(|_| ServiceError::Malformed(reply.host))
+}
+
+fn request(url: Url, body: &Json, credential: &VaultCredential) -> Result<Request, ServiceError> {
+    let request = Request::new(Method::PUT, url)
+        .with_body("application/json", Zeroizing::new(body.to_string().into_bytes()))
+        .with_header("x-vault-request", "true")?;
+    match &credential.namespace {
+        Some(namespace) => request.with_header("x-vault-namespace", namespace),
+        None => Ok(request),
+    }
+}
+
+/// A token of the server's, in exchange for another issuer's.
+struct Login<'l> {
+    address: &'l Address,
+    path: &'l str,
+    role: &'l str,
+    jwt: &'l TokenSource,
+}
+
+impl Login<'_> {
+    async fn token(
+        &self,
+        credential: &VaultCredential,
+        tokens: &Cache<Secret>,
+        calls: &Calls<'_>,
+    ) -> Result<Secret, ServiceError> {
+        let name = self.address.to_string();
+        if let Some(token) = tokens.get(&name) {
+            return Ok(token);
+        }
+        let path = path(self.path)
+            .ok_or_else(|| ServiceError::Credential("the path of the login is not valid".to_owned()))?;
+        let jwt = token::read(self.jwt)?;
+        let url = self.address.join(&format!("/v1/{path}"))?;
+        let request = request(url, &json!({ "role": self.role, "jwt": jwt.expose() }), credential)?;
+        let reply = calls.send(&request, |_| false).await?;
+        if !reply.is_ok() {
+            return Err(reply.refused(&request, reason(&reply).as_deref()));
+        }
+        let login: LoggedIn = reply.json()?;
+        let lasts = login.auth.lease_duration.map_or(UNSAID, Duration::from_secs);
+        tokens.put(name, login.auth.client_token.clone(), lasts);
+        Ok(login.auth.client_token)
+    }
 }
 
 /// The last line of what it says: before it stands how often it was tried.

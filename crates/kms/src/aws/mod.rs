@@ -20,6 +20,9 @@ use crate::error::ServiceError;
 use crate::secret::Secret;
 use crate::sign::{self, AwsKeys, Scope};
 
+/// What it says of credentials that were given out and do not count any more.
+const EXPIRED: [&str; 3] = ["ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId"];
+
 /// What a file says.
 pub(crate) struct Key<'k> {
     pub(crate) arn: &'k str,
@@ -114,7 +117,11 @@ pub(crate) async fn unwrap(
     let request = sign::aws(request, &keys, &scope, Timestamp::now())?;
     let reply = calls.send(&request, is_throttled).await?;
     if !reply.is_ok() {
-        return Err(reply.refused(&request, reason(&reply).as_deref()));
+        let reason = reason(&reply);
+        if reason.as_deref().is_some_and(|name| EXPIRED.contains(&name)) {
+            sessions.clear();
+        }
+        return Err(reply.refused(&request, reason.as_deref()));
     }
     let answer: Answer = reply.json()?;
     let bytes = STANDARD.decode(answer.plaintext.expose());

@@ -91,7 +91,7 @@ impl Server {
                     return;
                 }
                 let (state, answer) = (Arc::clone(&served), Arc::clone(&answer));
-                // Whoever leaves early is no failure of the server.
+                // A client may leave early.
                 thread::spawn(move || serve(&stream.unwrap(), &state, &*answer).ok());
             }
         });
