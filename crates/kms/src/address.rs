@@ -10,10 +10,6 @@ use url::Url;
 
 use crate::error::ServiceError;
 
-/// What allows an address.
-const HOW: &str = "whoever holds the credentials has to name it, with VAULT_ADDR or --allow-key-service on the command line, the entry \
-                   sops.vault-address in a Secret, or --allow-key-service of the hub";
-
 /// The address of a key service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address(Url);
@@ -31,7 +27,12 @@ impl Address {
     /// # Errors
     /// It is something else, or has credentials, a query or a fragment.
     pub fn parse(text: &str) -> Result<Self, BadAddress> {
+        /// In bytes.
+        const LONGEST: usize = 2048;
         let bad = || BadAddress { text: text.chars().take(200).collect() };
+        if text.len() > LONGEST {
+            return Err(bad());
+        }
         let url = Url::parse(text.trim()).map_err(|_| bad())?;
         let plain = url.username().is_empty() && url.password().is_none();
         let whole = url.query().is_none() && url.fragment().is_none();
@@ -131,7 +132,7 @@ impl Allowed {
         if named || self.this_machine && is_this_machine(&address.0) {
             return protected(&address.0);
         }
-        Err(ServiceError::NotAllowed { address: address.to_string(), how: HOW })
+        Err(ServiceError::NotAllowed(address.to_string().chars().take(200).collect()))
     }
 }
 

@@ -13,14 +13,10 @@ pub(crate) enum ServiceError {
     Credential(String),
     /// Credentials would go to an address that only the file names.
     #[error(
-        "credentials are not sent to {address}, which only the encrypted file names: if it is the right one, {how}"
+        "credentials are not sent to {0}, which only the encrypted file names: to allow it, name it in VAULT_ADDR, in the entry \
+         sops.vault-address of the Secret, or with --allow-key-service"
     )]
-    NotAllowed {
-        /// As the file names it.
-        address: String,
-        /// What allows it.
-        how: &'static str,
-    },
+    NotAllowed(String),
     /// Credentials would go there in the clear.
     #[error("{0} is not an https:// address, and credentials are sent to others on this machine only")]
     InTheClear(String),
