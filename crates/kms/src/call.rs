@@ -1,7 +1,8 @@
 //! One request to a service and its answer, bounded in time, bytes and number.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -27,6 +28,8 @@ pub(crate) const PER_FILE: Duration = Duration::from_secs(30);
 pub(crate) const REQUESTS: usize = 64;
 /// Of one request that is throttled.
 const TRIES: u32 = 5;
+/// For one that did not answer in the time for a key.
+const REST: Duration = Duration::from_secs(15);
 /// What is said of connections to addresses that are not public and not named one by one.
 const VEILED: &str = "the connection failed";
 /// Before the second try; it doubles.
@@ -37,6 +40,8 @@ pub struct Network {
     services: Way,
     /// Past all proxies: to this machine, and to what hands out credentials to machines.
     direct: Way,
+    /// Which did not answer, and until when they are not asked.
+    resting: Mutex<HashMap<String, Instant>>,
 }
 
 struct Way {
@@ -68,7 +73,29 @@ impl Network {
             Some(proxies) => guard().with_proxies(proxies),
             None => guard(),
         };
-        Self { services: Way::new(through), direct: Way::new(guard().with_resolver(Arc::new(LocalNames))) }
+        Self {
+            services: Way::new(through),
+            direct: Way::new(guard().with_resolver(Arc::new(LocalNames))),
+            resting: Mutex::default(),
+        }
+    }
+
+    /// Is it not to be asked right now?
+    fn rests(&self, host: &str) -> bool {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        resting.retain(|_, until| *until > now);
+        resting.contains_key(host)
+    }
+
+    /// Lets one rest that did not answer: many files may name it, and each would wait for it.
+    fn rest(&self, host: &str) {
+        /// Of them.
+        const MOST: usize = 256;
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        if resting.len() < MOST {
+            resting.insert(host.to_owned(), Instant::now() + REST);
+        }
     }
 
     /// Trusts these authorities (PEM) besides the system's.
@@ -231,6 +258,8 @@ pub(crate) struct Calls<'c> {
     network: &'c Network,
     budget: &'c Budget,
     until: Instant,
+    /// Whether it has all the time that there is for a key.
+    whole: bool,
 }
 
 impl<'c> Calls<'c> {
@@ -239,12 +268,14 @@ impl<'c> Calls<'c> {
         if now >= budget.until {
             return Err(ServiceError::TooSlow(PER_FILE.as_secs()));
         }
-        Ok(Self { network, budget, until: budget.until.min(now + PER_KEY) })
+        let whole = now + PER_KEY <= budget.until;
+        Ok(Self { network, budget, until: budget.until.min(now + PER_KEY), whole })
     }
 
     /// These calls with less time for each.
     pub(crate) fn shortened(&self, most: Duration) -> Self {
-        Self { network: self.network, budget: self.budget, until: self.until.min(Instant::now() + most) }
+        let until = self.until.min(Instant::now() + most);
+        Self { network: self.network, budget: self.budget, until, whole: self.whole && until == self.until }
     }
 
     /// Sends a request, and again after a pause where the service is throttling.
@@ -276,10 +307,19 @@ impl<'c> Calls<'c> {
         let direct = request.metadata || is_this_machine(&request.url);
         let way = if direct { &self.network.direct } else { &self.network.services };
         let client = way.client().map_err(unreachable)?;
+        if self.network.rests(&to) {
+            return Err(ServiceError::Resting(to));
+        }
         // That something takes its time there is not for everyone to know either.
-        let timed_out = || match client.veil().is_drawn() {
-            true => unreachable(VEILED.to_owned()),
-            false => ServiceError::TimedOut(to.clone()),
+        let timed_out = || {
+            if self.whole {
+                self.network.rest(&to);
+            }
+            if client.veil().is_drawn() {
+                unreachable(VEILED.to_owned())
+            } else {
+                ServiceError::TimedOut(to.clone())
+            }
         };
         let sent = timeout_at(self.until, client.send(request.to_http()?)).await.map_err(|_| timed_out())?;
         let response = sent.map_err(|error| unreachable(told(&error)))?;

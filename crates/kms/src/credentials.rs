@@ -6,7 +6,7 @@ use crate::address::Address;
 use crate::secret::Secret;
 
 /// Credentials for key services, of each kind at most one. Debugging shows which kinds there are.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Credentials {
     /// For AWS KMS.
     pub aws: Option<AwsCredential>,
@@ -63,6 +63,7 @@ pub enum TokenSource {
 }
 
 /// For AWS KMS.
+#[derive(Clone)]
 pub enum AwsCredential {
     /// An access key.
     Static {
@@ -94,6 +95,7 @@ pub enum AwsCredential {
 }
 
 /// For Azure Key Vault.
+#[derive(Clone)]
 pub enum AzureCredential {
     /// An application of a tenant.
     Application {
@@ -118,6 +120,7 @@ pub enum AzureCredential {
 }
 
 /// How an application shows that it is that.
+#[derive(Clone)]
 pub enum AzureProof {
     /// By a password.
     Secret(Secret),
@@ -133,6 +136,7 @@ pub enum AzureProof {
 }
 
 /// For Google's KMS.
+#[derive(Clone)]
 pub enum GcpCredential {
     /// A service account's key, in Google's JSON.
     ServiceAccount {
@@ -172,6 +176,7 @@ pub enum GcpCredential {
 }
 
 /// For the transit engine of HashiCorp Vault or OpenBao.
+#[derive(Clone)]
 pub struct VaultCredential {
     /// How its holder shows who it is.
     pub proof: VaultProof,
@@ -182,6 +187,7 @@ pub struct VaultCredential {
 }
 
 /// How the holder of a Vault's credentials shows who it is.
+#[derive(Clone)]
 pub enum VaultProof {
     /// By a token.
     Token(Secret),
@@ -197,6 +203,7 @@ pub enum VaultProof {
 }
 
 /// For Huawei's KMS.
+#[derive(Clone)]
 pub struct HuaweiCredential {
     /// The access key.
     pub access_key: String,

@@ -31,6 +31,9 @@ pub(crate) enum ServiceError {
     /// It took too long.
     #[error("{0} did not answer in time")]
     TimedOut(String),
+    /// It is not asked, since it did not answer before.
+    #[error("{0} did not answer a moment ago, and is asked again in some seconds")]
+    Resting(String),
     /// It answers elsewhere.
     #[error(
         "{host} answered with a redirect (HTTP {status}), which is not followed: name the address that it leads to"

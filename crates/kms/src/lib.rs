@@ -17,7 +17,7 @@
 //!
 //! # async fn example(entries: Vec<(String, Vec<u8>)>, file: Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
 //! let imported = import(entries.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())))?;
-//! let network = Network::new(&Arc::new(Policy::default()), None);
+//! let network = Arc::new(Network::new(&Arc::new(Policy::default()), None));
 //! let keys = Keys::new(imported, Allowed::default(), network, tokio::runtime::Handle::current());
 //! let decrypted = tokio::task::spawn_blocking(move || decrypt(&file, &Options::new(Format::Yaml), &keys.for_file()));
 //! # drop(decrypted.await??);

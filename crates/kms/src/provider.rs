@@ -1,6 +1,7 @@
 //! Keys at hand and key services as one provider of data keys.
 
 use std::fmt;
+use std::sync::Arc;
 
 use roadstead_sops::{DataKey, KeyError, KeyProvider, KeyRing, MasterKey};
 use tokio::runtime::Handle;
@@ -22,7 +23,7 @@ pub struct Keys {
     ring: KeyRing,
     credentials: Credentials,
     allowed: Allowed,
-    network: Network,
+    network: Arc<Network>,
     runtime: Handle,
     aws: aws::Sessions,
     azure: Cache<Secret>,
@@ -40,7 +41,7 @@ impl Keys {
     /// These keys and credentials. Requests are made on the runtime, over the network, to addresses that are the providers' own or
     /// allowed.
     #[must_use]
-    pub fn new(imported: Imported, allowed: Allowed, network: Network, runtime: Handle) -> Self {
+    pub fn new(imported: Imported, allowed: Allowed, network: Arc<Network>, runtime: Handle) -> Self {
         Self {
             ring: imported.ring,
             credentials: imported.credentials,

@@ -137,7 +137,7 @@ impl Suite<'_> {
         let network =
             Network::new(&Arc::new(policy), None).with_authorities(&self.files["keys/tls/cert.pem"]);
         let allowed: Allowed = environment.allowed().unwrap().with_this_machine();
-        Keys::new(imported, allowed, network, self.runtime.handle().clone())
+        Keys::new(imported, allowed, Arc::new(network), self.runtime.handle().clone())
     }
 
     fn check(&self, about: &Json) -> Option<String> {

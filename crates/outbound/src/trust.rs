@@ -34,18 +34,18 @@ struct Kept(Option<(Instant, Arc<Authorities>)>);
 /// Authorities, and the digests of their certificates.
 #[derive(Debug, Clone)]
 struct Authorities {
-    roots: RootCertStore,
+    roots: Arc<RootCertStore>,
     themselves: HashSet<[u8; 32]>,
 }
 
 impl Authorities {
     fn none() -> Self {
-        Self { roots: RootCertStore::empty(), themselves: HashSet::new() }
+        Self { roots: Arc::new(RootCertStore::empty()), themselves: HashSet::new() }
     }
 
     fn add(&mut self, authority: CertificateDer<'_>) -> Result<(), TlsError> {
         let itself = fingerprint(&authority);
-        self.roots.add(authority.into_owned())?;
+        Arc::make_mut(&mut self.roots).add(authority.into_owned())?;
         self.themselves.extend(itself);
         Ok(())
     }
@@ -81,8 +81,7 @@ pub(crate) fn verifier(
             trusted.add(authority).map_err(|error| ClientError::Authority(error.to_string()))?;
         }
     }
-    let roots = Arc::new(trusted.roots.clone());
-    let inner = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider))
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::clone(&trusted.roots), Arc::clone(provider))
         .build()
         .map_err(|error| ClientError::Tls(format!("this machine's certificate authorities: {error}")))?;
     Ok(Arc::new(Verifier { inner, trusted }))

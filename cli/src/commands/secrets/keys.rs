@@ -74,7 +74,8 @@ impl Keys {
         }
         crate::tls::install();
         // Where the user could go as well.
-        let network = Network::new(&Arc::new(Policy::everything()), Some(Arc::new(Proxies::from_env())));
+        let proxies = Arc::new(Proxies::from_env());
+        let network = Arc::new(Network::new(&Arc::new(Policy::everything()), Some(proxies)));
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

@@ -23,8 +23,8 @@ pub(crate) fn runtime() -> Runtime {
 }
 
 /// The hub's policy, with an operator who allows this.
-pub(crate) fn network(entry: &str) -> Network {
-    Network::new(&Arc::new(Policy::new(vec![entry.parse().unwrap()])), None)
+pub(crate) fn network(entry: &str) -> Arc<Network> {
+    Arc::new(Network::new(&Arc::new(Policy::new(vec![entry.parse().unwrap()])), None))
 }
 
 pub(crate) fn address(text: &str) -> Address {

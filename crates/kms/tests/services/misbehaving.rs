@@ -48,6 +48,18 @@ fn of_a_network_less_is_told() {
     assert!(told.contains("cannot be reached: the connection failed"), "{told}");
 }
 
+/// Many files may name it, and each would wait.
+#[test]
+fn one_that_hung_is_not_asked_again_at_once() {
+    let (runtime, server) = (runtime(), Server::start(|_| Answer::hang()));
+    let keys = keys(&runtime, vault_credentials(vec![address(&server.url())]), Allowed::default());
+    assert!(keys.for_file().unwrap(&vault_key(&server.url())).is_err());
+    let started = Instant::now();
+    let told = told(keys.for_file().unwrap(&vault_key(&server.url())));
+    assert!(told.contains("did not answer a moment ago"), "{told}");
+    assert!(started.elapsed() < Duration::from_secs(1) && server.requests() == 1);
+}
+
 #[test]
 fn one_that_takes_five_seconds_is_waited_for() {
     let server = Server::start(|_| {
@@ -181,7 +193,7 @@ fn the_guard_decides_about_addresses_all_the_same() {
     imported.credentials = vault_credentials(vec![address(&server.url())]);
     imported.credentials.aws = Some(AwsCredential::Instance);
     imported.credentials.gcp = Some(GcpCredential::Instance);
-    let network = Network::new(&Arc::new(Policy::default()), None);
+    let network = Arc::new(Network::new(&Arc::new(Policy::default()), None));
     let keys = Keys::new(imported, Allowed::default(), network, runtime.handle().clone());
     let vault = told(keys.for_file().unwrap(&vault_key(&server.url())));
     assert!(vault.contains("--allow-network kms=127.0.0.1/32"), "{vault}");
