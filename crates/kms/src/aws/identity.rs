@@ -40,7 +40,7 @@ struct Given {
 /// How identities are had for a key.
 pub(super) struct Identities<'i> {
     pub(super) place: Place<'i>,
-    pub(super) sts: Address,
+    pub(super) sts: Option<&'i Address>,
     pub(super) sessions: &'i Sessions,
     pub(super) calls: &'i Calls<'i>,
 }
@@ -104,7 +104,7 @@ impl Identities<'_> {
 
     fn sts_request(&self, form: String) -> Result<Request, ServiceError> {
         let body = Zeroizing::new(form.into_bytes());
-        Ok(Request::new(Method::POST, self.sts.join("/")?).with_body(FORM, body))
+        Ok(Request::new(Method::POST, self.place.endpoint("sts", self.sts)?.join("/")?).with_body(FORM, body))
     }
 
     async fn ask_sts(&self, request: &Request) -> Result<(AwsKeys, Duration), ServiceError> {

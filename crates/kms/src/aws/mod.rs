@@ -47,7 +47,8 @@ struct Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place<'k> {
     pub(crate) region: &'k str,
-    suffix: &'static str,
+    /// None of partitions that are somewhere else.
+    suffix: Option<&'static str>,
 }
 
 impl<'k> Place<'k> {
@@ -68,22 +69,26 @@ impl<'k> Place<'k> {
             return Err(bad());
         }
         let suffix = match *partition {
-            "aws" | "aws-us-gov" => "amazonaws.com",
-            "aws-cn" => "amazonaws.com.cn",
-            _ => {
-                return Err(ServiceError::Key(
-                    "its partition is not one of aws, aws-cn and aws-us-gov".to_owned(),
-                ));
-            }
+            "aws" | "aws-us-gov" => Some("amazonaws.com"),
+            "aws-cn" => Some("amazonaws.com.cn"),
+            other if other.starts_with("aws") => None,
+            _ => return Err(bad()),
         };
         Ok(Self { region, suffix })
     }
 
     fn endpoint(&self, service: &str, named: Option<&Address>) -> Result<Address, ServiceError> {
-        let address = match named {
-            Some(address) => address.clone(),
-            None => Address::parse(&format!("https://{service}.{}.{}", self.region, self.suffix))
+        let address = match (named, self.suffix) {
+            (Some(address), _) => address.clone(),
+            (None, Some(suffix)) => Address::parse(&format!("https://{service}.{}.{suffix}", self.region))
                 .map_err(|error| ServiceError::Key(error.to_string()))?,
+            (None, None) => {
+                return Err(ServiceError::Key(
+                    "its partition is not one of aws, aws-cn and aws-us-gov: name its services in AWS_ENDPOINT_URL_KMS and \
+                     AWS_ENDPOINT_URL_STS"
+                        .to_owned(),
+                ));
+            }
         };
         protected(address.url())?;
         Ok(address)
@@ -102,8 +107,7 @@ pub(crate) async fn unwrap(
 ) -> Result<Zeroizing<Vec<u8>>, ServiceError> {
     let place = Place::of_key(key.arn)?;
     let endpoint = place.endpoint("kms", allowed.aws_kms.as_ref())?;
-    let sts = place.endpoint("sts", allowed.aws_sts.as_ref())?;
-    let identities = identity::Identities { place, sts, sessions, calls };
+    let identities = identity::Identities { place, sts: allowed.aws_sts.as_ref(), sessions, calls };
     let mut keys = identities.own(credential).await?;
     if let Some(role) = key.role {
         keys = identities.assume(role, &keys).await?;
@@ -151,12 +155,16 @@ mod tests {
 
     #[test]
     fn where_a_key_is() {
-        let of = |arn: &str| Place::of_key(arn).map(|place| place.endpoint("kms", None).unwrap().to_string());
+        let of = |arn: &str| Place::of_key(arn)?.endpoint("kms", None).map(|address| address.to_string());
         let key =
             |partition: &str, region: &str| format!("arn:{partition}:kms:{region}:123456789012:key/1-2");
         assert_eq!(of(&key("aws", "eu-central-1")).unwrap(), "https://kms.eu-central-1.amazonaws.com");
         assert_eq!(of(&key("aws-cn", "cn-north-1")).unwrap(), "https://kms.cn-north-1.amazonaws.com.cn");
         assert!(of("arn:aws:kms:us-east-1:1:alias/a:b/c").is_ok());
+        let elsewhere = key("aws-iso", "us-iso-east-1");
+        assert!(of(&elsewhere).is_err());
+        let named = Address::parse("https://kms.example").unwrap();
+        assert_eq!(Place::of_key(&elsewhere).unwrap().endpoint("kms", Some(&named)).unwrap(), named);
         for bad in [
             "",
             "arn:aws:kms:us-east-1:1:key/",
