@@ -36,6 +36,8 @@ impl Address {
         let url = Url::parse(text.trim()).map_err(|_| bad())?;
         let plain = url.username().is_empty() && url.password().is_none();
         let whole = url.query().is_none() && url.fragment().is_none();
+        // Written out, its characters may have become more.
+        let whole = whole && url.as_str().len() <= LONGEST;
         let http = matches!(url.scheme(), "http" | "https");
         if !(plain && whole && http && Authority::of_url(&url).is_some()) {
             return Err(bad());
