@@ -91,7 +91,10 @@ pub enum AwsCredential {
         authorization: Option<TokenSource>,
     },
     /// The role of the machine.
-    Instance,
+    Instance {
+        /// Where it is handed out, if not at `http://169.254.169.254`.
+        endpoint: Option<Address>,
+    },
 }
 
 /// For Azure Key Vault.
@@ -172,7 +175,10 @@ pub enum GcpCredential {
     /// An access token.
     Token(Secret),
     /// The service account of the machine.
-    Instance,
+    Instance {
+        /// Where it is handed out, if not at `http://metadata.google.internal`.
+        endpoint: Option<Address>,
+    },
 }
 
 /// For the transit engine of HashiCorp Vault or OpenBao.

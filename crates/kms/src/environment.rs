@@ -72,9 +72,17 @@ impl<'e> Environment<'e> {
     /// A variable, or the file that it names, is not what it should be.
     pub fn credentials(&self, machine: bool) -> Result<Credentials, BadVariable> {
         Ok(Credentials {
-            aws: self.aws()?.or_else(|| machine.then_some(AwsCredential::Instance)),
+            aws: match self.aws()? {
+                None if machine => Some(AwsCredential::Instance {
+                    endpoint: self.address("AWS_EC2_METADATA_SERVICE_ENDPOINT")?,
+                }),
+                named => named,
+            },
             azure: self.azure(machine)?,
-            gcp: self.gcp()?.or_else(|| machine.then_some(GcpCredential::Instance)),
+            gcp: match self.gcp()? {
+                None if machine => Some(GcpCredential::Instance { endpoint: self.gcp_metadata()? }),
+                named => named,
+            },
             vault: self.secret("VAULT_TOKEN").map(|token| VaultCredential {
                 proof: VaultProof::Token(token),
                 addresses: Vec::new(),
@@ -168,6 +176,13 @@ impl<'e> Environment<'e> {
             Some(path) => read(name, file(name, &path)?.expose()),
             None => Ok(None),
         }
+    }
+
+    /// A host, which stands there without the rest of an address.
+    fn gcp_metadata(&self) -> Result<Option<Address>, BadVariable> {
+        let name = "GCE_METADATA_HOST";
+        let address = self.text(name).map(|host| Address::parse(&format!("http://{host}"))).transpose();
+        address.map_err(|_| BadVariable { name, reason: "it is not HOST[:PORT]".to_owned() })
     }
 
     fn huawei(&self) -> Option<HuaweiCredential> {

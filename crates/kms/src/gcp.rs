@@ -24,8 +24,8 @@ use crate::token;
 const SCOPE: &str = "https://www.googleapis.com/auth/cloudkms";
 const PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
 const ENDPOINT: &str = "https://cloudkms.googleapis.com";
-const METADATA: &str =
-    "http://metadata.google.internal/computeMetadata/v1/instance/service-accounts/default/token";
+const METADATA: &str = "http://metadata.google.internal";
+const METADATA_PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 
 #[derive(Deserialize)]
 struct Token {
@@ -112,9 +112,12 @@ async fn access_token(
     let request = match credential {
         GcpCredential::Token(token) => return Ok(token.clone()),
         GcpCredential::Federated { audience, token, .. } => exchange(audience, token, allowed)?,
-        GcpCredential::Instance => {
-            let mut request =
-                Request::new(Method::GET, fixed(METADATA)?).with_header("metadata-flavor", "Google")?;
+        GcpCredential::Instance { endpoint } => {
+            let url = match endpoint {
+                Some(endpoint) => endpoint.join(METADATA_PATH)?,
+                None => fixed(&format!("{METADATA}{METADATA_PATH}"))?,
+            };
+            let mut request = Request::new(Method::GET, url).with_header("metadata-flavor", "Google")?;
             request.metadata = true;
             request
         }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use http::Method;
 use jiff::Timestamp;
 use serde::Deserialize;
-use url::Url;
 use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
@@ -23,7 +22,7 @@ const FORM: &str = "application/x-www-form-urlencoded";
 const VERSION: &str = "2011-06-15";
 /// What sessions of assumed roles are called.
 const SESSION: &str = "sops@roadstead";
-const METADATA: &str = "http://169.254.169.254/latest/";
+const METADATA: &str = "http://169.254.169.254";
 /// A machine that is not of AWS has nobody at that address.
 const METADATA_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -63,7 +62,8 @@ impl Identities<'_> {
             AwsCredential::Container { url, authorization } => {
                 self.container(url, authorization.as_ref()).await?
             }
-            AwsCredential::Instance | AwsCredential::Static { .. } => self.instance().await?,
+            AwsCredential::Instance { endpoint } => self.instance(endpoint.as_ref()).await?,
+            AwsCredential::Static { .. } => self.instance(None).await?,
         };
         self.sessions.put(name, keys.clone(), lasts);
         Ok(keys)
@@ -140,14 +140,12 @@ impl Identities<'_> {
     }
 
     /// By the second version of the machine's metadata service: a token, the role's name, its keys.
-    async fn instance(&self) -> Result<(AwsKeys, Duration), ServiceError> {
+    async fn instance(&self, endpoint: Option<&Address>) -> Result<(AwsKeys, Duration), ServiceError> {
         const ROLES: &str = "meta-data/iam/security-credentials/";
         let calls = self.calls.shortened(METADATA_PATIENCE);
-        let at = |path: &str| fixed(METADATA).map(|base| base.join(path));
-        let url = |path: &str| -> Result<Url, ServiceError> {
-            at(path)?.map_err(|_| {
-                ServiceError::Credential("the role of this machine has no valid name".to_owned())
-            })
+        let url = |path: &str| match endpoint {
+            Some(endpoint) => endpoint.join(&format!("/latest/{path}")),
+            None => fixed(&format!("{METADATA}/latest/{path}")),
         };
         let mut request = Request::new(Method::PUT, url("api/token")?)
             .with_header("x-aws-ec2-metadata-token-ttl-seconds", "300")?;

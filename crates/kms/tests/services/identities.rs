@@ -239,3 +239,76 @@ fn identities_of_azure() {
         assert_eq!(server.requests(), 3, "{kind}: the token is kept");
     }
 }
+
+/// What the clouds hand out to machines, as their metadata services do.
+#[test]
+fn identities_of_machines() {
+    let server = Server::start(|request| {
+        let (token, json) = (Some(TOKEN), |text: &str| Answer::json(200, text));
+        let google = format!(r#"{{"access_token":"{TOKEN}","expires_in":3600}}"#);
+        let azure = format!(r#"{{"access_token":"{TOKEN}","expires_on":"4102444800"}}"#);
+        let role = r#"{"AccessKeyId":"ASIAMACHINE","SecretAccessKey":"s","Token":"session","Expiration":"2099-01-01T00:00:00Z"}"#;
+        let imds = "x-aws-ec2-metadata-token";
+        match request.line.trim_end_matches(" HTTP/1.1") {
+            "PUT /latest/api/token" => json(TOKEN),
+            "GET /latest/meta-data/iam/security-credentials/" if request.header(imds) == token => {
+                json("web\n")
+            }
+            "GET /latest/meta-data/iam/security-credentials/web" if request.header(imds) == token => {
+                json(role)
+            }
+            "GET /computeMetadata/v1/instance/service-accounts/default/token"
+                if request.header("metadata-flavor") == Some("Google") =>
+            {
+                json(&google)
+            }
+            line if line.starts_with("GET /msi?") && request.header("x-identity-header") == Some("x") => {
+                json(&azure)
+            }
+            "POST /" if request.header("x-amz-security-token") == Some("session") => {
+                json(&format!(r#"{{"Plaintext":"{}"}}"#, STANDARD.encode(DATA_KEY)))
+            }
+            line if line.ends_with(":decrypt")
+                && request.header("authorization") == Some(&format!("Bearer {TOKEN}")) =>
+            {
+                json(&format!(r#"{{"plaintext":"{}"}}"#, STANDARD.encode(DATA_KEY)))
+            }
+            line if line.starts_with("POST /keys/k/decrypt?")
+                && request.header("authorization") == Some(&format!("Bearer {TOKEN}")) =>
+            {
+                json(r#"{"value":"MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE"}"#)
+            }
+            _ => Answer::json(404, "{}"),
+        }
+    });
+    let at = || Some(address(&server.url()));
+    let mut allowed = Allowed::default();
+    (allowed.aws_kms, allowed.gcp_kms) = (at(), at());
+    allowed.add(address(&server.url()));
+    let credentials = Credentials {
+        aws: Some(AwsCredential::Instance { endpoint: at() }),
+        gcp: Some(GcpCredential::Instance { endpoint: at() }),
+        azure: Some(AzureCredential::Managed {
+            client_id: Some("c".into()),
+            endpoint: Some((address(&format!("{}/msi", server.url())), Secret::new("x".into()))),
+        }),
+        ..Credentials::default()
+    };
+    let runtime = runtime();
+    let keys = keys(&runtime, credentials, allowed);
+    let google = "projects/p/locations/l/keyRings/r/cryptoKeys/k".to_owned();
+    for key in [
+        aws_key(None),
+        MasterKey::GcpKms { resource_id: google, enc: "AQ==".into() },
+        MasterKey::AzureKeyVault {
+            vault_url: server.url(),
+            name: "k".into(),
+            version: String::new(),
+            enc: "AQ".into(),
+        },
+    ] {
+        let answer = keys.for_file().unwrap(&key);
+        assert!(opened(&answer), "{key:?}: {answer:?}");
+    }
+    assert_eq!(server.requests(), 8);
+}

@@ -191,8 +191,8 @@ fn the_guard_decides_about_addresses_all_the_same() {
     let (runtime, server) = (runtime(), Server::start(|_| vault_answer()));
     let mut imported = Imported::default();
     imported.credentials = vault_credentials(vec![address(&server.url())]);
-    imported.credentials.aws = Some(AwsCredential::Instance);
-    imported.credentials.gcp = Some(GcpCredential::Instance);
+    imported.credentials.aws = Some(AwsCredential::Instance { endpoint: None });
+    imported.credentials.gcp = Some(GcpCredential::Instance { endpoint: None });
     let network = Arc::new(Network::new(&Arc::new(Policy::default()), None));
     let keys = Keys::new(imported, Allowed::default(), network, runtime.handle().clone());
     let vault = told(keys.for_file().unwrap(&vault_key(&server.url())));
