@@ -13,7 +13,18 @@ fn write(dir: &Path, path: &str, text: &str) {
 }
 
 fn roadstead(args: &[&str], dir: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_roadstead")).args(args).current_dir(dir).output().unwrap()
+    with(&[], args, dir)
+}
+
+/// With these variables, and none that would name keys of whoever runs the tests.
+fn with(variables: &[(&str, &str)], args: &[&str], dir: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_roadstead"))
+        .args(args)
+        .current_dir(dir)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -103,4 +114,58 @@ fn a_check_finds_what_is_open_or_broken() {
         "{}",
         text(&output.stderr)
     );
+}
+
+/// The same file, for a key in a Vault.
+fn encrypted_for_vault(address: &str) -> String {
+    let vault = format!(
+        "hc_vault:\n        - vault_address: {address}\n          engine_path: sops\n          key_name: first\n          created_at: \"2024-05-06T07:08:09Z\""
+    );
+    ENCRYPTED.replace("age:\n        - recipient: age1somebody", &vault)
+}
+
+#[test]
+fn a_token_for_vault_goes_where_its_holder_says() {
+    let dir = tempfile::tempdir().unwrap();
+    // Answers to one request, and says what it was.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = format!("http://{}", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        let (mut stream, _) = listener.accept().unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let head: Vec<String> = lines.map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+        stream.write_all(b"HTTP/1.1 403 x\r\ncontent-length: 0\r\n\r\n").unwrap();
+        head
+    });
+    write(dir.path(), "elsewhere.yaml", &encrypted_for_vault("https://vault.example:8200"));
+    write(dir.path(), "here.yaml", &encrypted_for_vault(&here));
+    write(dir.path(), "sops.vault-token", "canary\n");
+    write(dir.path(), "other/sops.vault-token", "two words\n");
+    let decrypt = |variables: &[(&str, &str)], args: &[&str]| {
+        let output = with(variables, &[&["secrets", "decrypt"], args].concat(), dir.path());
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        let message = text(&output.stderr);
+        assert!(message.contains("[no-key]") && !message.contains("canary"), "{message}");
+        message
+    };
+    let refused = "credentials are not sent to https://vault.example:8200";
+    for variables in [
+        &[("VAULT_TOKEN", "canary")][..],
+        &[("VAULT_TOKEN", "canary"), ("VAULT_ADDR", "https://other.example")],
+    ] {
+        let message = decrypt(variables, &["elsewhere.yaml"]);
+        assert!(message.contains(refused) && message.contains("--allow-key-service"), "{message}");
+    }
+    assert!(decrypt(&[], &["--key", "sops.vault-token", "elsewhere.yaml"]).contains(refused));
+    assert!(decrypt(&[], &["elsewhere.yaml"]).contains("no key for it was given"));
+    assert!(decrypt(&[], &["--key", "other/sops.vault-token", "here.yaml"]).contains("sops.vault-token"));
+    assert!(decrypt(&[("VAULT_ADDR", "vault")], &["here.yaml"]).contains("VAULT_ADDR"));
+    assert!(decrypt(&[], &["--key", "sops.vault-token", "here.yaml"]).contains("HTTP 403"));
+    let head = served.join().unwrap();
+    assert_eq!(head[0], "PUT /v1/sops/decrypt/first HTTP/1.1");
+    assert!(head.iter().any(|line| line.eq_ignore_ascii_case("x-vault-token: canary")), "{head:?}");
+
+    let output = roadstead(&["secrets", "decrypt", "--allow-key-service", "vault", "here.yaml"], dir.path());
+    assert!(text(&output.stderr).contains("want https://HOST[:PORT]"), "{}", text(&output.stderr));
 }

@@ -20,7 +20,7 @@ pub struct Warning {
 }
 
 /// Decrypts all objects, in their order. Those that are not encrypted are as they were. `mac` is for encrypted files in Secrets: the
-/// objects themselves are no whole files any more once they were built.
+/// objects themselves are not whole files once they were built.
 ///
 /// # Errors
 /// About the first object that does not open. No message holds anything decrypted.

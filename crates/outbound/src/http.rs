@@ -283,5 +283,5 @@ fn tls(ca: Option<&[u8]>) -> Result<rustls::ClientConfig, ClientError> {
     let versions = rustls::ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| ClientError::Tls(error.to_string()))?;
-    Ok(versions.with_webpki_verifier(verifier).with_no_client_auth())
+    Ok(versions.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }

@@ -212,10 +212,13 @@ impl fmt::Display for Place {
 
 /// A text of a file as a message may show it.
 pub(crate) fn shown(text: &str) -> String {
-    /// Characters.
-    const MOST: usize = 200;
-    let mut shown: String = text.chars().take(MOST).flat_map(escaped).collect();
-    if text.chars().nth(MOST).is_some() {
+    shown_to(text, 200)
+}
+
+/// The same, of so many characters.
+pub(crate) fn shown_to(text: &str, most: usize) -> String {
+    let mut shown: String = text.chars().take(most).flat_map(escaped).collect();
+    if text.chars().nth(most).is_some() {
         shown.push('…');
     }
     shown

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
-use crate::error::shown;
+use crate::error::{shown, shown_to};
 use crate::shamir::{self, ShareError};
 
 /// A data key, or a share of one. It is not printed, and wiped when it goes.
@@ -239,7 +239,9 @@ pub struct KeyError(String);
 impl KeyError {
     /// An error that says this. What comes from elsewhere is shortened here.
     pub fn new(reason: impl AsRef<str>) -> Self {
-        Self(shown(reason.as_ref()))
+        /// An address that a file names, and what to do about it.
+        const MOST: usize = 500;
+        Self(shown_to(reason.as_ref(), MOST))
     }
 }
 

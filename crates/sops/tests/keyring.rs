@@ -78,6 +78,55 @@ fn openpgp_keys() {
     assert!(ring.unwrap(&pgp(text("openpgp/key.asc"))).is_err());
 }
 
+/// RSA keys are used by aws-lc, which takes neither short nor very long ones.
+#[test]
+fn openpgp_rsa_keys() {
+    let ring = |name: &str| {
+        let mut ring = KeyRing::default();
+        assert_eq!(ring.add("key.asc", &bytes(name)), Ok(true));
+        ring
+    };
+    let message = text("openpgp/to-rsa.asc");
+    assert!(opened(ring("openpgp/rsa.asc").unwrap(&pgp(message.clone()))));
+    let error = ring("openpgp/small.asc").unwrap(&pgp(text("openpgp/to-small.asc"))).unwrap_err().to_string();
+    assert!(error.contains("an RSA key of 1024 bits is not supported"), "{error}");
+    let mut ssh = KeyRing::default();
+    let error = ssh.add_ssh("small", &bytes("age/ssh-rsa-small.pkcs1")).unwrap_err().to_string();
+    assert!(error.contains("an RSA key of 1024 bits is not supported"), "{error}");
+}
+
+/// Whether the padding of a session key is valid is not told: any change of it, or of what it opens, has one answer.
+#[test]
+fn changed_messages_for_rsa_have_one_answer() {
+    let mut ring = KeyRing::default();
+    ring.add("key.asc", &bytes("openpgp/rsa.asc")).unwrap();
+    let message = text("openpgp/to-rsa.asc");
+    let lines: Vec<&str> = message.lines().collect();
+    let mut answers = std::collections::BTreeSet::new();
+    // The lines of base64 without the first one, which has the packet's head and key id, and without the checksum: it is left
+    // out, as it may be, since it would not match.
+    let body = lines.iter().position(|line| line.is_empty()).unwrap() + 1;
+    let end = lines.iter().position(|line| line.starts_with('=')).unwrap();
+    for line in body + 1..end {
+        for at in [0, 30] {
+            let mut changed = lines[line].to_owned();
+            let Some(old) = changed.get(at..=at) else { continue };
+            let new = if old == "A" { "B" } else { "A" };
+            changed.replace_range(at..=at, new);
+            let mut all: Vec<&str> = lines.clone();
+            all[line] = &changed;
+            all.remove(end);
+            match ring.unwrap(&pgp(all.join("\n"))) {
+                Err(error) => drop(answers.insert(error.to_string())),
+                other => panic!("line {line} at {at}: {other:?}"),
+            }
+        }
+    }
+    // What a change of the second packet's head leads to says nothing of the session key.
+    answers.retain(|answer| !answer.starts_with("not a valid OpenPGP message"));
+    assert_eq!(answers.len(), 1, "{answers:?}");
+}
+
 /// No byte of a file can be changed: it is an error, or not for this key any more.
 #[test]
 fn changed_files_do_not_open() {

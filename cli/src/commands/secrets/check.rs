@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use roadstead_sops::{Error, Format, GroupResult, Inspection, KeyResult, KeyRing, Limits, inspect};
 
-use super::keys::Keys;
+use super::keys::{Keys, OpenKeys};
 use crate::output;
 
 /// Check the encrypted files of a directory, and look for secrets that are not encrypted
@@ -17,7 +17,8 @@ use crate::output;
 /// Reports which keys open which files, files that were changed after they were encrypted, values that should be
 /// encrypted and are not (or the reverse), Secrets in plain text, and rules of .sops.yaml that match no file.
 ///
-/// Exits with 1 if there is a problem. Without keys, only what needs none is checked.
+/// Exits with 1 if there is a problem. Without keys, only what needs none is checked. Key services are asked where there are credentials for
+/// them, as `roadstead secrets decrypt` does.
 ///
 /// Examples:
 ///   roadstead secrets check .
@@ -63,8 +64,8 @@ impl Report {
 
 impl Check {
     pub(crate) fn run(self) -> Result<()> {
-        let keys = self.keys.read()?;
-        let with_keys = !self.keys.is_empty();
+        let keys = self.keys.open()?;
+        let with_keys = keys.any();
         let limits = Limits::default();
         let listed = files::list(&self.dir)?;
         let mut report = Report::default();
@@ -93,14 +94,17 @@ impl Check {
     }
 }
 
-fn check_file(path: &str, bytes: &[u8], limits: &Limits, keys: Option<&KeyRing>, report: &mut Report) {
+fn check_file(path: &str, bytes: &[u8], limits: &Limits, keys: Option<&OpenKeys>, report: &mut Report) {
     let format = Format::of_name(path.rsplit('/').next().unwrap_or(path));
     if !looks_encrypted(bytes, format) {
         manifests::plain(path, bytes, format, report);
         return;
     }
-    let nobody = KeyRing::default();
-    match inspect(bytes, format, limits, keys.unwrap_or(&nobody)) {
+    let inspected = match keys {
+        Some(keys) => inspect(bytes, format, limits, &keys.for_file()),
+        None => inspect(bytes, format, limits, &KeyRing::default()),
+    };
+    match inspected {
         Ok(found) => {
             report.encrypted += 1;
             describe(path, &found, keys.is_some(), report);

@@ -12,11 +12,14 @@ use crate::output;
 
 /// Decrypt a file and print what it holds
 ///
-/// The keys are those that are given, and no others: no environment variable, agent or home folder is looked at.
+/// age, OpenPGP and SSH keys are those that are given, and no others: no agent or home folder is looked at. Key services (AWS, Azure,
+/// Google and Huawei KMS, Vault) are asked with credentials that are given, or that the environment names as for sops: AWS_…, AZURE_…,
+/// GOOGLE_APPLICATION_CREDENTIALS, VAULT_TOKEN and VAULT_ADDR, HUAWEICLOUD_SDK_…
 ///
 /// Examples:
 ///   roadstead secrets decrypt --key keys/prod.agekey secret.enc.yaml
 ///   roadstead secrets decrypt --key sops.asc --format dotenv --output json settings
+///   VAULT_ADDR=https://vault.example:8200 roadstead secrets decrypt --key sops.vault-token secret.enc.yaml
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Decrypt {
@@ -62,7 +65,7 @@ impl Decrypt {
     fn decrypt(&self) -> Result<()> {
         let limits = Limits::default();
         let name = self.file.display().to_string();
-        let keys = self.keys.read()?;
+        let keys = self.keys.open()?;
         let file = read(&self.file, limits.file_bytes)?;
         let by_name =
             || Format::of_name(self.file.file_name().and_then(|name| name.to_str()).unwrap_or_default());
@@ -74,7 +77,7 @@ impl Decrypt {
             Mac::Warn => MacPolicy::Warn,
             Mac::Ignore => MacPolicy::Ignore,
         };
-        let decrypted = decrypt(&file, &options, &keys)
+        let decrypted = decrypt(&file, &options, &keys.for_file())
             .map_err(|error| classified(&error, &format!("cannot decrypt {name:?}: {error}")))?;
         if let Some(problem) = decrypted.warning {
             output::warning(&format!("{name:?}: {problem}"));
@@ -85,7 +88,7 @@ impl Decrypt {
     fn object(&self) -> Result<()> {
         let limits = Limits::default();
         let name = self.file.display().to_string();
-        let keys = self.keys.read()?;
+        let keys = self.keys.open()?;
         let file = read(&self.file, limits.file_bytes)?;
         let documents = read_documents(&file, Dialect::Object, &roadstead_kustomize::Limits::default())
             .with_context(|| format!("{name:?} is not YAML"))?;
@@ -93,7 +96,7 @@ impl Decrypt {
             anyhow::bail!("{name:?} holds {} objects, and should hold one", documents.len());
         };
         let object = document.value.to_json();
-        let decrypted = decrypt_object(object, MacPolicy::Ignore, &limits, &keys)
+        let decrypted = decrypt_object(object, MacPolicy::Ignore, &limits, &keys.for_file())
             .map_err(|error| classified(&error.error, &format!("cannot decrypt {name:?}: {error}")))?;
         let mut text = serde_json::to_string_pretty(&decrypted.object)?;
         text.push('\n');

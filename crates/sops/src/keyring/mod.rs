@@ -2,6 +2,7 @@
 
 mod age;
 mod openpgp;
+mod rsa;
 
 use std::fmt;
 

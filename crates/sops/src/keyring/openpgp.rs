@@ -2,16 +2,19 @@
 //!
 //! What GnuPG and SOPS have written is opened: all current kinds of keys, hidden recipients, compression, GnuPG's own OCB packets and
 //! partial lengths. Signatures are not looked at: who encrypted says nothing. What rPGP does not know (brainpool curves, GnuPG's keys of
-//! version 5) is named in the error.
+//! version 5) is named in the error. RSA is aws-lc's.
+
+mod rsa;
 
 use std::io::Read as _;
+use std::sync::OnceLock;
 
 use pgp::armor::{ArmorCrc24Status, BlockType, Dearmor};
 use pgp::composed::{
     DecryptionOptions, Deserializable as _, Esk, Message, PlainSessionKey, SignedSecretKey, TheRing,
 };
 use pgp::packet::PublicKeyEncryptedSessionKey;
-use pgp::types::{DecryptionKey, EskType, Password, PkeskVersion};
+use pgp::types::{DecryptionKey, EskType, Password, PkeskBytes, PkeskVersion, PublicParams, SecretParams};
 use zeroize::Zeroizing;
 
 use crate::error::shown;
@@ -31,9 +34,25 @@ const HELD: usize = 512;
 /// Secret keys.
 #[derive(Default)]
 pub(super) struct Keyring {
-    keys: Vec<SignedSecretKey>,
+    keys: Vec<Held>,
     /// Why others could not be read.
     unreadable: Vec<String>,
+}
+
+/// A secret key, and what of it aws-lc decrypts with: of the primary key, and then of each subkey.
+struct Held {
+    key: SignedSecretKey,
+    rsa: Vec<LazyRsa>,
+}
+
+/// Made when it is first used. None where a key is not an RSA key, or is protected by a passphrase.
+type LazyRsa = OnceLock<Option<Result<rsa::Key, String>>>;
+
+impl Held {
+    fn new(key: SignedSecretKey) -> Self {
+        let rsa = (0..=key.secret_subkeys.len()).map(|_| OnceLock::new()).collect();
+        Self { key, rsa }
+    }
 }
 
 impl Keyring {
@@ -66,7 +85,7 @@ impl Keyring {
                 return Err(format!("the keyring holds more than {KEYS} keys"));
             }
             match key {
-                Ok(key) => self.keys.push(key),
+                Ok(key) => self.keys.push(Held::new(key)),
                 // Others of the ring may be what is needed.
                 Err(error) => self.unreadable.push(reason(&error)),
             }
@@ -164,6 +183,40 @@ fn recipients(bytes: &[u8]) -> Result<Vec<PublicKeyEncryptedSessionKey>, KeyErro
     Ok(esk.into_iter().filter_map(for_key).collect())
 }
 
+/// A primary key or a subkey.
+struct Part<'k, K> {
+    key: &'k K,
+    secret: &'k SecretParams,
+    rsa: Option<&'k LazyRsa>,
+}
+
+impl<K: DecryptionKey> Part<'_, K> {
+    fn is_rsa(&self) -> bool {
+        matches!(self.key.public_params(), PublicParams::RSA(_))
+    }
+
+    /// What the message is encrypted with.
+    fn session_key(
+        &self,
+        recipient: &PublicKeyEncryptedSessionKey,
+        kind: EskType,
+    ) -> Result<PlainSessionKey, String> {
+        let values = recipient.values().map_err(|error| reason(&error))?;
+        if !self.is_rsa() {
+            let opened = self.key.decrypt(&Password::empty(), values, kind);
+            return opened.and_then(|opened| opened).map_err(|error| reason(&error));
+        }
+        let unusable = || "the session key is not one for an RSA key".to_owned();
+        let PkeskBytes::Rsa { mpi } = values else { return Err(unusable()) };
+        let made = self.rsa.map(|made| made.get_or_init(|| rsa::key(self.key.public_params(), self.secret)));
+        match made {
+            Some(Some(Ok(key))) => key.unwrap(mpi, kind).ok_or_else(|| "there is no randomness".to_owned()),
+            Some(Some(Err(why))) => Err(why.clone()),
+            Some(None) | None => Err(unusable()),
+        }
+    }
+}
+
 /// The search for the key that opens a message.
 struct Search<'m> {
     bytes: &'m [u8],
@@ -176,19 +229,22 @@ impl Search<'_> {
     fn try_key(
         &mut self,
         recipient: &PublicKeyEncryptedSessionKey,
-        key: &SignedSecretKey,
+        held: &Held,
     ) -> Result<Option<DataKey>, KeyError> {
-        let primary = &key.primary_key;
+        let mut rsa = held.rsa.iter();
+        let primary = &held.key.primary_key;
+        let first = rsa.next();
         if recipient.match_identity(primary.public_key()) {
-            let found = self.attempt(recipient, primary, primary.secret_params().is_encrypted())?;
+            let part = Part { key: primary, secret: primary.secret_params(), rsa: first };
+            let found = self.attempt(recipient, &part)?;
             if found.is_some() {
                 return Ok(found);
             }
         }
-        for subkey in &key.secret_subkeys {
+        for (subkey, rsa) in held.key.secret_subkeys.iter().zip(rsa) {
             if recipient.match_identity(subkey.key.public_key()) {
-                let found =
-                    self.attempt(recipient, &subkey.key, subkey.key.secret_params().is_encrypted())?;
+                let part = Part { key: &subkey.key, secret: subkey.key.secret_params(), rsa: Some(rsa) };
+                let found = self.attempt(recipient, &part)?;
                 if found.is_some() {
                     return Ok(found);
                 }
@@ -200,14 +256,11 @@ impl Search<'_> {
     fn attempt(
         &mut self,
         recipient: &PublicKeyEncryptedSessionKey,
-        key: &impl DecryptionKey,
-        locked: bool,
+        part: &Part<'_, impl DecryptionKey>,
     ) -> Result<Option<DataKey>, KeyError> {
-        if locked {
-            self.failed = Some(format!(
-                "key {:?} is protected by a passphrase, which is not supported",
-                key.legacy_key_id()
-            ));
+        let id = part.key.legacy_key_id();
+        if part.secret.is_encrypted() {
+            self.failed = Some(format!("key {id:?} is protected by a passphrase, which is not supported"));
             return Ok(None);
         }
         self.left = self.left.checked_sub(1).ok_or_else(|| {
@@ -220,18 +273,18 @@ impl Search<'_> {
             PkeskVersion::V6 => EskType::V6,
             PkeskVersion::Other(_) => return Ok(None),
         };
-        let opened = recipient.values().and_then(|values| key.decrypt(&Password::empty(), values, kind));
+        let opened = part.session_key(recipient, kind).and_then(|session| {
+            let opened = self.open(session);
+            // What is wrong with it would tell whether the padding was valid.
+            opened.map_err(|error| if part.is_rsa() { rsa::NOT_OPENED.to_owned() } else { error.to_string() })
+        });
         match opened {
-            Ok(Ok(session)) => match self.open(session) {
-                Ok(found) => return Ok(Some(found)),
-                Err(error) => self.failed = Some(error.to_string()),
-            },
-            Ok(Err(error)) | Err(error) => {
-                self.failed =
-                    Some(format!("key {} cannot decrypt it: {}", key.legacy_key_id(), reason(&error)));
+            Ok(found) => Ok(Some(found)),
+            Err(why) => {
+                self.failed = Some(format!("key {id} cannot decrypt it: {why}"));
+                Ok(None)
             }
         }
-        Ok(None)
     }
 
     /// Takes the data key out of what a session key opens.

@@ -1,12 +1,11 @@
 //! SSH keys as age identities: Ed25519, and RSA.
 
 use aws_lc_rs::digest::{SHA256, SHA512, digest};
-use aws_lc_rs::rsa::{OAEP_SHA256_MGF1SHA256, OaepPrivateDecryptingKey, PrivateDecryptingKey};
+use aws_lc_rs::rsa::{OAEP_SHA256_MGF1SHA256, OaepPrivateDecryptingKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use rsa::BigUint;
 use rsa::pkcs1::DecodeRsaPrivateKey as _;
-use rsa::pkcs8::EncodePrivateKey as _;
 use rsa::traits::PublicKeyParts as _;
 use zeroize::Zeroizing;
 
@@ -17,8 +16,6 @@ const ED25519: &str = "ssh-ed25519";
 const RSA: &str = "ssh-rsa";
 const ED25519_LABEL: &[u8] = b"age-encryption.org/v1/ssh-ed25519";
 const RSA_LABEL: &[u8] = b"age-encryption.org/v1/ssh-rsa";
-/// Bits of a modulus.
-const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
 /// An Ed25519 key, as one for X25519.
 pub(crate) struct Ed25519 {
@@ -149,21 +146,14 @@ fn openssh(bytes: &[u8]) -> Option<Result<Identity, String>> {
 }
 
 fn rsa_identity(key: &rsa::RsaPrivateKey) -> Result<Identity, String> {
-    if !RSA_BITS.contains(&key.n().bits()) {
-        return Err(format!("an RSA key must have {} to {} bits", RSA_BITS.start(), RSA_BITS.end()));
-    }
     let mut wire = Vec::new();
     for part in [RSA.as_bytes(), &positive(key.e()), &positive(key.n())] {
         let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
         wire.extend_from_slice(&length.to_be_bytes());
         wire.extend_from_slice(part);
     }
-    let document = key.to_pkcs8_der().map_err(|_| "not a valid RSA key".to_owned())?;
-    let key = PrivateDecryptingKey::from_pkcs8(document.as_bytes()).and_then(|key| {
-        OaepPrivateDecryptingKey::new(key)
-            .map_err(|_| aws_lc_rs::error::KeyRejected::from(aws_lc_rs::error::Unspecified))
-    });
-    let key = key.map_err(|_| "not a valid RSA key".to_owned())?;
+    let native = crate::keyring::rsa::native(key)?;
+    let key = OaepPrivateDecryptingKey::new(native).map_err(|_| "not a valid RSA key".to_owned())?;
     Ok(Identity::SshRsa(Box::new(Rsa { wire, key })))
 }
 

@@ -1,0 +1,181 @@
+//! AWS KMS.
+
+mod identity;
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use crate::address::{Address, Allowed, protected};
+use crate::cache::Cache;
+use crate::call::{Calls, Reply, Request};
+use crate::credentials::AwsCredential;
+use crate::error::ServiceError;
+use crate::secret::Secret;
+use crate::sign::{self, AwsKeys, Scope};
+
+/// What it says of credentials that were given out and do not count any more.
+const EXPIRED: [&str; 3] = ["ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId"];
+
+/// What a file says.
+pub(crate) struct Key<'k> {
+    pub(crate) arn: &'k str,
+    pub(crate) role: Option<&'k str>,
+    pub(crate) context: &'k BTreeMap<String, String>,
+    pub(crate) enc: &'k str,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(rename = "Plaintext")]
+    plaintext: Secret,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    #[serde(rename = "__type")]
+    kind: String,
+}
+
+/// Where a key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place<'k> {
+    pub(crate) region: &'k str,
+    /// None of partitions that are somewhere else.
+    suffix: Option<&'static str>,
+}
+
+impl<'k> Place<'k> {
+    /// Reads a key's ARN: `arn:PARTITION:kms:REGION:ACCOUNT:key/ID`, or `alias/NAME`.
+    fn of_key(arn: &'k str) -> Result<Self, ServiceError> {
+        let bad = || ServiceError::Key("its ARN is not that of a KMS key".to_owned());
+        let parts: Vec<&str> = arn.splitn(6, ':').collect();
+        let ["arn", partition, "kms", region, account, resource] = parts.as_slice() else {
+            return Err(bad());
+        };
+        let named = ["key/", "alias/"]
+            .iter()
+            .any(|kind| resource.strip_prefix(kind).is_some_and(|name| !name.is_empty()));
+        let number = !account.is_empty() && account.chars().all(|c| c.is_ascii_digit());
+        let label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        let fit = (1..=64).contains(&region.len()) && region.chars().all(label);
+        if !(named && number && fit) || region.starts_with('-') || region.ends_with('-') {
+            return Err(bad());
+        }
+        let suffix = match *partition {
+            "aws" | "aws-us-gov" => Some("amazonaws.com"),
+            "aws-cn" => Some("amazonaws.com.cn"),
+            other if other.starts_with("aws") => None,
+            _ => return Err(bad()),
+        };
+        Ok(Self { region, suffix })
+    }
+
+    fn endpoint(&self, service: &str, named: Option<&Address>) -> Result<Address, ServiceError> {
+        let address = match (named, self.suffix) {
+            (Some(address), _) => address.clone(),
+            (None, Some(suffix)) => Address::parse(&format!("https://{service}.{}.{suffix}", self.region))
+                .map_err(|error| ServiceError::Key(error.to_string()))?,
+            (None, None) => {
+                return Err(ServiceError::Key(
+                    "its partition is not one of aws, aws-cn and aws-us-gov: name its services in AWS_ENDPOINT_URL_KMS and \
+                     AWS_ENDPOINT_URL_STS"
+                        .to_owned(),
+                ));
+            }
+        };
+        protected(address.url())?;
+        Ok(address)
+    }
+}
+
+/// Credentials that were given out.
+pub(crate) type Sessions = Cache<AwsKeys>;
+
+pub(crate) async fn unwrap(
+    key: &Key<'_>,
+    credential: &AwsCredential,
+    sessions: &Sessions,
+    allowed: &Allowed,
+    calls: &Calls<'_>,
+) -> Result<Zeroizing<Vec<u8>>, ServiceError> {
+    let place = Place::of_key(key.arn)?;
+    let endpoint = place.endpoint("kms", allowed.aws_kms.as_ref())?;
+    let identities = identity::Identities { place, sts: allowed.aws_sts.as_ref(), sessions, calls };
+    let mut keys = identities.own(credential).await?;
+    if let Some(role) = key.role {
+        keys = identities.assume(role, &keys).await?;
+    }
+    let body =
+        json!({ "KeyId": key.arn, "CiphertextBlob": key.enc, "EncryptionContext": key.context }).to_string();
+    let request = Request::new(Method::POST, endpoint.join("/")?)
+        .with_body("application/x-amz-json-1.1", Zeroizing::new(body.into_bytes()))
+        .with_header("x-amz-target", "TrentService.Decrypt")?;
+    let scope = Scope { region: place.region, service: "kms" };
+    let request = sign::aws(request, &keys, &scope, Timestamp::now())?;
+    let reply = calls.send(&request, is_throttled).await?;
+    if !reply.is_ok() {
+        let reason = reason(&reply);
+        if reason.as_deref().is_some_and(|name| EXPIRED.contains(&name)) {
+            sessions.clear();
+        }
+        return Err(reply.refused(&request, reason.as_deref()));
+    }
+    let answer: Answer = reply.json()?;
+    let bytes = STANDARD.decode(answer.plaintext.expose());
+    bytes.map(Zeroizing::new).map_err(|_| ServiceError::Malformed(reply.host))
+}
+
+/// The name of an error, which may have a namespace before it.
+fn reason(reply: &Reply) -> Option<String> {
+    let failure: Failure = reply.json().ok()?;
+    failure.kind.rsplit('#').next().map(str::to_owned)
+}
+
+fn is_throttled(reply: &Reply) -> bool {
+    const NAMES: [&str; 5] = [
+        "ThrottlingException",
+        "Throttling",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "KMSInternalException",
+    ];
+    !reply.is_ok() && reason(reply).is_some_and(|name| NAMES.contains(&name.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_key_is() {
+        let of = |arn: &str| Place::of_key(arn)?.endpoint("kms", None).map(|address| address.to_string());
+        let key =
+            |partition: &str, region: &str| format!("arn:{partition}:kms:{region}:123456789012:key/1-2");
+        assert_eq!(of(&key("aws", "eu-central-1")).unwrap(), "https://kms.eu-central-1.amazonaws.com");
+        assert_eq!(of(&key("aws-cn", "cn-north-1")).unwrap(), "https://kms.cn-north-1.amazonaws.com.cn");
+        assert!(of("arn:aws:kms:us-east-1:1:alias/a:b/c").is_ok());
+        let elsewhere = key("aws-iso", "us-iso-east-1");
+        assert!(of(&elsewhere).is_err());
+        let named = Address::parse("https://kms.example").unwrap();
+        assert_eq!(Place::of_key(&elsewhere).unwrap().endpoint("kms", Some(&named)).unwrap(), named);
+        for bad in [
+            "",
+            "arn:aws:kms:us-east-1:1:key/",
+            "arn:aws:s3:us-east-1:1:key/1",
+            "arn:aws:kms:evil.example/:1:key/1",
+            "arn:aws:kms:evil.example#:1:key/1",
+            "arn:aws:kms:-a:1:key/1",
+            "arn:aws:kms:us-east-1:x:key/1",
+            "arn:aws-elsewhere:kms:us-east-1:1:key/1",
+        ] {
+            assert!(of(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Why a key service did not unwrap a key. Nothing here holds a credential or a plaintext.
+
+use roadstead_sops::KeyError;
+
+/// Why a key service did not unwrap a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ServiceError {
+    /// What the file says of the key cannot be used.
+    #[error("{0}")]
+    Key(String),
+    /// The credentials that there are cannot be used.
+    #[error("{0}")]
+    Credential(String),
+    /// Credentials would go to an address that only the file names.
+    #[error(
+        "credentials are not sent to {0}, which only the encrypted file names: to allow it, name it in VAULT_ADDR, in the entry \
+         sops.vault-address of the Secret, or with --allow-key-service"
+    )]
+    NotAllowed(String),
+    /// Credentials would go there in the clear.
+    #[error("{0} is not an https:// address, and credentials are sent to others on this machine only")]
+    InTheClear(String),
+    /// No answer.
+    #[error("{host} cannot be reached: {why}")]
+    Unreachable {
+        /// Where the request went.
+        host: String,
+        /// What happened, as far as it may be told.
+        why: String,
+    },
+    /// It took too long.
+    #[error("{0} did not answer in time")]
+    TimedOut(String),
+    /// It is not asked, since it did not answer before.
+    #[error("{0} did not answer a moment ago, and is asked again in some seconds")]
+    Resting(String),
+    /// It answers elsewhere.
+    #[error(
+        "{host} answered with a redirect (HTTP {status}), which is not followed: name the address that it leads to"
+    )]
+    Redirect {
+        /// Where the request went.
+        host: String,
+        /// The status.
+        status: u16,
+    },
+    /// A flood.
+    #[error("{0} answered with more than 64 KiB")]
+    TooLarge(String),
+    /// It says no.
+    #[error("{host} refused: HTTP {status}{}", shown(.code))]
+    Refused {
+        /// Where the request went.
+        host: String,
+        /// The status.
+        status: u16,
+        /// The service's own name of what is wrong.
+        code: Option<String>,
+    },
+    /// Not an answer of such a service.
+    #[error("the answer of {0} is not one of such a service")]
+    Malformed(String),
+    /// The file asks for more than it may.
+    #[error("the file's keys need more than {0} requests to key services")]
+    TooManyRequests(usize),
+    /// The file's time is over.
+    #[error("the file's key services took more than {0} seconds together")]
+    TooSlow(u64),
+}
+
+fn shown(code: &Option<String>) -> String {
+    code.as_ref().map(|code| format!(", {code}")).unwrap_or_default()
+}
+
+impl From<ServiceError> for KeyError {
+    fn from(error: ServiceError) -> Self {
+        Self::new(error.to_string())
+    }
+}

@@ -1,0 +1,54 @@
+//! Key services that unwrap the data keys of SOPS files: AWS KMS, Azure Key Vault, Google Cloud KMS, Huawei Cloud KMS, and the transit
+//! engine of HashiCorp Vault and OpenBao. And the one place that knows the entries of a decryption Secret.
+//!
+//! [`import`] reads such a Secret's entries, or files of the same names; [`Environment`] reads what a person's environment names. [`Keys`]
+//! makes of both, with the addresses that the operator [allows](Allowed) and a [`Network`], what `roadstead_sops` asks.
+//!
+//! A file in Git says which server holds its key. So that it cannot choose who sees a credential: AWS, Google and Huawei are asked where
+//! the key's region is, Azure's vaults have to be in Azure's domains, and a Vault is asked only if whoever holds the token, or the operator, has
+//! named its address. Credentials go over TLS, but to this machine. All requests go through the guarded client of `roadstead_outbound`
+//! (purpose `kms`), redirects are refused, and time, bytes and the number of requests are bounded for each file.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use roadstead_kms::{Allowed, Keys, Network, import};
+//! use roadstead_outbound::Policy;
+//! use roadstead_sops::{Format, Options, decrypt};
+//!
+//! # async fn example(entries: Vec<(String, Vec<u8>)>, file: Vec<u8>) -> Result<(), Box<dyn std::error::Error>> {
+//! let imported = import(entries.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice())))?;
+//! let network = Arc::new(Network::new(&Arc::new(Policy::default()), None));
+//! let keys = Keys::new(imported, Allowed::default(), network, tokio::runtime::Handle::current());
+//! let decrypted = tokio::task::spawn_blocking(move || decrypt(&file, &Options::new(Format::Yaml), &keys.for_file()));
+//! # drop(decrypted.await??);
+//! # Ok(())
+//! # }
+//! ```
+
+mod address;
+mod aws;
+mod azure;
+mod cache;
+mod call;
+mod credentials;
+mod entries;
+mod environment;
+mod error;
+mod gcp;
+mod huawei;
+mod provider;
+mod secret;
+mod sign;
+mod token;
+mod vault;
+
+pub use address::{Address, Allowed, BadAddress};
+pub use call::Network;
+pub use credentials::{
+    AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, HuaweiCredential, TokenSource,
+    VaultCredential, VaultProof,
+};
+pub use entries::{EntryError, Imported, import};
+pub use environment::{BadVariable, Environment};
+pub use provider::{FileKeys, Keys};
+pub use secret::Secret;

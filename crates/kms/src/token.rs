@@ -1,0 +1,29 @@
+//! Tokens that someone else renews, such as those of a cluster's service accounts.
+
+use std::io::Read as _;
+
+use crate::credentials::TokenSource;
+use crate::error::ServiceError;
+use crate::secret::Secret;
+
+/// Of a token's file.
+const BYTES: u64 = 64 << 10;
+
+pub(crate) fn read(source: &TokenSource) -> Result<Secret, ServiceError> {
+    let path = match source {
+        TokenSource::Text(token) => return Ok(token.clone()),
+        TokenSource::File(path) => path,
+    };
+    let unreadable = |why: &dyn std::fmt::Display| {
+        ServiceError::Credential(format!(
+            "the token in {:?} cannot be read: {why}",
+            path.display().to_string()
+        ))
+    };
+    let file = std::fs::File::open(path).map_err(|error| unreadable(&error))?;
+    let mut text = String::new();
+    file.take(BYTES).read_to_string(&mut text).map_err(|error| unreadable(&error))?;
+    let text = Secret::new(text);
+    let token = Secret::new(text.expose().trim().to_owned());
+    if token.is_empty() { Err(unreadable(&"it is empty")) } else { Ok(token) }
+}

@@ -1,0 +1,166 @@
+//! The transit engine of HashiCorp Vault and OpenBao.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+use url::Url;
+use zeroize::Zeroizing;
+
+use crate::address::{Address, Allowed};
+use crate::cache::{Cache, UNSAID};
+use crate::call::{Calls, Reply, Request};
+use crate::credentials::{TokenSource, VaultCredential, VaultProof};
+use crate::error::ServiceError;
+use crate::secret::Secret;
+use crate::token;
+
+/// What a file says.
+pub(crate) struct Key<'k> {
+    pub(crate) address: &'k str,
+    pub(crate) engine_path: &'k str,
+    pub(crate) key_name: &'k str,
+    pub(crate) enc: &'k str,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    data: Data,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    plaintext: Secret,
+}
+
+#[derive(Deserialize)]
+struct LoggedIn {
+    auth: Auth,
+}
+
+#[derive(Deserialize)]
+struct Auth {
+    client_token: Secret,
+    lease_duration: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    errors: Vec<String>,
+}
+
+/// A path of names that stand in a URL for themselves.
+fn path(text: &str) -> Option<String> {
+    let text = text.trim_matches('/');
+    let name = |name: &str| {
+        let fine = |c: char| c.is_ascii_alphanumeric() || "-_.~@".contains(c);
+        !name.is_empty() && name != "." && name != ".." && name.chars().all(fine)
+    };
+    text.split('/').all(name).then(|| text.to_owned())
+}
+
+pub(crate) async fn unwrap(
+    key: &Key<'_>,
+    credential: &VaultCredential,
+    tokens: &Cache<Secret>,
+    allowed: &Allowed,
+    calls: &Calls<'_>,
+) -> Result<Zeroizing<Vec<u8>>, ServiceError> {
+    let bad = |what: &str| ServiceError::Key(format!("its {what} is not valid"));
+    let address = Address::parse(key.address).map_err(|error| ServiceError::Key(error.to_string()))?;
+    let engine = path(key.engine_path).ok_or_else(|| bad("engine_path"))?;
+    let name = path(key.key_name).filter(|name| !name.contains('/')).ok_or_else(|| bad("key_name"))?;
+    allowed.check(&address, &credential.addresses)?;
+    let token = match &credential.proof {
+        VaultProof::Token(token) => token.clone(),
+        VaultProof::Login { path, role, jwt } => {
+            let login = Login { address: &address, path, role, jwt };
+            login.token(credential, tokens, calls).await?
+        }
+    };
+    let url = address.join(&format!("/v1/{engine}/decrypt/{name}"))?;
+    let request = request(url, &json!({ "ciphertext": key.enc }), credential)?
+        .with_secret("x-vault-token", token.expose())?;
+    let reply = calls.send(&request, |_| false).await?;
+    if !reply.is_ok() {
+        if reply.status == 403 {
+            tokens.clear();
+        }
+        return Err(reply.refused(&request, reason(&reply).as_deref()));
+    }
+    let answer: Answer = reply.json()?;
+    let bytes = STANDARD.decode(answer.data.plaintext.expose());
+    bytes.map(Zeroizing::new).map_err(|_| ServiceError::Malformed(reply.host))
+}
+
+fn request(url: Url, body: &Json, credential: &VaultCredential) -> Result<Request, ServiceError> {
+    let request = Request::new(Method::PUT, url)
+        .with_body("application/json", Zeroizing::new(body.to_string().into_bytes()))
+        .with_header("x-vault-request", "true")?;
+    match &credential.namespace {
+        Some(namespace) => request.with_header("x-vault-namespace", namespace),
+        None => Ok(request),
+    }
+}
+
+/// A token of the server's, in exchange for another issuer's.
+struct Login<'l> {
+    address: &'l Address,
+    path: &'l str,
+    role: &'l str,
+    jwt: &'l TokenSource,
+}
+
+impl Login<'_> {
+    async fn token(
+        &self,
+        credential: &VaultCredential,
+        tokens: &Cache<Secret>,
+        calls: &Calls<'_>,
+    ) -> Result<Secret, ServiceError> {
+        let name = self.address.to_string();
+        if let Some(token) = tokens.get(&name) {
+            return Ok(token);
+        }
+        let path = path(self.path)
+            .ok_or_else(|| ServiceError::Credential("the path of the login is not valid".to_owned()))?;
+        let jwt = token::read(self.jwt)?;
+        let url = self.address.join(&format!("/v1/{path}"))?;
+        let request = request(url, &json!({ "role": self.role, "jwt": jwt.expose() }), credential)?;
+        let reply = calls.send(&request, |_| false).await?;
+        if !reply.is_ok() {
+            return Err(reply.refused(&request, reason(&reply).as_deref()));
+        }
+        let login: LoggedIn = reply.json()?;
+        let lasts = login.auth.lease_duration.map_or(UNSAID, Duration::from_secs);
+        tokens.put(name, login.auth.client_token.clone(), lasts);
+        Ok(login.auth.client_token)
+    }
+}
+
+/// The last line of what it says: before it stands how often it was tried.
+fn reason(reply: &Reply) -> Option<String> {
+    let failure: Failure = reply.json().ok()?;
+    let first = failure.errors.first()?;
+    first
+        .lines()
+        .map(|line| line.trim_start_matches(['*', ' ', '\t']).trim())
+        .rfind(|line| !line.is_empty())
+        .map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::path;
+
+    #[test]
+    fn paths_stay_below_the_engine() {
+        assert_eq!(path("/a/b-c/").as_deref(), Some("a/b-c"));
+        for bad in ["", "/", "a//b", "a/../b", "..", "a?b", "a#b", "a b", "a%2f..", "a\\b", "ä"] {
+            assert_eq!(path(bad), None, "{bad}");
+        }
+    }
+}
