@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use roadstead_hub_core::Outbound;
 use roadstead_hub_store::Store;
+use roadstead_kms::{Address, Allowed, BadAddress, Environment};
 use roadstead_outbound::{Host, Policy, Proxies, Purpose, Rule, Target};
 
 /// Addresses come from whoever may write sources and Secrets: besides the public internet nothing is allowed unless it is
@@ -30,6 +31,12 @@ pub(crate) struct NetworkArgs {
     #[arg(long = "allow-cluster-network", value_name = "CIDR")]
     cluster_networks: Vec<Rule>,
 
+    /// A key service that credentials of decryption Secrets may be sent to when an encrypted file names it, besides the clouds' own
+    /// (repeatable): https://HOST[:PORT]. VAULT_ADDR, AWS_ENDPOINT_URL_KMS, AWS_ENDPOINT_URL_STS and SOPS_GCP_KMS_ENDPOINT of the
+    /// environment are such addresses too. One in a private network needs --allow-network kms=… besides
+    #[arg(long = "allow-key-service", value_name = "URL", value_parser = key_service)]
+    key_services: Vec<Address>,
+
     /// Let credentials of sources be sent over plain HTTP, where anyone on the way can read them
     #[arg(long)]
     allow_plain_http_credentials: bool,
@@ -45,7 +52,22 @@ pub(crate) struct Own<'a> {
     pub(crate) database_url: &'a str,
 }
 
+/// The address of a key service.
+fn key_service(text: &str) -> Result<Address, BadAddress> {
+    Address::parse(text)
+}
+
 impl NetworkArgs {
+    /// The key services that credentials may go to.
+    pub(crate) fn allowed_key_services(&self) -> Result<Allowed> {
+        let get = |name: &str| std::env::var(name).ok();
+        let mut allowed = Environment::new(&get).allowed()?;
+        for address in &self.key_services {
+            allowed.add(address.clone());
+        }
+        Ok(allowed)
+    }
+
     /// The way out by these options. With `dev`, this machine may be connected to.
     pub(crate) fn outbound(&self, own: &Own<'_>, dev: bool) -> Result<Outbound> {
         let mut policy = Policy::new(self.networks.clone());

@@ -140,6 +140,7 @@ async fn serve(
         no_cross_namespace_refs: args.no_cross_namespace_refs,
         lenient_substitutions: args.lenient_substitutions,
         sops_mac: args.sops_mac.into(),
+        key_services: args.network.allowed_key_services()?,
         default_service_account: args.default_service_account.clone(),
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
     };

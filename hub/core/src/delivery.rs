@@ -36,7 +36,7 @@ pub use decryption::SopsMac;
 pub use results::{DispatchFailure, DispatchResult};
 pub use transfer::BuildReader;
 
-/// How many appliers have what goes to the hub decrypted and its variables substituted at once, or data keys unwrapped.
+/// How many appliers have what goes to the hub decrypted and its variables substituted at once.
 const FINISHING: usize = 2;
 
 /// What brings an applier's objects to its cluster.
@@ -50,7 +50,8 @@ pub struct Delivery {
     lenient_substitutions: bool,
     sops_mac: SopsMac,
     data_keys: decryption::KeyCache,
-    /// Places for the finishing of what goes to the hub, and for the unwrapping of data keys: each may take tens of megabytes.
+    key_services: decryption::KeyServices,
+    /// Places for the finishing of what goes to the hub: each may take tens of megabytes.
     finishing: Semaphore,
 }
 
@@ -72,6 +73,7 @@ impl Delivery {
             lenient_substitutions: context.options.lenient_substitutions,
             sops_mac: context.options.sops_mac,
             data_keys: decryption::KeyCache::default(),
+            key_services: decryption::KeyServices::new(&context.options),
             finishing: Semaphore::new(FINISHING),
         }
     }

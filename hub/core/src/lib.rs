@@ -74,6 +74,8 @@ pub struct HubOptions {
     pub lenient_substitutions: bool,
     /// What happens to encrypted files whose MACs do not fit.
     pub sops_mac: SopsMac,
+    /// The key services that credentials of decryption Secrets may go to, besides the clouds' own.
+    pub key_services: roadstead_kms::Allowed,
     /// The service account of Kustomizations that name none, in their own namespace of the cluster. None: the agent itself.
     pub default_service_account: Option<String>,
     /// The worker processes that read what servers sent, unpack and build; without them nothing is fetched or built.
@@ -102,6 +104,7 @@ impl Default for HubOptions {
             no_cross_namespace_refs: false,
             lenient_substitutions: false,
             sops_mac: SopsMac::default(),
+            key_services: roadstead_kms::Allowed::default(),
             default_service_account: None,
             workers: None,
             budget: Arc::default(),

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_tests::gitserver::Commit;
 use roadstead_tests::{Fleet, HubSetup, PATIENCE, clients, config_map, eventually, kustomization, unique};
-use serde_json::Value;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::secrets::{Place, Word, dump, search};
 
@@ -484,4 +486,142 @@ async fn encrypted_build_inputs_are_decrypted_by_the_hub_and_stored_nowhere() ->
 async fn names_of_secrets(fleet: &Fleet, ns: &str) -> Result<Vec<String>> {
     let listed = fleet.cluster.kubectl().run(&["get", "secrets", "--namespace", ns, "-o", "name"]).await?;
     Ok(listed.lines().map(|line| line.trim_start_matches("secret/").to_owned()).collect())
+}
+
+/// A server that speaks the protocol of Vault's transit engine for one token, and counts what it was asked.
+struct Vault {
+    port: u16,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Vault {
+    const TOKEN: &str = "vault-token-of-the-test";
+
+    async fn start() -> Result<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let (port, asked) = (listener.local_addr()?.port(), Arc::new(Mutex::new(Vec::new())));
+        let seen = Arc::clone(&asked);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(Self::serve(stream, Arc::clone(&seen)));
+            }
+        });
+        Ok(Self { port, asked })
+    }
+
+    /// One request; its base64 is "wrapped" by a prefix.
+    async fn serve(stream: tokio::net::TcpStream, asked: Arc<Mutex<Vec<String>>>) -> Result<()> {
+        let mut stream = tokio::io::BufReader::new(stream);
+        let (mut first, mut length, mut token) = (String::new(), 0, String::new());
+        stream.read_line(&mut first).await?;
+        loop {
+            let mut line = String::new();
+            stream.read_line(&mut line).await?;
+            let Some((name, value)) = line.trim().split_once(": ") else { break };
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = value.parse()?,
+                "x-vault-token" => token = value.to_owned(),
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await?;
+        asked.lock().map_err(|_| anyhow::anyhow!("poisoned"))?.push(format!("{} by {token}", first.trim()));
+        let body: Value = serde_json::from_slice(&body)?;
+        let (status, answer) = if token != Self::TOKEN {
+            ("403 Forbidden", json!({ "errors": ["permission denied"] }))
+        } else if first.contains("/encrypt/") {
+            let text = body["plaintext"].as_str().unwrap_or_default();
+            ("200 OK", json!({ "data": { "ciphertext": format!("vault:v1:{text}") } }))
+        } else {
+            let text = body["ciphertext"].as_str().unwrap_or_default().trim_start_matches("vault:v1:");
+            ("200 OK", json!({ "data": { "plaintext": text } }))
+        };
+        let answer = answer.to_string();
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            answer.len()
+        );
+        stream.write_all((head + &answer).as_bytes()).await?;
+        Ok(())
+    }
+
+    fn address(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// How often it was asked to decrypt.
+    fn decrypted(&self) -> usize {
+        self.asked.lock().map_or(0, |asked| asked.iter().filter(|line| line.contains("/decrypt/")).count())
+    }
+}
+
+// The real sops is run while the server answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_service_is_asked_by_the_hub_once_and_only_where_its_credentials_belong() -> Result<()> {
+    let (vault, other) = (Vault::start().await?, Vault::start().await?);
+    let setup = HubSetup::new("sops-vault").await?;
+    let setup = setup.arg(&format!("--allow-network=kms=127.0.0.1:{}", vault.port));
+    let setup = setup.arg(&format!("--allow-network=kms=127.0.0.1:{}", other.port));
+    let fleet = Fleet::start_on(setup).await?;
+    let space = fleet.cluster.namespace("sops-vault").await?;
+    let ns = space.name();
+    let keys = Keys::new(&fleet.setup)?;
+    let value = unique("value-by-vault");
+    let encrypt = |vault: &Vault| {
+        let key = format!("{}/v1/transit/keys/fleet", vault.address());
+        let token = format!("VAULT_TOKEN={}", Vault::TOKEN);
+        let args = [
+            "--hc-vault-transit",
+            &key,
+            "--encrypted-regex",
+            "^(data|stringData)$",
+            "--encrypt",
+            "secret.yaml",
+        ];
+        std::fs::write(keys.folder.join("secret.yaml"), secret(ns, "token", "token", &value))?;
+        let sops = clients()?.join("bin/sops");
+        let sops = sops.to_str().context("a path in UTF-8")?;
+        keys.run("env", &[&[&*token, sops], &args[..]].concat())
+    };
+    let encrypted = tokio::task::block_in_place(|| encrypt(&vault))?;
+    let repository = fleet.repository("app", &Commit::new().file("secret.yaml", encrypted)).await?;
+    let token = format!("--from-literal=sops.vault-token={}", Vault::TOKEN);
+    fleet.run(&["create", "secret", "generic", "sops-vault", &token]).await?;
+    let decryption = ["decryption: {provider: sops, secretRef: {name: sops-vault}}"];
+    fleet.apply(&kustomization("app", "app", "./", &decryption)).await?;
+    // Whoever holds the token has to say where it may go.
+    let parts = ["decryption failed for", "hc_vault", &*vault.address()];
+    let message = fleet.fails("kustomization/app", "BuildFailed", &parts).await?;
+    ensure!(message.contains("sops.vault-address") && vault.decrypted() == 0, "{message}");
+    let address = format!(r#"{{"stringData":{{"sops.vault-address":"{}"}}}}"#, vault.address());
+    fleet.run(&["patch", "secret", "sops-vault", "--type=merge", "-p", &address]).await?;
+    has(&fleet, ns, "token", "token", &value).await?;
+    fleet.ready("kustomization/app").await?;
+    ensure!(vault.decrypted() == 1, "it was asked {} times", vault.decrypted());
+
+    // Nothing has changed: nobody is asked.
+    fleet.run(&["annotate", "kustomization/app", "reconcile.fluxcd.io/requestedAt=again"]).await?;
+    eventually("it was reconciled", PATIENCE, || async {
+        let handled = fleet.get("kustomization/app").await?["status"]["lastHandledReconcileAt"].clone();
+        ensure!(handled == "again", "{handled}");
+        Ok(())
+    })
+    .await?;
+    ensure!(vault.decrypted() == 1, "it was asked {} times", vault.decrypted());
+
+    // A committer who names a server of their own gets no token.
+    let elsewhere = tokio::task::block_in_place(|| encrypt(&other))?;
+    repository.commit("main", "Elsewhere", &Commit::new().file("secret.yaml", elsewhere))?;
+    fleet.fetch("app").await?;
+    fleet.fails("kustomization/app", "BuildFailed", &["hc_vault", &*other.address()]).await?;
+    ensure!(other.decrypted() == 0, "the token went to a server that only a committer chose");
+
+    // Neither did the agent get it.
+    let token = Word::new("the Vault token", Vault::TOKEN);
+    ensure!(!token.is_in(&memory(fleet.agent.id())?), "the agent has the token");
+    let mut places = dump(&mut fleet.setup.database().connect().await?).await?;
+    places.push(Place::new("the hub's log", fleet.hub.logs()));
+    places.push(Place::new("the agent's log", fleet.agent.logs()));
+    search(&[token, Word::new("a decrypted value", &value)], &places)
 }

@@ -6,6 +6,7 @@
 //! dispatch when it is sent and stored nowhere.
 
 mod cache;
+mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,14 +15,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_api::{KindId, Lookup, Reference};
 use roadstead_finish::Finished;
-use roadstead_hub_store::{BuiltGroup, SecretData, Stored};
+use roadstead_hub_store::{BuiltGroup, Stored};
+use roadstead_kms::Keys;
 use roadstead_model::{ClusterUid, Decrypt, Digest, DispatchSpec, GivenKey, Group, Reason};
-use roadstead_sops::{DataKey, DataKeys as _, KeyRing, MacPolicy, WrappedKey};
+use roadstead_sops::{DataKey, DataKeys as _, MacPolicy, WrappedKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
 pub(super) use self::cache::KeyCache;
+pub(super) use self::services::KeyServices;
+use self::services::PerFile;
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::applier::{Given, GivenKeys, InputKey, Need};
@@ -89,7 +93,7 @@ pub(super) enum ChildKeys {
     /// Nothing: the spec does not ask for it.
     None,
     /// The hub's own keys.
-    Ring { ring: Arc<KeyRing>, lenient: bool },
+    Held { keys: Arc<Keys>, lenient: bool },
     /// The hub has none; why that is so.
     Elsewhere(String),
 }
@@ -167,14 +171,14 @@ impl Delivery {
             wrapped.extend(parsed(of_group)?);
             group.decrypt = Some(decryption.by(secret, Some(identity(&found)), lenient));
         }
-        let ring = match key_ring(&found) {
-            Ok(ring) => Arc::new(ring),
+        let keys = match self.key_services.keys(&found) {
+            Ok(keys) => Arc::new(keys),
             Err(why) => return failed(why),
         };
-        if let (_, Some(why)) = self.unwrap(&found, Arc::clone(&ring), wrapped).await? {
+        if let (_, Some(why)) = self.unwrap(&found, Arc::clone(&keys), wrapped).await? {
             return failed(why);
         }
-        Ok(Ok(ChildKeys::Ring { ring, lenient }))
+        Ok(Ok(ChildKeys::Held { keys, lenient }))
     }
 
     /// The data keys of encrypted inputs of a build, which the hub has to have. Which Secret was looked for goes to `by`.
@@ -206,13 +210,13 @@ impl Delivery {
             Ok(MasterKeys::Elsewhere(why)) => return lacks(&why),
             Err(refused) => return Ok(Err(refused)),
         };
-        let ring = match key_ring(&found) {
-            Ok(ring) => Arc::new(ring),
+        let keys = match self.key_services.keys(&found) {
+            Ok(keys) => Arc::new(keys),
             Err(why) => return failed(why),
         };
         let wrapped =
             inputs.iter().map(|input| Wrapped { object: input.path.clone(), key: input.key.clone() });
-        let keys = match self.unwrap(&found, ring, wrapped.collect()).await? {
+        let keys = match self.unwrap(&found, keys, wrapped.collect()).await? {
             (_, Some(why)) => return failed(why),
             (keys, None) => keys,
         };
@@ -334,8 +338,8 @@ impl Delivery {
                 continue;
             }
             let Some(wrapped) = self.store.wrapped_keys(group.objects).await? else { continue };
-            let Ok(ring) = key_ring(&found) else { continue };
-            let (keys, _) = self.unwrap(&found, Arc::new(ring), parsed(&wrapped)?).await?;
+            let Ok(keys) = self.key_services.keys(&found) else { continue };
+            let (keys, _) = self.unwrap(&found, Arc::new(keys), parsed(&wrapped)?).await?;
             given.extend(keys.into_iter().map(|given| (*given.wrapped.as_bytes(), given)));
         }
         Ok(given.into_values().collect())
@@ -346,7 +350,7 @@ impl Delivery {
     async fn unwrap(
         &self,
         secret: &Stored,
-        ring: Arc<KeyRing>,
+        keys: Arc<Keys>,
         wrapped: Vec<Wrapped>,
     ) -> Result<(Vec<GivenKey>, Option<String>), HubError> {
         let by = identity(secret);
@@ -361,11 +365,11 @@ impl Delivery {
         if left.is_empty() {
             return Ok((given, None));
         }
-        let Ok(_one_of_few) = self.finishing.acquire().await else { return Err(ending()) };
+        let Ok(_one_of_few) = self.key_services.places.acquire().await else { return Err(ending()) };
         let work = tokio::task::spawn_blocking(move || {
             let (mut opened, mut failure) = (Vec::with_capacity(left.len()), None);
             for (digest, Wrapped { object, key }) in left {
-                match ring.data_key(&key) {
+                match keys.for_file().data_key(&key) {
                     Ok(key) => opened.push((digest, key)),
                     Err(error) => {
                         failure = failure.or(Some(format!("decryption failed for '{object}': {error}")));
@@ -402,9 +406,9 @@ pub(super) fn decrypt_children(children: Vec<Value>, keys: &ChildKeys) -> Result
         ChildKeys::None => {
             Ok(children.into_iter().filter(|object| !is_encrypted(object)).map(Finished::from).collect())
         }
-        ChildKeys::Ring { ring, lenient } => {
+        ChildKeys::Held { keys, lenient } => {
             let mac = if *lenient { MacPolicy::Warn } else { MacPolicy::Verify };
-            let opened = roadstead_finish::decrypt(children, mac, ring.as_ref());
+            let opened = roadstead_finish::decrypt(children, mac, &PerFile(keys));
             opened.map(|(opened, _)| opened).map_err(|error| error.to_string())
         }
         ChildKeys::Elsewhere(why) => match children.iter().find(|object| is_encrypted(object)) {
@@ -415,20 +419,6 @@ pub(super) fn decrypt_children(children: Vec<Value>, keys: &ChildKeys) -> Result
             None => Ok(children.into_iter().map(Finished::from).collect()),
         },
     }
-}
-
-/// The keys of a Secret of the hub; or which of its entries is none, for a condition.
-fn key_ring(secret: &Stored) -> Result<KeyRing, String> {
-    let mut ring = KeyRing::default();
-    let data = secret.secret.as_ref();
-    for name in data.into_iter().flat_map(SecretData::keys) {
-        let bytes = data.and_then(|data| BASE64.decode(data.expose(name)?).ok()).map(Zeroizing::new);
-        ring.add(name, &bytes.unwrap_or_default()).map_err(|error| {
-            let Stored { namespace, name: of, .. } = secret;
-            format!("failed to import '{name}' data from sops decryption Secret '{namespace}/{of}': {error}")
-        })?;
-    }
-    Ok(ring)
 }
 
 fn given_key(wrapped: Digest, key: &DataKey) -> GivenKey {
