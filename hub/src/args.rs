@@ -99,9 +99,14 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = SopsMacArg::Verify)]
     pub(crate) sops_mac: SopsMacArg,
 
+    /// Cluster for Kustomizations that name none when they are made, in namespaces without the annotation
+    /// fleet.roadstead.dev/default-cluster
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    pub(crate) default_cluster: Option<String>,
+
     /// Service account for Kustomizations that name none, in their own namespace of the cluster; without this flag they act as the agent
     /// itself
-    #[arg(long, value_name = "NAME", value_parser = service_account)]
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub(crate) default_service_account: Option<String>,
 
     /// Days for which entries of the audit log are kept; 0 for ever
@@ -146,11 +151,11 @@ pub(crate) enum LogFormat {
     Text,
 }
 
-/// The name of a service account.
-fn service_account(text: &str) -> Result<String, String> {
+/// The name of an object.
+fn object_name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     if text.is_empty() || text.len() > 253 || !text.chars().all(is_plain) {
-        return Err("must be the name of a ServiceAccount, without a namespace".to_owned());
+        return Err("must be a name, without a namespace".to_owned());
     }
     Ok(text.to_owned())
 }

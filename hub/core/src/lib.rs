@@ -76,6 +76,8 @@ pub struct HubOptions {
     pub sops_mac: SopsMac,
     /// The key services that credentials of decryption Secrets may go to, besides the clouds' own.
     pub key_services: roadstead_kms::Allowed,
+    /// The cluster of Kustomizations that name none when they are made, in namespaces that have no default of their own.
+    pub default_cluster: Option<String>,
     /// The service account of Kustomizations that name none, in their own namespace of the cluster. None: the agent itself.
     pub default_service_account: Option<String>,
     /// The worker processes that read what servers sent, unpack and build; without them nothing is fetched or built.
@@ -105,6 +107,7 @@ impl Default for HubOptions {
             lenient_substitutions: false,
             sops_mac: SopsMac::default(),
             key_services: roadstead_kms::Allowed::default(),
+            default_cluster: None,
             default_service_account: None,
             workers: None,
             budget: Arc::default(),

@@ -4,6 +4,7 @@
 mod account;
 pub(crate) mod apply;
 pub(crate) mod conditions;
+mod defaults;
 pub(crate) mod events;
 mod fields;
 pub(crate) mod forms;
@@ -34,10 +35,16 @@ pub struct Objects {
     store: Store,
     clock: Arc<dyn Clock>,
     audit: Arc<AuditLog>,
+    default_cluster: Option<String>,
 }
 
 impl Objects {
     pub(crate) fn new(context: &Context, audit: &Arc<AuditLog>) -> Self {
-        Self { store: context.store.clone(), clock: Arc::clone(&context.clock), audit: Arc::clone(audit) }
+        Self {
+            store: context.store.clone(),
+            clock: Arc::clone(&context.clock),
+            audit: Arc::clone(audit),
+            default_cluster: context.options.default_cluster.clone(),
+        }
     }
 }

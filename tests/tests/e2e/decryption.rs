@@ -153,10 +153,12 @@ async fn the_walk_through_of_the_specification() -> Result<()> {
     let manifest = |secret: &str| {
         format!(
             "apiVersion: kustomize.toolkit.fluxcd.io/v1alpha1\nkind: Kustomization\nmetadata:\n  name: my-secrets\nspec:\n  interval: \
-             5m\n  clusterRef:\n    name: edge\n  path: \"./\"\n  prune: true\n  sourceRef:\n    kind: GitRepository\n    name: my-secrets\n  decryption:\n    provider: \
+             5m\n  path: \"./\"\n  prune: true\n  sourceRef:\n    kind: GitRepository\n    name: my-secrets\n  decryption:\n    provider: \
              sops\n    secretRef:\n      name: {secret}\n"
         )
     };
+    let default = ["annotate", "namespace", "apps", "fleet.roadstead.dev/default-cluster=edge"];
+    fleet.kubectl().run(&default).await?;
     // The slip of the specification: the message names what was meant, nothing guesses it.
     fleet.apply(&manifest("sops-pgp")).await?;
     fleet.fails("kustomization/my-secrets", "BuildFailed", &["sops-pgp", "not found", "'sops-gpg'"]).await?;

@@ -148,6 +148,7 @@ impl Objects {
         dry_run: bool,
     ) -> Result<Value, HubError> {
         triggers::on_create(&mut stored, self.clock.now())?;
+        self.choose_cluster(&mut tx, &mut stored).await?;
         if stored.kind.get().namespaced() {
             require_namespace(&mut tx, &address.namespace).await?;
         }

@@ -127,3 +127,40 @@ async fn a_secret_of_any_type_and_key_brings_a_cluster_on_board_where_a_person_n
     site.close().await;
     Ok(())
 }
+
+#[tokio::test]
+async fn what_names_no_cluster_gets_its_namespaces_default_or_the_hubs() -> Result<()> {
+    let options = HubOptions { default_cluster: Some("edge-2".to_owned()), ..HubOptions::default() };
+    let site = Site::with(options).await?;
+    let namespace = |default: &str| {
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "team-a",
+            "annotations": { "fleet.roadstead.dev/default-cluster": default } } })
+    };
+    site.apply(namespace("edge-1")).await?;
+    site.namespace("team-b").await?;
+    let access = || json!([{ "namespace": "team-a", "agentRights": true }]);
+    site.cluster("edge-1", access()).await?;
+    site.cluster("edge-2", access()).await?;
+    site.source("team-a", "fleet", &[file("app/map.yaml", &[config_map("web", "map")])]).await?;
+    let chosen = async |namespace: &str, name: &str| {
+        let stored = site.stored(KindId::Kustomization, namespace, name).await?;
+        anyhow::Ok(stored.object["spec"]["clusterRef"]["name"].as_str().unwrap_or_default().to_owned())
+    };
+    site.apply(kustomization("team-a", "app", "./app", json!({}))).await?;
+    ensure!(chosen("team-a", "app").await? == "edge-1");
+    let (reason, message) = site.process("team-a", "app").await?;
+    ensure!(reason == "Progressing", "{reason}: {message}");
+    // A default gives no right.
+    site.apply(kustomization("team-b", "app", "./app", json!({}))).await?;
+    ensure!(chosen("team-b", "app").await? == "edge-2");
+    let (reason, message) = site.process("team-b", "app").await?;
+    ensure!(reason == "AccessDenied", "{reason}: {message}");
+    // Nothing moves when it changes, also when the same is applied again; what names one keeps that.
+    site.apply(namespace("edge-2")).await?;
+    site.apply(kustomization("team-a", "app", "./app", json!({ "prune": true }))).await?;
+    ensure!(chosen("team-a", "app").await? == "edge-1");
+    let spec = json!({ "kubeConfig": { "configMapRef": { "name": "edge" } } });
+    site.apply(kustomization("team-a", "other", "./app", spec)).await?;
+    ensure!(chosen("team-a", "other").await?.is_empty());
+    Ok(())
+}
