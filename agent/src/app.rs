@@ -11,6 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use roadstead_agent_policy::Signature;
 use roadstead_apply::{Engine, Options};
 use roadstead_model::KubeSystemUid;
+use roadstead_outbound::Rule;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequestLayer;
@@ -21,6 +22,7 @@ use crate::enrol::{EnrolError, enrol};
 use crate::home::{Home, HomeError, JOIN_SECRET, Kept};
 use crate::identity::{Identity, IdentityError, PrivateKey};
 use crate::join::{Join, JoinError};
+use crate::keys::KeyServices;
 use crate::lease::{Lease, RENEW_EVERY, Standing};
 use crate::link::{Facts, Keeper, Link};
 use crate::outbox::Outbox;
@@ -53,6 +55,8 @@ pub struct Settings {
     pub ready_file: Option<PathBuf>,
     /// Whether no policy is read: the agent then does what its hub says.
     pub no_policy: bool,
+    /// Networks, besides the public internet, in which key services may be asked.
+    pub networks: Vec<Rule>,
 }
 
 /// Why the agent cannot go on.
@@ -150,8 +154,9 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         }
         let term = stop.child_token();
         let renewing = tokio::spawn(renew(lease.clone(), Arc::clone(&upgrades), term.clone()));
-        let runner =
-            Runner::new(Guarded::new(engine.clone(), Arc::clone(&warden)), Arc::new(Outbox::default()));
+        let guarded = Guarded::new(engine.clone(), Arc::clone(&warden));
+        let keys = KeyServices::new(settings.networks.clone());
+        let runner = Runner::with_keys(guarded, Arc::new(Outbox::default()), keys);
         let keeper = Arc::new(Holder {
             home: home.clone(),
             lease: lease.clone(),

@@ -17,6 +17,7 @@ pub mod enrol;
 pub mod home;
 pub mod identity;
 pub mod join;
+pub mod keys;
 pub mod lease;
 pub mod link;
 pub mod outbox;

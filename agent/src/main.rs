@@ -8,6 +8,7 @@ use clap::{Parser, ValueEnum};
 use roadstead_agent::app::{AgentError, Settings, run};
 use roadstead_agent::enrol::EnrolError;
 use roadstead_agent::ready;
+use roadstead_outbound::Rule;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -39,6 +40,15 @@ struct Args {
     /// Read no policy (ConfigMap roadstead-agent-policy in the agent's namespace): do whatever the hub says
     #[arg(long)]
     no_policy: bool,
+    /// A network or host, beside the public internet, in which key services of SOPS may be asked (repeatable), with the credentials of
+    /// decryption Secrets of this cluster: kms=10.20.0.0/16
+    #[arg(
+        long = "allow-network",
+        value_name = "[PURPOSE=]CIDR|HOST[:PORT]",
+        env = "ROADSTEAD_ALLOW_NETWORK",
+        value_delimiter = ','
+    )]
+    networks: Vec<Rule>,
     /// How log lines look; what is logged is said by RUST_LOG
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -112,6 +122,7 @@ fn start(args: Args) -> anyhow::Result<()> {
             namespace: args.namespace,
             ready_file: args.ready_file,
             no_policy: args.no_policy,
+            networks: args.networks,
         };
         Ok(run(settings, stop).await?)
     })

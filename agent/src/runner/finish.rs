@@ -4,23 +4,28 @@
 //! Data keys and variables of the hub came with the dispatch; others are read here, as the account that the dispatch names. None leaves
 //! the agent's memory except in the objects that are applied.
 
+use std::sync::Arc;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_agent_policy::{Action, Object};
 use roadstead_apply::{Manifest, Run};
 use roadstead_finish::{Finished, Substitution, Variables, Warning};
+use roadstead_kms::AskedOnce;
 use roadstead_model::{
     Decrypt, FoundVariables, GivenVariables, Group, ObjectRef, Stage, Substitute, VariablesFrom,
     VariablesKind,
 };
 use roadstead_proto::Failure;
-use roadstead_sops::{DataKey, DataKeys, KeyRing, MacPolicy, UnwrappedKeys};
+use roadstead_sops::{DataKey, MacPolicy, UnwrappedKeys};
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use super::work::{On, Record, Work, cancelled, failed, failure_while};
 use crate::cluster::Cluster;
+use crate::keys::Entries;
 
 impl<C: Cluster> Work<'_, C> {
     /// A group's objects, finished. What holds decrypted values or those of Secrets is marked.
@@ -70,18 +75,27 @@ impl<C: Cluster> Work<'_, C> {
     ) -> Result<Vec<Finished>, Box<Failure>> {
         let keys = match decrypt.on_hub {
             Some(_) => Keys::Unwrapped(given_keys(on)),
-            None => Keys::Entries(self.master_keys(on, decrypt, record).await?),
+            None => self.master_keys(on, decrypt, record).await?,
         };
         let (mac, secret) = (
             if decrypt.lenient { MacPolicy::Warn } else { MacPolicy::Verify },
             format!("{}/{}", decrypt.namespace, decrypt.secret),
         );
+        let (known, runtime) = (Arc::clone(&self.keys.known), Handle::current());
+        let services = Arc::clone(self.keys);
         let work = tokio::task::spawn_blocking(move || {
-            let keys: Box<dyn DataKeys> = match keys {
-                Keys::Unwrapped(keys) => Box::new(keys),
-                Keys::Entries(entries) => Box::new(key_ring(&entries, &secret)?),
+            let opened = match keys {
+                Keys::Unwrapped(keys) => roadstead_finish::decrypt(objects, mac, &keys),
+                Keys::Entries { entries, by } => {
+                    let keys = services.keys(&entries, &secret, runtime)?;
+                    roadstead_finish::decrypt(
+                        objects,
+                        mac,
+                        &AskedOnce { keys: &keys, known: &known, by: &by },
+                    )
+                }
             };
-            roadstead_finish::decrypt(objects, mac, keys.as_ref()).map_err(|error| error.to_string())
+            opened.map_err(|error| error.to_string())
         });
         let opened = tokio::select! {
             biased;
@@ -101,7 +115,7 @@ impl<C: Cluster> Work<'_, C> {
         on: &On<'_, C>,
         decrypt: &Decrypt,
         record: &mut Record,
-    ) -> Result<Entries, Box<Failure>> {
+    ) -> Result<Keys, Box<Failure>> {
         let Decrypt { namespace, secret, .. } = decrypt;
         let from = VariablesFrom {
             kind: VariablesKind::Secret,
@@ -118,7 +132,9 @@ impl<C: Cluster> Work<'_, C> {
             let bytes = BASE64.decode(value.as_str()?).ok()?;
             Some((name.clone(), Zeroizing::new(bytes)))
         };
-        Ok(data.filter_map(entry).collect())
+        let text = |field: &str| found["metadata"][field].as_str().unwrap_or_default();
+        let by = format!("{}@{}", text("uid"), text("resourceVersion"));
+        Ok(Keys::Entries { entries: data.filter_map(entry).collect(), by })
     }
 
     async fn substituted(
@@ -230,15 +246,12 @@ impl<C: Cluster> Work<'_, C> {
     }
 }
 
-/// The entries of a Secret. They are wiped when they go.
-type Entries = Vec<(String, Zeroizing<Vec<u8>>)>;
-
 /// What there is to decrypt with.
 enum Keys {
     /// Data keys, which the hub has unwrapped.
     Unwrapped(UnwrappedKeys),
-    /// Master keys of the cluster.
-    Entries(Entries),
+    /// A Secret of the cluster, and which one in which version.
+    Entries { entries: Entries, by: String },
 }
 
 /// The data keys that came with a dispatch.
@@ -248,15 +261,4 @@ fn given_keys<C: Cluster>(on: &On<'_, C>) -> UnwrappedKeys {
         keys.insert(*given.wrapped.as_bytes(), DataKey::new(given.key.clone()));
     }
     keys
-}
-
-/// The keys of a Secret; or which of its entries is none, for a condition.
-fn key_ring(entries: &Entries, secret: &str) -> Result<KeyRing, String> {
-    let mut ring = KeyRing::default();
-    for (name, bytes) in entries {
-        ring.add(name, bytes).map_err(|error| {
-            format!("failed to import '{name}' data from sops decryption Secret '{secret}': {error}")
-        })?;
-    }
-    Ok(ring)
 }

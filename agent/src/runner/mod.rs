@@ -28,6 +28,7 @@ pub use slot::{Known, Verdict};
 
 use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
+use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::tend::{Due, LastApplied, Tended, watches};
 use correct::Came;
@@ -90,6 +91,7 @@ struct Inner<C> {
     slots: Mutex<HashMap<ApplierUid, Slot>>,
     places: Places,
     tended: Arc<Tended>,
+    keys: Arc<KeyServices>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -126,15 +128,21 @@ impl<C: Cluster> Runner<C> {
     /// A runner over `cluster` that tells `outbox`.
     #[must_use]
     pub fn new(cluster: C, outbox: Arc<Outbox>) -> Self {
-        Self::with_limits(cluster, outbox, turn::LIMITS)
+        Self::with_limits(cluster, outbox, turn::LIMITS, KeyServices::default())
+    }
+
+    /// The same, with the key services that it may ask.
+    #[must_use]
+    pub fn with_keys(cluster: C, outbox: Arc<Outbox>, keys: KeyServices) -> Self {
+        Self::with_limits(cluster, outbox, turn::LIMITS, keys)
     }
 
     /// The same, with other limits of how many dispatches are worked on at once.
-    fn with_limits(cluster: C, outbox: Arc<Outbox>, limits: Limits) -> Self {
+    fn with_limits(cluster: C, outbox: Arc<Outbox>, limits: Limits, keys: KeyServices) -> Self {
         let builds = Builds::new(outbox.clone());
         let (slots, stop, tasks) = (Mutex::default(), CancellationToken::new(), TaskTracker::new());
-        let (places, tended) = (Places::new(limits), Arc::default());
-        Self { inner: Arc::new(Inner { cluster, outbox, builds, slots, places, tended, stop, tasks }) }
+        let (places, tended, keys) = (Places::new(limits), Arc::default(), Arc::new(keys));
+        Self { inner: Arc::new(Inner { cluster, outbox, builds, slots, places, tended, keys, stop, tasks }) }
     }
 
     fn slots(&self) -> MutexGuard<'_, HashMap<ApplierUid, Slot>> {
@@ -277,8 +285,8 @@ impl<C: Cluster> Runner<C> {
     }
 
     fn work(&self) -> Work<'_, C> {
-        let Inner { cluster, outbox, builds, places, tended, .. } = &*self.inner;
-        Work { outbox, builds, cluster, places, tended }
+        let Inner { cluster, outbox, builds, places, tended, keys, .. } = &*self.inner;
+        Work { outbox, builds, cluster, places, tended, keys }
     }
 
     /// The lock that a dispatch and a correction of an applier take turns by.

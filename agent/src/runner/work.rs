@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::builds::{BuildError, Builds};
 use crate::cluster::{Cluster, Until};
+use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::runner::turn::{Cancelled, Turn};
 use crate::tend::{Book, Tended};
@@ -35,6 +36,7 @@ pub(super) struct Work<'a, C> {
     pub(super) cluster: &'a C,
     pub(super) places: &'a Places,
     pub(super) tended: &'a Arc<Tended>,
+    pub(super) keys: &'a Arc<KeyServices>,
 }
 
 /// What came of asking for a group's objects.

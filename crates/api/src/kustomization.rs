@@ -569,7 +569,7 @@ pub struct KustomizationStatus {
     /// The objects that were applied, in the form of v1alpha1: made of `inventory` when it is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<Snapshot>,
-    /// Where the objects of `postBuild.substituteFrom` were found by the last reconciliation.
+    /// Where the objects of `postBuild.substituteFrom`, and the Secret of `decryption`, were found by the last reconciliation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lookups: Vec<LookedUp>,
     /// The last reconciliations.
@@ -577,7 +577,7 @@ pub struct KustomizationStatus {
     pub history: Vec<HistoryEntry>,
 }
 
-/// LookedUp says where an object was found that holds variables.
+/// LookedUp says where an object was found that holds variables or keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LookedUp {
     /// Kind of the object.

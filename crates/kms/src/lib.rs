@@ -36,6 +36,7 @@ mod environment;
 mod error;
 mod gcp;
 mod huawei;
+mod known;
 mod provider;
 mod secret;
 mod sign;
@@ -50,5 +51,6 @@ pub use credentials::{
 };
 pub use entries::{EntryError, Imported, import};
 pub use environment::{BadVariable, Environment};
+pub use known::{AskedOnce, KnownKeys};
 pub use provider::{FileKeys, Keys};
 pub use secret::Secret;

@@ -49,7 +49,6 @@ pub struct Delivery {
     builds: Arc<Builds>,
     lenient_substitutions: bool,
     sops_mac: SopsMac,
-    data_keys: decryption::KeyCache,
     key_services: decryption::KeyServices,
     /// Places for the finishing of what goes to the hub: each may take tens of megabytes.
     finishing: Semaphore,
@@ -72,7 +71,6 @@ impl Delivery {
             builds: Arc::clone(builds),
             lenient_substitutions: context.options.lenient_substitutions,
             sops_mac: context.options.sops_mac,
-            data_keys: decryption::KeyCache::default(),
             key_services: decryption::KeyServices::new(&context.options),
             finishing: Semaphore::new(FINISHING),
         }

@@ -215,6 +215,17 @@ async fn a_key_of_the_hub_never_goes_to_an_agent_and_can_be_rotated() -> Result<
     cluster.run(&["patch", "secret", "token", "--namespace", ns, "--type=merge", "-p", patch]).await?;
     has(&fleet, ns, "token", "token", &value).await?;
 
+    // The same, encrypted again, is another file and no write.
+    let version = async || {
+        let secret = cluster.get(&["secret", "token", "--namespace", ns]).await?;
+        anyhow::Ok(secret["metadata"]["resourceVersion"].clone())
+    };
+    let before = version().await?;
+    let head = repository.commit("main", "Anew", &Commit::new().file("secret.yaml", of(&value, &first)?))?;
+    fleet.fetch("app").await?;
+    fleet.applied("app", &head).await?;
+    ensure!(version().await? == before, "it was written");
+
     // A rotated key: the file comes first, and waits for its key.
     let newer = unique("hush-of-age");
     repository.commit("main", "Rotated", &Commit::new().file("secret.yaml", of(&newer, &second)?))?;
@@ -224,6 +235,21 @@ async fn a_key_of_the_hub_never_goes_to_an_agent_and_can_be_rotated() -> Result<
     let both = format!(r#"{{"stringData":{{"new.agekey":"{}"}}}}"#, second.identity);
     fleet.run(&["patch", "secret", "sops-age", "--type=merge", "-p", &both]).await?;
     has(&fleet, ns, "token", "token", &newer).await?;
+    fleet.ready("kustomization/app").await?;
+
+    // Without its key nothing is applied, and nothing goes.
+    fleet.run(&["delete", "secret", "sops-age"]).await?;
+    fleet.fails("kustomization/app", "BuildFailed", &["sops-age", "not found on the hub"]).await?;
+    has(&fleet, ns, "token", "token", &newer).await?;
+    fleet
+        .run(&[
+            "create",
+            "secret",
+            "generic",
+            "sops-age",
+            &format!("--from-literal=age.agekey={}", second.identity),
+        ])
+        .await?;
     fleet.ready("kustomization/app").await.map(drop)
 }
 
@@ -565,7 +591,7 @@ async fn a_key_service_is_asked_by_the_hub_once_and_only_where_its_credentials_b
     let setup = HubSetup::new("sops-vault").await?;
     let setup = setup.arg(&format!("--allow-network=kms=127.0.0.1:{}", vault.port));
     let setup = setup.arg(&format!("--allow-network=kms=127.0.0.1:{}", other.port));
-    let fleet = Fleet::start_on(setup).await?;
+    let mut fleet = Fleet::start_on(setup).await?;
     let space = fleet.cluster.namespace("sops-vault").await?;
     let ns = space.name();
     let keys = Keys::new(&fleet.setup)?;
@@ -625,5 +651,35 @@ async fn a_key_service_is_asked_by_the_hub_once_and_only_where_its_credentials_b
     let mut places = dump(&mut fleet.setup.database().connect().await?).await?;
     places.push(Place::new("the hub's log", fleet.hub.logs()));
     places.push(Place::new("the agent's log", fleet.agent.logs()));
-    search(&[token, Word::new("a decrypted value", &value)], &places)
+    search(&[token, Word::new("a decrypted value", &value)], &places)?;
+
+    // With the credentials in the cluster it is the agent that asks, and as seldom.
+    let networks = format!("kms=127.0.0.1:{}", vault.port);
+    fleet.agent.restart_with_env(&[("ROADSTEAD_ALLOW_NETWORK", &networks)])?;
+    let (home, name) = (fleet.cluster.named_namespace("apps"), unique("sops-vault"));
+    let cluster = fleet.cluster.kubectl();
+    let _ = cluster.run(&["create", "namespace", home.name()]).await;
+    let token = format!("--from-literal=sops.vault-token={}", Vault::TOKEN);
+    let address = format!("--from-literal=sops.vault-address={}", vault.address());
+    cluster
+        .run(&["create", "secret", "generic", &name, "--namespace", home.name(), &token, &address])
+        .await?;
+    let encrypted = tokio::task::block_in_place(|| encrypt(&vault))?;
+    let head = repository.commit("main", "Here", &Commit::new().file("secret.yaml", encrypted))?;
+    fleet.fetch("app").await?;
+    let here = format!("decryption: {{provider: sops, location: Cluster, secretRef: {{name: {name}}}}}");
+    fleet.apply(&kustomization("app", "app", "./", &[&here])).await?;
+    fleet.applied("app", &head).await?;
+    ensure!(vault.decrypted() == 2, "it was asked {} times", vault.decrypted());
+    fleet
+        .run(&["annotate", "--overwrite", "kustomization/app", "reconcile.fluxcd.io/requestedAt=once-more"])
+        .await?;
+    eventually("it was reconciled", PATIENCE, || async {
+        let handled = fleet.get("kustomization/app").await?["status"]["lastHandledReconcileAt"].clone();
+        ensure!(handled == "once-more", "{handled}");
+        Ok(())
+    })
+    .await?;
+    ensure!(vault.decrypted() == 2, "it was asked {} times", vault.decrypted());
+    Ok(())
 }

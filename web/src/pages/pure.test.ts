@@ -8,9 +8,22 @@ import { matches, shortRevision, webAddress } from '../lib/words';
 import { yamlOf } from '../ui/Yaml';
 import { clusterState, fits, fleetRows } from './fleet/clusters';
 import { ownedObjects, parseEntry, tree } from './applier/objects';
+import { kustomization } from './applier/kinds/kustomization';
 import { stages, timingsOf } from './applier/stages';
 
 const NOW = Date.parse('2026-01-02T03:04:05Z');
+
+test('a Kustomization tells whose keys it was decrypted with', () => {
+  const object = (spec: object, status: object) =>
+    ({ apiVersion: 'v1', kind: 'Kustomization', metadata: { name: 'app' }, spec, status }) as Applier;
+  const told = (spec: object, status: object) =>
+    kustomization.details?.(object(spec, status)).find(([title]) => title === 'Decrypted with');
+  const spec = { decryption: { provider: 'sops', secretRef: { name: 'sops-age' } } };
+  expect(told({}, {})).toBeUndefined();
+  expect(told(spec, {})).toEqual(['Decrypted with', 'Secret sops-age']);
+  const lookups = [{ kind: 'Secret', name: 'sops-age', location: 'Cluster' }];
+  expect(told(spec, { lookups })).toEqual(['Decrypted with', 'Secret sops-age in the cluster']);
+});
 
 describe('times', () => {
   test('are in words', () => {

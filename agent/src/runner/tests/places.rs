@@ -1,6 +1,7 @@
 //! How many dispatches are worked on at once, and what the others wait for.
 
 use super::*;
+use crate::keys::KeyServices;
 
 /// Of the Kustomization with this number.
 fn of_number(number: u128, dispatch: Dispatch) -> Dispatch {
@@ -11,7 +12,8 @@ fn of_number(number: u128, dispatch: Dispatch) -> Dispatch {
 /// A runner with so many places, which are kept for so long at least.
 fn runner_with(fake: &Fake, places: usize, patience: Duration) -> Runner<Fake> {
     let limits = Limits { total: places, per_group: places, patience, patience_over_share: patience };
-    let runner = Runner::with_limits(fake.clone(), Arc::new(Outbox::default()), limits);
+    let runner =
+        Runner::with_limits(fake.clone(), Arc::new(Outbox::default()), limits, KeyServices::default());
     runner.outbox().begin_session();
     runner
 }

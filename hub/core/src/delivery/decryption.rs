@@ -5,7 +5,6 @@
 //! cluster. A master key of the hub's stays here: what an agent is sent are the data keys of its build's objects, joined with a
 //! dispatch when it is sent and stored nowhere.
 
-mod cache;
 mod services;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,16 +15,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_api::{KindId, Lookup, Reference};
 use roadstead_finish::Finished;
 use roadstead_hub_store::{BuiltGroup, Stored};
-use roadstead_kms::Keys;
+use roadstead_kms::{AskedOnce, Keys, KnownKeys};
 use roadstead_model::{ClusterUid, Decrypt, Digest, DispatchSpec, GivenKey, Group, Reason};
 use roadstead_sops::{DataKey, DataKeys as _, MacPolicy, WrappedKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-pub(super) use self::cache::KeyCache;
 pub(super) use self::services::KeyServices;
-use self::services::PerFile;
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::applier::{Given, GivenKeys, InputKey, Need};
@@ -93,7 +90,7 @@ pub(super) enum ChildKeys {
     /// Nothing: the spec does not ask for it.
     None,
     /// The hub's own keys.
-    Held { keys: Arc<Keys>, lenient: bool },
+    Held { keys: Arc<Keys>, known: Arc<KnownKeys>, by: String, lenient: bool },
     /// The hub has none; why that is so.
     Elsewhere(String),
 }
@@ -178,7 +175,8 @@ impl Delivery {
         if let (_, Some(why)) = self.unwrap(&found, Arc::clone(&keys), wrapped).await? {
             return failed(why);
         }
-        Ok(Ok(ChildKeys::Held { keys, lenient }))
+        let (known, by) = (Arc::clone(&self.key_services.known), identity(&found));
+        Ok(Ok(ChildKeys::Held { keys, known, by, lenient }))
     }
 
     /// The data keys of encrypted inputs of a build, which the hub has to have. Which Secret was looked for goes to `by`.
@@ -354,38 +352,27 @@ impl Delivery {
         wrapped: Vec<Wrapped>,
     ) -> Result<(Vec<GivenKey>, Option<String>), HubError> {
         let by = identity(secret);
-        let (mut given, mut left) = (Vec::with_capacity(wrapped.len()), Vec::new());
-        for one in wrapped {
-            let digest = Digest::from_bytes(one.key.digest());
-            match self.data_keys.get(&by, digest) {
-                Some(key) => given.push(given_key(digest, &key)),
-                None => left.push((digest, one)),
-            }
-        }
-        if left.is_empty() {
-            return Ok((given, None));
-        }
-        let Ok(_one_of_few) = self.key_services.places.acquire().await else { return Err(ending()) };
+        let known = Arc::clone(&self.key_services.known);
+        let is_known = |one: &Wrapped| known.get(&by, one.key.digest()).is_some();
+        // Only those that have to ask somebody wait for others who do.
+        let _one_of_few = match wrapped.iter().all(is_known) {
+            true => None,
+            false => Some(self.key_services.places.acquire().await.map_err(|_| ending())?),
+        };
         let work = tokio::task::spawn_blocking(move || {
-            let (mut opened, mut failure) = (Vec::with_capacity(left.len()), None);
-            for (digest, Wrapped { object, key }) in left {
-                match keys.for_file().data_key(&key) {
-                    Ok(key) => opened.push((digest, key)),
+            let keys = AskedOnce { keys: &keys, known: &known, by: &by };
+            let (mut given, mut failure) = (Vec::with_capacity(wrapped.len()), None);
+            for Wrapped { object, key } in wrapped {
+                match keys.data_key(&key) {
+                    Ok(found) => given.push(given_key(Digest::from_bytes(key.digest()), &found)),
                     Err(error) => {
                         failure = failure.or(Some(format!("decryption failed for '{object}': {error}")));
                     }
                 }
             }
-            (opened, failure)
+            (given, failure)
         });
-        let (opened, failure) = work
-            .await
-            .map_err(|error| HubError::Internal(format!("the unwrapping of data keys failed: {error}")))?;
-        for (digest, key) in opened {
-            given.push(given_key(digest, &key));
-            self.data_keys.put(&by, digest, key);
-        }
-        Ok((given, failure))
+        work.await.map_err(|error| HubError::Internal(format!("the unwrapping of data keys failed: {error}")))
     }
 }
 
@@ -406,9 +393,9 @@ pub(super) fn decrypt_children(children: Vec<Value>, keys: &ChildKeys) -> Result
         ChildKeys::None => {
             Ok(children.into_iter().filter(|object| !is_encrypted(object)).map(Finished::from).collect())
         }
-        ChildKeys::Held { keys, lenient } => {
+        ChildKeys::Held { keys, known, by, lenient } => {
             let mac = if *lenient { MacPolicy::Warn } else { MacPolicy::Verify };
-            let opened = roadstead_finish::decrypt(children, mac, &PerFile(keys));
+            let opened = roadstead_finish::decrypt(children, mac, &AskedOnce { keys, known, by });
             opened.map(|(opened, _)| opened).map_err(|error| error.to_string())
         }
         ChildKeys::Elsewhere(why) => match children.iter().find(|object| is_encrypted(object)) {

@@ -475,6 +475,6 @@ mod tests {
         assert!(hub.is_empty() && names(&cluster).contains(&"child"));
         let mut asked = objects;
         asked[0]["metadata"]["annotations"] = json!({ TARGET: "Hub" });
-        assert_eq!(names(&split(asked, &stays).0), ["child", "keys", "vars"]);
+        assert_eq!(names(&split(asked, &stays).0), ["child", "keys", "sealed", "vars"]);
     }
 }

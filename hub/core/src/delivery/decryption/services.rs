@@ -5,8 +5,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_hub_store::Stored;
-use roadstead_kms::{Allowed, Imported, Keys, Network};
-use roadstead_sops::{DataKey, DataKeys, NoDataKey, WrappedKey};
+use roadstead_kms::{Allowed, Imported, Keys, KnownKeys, Network};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
@@ -22,6 +21,7 @@ pub(in super::super) struct KeyServices {
     network: Arc<Network>,
     allowed: Allowed,
     pub(super) places: Semaphore,
+    pub(super) known: Arc<KnownKeys>,
 }
 
 impl KeyServices {
@@ -31,6 +31,7 @@ impl KeyServices {
             network: Arc::new(Network::new(&options.outbound.policy, proxies)),
             allowed: options.key_services.clone(),
             places: Semaphore::new(PLACES),
+            known: Arc::default(),
         }
     }
 
@@ -51,14 +52,5 @@ impl KeyServices {
             })?;
         }
         Ok(Keys::new(imported, self.allowed.clone(), Arc::clone(&self.network), Handle::current()))
-    }
-}
-
-/// Keys that are asked for one file after the other, each within the bounds of one.
-pub(super) struct PerFile<'k>(pub(super) &'k Keys);
-
-impl DataKeys for PerFile<'_> {
-    fn data_key(&self, wrapped: &WrappedKey) -> Result<DataKey, NoDataKey> {
-        self.0.for_file().data_key(wrapped)
     }
 }

@@ -1,15 +1,35 @@
 /** Kustomizations of Flux: a path of one source, built by kustomize. */
 import type { KubeObject } from '../../../api/kinds';
-import type { ApplierKind } from './kind';
+import type { ApplierKind, Fact } from './kind';
 import { yesOrNo } from './kind';
 
-type Kustomization = KubeObject<{
-  path?: string;
-  prune?: boolean;
-  wait?: boolean;
-  targetNamespace?: string;
-  sourceRef?: { kind: string; name: string; namespace?: string };
-}>;
+interface LookedUp {
+  kind: string;
+  name: string;
+  location?: 'Hub' | 'Cluster';
+}
+
+type Kustomization = KubeObject<
+  {
+    path?: string;
+    prune?: boolean;
+    wait?: boolean;
+    targetNamespace?: string;
+    sourceRef?: { kind: string; name: string; namespace?: string };
+    decryption?: { secretRef?: { name: string } };
+  },
+  { lookups?: LookedUp[] }
+>;
+
+/** Whose keys it was decrypted with, and where they are; nothing where it asks for no decryption. */
+function decryption({ spec, status }: Kustomization): Fact[] {
+  if (!spec?.decryption) return [];
+  const name = spec.decryption.secretRef?.name;
+  if (name === undefined) return [['Decrypted with', undefined]];
+  const found = status?.lookups?.find((one) => one.kind === 'Secret' && one.name === name)?.location;
+  const where = { Hub: 'on the hub', Cluster: 'in the cluster' };
+  return [['Decrypted with', found ? `Secret ${name} ${where[found]}` : `Secret ${name}`]];
+}
 
 export const kustomization: ApplierKind = {
   kind: 'Kustomization',
@@ -31,6 +51,7 @@ export const kustomization: ApplierKind = {
       ['Target namespace', spec.targetNamespace],
       ['Prunes', yesOrNo(spec.prune)],
       ['Waits for health', yesOrNo(spec.wait)],
+      ...decryption(object as Kustomization),
     ];
   },
 };
