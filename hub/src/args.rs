@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use roadstead_hub_core::delivery::SopsMac;
+use roadstead_model::GoDuration;
 
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
@@ -99,6 +101,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = SopsMacArg::Verify)]
     pub(crate) sops_mac: SopsMacArg,
 
+    /// After which time what an agent sees to stand as it was applied is reconciled all the same, such as 24h; each a little sooner or
+    /// later, and none sooner than its own interval
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
+    pub(crate) full_reconcile_interval: Duration,
+
     /// Cluster for Kustomizations that name none when they are made, in namespaces without the annotation
     /// fleet.roadstead.dev/default-cluster
     #[arg(long, value_name = "NAME", value_parser = object_name)]
@@ -149,6 +156,12 @@ pub(crate) enum LogFormat {
     Json,
     /// For reading in a terminal
     Text,
+}
+
+/// A duration as Kubernetes writes it, such as 1h30m.
+fn positive(text: &str) -> Result<Duration, String> {
+    let GoDuration(duration) = text.parse::<GoDuration>().map_err(|error| error.to_string())?;
+    if duration.is_zero() { Err("must be longer than 0s".to_owned()) } else { Ok(duration) }
 }
 
 /// The name of an object.

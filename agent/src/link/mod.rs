@@ -133,7 +133,11 @@ impl<C: Cluster> Link<C> {
                 return;
             }
             match end {
-                End::Refused(_) => keeper.refused().await,
+                End::Refused(_) => {
+                    // The cluster may be another agent's by now, or nobody's: what was ordered once counts no more.
+                    self.runner.rest_all();
+                    keeper.refused().await;
+                }
                 End::Unreachable { .. } => keeper.unreachable().await,
                 _ => {}
             }

@@ -197,6 +197,11 @@ impl<C: Cluster> Runner<C> {
         self.inner.tended.rest(applier);
     }
 
+    /// Nothing is to be corrected before it is dispatched again.
+    pub fn rest_all(&self) {
+        self.inner.tended.rest_all();
+    }
+
     /// Takes a dispatch: starts it, ignores a repetition, tells the end of one that is done once more.
     ///
     /// # Errors

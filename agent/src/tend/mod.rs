@@ -229,6 +229,12 @@ impl Tended {
         self.changed.notify_one();
     }
 
+    /// Nothing is to be corrected before the next dispatch of its applier.
+    pub(crate) fn rest_all(&self) {
+        let appliers: Vec<ApplierUid> = self.state().appliers.keys().copied().collect();
+        appliers.into_iter().for_each(|applier| self.rest(applier));
+    }
+
     /// The appliers of which all objects are watched and stand as they were applied. One whose dispatch is under way is what it was
     /// before.
     pub(crate) fn settled(&self) -> BTreeSet<ApplierUid> {

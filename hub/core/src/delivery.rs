@@ -20,6 +20,7 @@ mod transfer;
 mod variables;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use roadstead_hub_store::Store;
 use tokio::sync::Semaphore;
@@ -49,6 +50,7 @@ pub struct Delivery {
     builds: Arc<Builds>,
     lenient_substitutions: bool,
     sops_mac: SopsMac,
+    full_interval: Duration,
     key_services: decryption::KeyServices,
     /// Places for the finishing of what goes to the hub: each may take tens of megabytes.
     finishing: Semaphore,
@@ -71,6 +73,7 @@ impl Delivery {
             builds: Arc::clone(builds),
             lenient_substitutions: context.options.lenient_substitutions,
             sops_mac: context.options.sops_mac,
+            full_interval: context.options.full_reconcile_interval,
             key_services: decryption::KeyServices::new(&context.options),
             finishing: Semaphore::new(FINISHING),
         }

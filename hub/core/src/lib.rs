@@ -76,6 +76,8 @@ pub struct HubOptions {
     pub sops_mac: SopsMac,
     /// The key services that credentials of decryption Secrets may go to, besides the clouds' own.
     pub key_services: roadstead_kms::Allowed,
+    /// What an agent sees to stand as it was applied is looked at by a reconciliation once in so long all the same.
+    pub full_reconcile_interval: Duration,
     /// The cluster of Kustomizations that name none when they are made, in namespaces that have no default of their own.
     pub default_cluster: Option<String>,
     /// The service account of Kustomizations that name none, in their own namespace of the cluster. None: the agent itself.
@@ -107,6 +109,7 @@ impl Default for HubOptions {
             lenient_substitutions: false,
             sops_mac: SopsMac::default(),
             key_services: roadstead_kms::Allowed::default(),
+            full_reconcile_interval: Duration::from_secs(24 * 3600),
             default_cluster: None,
             default_service_account: None,
             workers: None,

@@ -18,8 +18,6 @@ const RECHECK: Duration = Duration::from_secs(30);
 /// An agent whose hub restarts is back within this; what is Ready does not blink because of it.
 const RECONNECT: Duration = Duration::from_secs(15);
 
-/// What an agent tends is looked at by a reconciliation once in so long all the same.
-const FULL_LOOK: Duration = Duration::from_secs(24 * 3600);
 /// An agent that comes back says within this what it tends; what it does not say is applied again, over as long a time.
 const RECLAIM: Duration = Duration::from_secs(30);
 
@@ -214,10 +212,10 @@ fn when_due(
 
 /// When the cluster is to be looked at again that was known at `at` to have what was applied.
 fn next_look(situation: &Situation, at: Timestamp) -> Timestamp {
-    let Situation { interval, uid, tended, .. } = situation;
+    let Situation { interval, full_interval, uid, tended, .. } = situation;
     match *tended {
         Tended::Unknown => at + jittered(*interval, *uid),
-        Tended::Now => at + jittered(FULL_LOOK.max(*interval), *uid),
+        Tended::Now => at + jittered(*full_interval.max(interval), *uid),
         Tended::Until(until) => at.max(until) + jittered(*interval, *uid),
         Tended::Unclaimed(since) if since > at => {
             let soon = since + RECLAIM + spread(RECLAIM, *uid);

@@ -39,6 +39,8 @@ pub struct Situation {
     pub prune: bool,
     /// `spec.interval`.
     pub interval: Duration,
+    /// What an agent tends is looked at by a reconciliation once in so long all the same.
+    pub full_interval: Duration,
     /// `spec.retryInterval`, else the interval.
     pub retry_interval: Duration,
     /// The value of the reconcile annotation, if any.

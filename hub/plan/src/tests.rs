@@ -36,6 +36,7 @@ fn fresh() -> Situation {
         suspended: false,
         prune: true,
         interval: Duration::from_secs(300),
+        full_interval: Duration::from_secs(24 * 3600),
         retry_interval: Duration::from_secs(60),
         request: None,
         unsupported: None,

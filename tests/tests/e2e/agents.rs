@@ -660,14 +660,21 @@ async fn a_cluster_that_is_deleted_ends_its_session_and_leaves_its_objects() -> 
     println!("measured: a deleted Cluster's session had ended after {:?}", began.elapsed());
     fleet.agent.check()?;
     fleet.cluster.has_word(namespace.name(), "map", Some("ahoy")).await?;
+    // Nobody's agent corrects nothing: what is changed now stays so until the cluster is somebody's again.
+    let patch = r#"{"data":{"word":"by hand"}}"#;
+    let args = ["patch", "configmap", "map", "--namespace", namespace.name(), "--type=merge", "-p", patch];
+    fleet.cluster.kubectl().run(&args).await?;
 
     // A Cluster of that name that is made again is another one: the old certificate is worth nothing, a new token is.
     fleet.kubectl().apply(&cluster("edge")).await?;
     has_ready(fleet.kubectl(), "edge", "False", "AwaitingAgent").await?;
     fleet.fails("kustomization/app", "ClusterUnreachable", &["cluster edge"]).await?;
+    let word = fleet.cluster.word(namespace.name(), "map").await?;
+    ensure!(word.as_deref() == Some("by hand"), "it says {word:?}");
     let _agent = AgentProcess::join(&fleet.hub, "edge", &fleet.cluster).await?;
     fleet.ready("cluster/edge").await?;
     fleet.ready("kustomization/app").await?;
+    fleet.cluster.has_word(namespace.name(), "map", Some("ahoy")).await?;
 
     // Deleting the Kustomization prunes again: it owns its objects on the new Cluster as on the old one.
     fleet.run(&["delete", "kustomization", "app"]).await?;

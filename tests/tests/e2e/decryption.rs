@@ -247,6 +247,7 @@ async fn a_key_of_the_hub_never_goes_to_an_agent_and_can_be_rotated() -> Result<
             "secret",
             "generic",
             "sops-age",
+            &format!("--from-literal=old.agekey={}", first.identity),
             &format!("--from-literal=age.agekey={}", second.identity),
         ])
         .await?;
@@ -655,6 +656,7 @@ async fn a_key_service_is_asked_by_the_hub_once_and_only_where_its_credentials_b
 
     // With the credentials in the cluster it is the agent that asks, and as seldom.
     let networks = format!("kms=127.0.0.1:{}", vault.port);
+    fleet.agent.kill9().await?;
     fleet.agent.restart_with_env(&[("ROADSTEAD_ALLOW_NETWORK", &networks)])?;
     let (home, name) = (fleet.cluster.named_namespace("apps"), unique("sops-vault"));
     let cluster = fleet.cluster.kubectl();
@@ -664,11 +666,13 @@ async fn a_key_service_is_asked_by_the_hub_once_and_only_where_its_credentials_b
     cluster
         .run(&["create", "secret", "generic", &name, "--namespace", home.name(), &token, &address])
         .await?;
+    let here = format!("decryption: {{provider: sops, location: Cluster, secretRef: {{name: {name}}}}}");
+    fleet.apply(&kustomization("app", "app", "./", &[&here])).await?;
+    fleet.fails("kustomization/app", "BuildFailed", &["hc_vault", &*other.address()]).await?;
+    ensure!(other.decrypted() == 0, "the token went to a server that only a committer chose");
     let encrypted = tokio::task::block_in_place(|| encrypt(&vault))?;
     let head = repository.commit("main", "Here", &Commit::new().file("secret.yaml", encrypted))?;
     fleet.fetch("app").await?;
-    let here = format!("decryption: {{provider: sops, location: Cluster, secretRef: {{name: {name}}}}}");
-    fleet.apply(&kustomization("app", "app", "./", &[&here])).await?;
     fleet.applied("app", &head).await?;
     ensure!(vault.decrypted() == 2, "it was asked {} times", vault.decrypted());
     fleet

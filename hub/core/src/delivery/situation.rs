@@ -98,6 +98,7 @@ impl Delivery {
             suspended: spec.suspend,
             prune: if deleting { prunes_on_deletion(spec) } else { spec.prune },
             interval: spec.interval.0,
+            full_interval: self.full_interval,
             retry_interval: spec.retry_interval().0,
             request: triggers::request(stored),
             unsupported: kind.unsupported(stored)?,
