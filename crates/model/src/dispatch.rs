@@ -178,6 +178,12 @@ impl DispatchSpec {
             && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
     }
 
+    /// Whether anything of it was encrypted: a hub that does not know of that would store and send it without.
+    #[must_use]
+    pub fn decrypts(&self) -> bool {
+        self.groups.iter().any(|group| group.sealed || group.decrypt.is_some())
+    }
+
     /// The first step that an agent which can do `capabilities` cannot take, and what it lacks.
     #[must_use]
     pub fn lacking(&self, capabilities: &Capabilities) -> Option<Lacking<'_>> {

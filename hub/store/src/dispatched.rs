@@ -20,7 +20,10 @@ use crate::{Store, StoreError, Tx};
 
 /// The newest form of stored dispatches that this version reads. A row of a newer form is passed over: it waits for a replica that
 /// reads it.
-pub(crate) const FORMAT: i16 = 3;
+pub(crate) const FORMAT: i16 = 4;
+
+/// The form of versions that did not decrypt.
+const PLAIN_FORMAT: i16 = 3;
 
 /// The form of versions that knew of groups, and of nothing that was added to them since.
 const GROUPS_FORMAT: i16 = 2;
@@ -30,7 +33,13 @@ const FIRST_FORMAT: i16 = 1;
 
 /// The oldest form that says all of a dispatch: replicas of the version before read as much as they can.
 pub(crate) fn format_of(spec: &DispatchSpec) -> i16 {
-    if spec.is_of_groups_only() { GROUPS_FORMAT } else { FORMAT }
+    if spec.is_of_groups_only() {
+        GROUPS_FORMAT
+    } else if spec.decrypts() {
+        FORMAT
+    } else {
+        PLAIN_FORMAT
+    }
 }
 
 /// An open reconciliation for the link.
@@ -455,6 +464,29 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_an_older_hub_would_leave_out_waits_for_one_that_knows_it() {
+        let format = |change: fn(&mut Group)| {
+            let mut group = Group::of(Digest::of(b"build"));
+            change(&mut group);
+            format_of(&DispatchSpec {
+                applier: ApplierRef::kustomization("team-a", "app"),
+                purpose: Purpose::Reconcile,
+                full: false,
+                health: Vec::new(),
+                default_namespace: None,
+                service_account: None,
+                timeout: Duration::from_secs(90),
+                groups: vec![group],
+                steps: vec![StepKind::Apply { group: 0 }.into()],
+            })
+        };
+        assert_eq!(format(|_| ()), GROUPS_FORMAT);
+        assert_eq!(format(|group| group.substitute = Some(Default::default())), PLAIN_FORMAT);
+        assert_eq!(format(|group| group.decrypt = Some(Default::default())), FORMAT);
+        assert_eq!(format(|group| group.sealed = true), FORMAT);
+    }
 
     #[test]
     fn the_first_form_is_read() {

@@ -90,6 +90,13 @@ fn secret(namespace: &str, name: &str, key: &str, value: &str) -> String {
     )
 }
 
+/// A Kustomization `app` that Git has in a namespace of its own: what it names in the cluster is looked up there.
+fn at_home(namespace: &str, more: &[&str], path: &str) -> String {
+    let annotation =
+        format!("  name: app\n  annotations: {{fleet.roadstead.dev/git-namespace: {namespace}}}\n");
+    kustomization("app", "app", path, more).replacen("  name: app\n", &annotation, 1)
+}
+
 /// Waits until a Secret of the cluster has this value.
 async fn has(fleet: &Fleet, namespace: &str, name: &str, key: &str, value: &str) -> Result<()> {
     eventually(&format!("Secret {name} has its value"), PATIENCE, || async {
@@ -258,8 +265,7 @@ async fn a_key_of_the_hub_never_goes_to_an_agent_and_can_be_rotated() -> Result<
 async fn with_the_key_in_the_cluster_the_hub_never_sees_plaintext() -> Result<()> {
     let fleet = Fleet::start("sops-here").await?;
     let target = fleet.cluster.namespace("sops-here").await?;
-    let (home, ns) = (fleet.cluster.named_namespace("apps"), target.name());
-    let _ = fleet.cluster.kubectl().run(&["create", "namespace", home.name()]).await;
+    let (home, ns) = (fleet.cluster.namespace("sops-home").await?, target.name());
     let keys = Keys::new(&fleet.setup)?;
     let key = keys.age()?;
     let canary = unique("canary-in-the-cluster");
@@ -282,7 +288,7 @@ async fn with_the_key_in_the_cluster_the_hub_never_sees_plaintext() -> Result<()
     let repository = fleet.repository("app", &files).await?;
     let decryption =
         format!("decryption: {{provider: sops, location: Cluster, secretRef: {{name: {name}}}}}");
-    fleet.apply(&kustomization("app", "app", "./app", &[&decryption])).await?;
+    fleet.apply(&at_home(home.name(), &[&decryption], "./app")).await?;
     fleet.ready("kustomization/app").await?;
     has(&fleet, ns, "token", "token", &canary).await?;
     let live = fleet.cluster.kubectl().get(&["secret", "settings", "--namespace", ns]).await?;
@@ -299,7 +305,7 @@ async fn with_the_key_in_the_cluster_the_hub_never_sees_plaintext() -> Result<()
     fleet.fetch("app").await?;
     fleet.fails("kustomization/app", "BuildFailed", &["Secret/", "settings.json", "MAC"]).await?;
     let lenient = decryption.replace("location: Cluster,", "location: Cluster, mac: Warn,");
-    fleet.apply(&kustomization("app", "app", "./app", &[&lenient])).await?;
+    fleet.apply(&at_home(home.name(), &[&lenient], "./app")).await?;
     fleet.ready("kustomization/app").await?;
 
     // Build inputs that the hub would have to decrypt are refused by name, with what to do.
@@ -658,16 +664,15 @@ async fn a_key_service_is_asked_by_the_hub_once_and_only_where_its_credentials_b
     let networks = format!("kms=127.0.0.1:{}", vault.port);
     fleet.agent.kill9().await?;
     fleet.agent.restart_with_env(&[("ROADSTEAD_ALLOW_NETWORK", &networks)])?;
-    let (home, name) = (fleet.cluster.named_namespace("apps"), unique("sops-vault"));
+    let (home, name) = (fleet.cluster.namespace("sops-home").await?, unique("sops-vault"));
     let cluster = fleet.cluster.kubectl();
-    let _ = cluster.run(&["create", "namespace", home.name()]).await;
     let token = format!("--from-literal=sops.vault-token={}", Vault::TOKEN);
     let address = format!("--from-literal=sops.vault-address={}", vault.address());
     cluster
         .run(&["create", "secret", "generic", &name, "--namespace", home.name(), &token, &address])
         .await?;
     let here = format!("decryption: {{provider: sops, location: Cluster, secretRef: {{name: {name}}}}}");
-    fleet.apply(&kustomization("app", "app", "./", &[&here])).await?;
+    fleet.apply(&at_home(home.name(), &[&here], "./")).await?;
     fleet.fails("kustomization/app", "BuildFailed", &["hc_vault", &*other.address()]).await?;
     ensure!(other.decrypted() == 0, "the token went to a server that only a committer chose");
     let encrypted = tokio::task::block_in_place(|| encrypt(&vault))?;
