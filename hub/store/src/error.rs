@@ -66,8 +66,8 @@ pub enum StoreError {
     },
     /// The key file lacks keys that values of the database are sealed with.
     #[error(
-        "the key file does not fit this database: values are sealed with the keys {sealed_with}, of which the file has not \
-         {missing}; it has {held}. Give --key-file a file with all of them, the newest first, one in a line. A key may be taken \
+        "the key file does not fit this database: values are sealed with the keys {sealed_with}; the file lacks {missing} and \
+         has {held}. Give --key-file a file with all of them, the newest first, one in a line. A key may be taken \
          out of the file once `roadstead-hub rekey` has ended, and `roadstead-hub rekey --check` says what still needs it. If the \
          key is lost, so is what was sealed with it: restore the key file from its backup; a database that was restored needs \
          the keys of its time"
