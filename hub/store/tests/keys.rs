@@ -116,7 +116,7 @@ impl Filled {
         tx.add_join_token(cluster, filled.inputs().as_bytes(), now, now + Duration::from_secs(600)).await?;
         tx.give_order(cluster, &OrderKind::Run(name.to_owned()), None, now).await?;
         let attempt = open_attempt(&mut tx, cluster, applier, now).await?;
-        tx.keep_facts(applier, attempt, &[fact(name)]).await?;
+        tx.keep_facts(applier, attempt, &[fact(name)?]).await?;
         tx.commit().await?;
         store.note(&[entry(name)]).await?;
         store.seal_audit(now).await?;
@@ -126,6 +126,7 @@ impl Filled {
 
     async fn is_whole(&self, store: &Store) -> Result<()> {
         let (name, now) = (self.name, store.now().await?);
+        let fact = fact(name)?;
         let authority = store.authority::<StoreError>(name, || Ok(pair("another"))).await?;
         ensure!(*authority.key_pem == *pair(name).key_pem);
         for (digest, bytes) in &self.blobs {
@@ -135,7 +136,7 @@ impl Filled {
         ensure!(secret.secret == Some(data(name)));
         let build = store.cached_build(self.inputs(), now).await?.context("a build")?;
         ensure!(build.children.as_deref() == Some(name.as_bytes()));
-        ensure!(store.facts(self.applier).await?.first().is_some_and(|read| read.json == fact(name).json));
+        ensure!(store.facts(self.applier).await?.first().is_some_and(|read| read.json == fact.json));
         ensure!(store.tokens().tell(TokenKind::Access, &self.token) == Checked::Ours);
         let user = store.token_user(&TokenHash::of(&self.token), now).await?.context("a user")?;
         ensure!(user.username == name);
@@ -166,10 +167,10 @@ fn data(value: &str) -> SecretData {
     SecretData::new(BTreeMap::from([("value".to_owned(), value.to_owned())]))
 }
 
-fn fact(name: &str) -> ReadObject {
+fn fact(name: &str) -> Result<ReadObject> {
     let object = json!({ "group": "", "version": "v1", "kind": "ConfigMap", "namespace": "a", "name": name });
-    let object: ObjectRef = serde_json::from_value(object).expect("a reference");
-    ReadObject { object, json: Some(name.as_bytes().to_vec()) }
+    let object: ObjectRef = serde_json::from_value(object)?;
+    Ok(ReadObject { object, json: Some(name.as_bytes().to_vec()) })
 }
 
 fn entry(name: &str) -> AuditEntry {

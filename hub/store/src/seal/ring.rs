@@ -339,11 +339,9 @@ fn open_with_any<'k, 'v>(
     for key in others {
         let mut copy = zeroize::Zeroizing::new(body.to_vec());
         if let Some(plain) = open_with(key, context, nonce, &mut copy) {
-            let plain = body.get_mut(..plain.len()).map(|to| {
-                to.copy_from_slice(plain);
-                to
-            });
-            return plain;
+            let to = body.get_mut(..plain.len())?;
+            to.copy_from_slice(plain);
+            return Some(to);
         }
     }
     open_with(last, context, nonce, body)
