@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use roadstead_hub_core::delivery::SopsMac;
 use roadstead_model::GoDuration;
 
@@ -16,8 +16,11 @@ use crate::network::NetworkArgs;
 ///
 /// Needs a Postgres and nothing else. With --dev it brings a private one up and needs nothing at all.
 #[derive(Debug, Parser)]
-#[command(name = "roadstead-hub", version)]
+#[command(name = "roadstead-hub", version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
     /// Start with nothing configured: private Postgres, keys, admin kubeconfig, all in the state folder
     #[arg(long)]
     pub(crate) dev: bool,
@@ -26,30 +29,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
 
-    /// The Postgres database, as postgres://user@host/database; a password shows in the process list here, and not in the
-    /// variable or the file
-    #[arg(long, value_name = "URL", env = "ROADSTEAD_DATABASE_URL", hide_env_values = true)]
-    pub(crate) database_url: Option<String>,
-
-    /// A file with the URL of the database, read at start; it comes before --database-url
-    #[arg(long, value_name = "FILE", env = "ROADSTEAD_DATABASE_URL_FILE")]
-    pub(crate) database_url_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
 
     /// Let --dev listen on addresses that other machines reach. Its sources may read this machine's files, and its private
     /// network: for networks in which everybody is trusted
     #[arg(long, requires = "dev")]
     pub(crate) allow_dev_listen_anywhere: bool,
-
-    /// Take a connection to a database elsewhere as --database-url says it, also one that others on the way can read and
-    /// change. Without this it is TLS with the server's certificate and name checked (sslmode=verify-full; sslrootcert=FILE in
-    /// the URL where a private CA signed it)
-    #[arg(long, env = "ROADSTEAD_ALLOW_INSECURE_DATABASE")]
-    pub(crate) allow_insecure_database: bool,
-
-    /// The file with the key (32 bytes, base64) that secrets are encrypted with; all replicas need the same one.
-    /// Made with mode 0600 by --dev
-    #[arg(long, value_name = "FILE", env = "ROADSTEAD_KEY_FILE")]
-    pub(crate) key_file: Option<PathBuf>,
 
     /// Where the API listens (HTTPS); port 0 picks a free one
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7443", env = "ROADSTEAD_LISTEN")]
@@ -126,6 +112,57 @@ pub(crate) struct Args {
     /// How log lines are written
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     pub(crate) log_format: LogFormat,
+}
+
+/// Where the database is, and what opens it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DatabaseArgs {
+    /// The Postgres database, as postgres://user@host/database; a password shows in the process list here, and not in the
+    /// variable or the file
+    #[arg(long, value_name = "URL", env = "ROADSTEAD_DATABASE_URL", hide_env_values = true)]
+    pub(crate) database_url: Option<String>,
+
+    /// A file with the URL of the database, read at start; it comes before --database-url
+    #[arg(long, value_name = "FILE", env = "ROADSTEAD_DATABASE_URL_FILE")]
+    pub(crate) database_url_file: Option<PathBuf>,
+
+    /// Take a connection to a database elsewhere as --database-url says it, also one that others on the way can read and
+    /// change. Without this it is TLS with the server's certificate and name checked (sslmode=verify-full; sslrootcert=FILE in
+    /// the URL where a private CA signed it)
+    #[arg(long, env = "ROADSTEAD_ALLOW_INSECURE_DATABASE")]
+    pub(crate) allow_insecure_database: bool,
+
+    /// The file with the keys (each 32 bytes in base64, one in a line, the newest first) that secrets are encrypted with; all
+    /// replicas need the same. It is read again when it changes, and on SIGHUP; a new key is used once all replicas have it, and
+    /// `roadstead-hub rekey` says when an old one is not needed any more. Made with mode 0600 by --dev
+    #[arg(long, value_name = "FILE", env = "ROADSTEAD_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+}
+
+/// What else the program does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Encrypt and sign everything in the database with the newest key of the key file, while hubs run, and say which keys can be
+    /// taken out of the file then
+    ///
+    /// All hubs need the new key first: put it into the first line of their key file, above the one from before, and wait until
+    /// they have read it. May be stopped at any time and started again: it goes on with what is left.
+    Rekey(RekeyArgs),
+}
+
+/// How a rekey is done.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RekeyArgs {
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+
+    /// Only say how much each key still has; the exit code is 1 while the key file needs an older key
+    #[arg(long)]
+    pub(crate) check: bool,
+
+    /// Seconds after which everything is written that a hub encrypted before it used the newest key
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub(crate) settle: u64,
 }
 
 /// What happens to encrypted files whose MACs do not fit.

@@ -4,15 +4,16 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use roadstead_hub_store::Transport;
 use zeroize::Zeroizing;
 
-use crate::args::Args;
+use crate::args::DatabaseArgs;
 
 /// A longer file holds no URL.
 const MAX_BYTES: u64 = 16 * 1024;
 
 /// The URL that was given; none where there is none.
-pub(crate) fn url(args: &Args) -> Result<Option<Zeroizing<String>>> {
+pub(crate) fn url(args: &DatabaseArgs) -> Result<Option<Zeroizing<String>>> {
     let url = match (&args.database_url, &args.database_url_file) {
         (_, Some(path)) => return read(path).map(Some),
         (None, None) => return Ok(None),
@@ -25,6 +26,11 @@ pub(crate) fn url(args: &Args) -> Result<Option<Zeroizing<String>>> {
         );
     }
     Ok(Some(Zeroizing::new(url.clone())))
+}
+
+/// What the way to a database that is not on this machine is to be.
+pub(crate) fn transport(args: &DatabaseArgs) -> Transport {
+    if args.allow_insecure_database { Transport::Insecure } else { Transport::Verified }
 }
 
 fn read(path: &Path) -> Result<Zeroizing<String>> {

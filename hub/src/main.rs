@@ -10,6 +10,7 @@ mod limits;
 mod logging;
 mod network;
 mod private_file;
+mod rekey;
 mod run;
 
 use std::io::IsTerminal as _;
@@ -25,9 +26,12 @@ fn main() -> ExitCode {
         return be_a_worker(arguments);
     }
     let args = args::Args::parse();
-    let format = args.log_format;
+    let format = if args.command.is_some() { args::LogFormat::Text } else { args.log_format };
     logging::start(format);
-    let Err(error) = start(args) else { return ExitCode::SUCCESS };
+    let error = match start(args) {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
     // Once: people read a plain line, programs the log.
     if format == args::LogFormat::Text || std::io::stderr().is_terminal() {
         eprintln!("roadstead-hub: {error:#}");
@@ -37,14 +41,17 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn start(args: args::Args) -> anyhow::Result<()> {
+fn start(args: args::Args) -> anyhow::Result<ExitCode> {
     // One provider for everything in the process that speaks TLS.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         anyhow::bail!("another TLS provider was installed before the hub's");
     }
     keep_memory_private();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let ended = runtime.block_on(run::run(args));
+    let ended = match &args.command {
+        Some(args::Command::Rekey(args)) => runtime.block_on(rekey::run(args)),
+        None => runtime.block_on(run::run(args)).map(|()| ExitCode::SUCCESS),
+    };
     // A blocking task that hangs (a Git server that trickles) does not hold the end up.
     runtime.shutdown_timeout(std::time::Duration::from_secs(5));
     ended

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use roadstead_budget::MemoryBudget;
 use roadstead_hub_core::{Hub, HubOptions, SystemClock, Workers, workers};
-use roadstead_hub_store::{Key, Sealer, Store, Transport};
+use roadstead_hub_store::{Sealer, Store};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     if args.print_admin_kubeconfig {
         return print_admin_kubeconfig(&args).await;
     }
-    let url = database::url(&args)?;
+    let url = database::url(&args.database)?;
     match (args.dev, &url) {
         (true, Some(_)) => {
             bail!("--dev brings its own database: remove --database-url or --dev")
@@ -113,10 +113,12 @@ async fn serve(
     dev: Option<&DevState>,
     ended: impl Future<Output = Result<&'static str>>,
 ) -> Result<()> {
-    let key = key(args, dev)?;
+    let key_file = key_file(args, dev)?;
+    let keys = if dev.is_some() { keyfile::read_or_make(&key_file)? } else { keyfile::read(&key_file)? };
     let (budget, files) = (limits::share_memory(&args.limits), limits::share_files());
-    let sealer = Sealer::new(&key).context("use the key file's key")?;
-    let store = Store::open_over(url, transport(args), sealer, args.database_connections)
+    let sealer = Sealer::with_keys(&keys).context("use the key file's keys")?;
+    drop(keys);
+    let store = Store::open_over(url, database::transport(&args.database), sealer, args.database_connections)
         .await
         .context("open the database")?;
     if args.restored {
@@ -148,7 +150,7 @@ async fn serve(
     };
     args.clusters.warn_of_tags();
     let api_url = options.api_url.clone();
-    let hub = Hub::open(store, Arc::new(SystemClock), options).await.context("open the hub")?;
+    let hub = Hub::open(store.clone(), Arc::new(SystemClock), options).await.context("open the hub")?;
     hub.objects.bootstrap().await.context("make the first objects")?;
     let hosts = [host, api_address.ip().to_string(), link_address.ip().to_string()];
     let identity = hub.pki().serving_identity(&hosts, hub.now()).context("make a serving certificate")?;
@@ -170,6 +172,7 @@ async fn serve(
             roadstead_hub_link::serve(hub, link, &identity, options, stop).await.context("serve the link")
         });
     }
+    servers.spawn(keyfile::watch(store, key_file, stop.clone()));
     if let Some(path) = kubeconfig_path(args, dev) {
         let token = admin_token(&hub, &path).await.context("make an administrator's token")?;
         kubeconfig::write(&path, &api_url, hub.pki().server_ca_pem(), &token)?;
@@ -190,11 +193,6 @@ async fn serve(
     stop.cancel();
     drain(&hub, servers, tasks).await;
     outcome
-}
-
-/// What the way to a database that is not on this machine is to be.
-fn transport(args: &Args) -> Transport {
-    if args.allow_insecure_database { Transport::Insecure } else { Transport::Verified }
 }
 
 /// The worker processes, of which one is started to see how confined they are.
@@ -234,11 +232,13 @@ fn address(host: &str, port: u16) -> String {
 
 /// Makes an administrator's token and prints a kubeconfig with it; beside a hub that serves.
 async fn print_admin_kubeconfig(args: &Args) -> Result<()> {
-    let url = database::url(args)?.context("no database: give --database-url postgres://…")?;
-    let sealer = Sealer::new(&key(args, None)?).context("use the key file's key")?;
-    let store = Store::open_over(&url, transport(args), sealer, args.database_connections)
-        .await
-        .context("open the database")?;
+    let url = database::url(&args.database)?.context("no database: give --database-url postgres://…")?;
+    let keys = keyfile::read(&key_file(args, None)?)?;
+    let sealer = Sealer::with_keys(&keys).context("use the key file's keys")?;
+    let store =
+        Store::open_over(&url, database::transport(&args.database), sealer, args.database_connections)
+            .await
+            .context("open the database")?;
     let host = args.public_host.clone().unwrap_or_else(|| args.listen.ip().to_string());
     let server = format!("https://{}", address(&host, args.listen.port()));
     let hub = Hub::open(store, Arc::new(SystemClock), HubOptions::default()).await.context("open the hub")?;
@@ -307,13 +307,12 @@ async fn renew(hub: Hub, path: PathBuf, api_url: String, stop: CancellationToken
     }
 }
 
-fn key(args: &Args, dev: Option<&DevState>) -> Result<Key> {
-    match (&args.key_file, dev) {
-        (Some(path), None) => keyfile::read(path),
-        (Some(path), Some(_)) => keyfile::read_or_make(path),
-        (None, Some(dev)) => keyfile::read_or_make(&dev.folder.join("hub.key")),
+fn key_file(args: &Args, dev: Option<&DevState>) -> Result<PathBuf> {
+    match (&args.database.key_file, dev) {
+        (Some(path), _) => Ok(path.clone()),
+        (None, Some(dev)) => Ok(dev.folder.join("hub.key")),
         (None, None) => {
-            bail!("--database-url needs --key-file: the key that the database's secrets are encrypted with")
+            bail!("--database-url needs --key-file: the keys that the database's secrets are encrypted with")
         }
     }
 }

@@ -162,6 +162,8 @@ impl Hub {
         let pki = Pki::load(&store, clock.now()).await?;
         let replica = ReplicaId::random();
         store.replica_seen(replica, store.now().await?).await?;
+        // Once it is known which keys this replica has: from then on no other is used without it.
+        store.tend_keys().await?;
         store.keep_watches_within(options.budget.pool(PoolName::WatchCaches).clone());
         Ok(Self::of_parts(Context { store, clock, replica, options: Arc::new(options) }, Arc::new(pki)))
     }

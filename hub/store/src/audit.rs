@@ -7,6 +7,8 @@
 
 mod batches;
 
+pub(crate) use batches::trimmed_row;
+
 use jiff::Timestamp;
 use roadstead_api::KindId;
 use roadstead_model::{AuditEntry, AuditFilter, AuditOutcome};
@@ -97,7 +99,7 @@ impl Stored {
             outcome,
             detail: self.detail,
         };
-        let signed = sealer.bears(&row(&entry, self.entry, self.at), self.mac.as_deref());
+        let signed = sealer.bears_in(self.batch, &row(&entry, self.entry, self.at), self.mac.as_deref());
         let at = from_sql("read the audit log", self.at)?;
         Ok(AuditRecord { id: self.id, at, entry, batch: self.batch, signed })
     }

@@ -175,6 +175,16 @@ impl Store {
     /// # Errors
     /// Where the database refuses, or the stored bytes are not whole.
     pub async fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
+        // A rekey may have replaced it between two of its parts; it does so once for each key.
+        match self.blob_at_once(digest).await {
+            Err(StoreError::Corrupt { .. } | StoreError::Seal { .. } | StoreError::UnknownKey { .. }) => {
+                self.blob_at_once(digest).await
+            }
+            read => read,
+        }
+    }
+
+    async fn blob_at_once(&self, digest: Digest) -> Result<Option<Vec<u8>>, StoreError> {
         let what = "read a blob";
         let head: Option<(i64, bool)> = sqlx::query_as("SELECT size, sealed FROM blob WHERE digest = $1")
             .bind(digest.as_bytes().as_slice())

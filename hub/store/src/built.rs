@@ -79,10 +79,10 @@ impl Store {
     }
 
     /// What the digests of a sealed build of these inputs depend on besides its content, in hexadecimal: without this hub's key nobody can
-    /// hold a guess of the content against them.
+    /// hold a guess of the content against them. It is the same after a rotation of keys, so that no build is sent again for that.
     #[must_use]
     pub fn salt(&self, inputs: &Digest) -> String {
-        let mac = self.sealer.sign(&Row::of("sealed build").bytes(inputs.as_bytes()));
+        let mac = self.sealer.sign_stably(&Row::of("sealed build").bytes(inputs.as_bytes()));
         mac.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
@@ -91,7 +91,7 @@ impl Store {
     #[must_use]
     pub fn keyed_hash(&self, texts: &[&str]) -> String {
         let texts: Vec<String> = texts.iter().map(|text| (*text).to_owned()).collect();
-        let mac = self.sealer.sign(&Row::of("value in a diff").texts(&texts));
+        let mac = self.sealer.sign_stably(&Row::of("value in a diff").texts(&texts));
         mac.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect()
     }
 }

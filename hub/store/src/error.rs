@@ -58,6 +58,49 @@ pub enum StoreError {
         /// What is wrong with it.
         why: String,
     },
+    /// The key file has no keys, or one of them twice.
+    #[error("use the key file: {why}")]
+    KeyFile {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The key file lacks keys that values of the database are sealed with.
+    #[error(
+        "the key file does not fit this database: values are sealed with the keys {sealed_with}; the file lacks {missing} and \
+         has {held}. Give --key-file a file with all of them, the newest first, one in a line. A key may be taken \
+         out of the file once `roadstead-hub rekey` has ended, and `roadstead-hub rekey --check` says what still needs it. If the \
+         key is lost, so is what was sealed with it: restore the key file from its backup; a database that was restored needs \
+         the keys of its time"
+    )]
+    KeysMissing {
+        /// Ids of those that it lacks.
+        missing: String,
+        /// Ids of those that the database needs.
+        sealed_with: String,
+        /// Ids of those that it has.
+        held: String,
+    },
+    /// No key of the key file opens a database that does not say its keys' ids.
+    #[error(
+        "the key file does not fit this database: its authorities were sealed by a version that noted no ids of keys, and none of \
+         the file's keys ({held}) opens them. Give --key-file the file that this database was used with before. If the key is \
+         lost, so is what was sealed with it: restore the key file from its backup"
+    )]
+    WrongKeys {
+        /// Ids of the keys that the file has.
+        held: String,
+    },
+    /// A value is sealed with a key that is not in the key file.
+    #[error("{what}: it is sealed with the key {id}, which the hub's key file does not have")]
+    UnknownKey {
+        /// What was being opened.
+        what: &'static str,
+        /// The key.
+        id: crate::KeyId,
+    },
+    /// A rekey cannot go on.
+    #[error("rekey: {0}")]
+    Rekey(String),
     /// A sealed value does not open under the hub's key.
     #[error(
         "{what}: cannot be decrypted with the hub's key file; is it the one that this database was created with?"
@@ -86,6 +129,11 @@ impl StoreError {
             | Self::Insecure { .. }
             | Self::Unverified { .. }
             | Self::Corrupt { .. }
+            | Self::KeyFile { .. }
+            | Self::KeysMissing { .. }
+            | Self::WrongKeys { .. }
+            | Self::UnknownKey { .. }
+            | Self::Rekey(_)
             | Self::Seal { .. } => None,
         }
     }

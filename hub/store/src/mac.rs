@@ -3,22 +3,18 @@
 //! A row that gives somebody a right, or an agent something to do, counts only with its MAC. The MAC is over the table and
 //! all values that count, each with its length, so that no two rows have the same.
 
-use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use aws_lc_rs::hmac;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use crate::Key;
-
-/// What of the key file's key the key for MACs is: a change of this is another key.
-const PURPOSE: &[u8] = b"roadstead row MAC, version 1";
+use crate::seal::Derived;
 
 /// Signs rows and checks them.
 pub(crate) struct Signer(hmac::Key);
 
 impl Signer {
-    pub(crate) fn new(key: &Key) -> Self {
-        let derived = hmac::sign(&hmac::Key::new(HMAC_SHA256, key.expose()), PURPOSE);
-        Self(hmac::Key::new(HMAC_SHA256, derived.as_ref()))
+    pub(crate) fn new(derived: &Derived) -> Self {
+        Self(derived.rows())
     }
 
     /// The MAC of a row.
@@ -94,15 +90,30 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
+    use aws_lc_rs::hmac;
     use serde_json::json;
 
     use super::{Row, Signer};
     use crate::Key;
+    use crate::seal::Derived;
+
+    fn signer() -> Signer {
+        Signer::new(&Derived::of(&Key::generate().unwrap()))
+    }
+
+    /// What stored rows bear was made like this; another way would make all of them worth nothing.
+    #[test]
+    fn the_key_of_stored_rows_stays() {
+        let key = Key::new([7; 32]);
+        let main = hmac::Key::new(hmac::HMAC_SHA256, key.expose());
+        let rows = hmac::sign(&main, b"roadstead row MAC, version 1");
+        let mac = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, rows.as_ref()), &Row::of("token").0);
+        assert_eq!(Signer::new(&Derived::of(&key)).sign(&Row::of("token")), mac.as_ref());
+    }
 
     #[test]
     fn a_row_is_signed_by_one_key_and_as_one_row() {
-        let (signer, other) =
-            (Signer::new(&Key::generate().unwrap()), Signer::new(&Key::generate().unwrap()));
+        let (signer, other) = (signer(), signer());
         let mac = signer.sign(&Row::of("token").text("ab").text("c"));
         assert!(signer.is_signed(&Row::of("token").text("ab").text("c"), Some(&mac)));
         assert!(!other.is_signed(&Row::of("token").text("ab").text("c"), Some(&mac)));
@@ -122,7 +133,7 @@ mod tests {
 
     #[test]
     fn json_is_the_same_in_any_order_and_differs_where_it_differs() {
-        let signer = Signer::new(&Key::generate().unwrap());
+        let signer = signer();
         let sign = |value| signer.sign(&Row::of("dispatch").json(&value));
         assert_eq!(sign(json!({ "a": [1, "x"], "b": null })), sign(json!({ "b": null, "a": [1, "x"] })));
         let all =

@@ -221,17 +221,19 @@ impl Store {
         from_sql(what, now.map_err(StoreError::query(what))?)
     }
 
-    /// Says that this replica is alive.
+    /// Says that this replica is alive, and which keys it has.
     ///
     /// # Errors
     /// Where the database refuses.
     pub async fn replica_seen(&self, replica: ReplicaId, now: Timestamp) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO hub_replica (id, started, last_seen) VALUES ($1, $2, $2)
-             ON CONFLICT (id) DO UPDATE SET last_seen = $2",
+            "INSERT INTO hub_replica (id, started, last_seen, keys, keys_at) VALUES ($1, $2, $2, $3, clock_timestamp())
+             ON CONFLICT (id) DO UPDATE SET last_seen = $2, keys = $3, keys_at =
+                 CASE WHEN hub_replica.keys IS DISTINCT FROM $3 THEN clock_timestamp() ELSE hub_replica.keys_at END",
         )
         .bind(replica.0)
         .bind(to_sql(now))
+        .bind(self.key_ids().iter().map(ToString::to_string).collect::<Vec<_>>())
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("record that this replica is alive"))?;

@@ -1,5 +1,7 @@
 //! Bearer tokens, of which only a hash is kept.
 
+use std::sync::Arc;
+
 use ::time::OffsetDateTime;
 use aws_lc_rs::digest::{SHA256, digest};
 use jiff::Timestamp;
@@ -116,7 +118,7 @@ pub(crate) fn row(
 impl Store {
     /// Tells tokens that a hub with this key made from others.
     #[must_use]
-    pub fn tokens(&self) -> &TokenCheck {
+    pub fn tokens(&self) -> Arc<TokenCheck> {
         self.sealer.tokens()
     }
 

@@ -7,7 +7,7 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 use zeroize::Zeroizing;
 
-use crate::seal::Key;
+use crate::seal::Derived;
 use crate::{StoreError, TokenText};
 
 /// Random bytes of a token, and bytes of its check; in hexadecimal both.
@@ -43,8 +43,8 @@ pub enum Checked {
     Foreign,
 }
 
-/// Makes tokens and checks them. Does not print.
-pub struct TokenCheck(hmac::Key);
+/// Makes tokens with the first of its keys, and checks them with any. Does not print.
+pub struct TokenCheck(Vec<hmac::Key>);
 
 impl std::fmt::Debug for TokenCheck {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -53,11 +53,10 @@ impl std::fmt::Debug for TokenCheck {
 }
 
 impl TokenCheck {
-    pub(crate) fn new(key: &Key) -> Self {
-        // HMAC as a pseudorandom function: what comes out says nothing of the key that secrets are sealed with.
-        let derived =
-            hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.expose()), b"roadstead: check of tokens, 1");
-        Self(hmac::Key::new(hmac::HMAC_SHA256, derived.as_ref()))
+    /// By these keys, of which the first is used for new tokens. Tokens are out of reach once they were given: also what a key made
+    /// that was retired since is taken for the hub's.
+    pub(crate) fn of(keys: &[&Derived]) -> Self {
+        Self(keys.iter().map(|key| key.tokens()).collect())
     }
 
     /// A new token.
@@ -72,7 +71,8 @@ impl TokenCheck {
         let mut text = Zeroizing::new(String::with_capacity(prefix.len() + 2 * (BYTES + CHECK)));
         text.push_str(prefix);
         push_hex(&mut text, bytes.as_ref());
-        let check = self.check(&text);
+        let key = self.0.first().ok_or(StoreError::Seal { what: "make a token" })?;
+        let check = check_of(key, &text);
         push_hex(&mut text, &check);
         Ok(TokenText::new(text))
     }
@@ -97,20 +97,20 @@ impl TokenCheck {
             return Checked::Foreign;
         }
         let (checked, check) = text.split_at(text.len() - 2 * CHECK);
-        let mut want = String::with_capacity(2 * CHECK);
-        push_hex(&mut want, &self.check(checked));
-        match verify_slices_are_equal(check.as_bytes(), want.as_bytes()) {
-            Ok(()) => Checked::Ours,
-            Err(_) => Checked::Foreign,
-        }
+        let made_by = |key: &hmac::Key| {
+            let mut want = String::with_capacity(2 * CHECK);
+            push_hex(&mut want, &check_of(key, checked));
+            verify_slices_are_equal(check.as_bytes(), want.as_bytes()).is_ok()
+        };
+        if self.0.iter().any(made_by) { Checked::Ours } else { Checked::Foreign }
     }
+}
 
-    fn check(&self, text: &str) -> [u8; CHECK] {
-        let mut check = [0; CHECK];
-        let tag = hmac::sign(&self.0, text.as_bytes());
-        check.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
-        check
-    }
+fn check_of(key: &hmac::Key, text: &str) -> [u8; CHECK] {
+    let mut check = [0; CHECK];
+    let tag = hmac::sign(key, text.as_bytes());
+    check.iter_mut().zip(tag.as_ref()).for_each(|(to, from)| *to = *from);
+    check
 }
 
 fn push_hex(text: &mut String, bytes: &[u8]) {
@@ -125,17 +125,33 @@ fn push_hex(text: &mut String, bytes: &[u8]) {
 mod tests {
     use super::{Checked, TokenCheck, TokenKind};
     use crate::Key;
+    use crate::seal::Derived;
+
+    fn check(key: &Key) -> TokenCheck {
+        TokenCheck::of(&[&Derived::of(key)])
+    }
+
+    #[test]
+    fn tokens_of_a_key_before_are_taken_and_not_made() {
+        let (old, new) = (Key::generate().unwrap(), Key::generate().unwrap());
+        let both = TokenCheck::of(&[&Derived::of(&new), &Derived::of(&old)]);
+        let (before, now) = (check(&old).make(TokenKind::Join), both.make(TokenKind::Join));
+        let (before, now) = (before.unwrap(), now.unwrap());
+        assert_eq!(both.tell(TokenKind::Join, before.expose()), Checked::Ours);
+        assert_eq!(check(&old).tell(TokenKind::Join, now.expose()), Checked::Foreign);
+        assert_eq!(check(&new).tell(TokenKind::Join, now.expose()), Checked::Ours);
+    }
 
     #[test]
     fn only_the_own_key_makes_tokens_that_are_taken() {
         let key = Key::generate().unwrap();
-        let ours = TokenCheck::new(&key);
-        let other = TokenCheck::new(&Key::generate().unwrap());
+        let ours = check(&key);
+        let other = check(&Key::generate().unwrap());
         for kind in [TokenKind::Access, TokenKind::Join] {
             let made = ours.make(kind).unwrap();
             let text = made.expose();
             assert_eq!(ours.tell(kind, text), Checked::Ours);
-            assert_eq!(TokenCheck::new(&key).tell(kind, text), Checked::Ours);
+            assert_eq!(check(&key).tell(kind, text), Checked::Ours);
             assert_eq!(other.tell(kind, text), Checked::Foreign);
             assert_ne!(ours.make(kind).unwrap().expose(), text);
             // Any digit changed, and any length but its own.
@@ -157,7 +173,7 @@ mod tests {
 
     #[test]
     fn tokens_from_before_there_was_a_check_may_be_good() {
-        let check = TokenCheck::new(&Key::generate().unwrap());
+        let check = check(&Key::generate().unwrap());
         let old = format!("rsdt_{}", "0f".repeat(32));
         assert_eq!(check.tell(TokenKind::Access, &old), Checked::Unchecked);
         let old = "-_aZ9".repeat(9)[..43].to_owned();

@@ -10,7 +10,7 @@ use crate::StoreError;
 /// The newest migration that older replicas cannot live with.
 const BREAKING: i64 = 25;
 /// A replica that was not heard of for so long has ended. Hubs say that they live every two seconds.
-const DEAD_AFTER: Duration = Duration::from_secs(10);
+pub(crate) const DEAD_AFTER: Duration = Duration::from_secs(10);
 /// So long is the end of older replicas waited for: of one that was killed longer than it takes to be taken for dead.
 const PATIENCE: Duration = Duration::from_secs(15);
 const ASK_EVERY: Duration = Duration::from_millis(500);

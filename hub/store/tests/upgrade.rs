@@ -36,7 +36,8 @@ async fn older() -> Result<TestDatabase> {
 }
 
 async fn open(database: &TestDatabase) -> Result<Store, StoreError> {
-    let sealer = Sealer::new(&Key::generate()?)?;
+    // The same for all who open a database.
+    let sealer = Sealer::new(&Key::new([7; 32]))?;
     Store::open(database.url(), sealer, 4).await
 }
 

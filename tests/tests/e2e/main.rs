@@ -22,6 +22,7 @@ mod onboarding;
 mod outbound;
 mod pins;
 mod pipeline;
+mod rekey;
 mod rules;
 mod secrets;
 mod sources;

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
-use roadstead_hub_store::{Key, Sealer, Store};
 use roadstead_model::{Queue, Topic};
 
 use crate::support::{Site, git_repository};
@@ -78,7 +77,7 @@ async fn an_object_is_due_in_two_queues_and_each_has_its_own_pass() -> Result<()
 #[tokio::test]
 async fn a_signal_reaches_the_loop_that_it_concerns_in_other_replicas() -> Result<()> {
     let site = Site::new().await?;
-    let other = Store::open(site.database.url(), Sealer::new(&Key::generate()?)?, 4).await?;
+    let other = site.other_store().await?;
     let mut woken = other.signals().subscribe(Topic::Due(Queue::Source));
     // The first one may be what every replica tells itself when it begins to listen; those after it come from here.
     for number in 0..3 {

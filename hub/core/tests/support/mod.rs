@@ -31,6 +31,7 @@ pub(crate) struct Site {
     pub(crate) store: Store,
     pub(crate) database: TestDatabase,
     pub(crate) workers: Workers,
+    key: [u8; 32],
 }
 
 impl Site {
@@ -48,10 +49,16 @@ impl Site {
         };
         let workers = workers_of(program, &options.budget)?;
         let options = HubOptions { workers: Some(workers.clone()), ..options };
-        let store = Store::open(database.url(), Sealer::new(&Key::generate()?)?, 8).await?;
+        let key = *Key::generate()?.expose();
+        let store = Store::open(database.url(), Sealer::new(&Key::new(key))?, 8).await?;
         let hub = Hub::open(store.clone(), Arc::new(SystemClock), options).await?;
         hub.objects.bootstrap().await?;
-        Ok(Self { hub, store, database, workers })
+        Ok(Self { hub, store, database, workers, key })
+    }
+
+    /// The same database once more, as another replica has it.
+    pub(crate) async fn other_store(&self) -> Result<Store> {
+        Ok(Store::open(self.database.url(), Sealer::new(&Key::new(self.key))?, 4).await?)
     }
 
     /// Gives its connections back.

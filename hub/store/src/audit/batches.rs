@@ -211,7 +211,7 @@ impl Store {
     fn is_as_sealed(&self, batch: &Batch, before: &Option<Vec<u8>>) -> bool {
         let before = before.as_deref().unwrap_or_default();
         let row = batch_row(batch.batch, batch.sealed_at, batch.entries, &batch.digest, before);
-        self.sealer.bears(&row, Some(&batch.mac))
+        self.sealer.bears_in(Some(batch.batch), &row, Some(&batch.mac))
     }
 
     async fn check_batches(
@@ -335,7 +335,7 @@ fn batch_row(batch: i64, sealed_at: OffsetDateTime, entries: i64, digest: &[u8],
     Row::of("audit_batch").number(batch).time(sealed_at).number(entries).bytes(digest).bytes(before)
 }
 
-fn trimmed_row(batch: i64, batch_mac: Option<&[u8]>) -> Row {
+pub(crate) fn trimmed_row(batch: i64, batch_mac: Option<&[u8]>) -> Row {
     let row = Row::of("audit_trimmed").number(batch);
     // Versions that did not verify what they dropped signed the number alone.
     match batch_mac {
