@@ -110,7 +110,7 @@ async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
     let site = Site::new().await?;
     let newer = site.dispatch("newer").await?;
     let mut connection = site.database.connect().await?;
-    let made = sqlx::query("UPDATE reconciliation SET dispatch_format = 4, dispatch = '[\"of the future\"]'")
+    let made = sqlx::query("UPDATE reconciliation SET dispatch_format = 1000, dispatch = '[\"of the future\"]'")
         .execute(&mut connection)
         .await?;
     ensure!(made.rows_affected() == 1);
@@ -130,7 +130,7 @@ async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
     let newest = site.store.newest_reconciliation(newer.applier).await?.context("an attempt")?;
     ensure!(newest.attempt == Attempt(1) && newest.finished.is_none());
     let left: (Option<String>, bool) =
-        sqlx::query_as("SELECT reason, sent_in IS NULL FROM reconciliation WHERE dispatch_format = 4")
+        sqlx::query_as("SELECT reason, sent_in IS NULL FROM reconciliation WHERE dispatch_format = 1000")
             .fetch_one(&mut connection)
             .await?;
     ensure!(left == (None, true), "{left:?}");
