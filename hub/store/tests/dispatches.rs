@@ -110,9 +110,10 @@ async fn a_dispatch_of_a_newer_form_waits_and_holds_nothing_up() -> Result<()> {
     let site = Site::new().await?;
     let newer = site.dispatch("newer").await?;
     let mut connection = site.database.connect().await?;
-    let made = sqlx::query("UPDATE reconciliation SET dispatch_format = 1000, dispatch = '[\"of the future\"]'")
-        .execute(&mut connection)
-        .await?;
+    let made =
+        sqlx::query("UPDATE reconciliation SET dispatch_format = 1000, dispatch = '[\"of the future\"]'")
+            .execute(&mut connection)
+            .await?;
     ensure!(made.rows_affected() == 1);
     // Alone, it does not wake its session again and again.
     ensure!(site.store.sessions_with_dispatches(site.replica).await?.is_empty());
