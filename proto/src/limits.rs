@@ -56,7 +56,7 @@ pub const MAX_CORRECTED_NAME_BYTES: usize = 512;
 pub const MAX_VARIABLES: usize = 20_000;
 
 /// Data keys that come with one dispatch.
-pub const MAX_DATA_KEYS: usize = 10_000;
+pub const MAX_DATA_KEYS: usize = 2_000;
 
 /// The bytes of one data key, or of what stands in its place.
 pub const MAX_DATA_KEY_BYTES: usize = 256;

@@ -5,6 +5,7 @@
 //! the agent's memory except in the objects that are applied.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -26,6 +27,9 @@ use zeroize::Zeroizing;
 use super::work::{On, Record, Work, cancelled, failed, failure_while};
 use crate::cluster::Cluster;
 use crate::keys::Entries;
+
+/// How long key services are asked for the data keys of one group.
+const UNWRAPPING: Duration = Duration::from_secs(120);
 
 impl<C: Cluster> Work<'_, C> {
     /// A group's objects, finished. What holds decrypted values or those of Secrets is marked.
@@ -82,6 +86,7 @@ impl<C: Cluster> Work<'_, C> {
             format!("{}/{}", decrypt.namespace, decrypt.secret),
         );
         let (known, runtime) = (Arc::clone(&self.keys.known), Handle::current());
+        let until = Instant::now() + on.dispatch.spec.timeout.min(UNWRAPPING);
         let services = Arc::clone(self.keys);
         let work = tokio::task::spawn_blocking(move || {
             let opened = match keys {
@@ -91,7 +96,7 @@ impl<C: Cluster> Work<'_, C> {
                     roadstead_finish::decrypt(
                         objects,
                         mac,
-                        &AskedOnce { keys: &keys, known: &known, by: &by },
+                        &AskedOnce { keys: &keys, known: &known, by: &by, until },
                     )
                 }
             };

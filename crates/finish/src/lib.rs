@@ -28,5 +28,5 @@ mod variables;
 
 pub use decrypt::{Warning, decrypt, encrypted_secret, wrapped_keys};
 pub use error::{DecryptError, Error};
-pub use substitute::{Finished, Limits, Substitution};
+pub use substitute::{Finished, Limits, Substitution, named};
 pub use variables::Variables;

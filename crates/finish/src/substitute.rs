@@ -268,8 +268,9 @@ fn read(object: &Value, text: &str, secret: bool, memory: usize) -> Result<Value
     }
 }
 
-/// The object, for people.
-pub(crate) fn named(object: &Value) -> String {
+/// An object, for people: `Kind/namespace/name`.
+#[must_use]
+pub fn named(object: &Value) -> String {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
     if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }

@@ -22,9 +22,9 @@ use crate::call::{Calls, PER_KEY, Request};
 use crate::credentials::{AzureCredential, AzureProof};
 use crate::error::ServiceError;
 use crate::gcp::{bearer, no_token};
-use crate::secret::Secret;
 use crate::sign::{Padding, TokenKey};
 use crate::token;
+use roadstead_outbound::Secret;
 
 /// Where vaults are, each with one name before it.
 const DOMAINS: [&str; 7] = [

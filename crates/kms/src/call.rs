@@ -242,8 +242,10 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub(crate) fn new() -> Self {
-        Self { left: AtomicUsize::new(REQUESTS), until: Instant::now() + PER_FILE }
+    /// Of one file, and until then at the latest.
+    pub(crate) fn new(until: Option<Instant>) -> Self {
+        let own = Instant::now() + PER_FILE;
+        Self { left: AtomicUsize::new(REQUESTS), until: until.map_or(own, |until| until.min(own)) }
     }
 
     fn take(&self) -> Result<(), ServiceError> {
@@ -266,7 +268,7 @@ impl<'c> Calls<'c> {
     pub(crate) fn new(network: &'c Network, budget: &'c Budget) -> Result<Self, ServiceError> {
         let now = Instant::now();
         if now >= budget.until {
-            return Err(ServiceError::TooSlow(PER_FILE.as_secs()));
+            return Err(ServiceError::TooSlow);
         }
         let whole = now + PER_KEY <= budget.until;
         Ok(Self { network, budget, until: budget.until.min(now + PER_KEY), whole })

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::address::Address;
-use crate::secret::Secret;
+use roadstead_outbound::Secret;
 
 /// Credentials for key services, of each kind at most one. Debugging shows which kinds there are.
 #[derive(Clone, Default)]

@@ -10,7 +10,7 @@ use crate::credentials::{
     VaultCredential, VaultProof,
 };
 use crate::entries::{certificate, google};
-use crate::secret::Secret;
+use roadstead_outbound::Secret;
 
 /// Of a file that a variable names.
 const FILE_BYTES: u64 = 1 << 20;

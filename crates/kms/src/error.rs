@@ -63,9 +63,9 @@ pub(crate) enum ServiceError {
     /// The file asks for more than it may.
     #[error("the file's keys need more than {0} requests to key services")]
     TooManyRequests(usize),
-    /// The file's time is over.
-    #[error("the file's key services took more than {0} seconds together")]
-    TooSlow(u64),
+    /// The time for all that is asked is over.
+    #[error("it was not asked: key services have taken all the time that there is")]
+    TooSlow,
 }
 
 fn shown(code: &Option<String>) -> String {

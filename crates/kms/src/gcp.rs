@@ -17,9 +17,9 @@ use crate::cache::{Cache, UNSAID};
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::{GcpCredential, TokenSource};
 use crate::error::ServiceError;
-use crate::secret::Secret;
 use crate::sign::{Padding, TokenKey};
 use crate::token;
+use roadstead_outbound::Secret;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloudkms";
 const PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";

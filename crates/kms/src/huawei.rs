@@ -12,8 +12,8 @@ use crate::address::{Address, Allowed, protected};
 use crate::call::{Calls, Request};
 use crate::credentials::HuaweiCredential;
 use crate::error::ServiceError;
-use crate::secret::Secret;
 use crate::sign;
+use roadstead_outbound::Secret;
 
 #[derive(Deserialize)]
 struct Answer {

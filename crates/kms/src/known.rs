@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use roadstead_sops::{DataKey, DataKeys, NoDataKey, WrappedKey};
+use tokio::time::Instant;
 
 use crate::provider::Keys;
 
@@ -66,6 +67,8 @@ pub struct AskedOnce<'k> {
     pub known: &'k KnownKeys,
     /// Which Secret the keys are of, and in which version.
     pub by: &'k str,
+    /// Until when key services are asked. What was unwrapped by then is known the next time.
+    pub until: Instant,
 }
 
 impl DataKeys for AskedOnce<'_> {
@@ -74,7 +77,7 @@ impl DataKeys for AskedOnce<'_> {
         if let Some(found) = self.known.get(self.by, digest) {
             return Ok(found);
         }
-        let found = self.keys.for_file().data_key(wrapped)?;
+        let found = self.keys.for_file_until(self.until).data_key(wrapped)?;
         self.known.put(self.by, digest, found.clone());
         Ok(found)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use roadstead_sops::{DataKey, KeyError, KeyProvider, KeyRing, MasterKey};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 use crate::address::Allowed;
@@ -15,8 +16,8 @@ use crate::call::{Budget, Calls, Network};
 use crate::credentials::Credentials;
 use crate::entries::Imported;
 use crate::error::ServiceError;
-use crate::secret::Secret;
 use crate::{gcp, huawei, vault};
+use roadstead_outbound::Secret;
 
 /// Keys at hand, and what asks key services with credentials. Tokens that services give out are kept as long as this is.
 pub struct Keys {
@@ -62,7 +63,13 @@ impl Keys {
     /// one of several threads, or be driven by another one, since it does the input and output.
     #[must_use]
     pub fn for_file(&self) -> FileKeys<'_> {
-        FileKeys { keys: self, budget: Budget::new() }
+        FileKeys { keys: self, budget: Budget::new(None) }
+    }
+
+    /// The same, for one of several files that have so long together.
+    #[must_use]
+    pub fn for_file_until(&self, until: Instant) -> FileKeys<'_> {
+        FileKeys { keys: self, budget: Budget::new(Some(until)) }
     }
 }
 

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 
 use crate::call::Request;
 use crate::error::ServiceError;
-use crate::secret::Secret;
+use roadstead_outbound::Secret;
 
 /// Who signs for AWS.
 #[derive(Clone)]

@@ -4,7 +4,7 @@ use std::io::Read as _;
 
 use crate::credentials::TokenSource;
 use crate::error::ServiceError;
-use crate::secret::Secret;
+use roadstead_outbound::Secret;
 
 /// Of a token's file.
 const BYTES: u64 = 64 << 10;

@@ -15,8 +15,8 @@ use crate::cache::{Cache, UNSAID};
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::{TokenSource, VaultCredential, VaultProof};
 use crate::error::ServiceError;
-use crate::secret::Secret;
 use crate::token;
+use roadstead_outbound::Secret;
 
 /// What a file says.
 pub(crate) struct Key<'k> {

@@ -5,9 +5,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+#[path = "../../sops/tests/cases/mod.rs"]
+mod cases;
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,28 +17,15 @@ use std::sync::Arc;
 
 use roadstead_kms::{Allowed, Environment, Imported, Keys, Network};
 use roadstead_outbound::Policy;
-use roadstead_sops::{Format, Options, decrypt};
+use roadstead_sops::{Options, decrypt};
 use serde_json::Value as Json;
+
+use cases::{Files, format, unpack};
 
 /// How many cases there are for key services.
 const CASES: usize = 13;
 /// The ports that the files and keys name: in the clear, and with TLS.
 const PORTS: [&str; 2] = [":18200", ":18244"];
-
-type Files = BTreeMap<String, Vec<u8>>;
-
-fn unpack(archive: &Path) -> Files {
-    let mut files = Files::new();
-    let decoder = flate2::read::GzDecoder::new(File::open(archive).unwrap());
-    for entry in tar::Archive::new(decoder).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).unwrap();
-        let path = entry.path().unwrap().to_str().unwrap().trim_start_matches("./").to_owned();
-        files.insert(path, bytes);
-    }
-    files
-}
 
 /// The server, ended with the test.
 struct Server {
@@ -87,16 +76,6 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-fn format(name: &str) -> Format {
-    match name {
-        "yaml" => Format::Yaml,
-        "json" => Format::Json,
-        "dotenv" => Format::Dotenv,
-        "ini" => Format::Ini,
-        other => panic!("unknown format {other}"),
     }
 }
 

@@ -36,6 +36,7 @@ mod purpose;
 mod redirect;
 mod resolve;
 mod rule;
+mod secret;
 mod trust;
 
 pub use crate::http::{Client, ClientError, Connector, SendError, Stream, Veil, refusal, secret_header};
@@ -48,6 +49,7 @@ pub use purpose::Purpose;
 pub use redirect::{RedirectRefused, Trail, credentials_belong};
 pub use resolve::{Resolve, SystemResolver};
 pub use rule::{BadRule, Rule, Target};
+pub use secret::Secret;
 
 #[cfg(test)]
 mod tests;

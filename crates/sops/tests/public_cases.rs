@@ -6,48 +6,23 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod cases;
+
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use roadstead_sops::{
-    Class, DecryptedObject, Error, Format, KeyRing, Limits, MacPolicy, Options, decrypt, decrypt_object,
+    Class, DecryptedObject, Error, KeyRing, Limits, MacPolicy, Options, decrypt, decrypt_object,
 };
 use serde_json::Value as Json;
+
+use cases::{Files, format, unpack};
 
 /// How many cases the archive holds that need no key service: less would be a test that tests nothing.
 const CASES: usize = 326;
 
 /// What rPGP does not know, with the word that the error then has.
 const UNSUPPORTED: [(&str, &str); 1] = [("key-pgp-bp256", "brainpool")];
-
-type Files = BTreeMap<String, Vec<u8>>;
-
-fn unpack(archive: &Path) -> Files {
-    let mut files = Files::new();
-    for entry in
-        tar::Archive::new(flate2::read::GzDecoder::new(File::open(archive).unwrap())).entries().unwrap()
-    {
-        let mut entry = entry.unwrap();
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).unwrap();
-        let path = entry.path().unwrap().to_str().unwrap().trim_start_matches("./").to_owned();
-        files.insert(path, bytes);
-    }
-    files
-}
-
-fn format(name: &str) -> Format {
-    match name {
-        "yaml" => Format::Yaml,
-        "json" => Format::Json,
-        "dotenv" => Format::Dotenv,
-        "ini" => Format::Ini,
-        "binary" => Format::Binary,
-        other => panic!("unknown format {other}"),
-    }
-}
 
 struct Case<'c> {
     about: &'c Json,

@@ -15,7 +15,6 @@ pub mod artifact;
 pub mod git;
 mod gzip;
 pub mod ignore;
-pub mod secret;
 pub mod source;
 pub mod tree;
 
@@ -24,6 +23,6 @@ pub use git::{
     Credentials, GitError, GitLimits, GitReference, GitRequest, Note, fetch, fetch_with, resolve,
     sweep_scratch,
 };
-pub use secret::Secret;
+pub use roadstead_outbound::Secret;
 pub use source::{FetchError, Fetched, Outcome, Source};
 pub use tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits};

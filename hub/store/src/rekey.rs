@@ -172,7 +172,9 @@ impl Store {
                 rekeyed.unreadable.retain(|_, count| *count > 0);
                 return Ok(rekeyed);
             }
-            tell(RekeyStep::Waits(format!("{left} values that others work on, or have written meanwhile")));
+            tell(RekeyStep::Waits(format!(
+                "others work on values, or have written some meanwhile: {left} are left"
+            )));
             tokio::time::sleep(PAUSE).await;
         }
         Err(StoreError::Rekey(format!(

@@ -403,14 +403,16 @@ async fn hubs_write_while_it_is_done_and_nothing_is_lost() -> Result<()> {
             anyhow::Ok(())
         }
     });
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    more_than(&writes, 20).await?;
     hub.replace_keys(&of(&[site.new, site.old])).await?;
     let other = site.open(&[site.new, site.old]).await?;
     let options = RekeyOptions { settle: Duration::from_secs(1), patience: Duration::from_secs(60) };
+    let before = writes.load(Ordering::SeqCst);
     let done = other.rekey(options, &mut |_| {}).await?;
     ensure!(done.unreadable.is_empty() && done.retired.len() == 1, "{done:?}");
-    let meanwhile = writes.load(Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let after = writes.load(Ordering::SeqCst);
+    more_than(&writes, after + 20).await?;
+    let meanwhile = after - before;
     stop.store(true, Ordering::SeqCst);
     let mut last = BTreeMap::new();
     for writer in writers {
@@ -430,6 +432,19 @@ async fn hubs_write_while_it_is_done_and_nothing_is_lost() -> Result<()> {
         ensure!(secret.secret == Some(data(&value)), "{name} is not what was written last");
     }
     store.close().await;
+    Ok(())
+}
+
+/// Waits until there were more writes than so many.
+async fn more_than(writes: &AtomicU64, count: u64) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while writes.load(Ordering::SeqCst) <= count {
+        ensure!(
+            tokio::time::Instant::now() < deadline,
+            "there were not more than {count} writes in a minute"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     Ok(())
 }
 

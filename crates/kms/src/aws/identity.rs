@@ -14,9 +14,9 @@ use crate::cache::UNSAID;
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::{AwsCredential, TokenSource};
 use crate::error::ServiceError;
-use crate::secret::Secret;
 use crate::sign::{self, AwsKeys, Scope};
 use crate::token;
+use roadstead_outbound::Secret;
 
 const FORM: &str = "application/x-www-form-urlencoded";
 const VERSION: &str = "2011-06-15";

@@ -17,8 +17,8 @@ use crate::cache::Cache;
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::AwsCredential;
 use crate::error::ServiceError;
-use crate::secret::Secret;
 use crate::sign::{self, AwsKeys, Scope};
+use roadstead_outbound::Secret;
 
 /// What it says of credentials that were given out and do not count any more.
 const EXPIRED: [&str; 3] = ["ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId"];

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
 use super::greeting::KnownServer;
-use crate::secret::Secret;
 use crate::tree::TreeLimits;
+use roadstead_outbound::Secret;
 
 /// Which commit is wanted: `spec.ref` of a GitRepository. Where several fields are set, Flux's order is commit, name,
 /// semver, tag, branch; [`GitReference::from_spec`] keeps it.

@@ -7,7 +7,7 @@ mod sealed;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use roadstead_budget::Reservation;
@@ -223,6 +223,11 @@ impl Builds {
     /// A group of a sealed build, packed; none where this replica does not have it, or not any more.
     pub(super) fn sealed(&self, group: Digest) -> Option<Bytes> {
         self.sealed.get(group)
+    }
+
+    /// Whether a sealed build may be made again: one that was tried a moment ago may not.
+    pub(super) fn may_make_again(&self, group: Digest) -> bool {
+        self.sealed.may_make(group, Instant::now())
     }
 
     async fn keep_build(

@@ -13,16 +13,19 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_api::{KindId, Lookup, Reference};
-use roadstead_finish::Finished;
+use roadstead_finish::{Finished, named};
 use roadstead_hub_store::{BuiltGroup, Stored};
 use roadstead_kms::{AskedOnce, Keys, KnownKeys};
 use roadstead_model::{ClusterUid, Decrypt, Digest, DispatchSpec, GivenKey, Group, Reason};
+use roadstead_places::Place;
 use roadstead_sops::{DataKey, DataKeys as _, MacPolicy, WrappedKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 pub(super) use self::services::KeyServices;
+use self::services::UNWRAPPING;
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::applier::{Given, GivenKeys, InputKey, Need};
@@ -32,9 +35,9 @@ use crate::delivery::seen::SeenApplier;
 use crate::delivery::variables::Refused;
 
 /// Data keys of one build.
-const MAX_KEYS: usize = 10_000;
-/// Bytes of what they are wrapped as, as JSON. They are in memory for each pass that is made and each dispatch that is sent.
-const MAX_WRAPPED_BYTES: usize = 4 << 20;
+const MAX_KEYS: usize = 2_000;
+/// Bytes of what they are wrapped as, as JSON. They are in memory for each pass that is made, and parsed for a few at once.
+pub(super) const MAX_WRAPPED_BYTES: usize = 2 << 20;
 
 const NO_SECRET: &str = "spec.decryption.secretRef is not set, so there are no keys: have it name a Secret with *.agekey or *.asc entries";
 
@@ -104,7 +107,7 @@ pub(super) fn wrapped_keys(objects: &[Value]) -> Result<Option<Vec<u8>>, String>
             Ok(keys) => {
                 any |= !keys.is_empty();
                 let new = keys.into_iter().filter(|key| known.insert(key.digest()));
-                found.extend(new.map(|key| Wrapped { object: name_of(object), key }));
+                found.extend(new.map(|key| Wrapped { object: named(object), key }));
             }
             Err(_) => any = true,
         }
@@ -162,6 +165,7 @@ impl Delivery {
             }
             Err(refused) => return Ok(Err(refused)),
         };
+        let _place = self.place_to_unwrap(&found).await;
         let mut wrapped = Vec::new();
         for group in groups.iter_mut() {
             let Some(of_group) = wrapped_of(built, group.objects) else { continue };
@@ -212,6 +216,7 @@ impl Delivery {
             Ok(keys) => Arc::new(keys),
             Err(why) => return failed(why),
         };
+        let _place = self.place_to_unwrap(&found).await;
         let wrapped =
             inputs.iter().map(|input| Wrapped { object: input.path.clone(), key: input.key.clone() });
         let keys = match self.unwrap(&found, keys, wrapped.collect()).await? {
@@ -335,6 +340,7 @@ impl Delivery {
             if identity(&found) != *on_hub {
                 continue;
             }
+            let _place = self.place_to_unwrap(&found).await;
             let Some(wrapped) = self.store.wrapped_keys(group.objects).await? else { continue };
             let Ok(keys) = self.key_services.keys(&found) else { continue };
             let (keys, _) = self.unwrap(&found, Arc::new(keys), parsed(&wrapped)?).await?;
@@ -343,34 +349,31 @@ impl Delivery {
         Ok(given.into_values().collect())
     }
 
-    /// Unwraps data keys, and says of the first that does not open why. What was unwrapped by the same Secret before is not asked for
-    /// again.
+    /// One of few places to unwrap data keys in.
+    async fn place_to_unwrap(&self, secret: &Stored) -> Place {
+        self.key_services.places.take(&secret.namespace, &secret.namespace).await
+    }
+
+    /// Unwraps data keys, up to the first that does not open, and says why it does not. What was unwrapped by the same Secret before is not
+    /// asked for again. To be called by whoever holds a place for it.
     async fn unwrap(
         &self,
         secret: &Stored,
         keys: Arc<Keys>,
         wrapped: Vec<Wrapped>,
     ) -> Result<(Vec<GivenKey>, Option<String>), HubError> {
-        let by = identity(secret);
-        let known = Arc::clone(&self.key_services.known);
-        let is_known = |one: &Wrapped| known.get(&by, one.key.digest()).is_some();
-        // Only those that have to ask somebody wait for others who do.
-        let _one_of_few = match wrapped.iter().all(is_known) {
-            true => None,
-            false => Some(self.key_services.places.acquire().await.map_err(|_| ending())?),
-        };
+        let (by, known) = (identity(secret), Arc::clone(&self.key_services.known));
+        let until = Instant::now() + UNWRAPPING;
         let work = tokio::task::spawn_blocking(move || {
-            let keys = AskedOnce { keys: &keys, known: &known, by: &by };
-            let (mut given, mut failure) = (Vec::with_capacity(wrapped.len()), None);
+            let keys = AskedOnce { keys: &keys, known: &known, by: &by, until };
+            let mut given = Vec::with_capacity(wrapped.len());
             for Wrapped { object, key } in wrapped {
                 match keys.data_key(&key) {
                     Ok(found) => given.push(given_key(Digest::from_bytes(key.digest()), &found)),
-                    Err(error) => {
-                        failure = failure.or(Some(format!("decryption failed for '{object}': {error}")));
-                    }
+                    Err(error) => return (given, Some(format!("decryption failed for '{object}': {error}"))),
                 }
             }
-            (given, failure)
+            (given, None)
         });
         work.await.map_err(|error| HubError::Internal(format!("the unwrapping of data keys failed: {error}")))
     }
@@ -395,13 +398,14 @@ pub(super) fn decrypt_children(children: Vec<Value>, keys: &ChildKeys) -> Result
         }
         ChildKeys::Held { keys, known, by, lenient } => {
             let mac = if *lenient { MacPolicy::Warn } else { MacPolicy::Verify };
-            let opened = roadstead_finish::decrypt(children, mac, &AskedOnce { keys, known, by });
+            let until = Instant::now() + UNWRAPPING;
+            let opened = roadstead_finish::decrypt(children, mac, &AskedOnce { keys, known, by, until });
             opened.map(|(opened, _)| opened).map_err(|error| error.to_string())
         }
         ChildKeys::Elsewhere(why) => match children.iter().find(|object| is_encrypted(object)) {
             Some(object) => Err(format!(
                 "{} is encrypted and goes to the hub, where what this build deploys there refers to it, and the hub has no keys for it: {why}",
-                name_of(object)
+                named(object)
             )),
             None => Ok(children.into_iter().map(Finished::from).collect()),
         },
@@ -420,14 +424,4 @@ fn parsed(wrapped: &[u8]) -> Result<Vec<Wrapped>, HubError> {
     serde_json::from_slice(wrapped).map_err(|error| {
         HubError::Internal(format!("the wrapped keys of a stored build are not readable: {error}"))
     })
-}
-
-fn ending() -> HubError {
-    HubError::Internal("no more objects are decrypted: the hub is ending".to_owned())
-}
-
-fn name_of(object: &Value) -> String {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (kind, namespace, name) = (text("/kind"), text("/metadata/namespace"), text("/metadata/name"));
-    if namespace.is_empty() { format!("{kind}/{name}") } else { format!("{kind}/{namespace}/{name}") }
 }

@@ -60,6 +60,9 @@ impl Delivery {
             Some(Opened::Elsewhere) => {}
         }
         // Another replica made it, or this one had no room for it any more.
+        if !self.builds.may_make_again(digest) {
+            return Ok(None);
+        }
         let Some(applier) = self.store.applier_of_build(session.cluster, digest).await? else {
             return Ok(None);
         };
@@ -92,7 +95,12 @@ impl Builds {
             // Only its name is stored.
             drop(small);
             let Some(packed) = self.sealed(digest) else { return Ok(Some(Opened::Elsewhere)) };
-            let (size, reserved) = (packed.len(), reserve(PART as u64 * PLAIN_COPIES).await?);
+            let size = packed.len();
+            if size > most {
+                return Err(too_large(size));
+            }
+            // It may be pushed out of memory while it is sent: what is sent is a copy.
+            let reserved = reserve((size + 2 * PART) as u64).await?;
             let opened = Some(packed.chunks(PART).map(<[u8]>::to_vec).collect());
             let store = self.store.clone();
             return Ok(Some(Opened::Build(BuildReader { store, digest, size, at: 0, opened, reserved })));

@@ -83,7 +83,10 @@ impl Objects {
             let object = self.insert(tx, who, address, stored, options.dry_run).await?;
             return Ok(Written { object, warnings, action: Action::Created });
         };
-        let (object, entries) = managers::merge(Some(&before), kind, &config, force, writer)?;
+        let (mut object, entries) = managers::merge(Some(&before), kind, &config, force, writer)?;
+        if options.part == Part::Main {
+            self.choose_cluster(&mut tx, address, Some(&before), &mut object).await?;
+        }
         let mut after =
             forms::replace(&before, address.version, options.part, object, validation, &mut warnings)?;
         managers::put_entries(&mut after.object, entries);

@@ -148,7 +148,7 @@ impl Objects {
         dry_run: bool,
     ) -> Result<Value, HubError> {
         triggers::on_create(&mut stored, self.clock.now())?;
-        self.choose_cluster(&mut tx, &mut stored).await?;
+        self.choose_cluster(&mut tx, address, None, &mut stored.object).await?;
         if stored.kind.get().namespaced() {
             require_namespace(&mut tx, &address.namespace).await?;
         }
@@ -209,8 +209,11 @@ impl Objects {
         let mut tx = self.store.begin().await?;
         let before = tx.get(address.kind, &address.namespace, &address.name).await?;
         let before = before.ok_or_else(|| address.not_found())?;
-        let incoming = make(forms::show(&before, address.version))?;
+        let mut incoming = make(forms::show(&before, address.version))?;
         let requested = managers::entries(&incoming).cloned();
+        if options.part == Part::Main {
+            self.choose_cluster(&mut tx, address, Some(&before), &mut incoming).await?;
+        }
         let mut after = forms::replace(
             &before,
             address.version,

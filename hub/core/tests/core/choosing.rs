@@ -159,6 +159,11 @@ async fn what_names_no_cluster_gets_its_namespaces_default_or_the_hubs() -> Resu
     site.apply(namespace("edge-2")).await?;
     site.apply(kustomization("team-a", "app", "./app", json!({ "prune": true }))).await?;
     ensure!(chosen("team-a", "app").await? == "edge-1");
+    let whole = kustomization("team-a", "app", "./app", json!({ "prune": true }));
+    let generation = site.stored(KindId::Kustomization, "team-a", "app").await?.generation;
+    site.replace(whole).await?;
+    let after = site.stored(KindId::Kustomization, "team-a", "app").await?;
+    ensure!(chosen("team-a", "app").await? == "edge-1" && after.generation == generation, "{}", after.object);
     let spec = json!({ "kubeConfig": { "configMapRef": { "name": "edge" } } });
     site.apply(kustomization("team-a", "other", "./app", spec)).await?;
     ensure!(chosen("team-a", "other").await?.is_empty());

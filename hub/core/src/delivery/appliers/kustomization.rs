@@ -146,7 +146,6 @@ struct Recipe {
     ignore_missing_components: bool,
     build_metadata: Vec<BuildMetadata>,
     common_metadata: CommonMetadata,
-    #[serde(default)]
     decrypts: bool,
 }
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::delivery::applier::{Given, Inputs, MAX_NEEDS, Need, Objects, Render, applier};
-use crate::delivery::decryption::wrapped_keys;
+use crate::delivery::decryption::{MAX_WRAPPED_BYTES, wrapped_keys};
 use crate::delivery::placing;
 
 /// The kind of this job.
@@ -27,6 +27,8 @@ pub(crate) const ARTIFACT: &[u8] = b"artifact ";
 pub(super) const MAX_BYTES: usize = 64 << 20;
 /// Bytes of a packed group: agents are sent no more.
 pub(super) const MAX_PACKED_BYTES: usize = 16 << 20;
+/// What an answer begins with: the sizes of what follows, a reason, or what else is needed.
+const MAX_HEAD_BYTES: usize = 4 << 20;
 /// Groups of a render. Agents take no more.
 const MAX_GROUPS: usize = 64;
 /// Trees that were unpacked last: the appliers of one source are rendered one after the other.
@@ -346,6 +348,9 @@ pub(super) fn decode(mut rest: Bytes) -> Result<Result<Made, String>, &'static s
     let length = *rest.first_chunk::<4>().ok_or("it has no head")?;
     rest.advance(length.len());
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+    if length > MAX_HEAD_BYTES {
+        return Err("its head is too long");
+    }
     let head = take(&mut rest, length).ok_or("its head is cut short")?;
     let head = serde_json::from_slice(&head).map_err(|_| "its head is not readable")?;
     let (heads, children) = match head {
@@ -364,6 +369,9 @@ pub(super) fn decode(mut rest: Bytes) -> Result<Result<Made, String>, &'static s
         let labels = take(&mut rest, labels).ok_or(SHORT)?;
         let packed = take(&mut rest, packed).ok_or(SHORT)?;
         let wrapped_keys = match wrapped_keys {
+            Some(length) if length > MAX_WRAPPED_BYTES => {
+                return Err("a group of it has too many wrapped keys");
+            }
             Some(length) => Some(take(&mut rest, length).ok_or(SHORT)?),
             None => None,
         };

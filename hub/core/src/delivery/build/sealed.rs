@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use roadstead_model::Digest;
@@ -10,13 +11,22 @@ use roadstead_model::Digest;
 /// Bytes of all of them: as much as one group may have.
 const MAX_BYTES: usize = super::job::MAX_PACKED_BYTES;
 
-/// Packed groups, least recently used first.
+/// One that could not be made again is not tried for so long: an agent may ask as often as it likes.
+const PAUSE: Duration = Duration::from_secs(30);
+/// Of how many that is known.
+const MOST_TRIED: usize = 1_000;
+
 #[derive(Default)]
-pub(super) struct SealedBuilds(Mutex<VecDeque<(Digest, Bytes)>>);
+pub(super) struct SealedBuilds {
+    /// Packed groups, least recently used first.
+    held: Mutex<VecDeque<(Digest, Bytes)>>,
+    /// Which were asked for and not there, and when, the oldest first.
+    tried: Mutex<VecDeque<(Digest, Instant)>>,
+}
 
 impl SealedBuilds {
     pub(super) fn put(&self, digest: Digest, packed: Bytes) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.retain(|(other, _)| *other != digest);
         held.push_back((digest, packed));
         let mut bytes: usize = held.iter().map(|(_, packed)| packed.len()).sum();
@@ -27,12 +37,23 @@ impl SealedBuilds {
     }
 
     pub(super) fn get(&self, digest: Digest) -> Option<Bytes> {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let at = held.iter().position(|(other, _)| *other == digest)?;
         let found = held.remove(at)?;
         let packed = found.1.clone();
         held.push_back(found);
         Some(packed)
+    }
+
+    /// Whether one may be made that is not there. From now on it may not for a while.
+    pub(super) fn may_make(&self, digest: Digest, now: Instant) -> bool {
+        let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
+        tried.retain(|(_, at)| now.saturating_duration_since(*at) < PAUSE);
+        if tried.iter().any(|(other, _)| *other == digest) || tried.len() >= MOST_TRIED {
+            return false;
+        }
+        tried.push_back((digest, now));
+        true
     }
 }
 
@@ -49,5 +70,13 @@ mod tests {
             assert!(sealed.get(digest(0)).is_some(), "at {index}");
         }
         assert!(sealed.get(digest(1)).is_none() && sealed.get(digest(3)).is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_not_tried_again_and_again() {
+        let (sealed, now) = (SealedBuilds::default(), Instant::now());
+        let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
+        assert!(sealed.may_make(one, now) && !sealed.may_make(one, now) && sealed.may_make(other, now));
+        assert!(sealed.may_make(one, now + PAUSE));
     }
 }

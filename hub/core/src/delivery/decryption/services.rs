@@ -1,26 +1,30 @@
 //! The keys of decryption Secrets: those that they hold, and key services that they have credentials for.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use roadstead_hub_store::Stored;
 use roadstead_kms::{Allowed, Imported, Keys, KnownKeys, Network};
+use roadstead_places::Places;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
 use crate::HubOptions;
+use crate::workers::fair_places;
 
-/// How many appliers have data keys unwrapped at once. A key service that does not answer holds one of these for as long as a file may
-/// take.
-const PLACES: usize = 16;
+/// How many appliers have data keys unwrapped at once, which namespaces share fairly. Each holds what its build's data keys are wrapped
+/// as, some megabytes at most.
+const PLACES: usize = 8;
+/// How long key services are asked for the data keys of one build.
+pub(super) const UNWRAPPING: Duration = Duration::from_secs(60);
 
 /// The way to key services, and which of them may be asked.
 pub(in super::super) struct KeyServices {
     network: Arc<Network>,
     allowed: Allowed,
-    pub(super) places: Semaphore,
+    pub(super) places: Places,
     pub(super) known: Arc<KnownKeys>,
 }
 
@@ -30,7 +34,7 @@ impl KeyServices {
         Self {
             network: Arc::new(Network::new(&options.outbound.policy, proxies)),
             allowed: options.key_services.clone(),
-            places: Semaphore::new(PLACES),
+            places: fair_places(PLACES),
             known: Arc::default(),
         }
     }

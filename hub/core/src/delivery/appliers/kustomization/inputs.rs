@@ -25,6 +25,9 @@ const FILE_NAMES: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kusto
 const MAX_FOLDERS: usize = 2_000;
 const MAX_FILE_BYTES: usize = 1 << 20;
 const MEMORY: usize = 32 << 20;
+/// Encrypted inputs of one build, and bytes of what their data keys are wrapped as. The hub has them in memory while it renders.
+const MAX_INPUTS: usize = 200;
+const MAX_WRAPPED_BYTES: usize = 1 << 20;
 /// Shorter texts of decrypted files are not looked for: they would be found by chance.
 const MIN_WORD: usize = 4;
 /// What SOPS takes.
@@ -164,10 +167,18 @@ impl FileTree for WithFiles<'_> {
 
 /// What was asked for to decrypt these inputs.
 pub(super) fn need(tree: &MemoryTree, inputs: &[EncryptedInput]) -> Result<Need, String> {
+    if inputs.len() > MAX_INPUTS {
+        return Err(format!("the build reads more than {MAX_INPUTS} encrypted files"));
+    }
+    let mut left = MAX_WRAPPED_BYTES;
     let keys = inputs.iter().map(|input| {
         let bytes = tree.read(&input.path, MAX_INPUT_BYTES).map_err(|error| input.failed(&error))?;
         let metadata = read_metadata(&bytes, input.format, &roadstead_sops::Limits::default());
         let key = metadata.map_err(|error| input.failed(&error))?.wrapped().clone();
+        let wrapped = serde_json::to_vec(&key).map_err(|error| error.to_string())?.len();
+        left = left.checked_sub(wrapped).ok_or_else(|| {
+            format!("the data keys of the encrypted files that the build reads have more than {MAX_WRAPPED_BYTES} bytes, wrapped: encrypt to fewer recipients")
+        })?;
         let (path, used_by) = (input.path.display().to_owned(), input.used_by.clone());
         Ok(InputKey { path, used_by, instead: input.instead.to_owned(), key })
     });

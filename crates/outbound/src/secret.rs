@@ -1,35 +1,43 @@
-//! Text that is not printed, and wiped when it goes.
+//! A text that does not print: a password, a token, a private key.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
-/// A token, a password or a private key.
+/// A password or token: wiped from memory when dropped, and never shown by `Debug`. It has no `Display`.
 #[derive(Clone, Default)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// This text.
+    /// Takes `text` as a secret.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(Zeroizing::new(text))
     }
 
-    /// The text.
+    /// The text. Name the reason where this is called.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there is nothing of it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl From<&str> for Secret {
+    fn from(text: &str) -> Self {
+        Self::new(text.to_owned())
     }
 }
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
+        f.write_str("[secret]")
     }
 }
 
