@@ -5,6 +5,7 @@
 mod correction;
 mod decrypt;
 mod dispatch;
+mod guard;
 mod rules;
 mod substitute;
 
@@ -17,8 +18,8 @@ use roadstead_model::{
 };
 
 use crate::limits::{
-    MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_READ_BYTES, MAX_READS,
-    MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, MAX_VARIABLE_OBJECTS, bounded,
+    MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_HELD, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_READ_BYTES,
+    MAX_READS, MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, MAX_VARIABLE_OBJECTS, bounded,
 };
 use crate::message::{
     Backlog, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
@@ -571,6 +572,7 @@ impl From<Finished> for v1::Finished {
             timings: messages(finished.timings),
             reads: messages(finished.reads),
             found: messages(finished.found),
+            held: messages(finished.held),
         }
     }
 }
@@ -591,6 +593,7 @@ impl TryFrom<v1::Finished> for Finished {
             timings: list("timings", finished.timings, MAX_TIMINGS)?,
             reads: reads(finished.reads)?,
             found: list("found", finished.found, MAX_VARIABLE_OBJECTS)?,
+            held: list("held", finished.held, MAX_HELD)?,
         })
     }
 }

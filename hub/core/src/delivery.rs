@@ -9,6 +9,7 @@ mod corrections;
 mod decryption;
 mod dependencies;
 mod history;
+mod holds;
 mod pins;
 mod placing;
 pub(crate) mod reconcile;
@@ -23,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_hub_store::Store;
+use roadstead_model::Guard;
 use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
@@ -51,6 +53,7 @@ pub struct Delivery {
     lenient_substitutions: bool,
     sops_mac: SopsMac,
     full_interval: Duration,
+    guard: Option<Guard>,
     key_services: decryption::KeyServices,
     /// Places for the finishing of what goes to the hub: each may take tens of megabytes.
     finishing: Semaphore,
@@ -74,6 +77,7 @@ impl Delivery {
             lenient_substitutions: context.options.lenient_substitutions,
             sops_mac: context.options.sops_mac,
             full_interval: context.options.full_reconcile_interval,
+            guard: context.options.guard.clone(),
             key_services: decryption::KeyServices::new(&context.options),
             finishing: Semaphore::new(FINISHING),
         }
