@@ -134,6 +134,7 @@ impl Reduced {
             owner: ApplierUid::random(),
             manifests: vec![Manifest::from(object)],
             default_namespace: self.apps.clone(),
+            adopt_flux: false,
             force: false,
             ignore: IgnoreRules::default(),
         };

@@ -100,8 +100,9 @@ mod tests {
         Entry { name: "Purpose", fields: 2, added: &[] },
         Entry {
             name: "Group",
-            fields: 9,
+            fields: 10,
             added: &[
+                ("adopt_flux", Since::With(Capability::Adoption)),
                 ("sealed", Since::With(Capability::Decryption)),
                 ("decrypt", Since::With(Capability::Decryption)),
                 ("substitute", Since::With(Capability::Substitution)),

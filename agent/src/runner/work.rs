@@ -497,6 +497,7 @@ impl<'a, C> On<'a, C> {
             manifests,
             default_namespace: self.dispatch.spec.default_namespace().to_owned(),
             force: group.on_immutable == OnImmutable::Recreate,
+            adopt_flux: group.adopt_flux,
             ignore: ignore.map_err(|error| failed(Stage::Finish, error.to_string()))?,
         })
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::kustomization::{
-    Delegation, DeletionPolicy, DependencyReference, GuardSpec, HealthCheck, HistoryEntry, KubeConfig,
+    Adopt, Delegation, DeletionPolicy, DependencyReference, GuardSpec, HealthCheck, HistoryEntry, KubeConfig,
     LookedUp, Pin, ResourceInventory, ServiceAccount, health_checks,
 };
 use crate::object::{Condition, LocalObjectReference, Object, Typed};
@@ -51,6 +51,9 @@ pub struct ApplierSpec {
     pub pin: Option<Pin>,
     /// How much a reconciliation deletes without a person's confirmation.
     pub guard: Option<GuardSpec>,
+    /// Tools whose objects are taken over.
+    #[serde(default)]
+    pub adopt: Vec<Adopt>,
     /// Whether reconciliations are held back.
     #[serde(default)]
     pub suspend: bool,

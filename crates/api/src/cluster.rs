@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kustomization::GuardSpec;
+use crate::kustomization::{Adopt, GuardSpec};
 use crate::object::{Condition, Object, Time, Typed};
 
 /// A stored Cluster.
@@ -39,6 +39,10 @@ pub struct ClusterSpec {
     /// that of the hub, the stricter bounds hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardSpec>,
+    /// Tools whose objects on the cluster are taken over by whatever is deployed there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub adopt: Vec<Adopt>,
     /// Where the ConfigMaps and Secrets of `postBuild.substituteFrom` are looked up. By default on the hub and then, if it lacks
     /// them, in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -104,6 +104,10 @@ pub struct KustomizationSpec {
     /// cluster and that of the hub, the stricter bounds hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardSpec>,
+    /// Tools whose objects on the cluster are taken over. An object of another tool fails. Roadstead's own extension.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub adopt: Vec<Adopt>,
     /// Whether later reconciliations are held back. Does not touch one that is under way. Defaults to false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
@@ -196,6 +200,13 @@ pub struct GuardSpec {
     /// How many objects may be deleted at once. Defaults to as many as the share allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_deletions: Option<u32>,
+}
+
+/// Adopt names a tool from which objects are taken over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Adopt {
+    /// Flux, by the labels of its Kustomizations.
+    Flux,
 }
 
 /// GuardMode says what waits.

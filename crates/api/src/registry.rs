@@ -253,6 +253,7 @@ static KUSTOMIZATION: Kind = Kind {
             storage: false,
             schema: generate::<Kustomization>,
             hidden: &[
+                "spec.adopt",
                 "spec.buildMetadata",
                 "spec.commonMetadata",
                 "spec.components",

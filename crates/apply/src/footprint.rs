@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use roadstead_model::ApplierUid;
 use serde_json::Value;
 
-use crate::takeover::{is_restart, is_taken};
+use crate::takeover::{FluxOwner, is_restart, is_taken};
 use crate::{FIELD_MANAGER, OWNER_LABEL};
 
 /// How many managers of one object are told apart. The apiserver merges the entries of plain updates beyond ten.
@@ -26,6 +26,8 @@ pub struct Footprint {
     /// The resource version, as a number; 0 where it is not a number.
     version: u64,
     deleting: bool,
+    /// The Kustomization of a Flux that it is of by its labels; 0 where it is of none.
+    flux: u64,
     /// Our fields, and when we changed any of them last; 0 where we have none.
     ours: u64,
     /// The fields that are taken over from kubectl and the like, all together; 0 where there are none.
@@ -67,6 +69,7 @@ impl Footprint {
             uid: hash(|hasher| text("uid").hash(hasher)),
             version: text("resourceVersion").parse().unwrap_or(0),
             deleting: !metadata["deletionTimestamp"].is_null(),
+            flux: FluxOwner::of(object).map_or(0, |owner| hash(|hasher| owner.hash(hasher))),
             ours: 0,
             edits: 0,
             others: Vec::new(),
@@ -120,6 +123,10 @@ impl Footprint {
             return Standing::Taken;
         }
         if self.uid != now.uid || self.owner != now.owner || self.edits != now.edits {
+            return Standing::Changed;
+        }
+        // A Flux takes it for its own, and would delete it with its Kustomization.
+        if self.flux != now.flux && now.flux != 0 {
             return Standing::Changed;
         }
         if self.ours == now.ours {
@@ -267,5 +274,22 @@ mod tests {
         assert!(older.is_older_than(&applied) && !applied.is_older_than(&older));
         let no_number = with("/metadata", "resourceVersion", json!("x"));
         assert!(!no_number.is_older_than(&applied));
+    }
+
+    #[test]
+    fn what_a_flux_takes_for_its_own_is_changed() {
+        let labelled = |labels: Value| {
+            Footprint::of(&json!({ "metadata": { "uid": "u", "resourceVersion": "1", "labels": labels } }))
+        };
+        let flux = |name: &str| {
+            labelled(json!({
+                "kustomize.toolkit.fluxcd.io/name": name, "kustomize.toolkit.fluxcd.io/namespace": "flux-system",
+            }))
+        };
+        let plain = labelled(json!({}));
+        assert_eq!(plain.compare(&flux("apps")), Standing::Changed);
+        assert_eq!(flux("apps").compare(&flux("apps")), Standing::AsApplied, "Git has these labels");
+        assert_eq!(flux("apps").compare(&flux("other")), Standing::Changed);
+        assert_eq!(flux("apps").compare(&plain), Standing::AsApplied);
     }
 }

@@ -14,6 +14,7 @@ use crate::engine::{Engine, is_secret};
 use crate::error::{FailureKind, ObjectFailure};
 use crate::manifest::{MAX_OBJECTS, Manifest, check, normalise};
 use crate::order::{Place, place};
+use crate::takeover::FromFlux;
 use crate::{Error, IgnoreRules, InputError, OWNER_LABEL};
 
 /// What is desired.
@@ -29,6 +30,8 @@ pub struct Desired {
     pub force: bool,
     /// Fields that are left as they are on the cluster.
     pub ignore: IgnoreRules,
+    /// Whether objects are taken over whose labels say that they are of a Kustomization of Flux; else they fail.
+    pub adopt_flux: bool,
 }
 
 /// Objects that are ready to be applied, in stages.
@@ -53,6 +56,8 @@ pub(crate) struct Planned {
     pub(crate) digest: Digest,
     pub(crate) sensitive: bool,
     pub(crate) force: bool,
+    /// Whether it is taken over from Flux.
+    pub(crate) from_flux: FromFlux,
     pub(crate) ignore: IgnoreRules,
     pub(crate) directives: Directives,
     pub(crate) place: Place,
@@ -129,7 +134,7 @@ fn digest(body: &[u8], ignore: &IgnoreRules, force: bool) -> Digest {
 type Gvk = (String, String, String);
 
 pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepared, Error> {
-    let Desired { owner, manifests, default_namespace, force, ignore } = desired;
+    let Desired { owner, manifests, default_namespace, force, ignore, adopt_flux } = desired;
     if manifests.len() > MAX_OBJECTS {
         return Err(InputError::TooManyObjects { count: manifests.len(), limit: MAX_OBJECTS }.into());
     }
@@ -168,6 +173,7 @@ pub(crate) async fn prepare(engine: &Engine, desired: Desired) -> Result<Prepare
             owner,
             sensitive: sensitive || is_secret(&reference),
             force,
+            from_flux: FromFlux(adopt_flux),
             ignore: ignore.clone(),
             digest: digest(&body, &ignore, force),
             body,

@@ -21,7 +21,7 @@ use crate::pointer::{self, Pointer};
 use crate::prepare::Planned;
 use crate::run::{Event, Outcome, Run};
 use crate::side_by_side::side_by_side;
-use crate::takeover::Restarts;
+use crate::takeover::{FluxOwner, Restarts};
 use crate::transport::{Answer, Call, Form, Refusal};
 use crate::wait::{Goal, wait};
 use crate::{Applied, Error, FIELD_MANAGER, Footprint, OWNER_LABEL, Prepared, Scope, compare, takeover};
@@ -288,8 +288,12 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
                 message,
             });
         }
+        if let Some(failure) = is_of_flux(planned, &live) {
+            return Err(failure);
+        }
         let takes_over = |restarts| {
-            (planned.directives.ssa == Ssa::Override).then(|| takeover::takeover(&live, restarts)).flatten()
+            let overrides = planned.directives.ssa == Ssa::Override;
+            overrides.then(|| takeover::takeover(&live, restarts, planned.from_flux)).flatten()
         };
         let takeover = takes_over(Restarts::Stay);
         let ignored = planned.ignore.fields(&planned.reference, &wanted);
@@ -372,6 +376,20 @@ fn leaves_alone(planned: &Planned, live: &Value) -> bool {
 
 /// Whether a live object is as it was sent, or was left as it is.
 struct IsAsSent(bool);
+
+/// Why an object is not written that a Flux in the cluster keeps, unless it is to be taken over, or is to have just these labels.
+fn is_of_flux(planned: &Planned, live: &Value) -> Option<ObjectFailure> {
+    let owner = FluxOwner::of(live).filter(|_| !planned.from_flux.0)?;
+    // Of our own making, so that it reads.
+    let wanted: Value = serde_json::from_slice(&planned.body).unwrap_or_default();
+    (FluxOwner::of(&wanted).as_ref() != Some(&owner)).then(|| ObjectFailure {
+        object: planned.reference.clone(),
+        kind: FailureKind::Conflict,
+        message: format!(
+            "it is owned by Kustomization {owner} of the Flux in this cluster: to take it over, set spec.adopt: [Flux] of the              Kustomization or the Cluster"
+        ),
+    })
+}
 
 /// Keeps how an object was applied.
 fn note(
@@ -492,7 +510,7 @@ async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Resu
             return Err(failure(planned, &refusal));
         }
         let Some(live) = read_live(engine, planned).await? else { return Ok(()) };
-        match takeover::takeover(&live, Restarts::Go) {
+        match takeover::takeover(&live, Restarts::Go, planned.from_flux) {
             Some(fresh) => patch = fresh,
             None => return Ok(()),
         }

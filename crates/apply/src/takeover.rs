@@ -1,6 +1,8 @@
 //! Taking over an object from tools that were used before: their fields become ours, so that what they set and the
 //! build does not is removed, and what they change later is seen as drift.
 
+use std::fmt;
+
 use serde_json::{Map, Value, json};
 
 use crate::FIELD_MANAGER;
@@ -10,6 +12,39 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The annotation of a Pod template that `kubectl rollout restart` sets, as a field.
 const RESTARTED_AT: &str = "f:kubectl.kubernetes.io/restartedAt";
+
+/// As Flux's controller for Kustomizations is called among the managers of fields.
+const FLUX: &str = "kustomize-controller";
+
+/// The labels by which Flux knows what is its own.
+const FLUX_NAME: &str = "kustomize.toolkit.fluxcd.io/name";
+const FLUX_NAMESPACE: &str = "kustomize.toolkit.fluxcd.io/namespace";
+
+/// Whether what Flux has applied is taken over from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct FromFlux(pub(crate) bool);
+
+/// The Kustomization of a Flux that an object is of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct FluxOwner {
+    namespace: String,
+    name: String,
+}
+
+impl FluxOwner {
+    /// As the object's labels say.
+    pub(crate) fn of(object: &Value) -> Option<Self> {
+        let labels = object.get("metadata")?.get("labels")?;
+        let text = |key: &str| labels.get(key).and_then(Value::as_str).map(str::to_owned);
+        Some(Self { namespace: text(FLUX_NAMESPACE)?, name: text(FLUX_NAME)? })
+    }
+}
+
+impl fmt::Display for FluxOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
 
 /// Whether a restart that somebody asked for stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,15 +56,20 @@ pub(crate) enum Restarts {
 }
 
 /// The JSON patch that makes the fields of kubectl, and of our own plain updates, ours; `None` if there is nothing to
-/// take over. It tests the resource version that it was made from.
-pub(crate) fn takeover(live: &Value, restarts: Restarts) -> Option<Value> {
+/// take over. It tests the resource version that it was made from. What is taken over from Flux is Flux's no more: its labels go in the
+/// same write.
+pub(crate) fn takeover(live: &Value, restarts: Restarts, from_flux: FromFlux) -> Option<Value> {
     let metadata = live.get("metadata")?;
     let entries = metadata.get("managedFields")?.as_array()?;
-    let is_foreign = |entry: &&Value| is_taken(entry) && (restarts == Restarts::Go || !is_restart(entry));
+    let is_foreign = |entry: &&Value| {
+        is_taken(entry) && (restarts == Restarts::Go || !is_restart(entry))
+            || from_flux.0 && is_of_flux(entry)
+    };
     let (foreign, kept): (Vec<&Value>, Vec<&Value>) = entries.iter().partition(is_foreign);
     let annotated =
         metadata.get("annotations").is_some_and(|annotations| annotations.get(LAST_APPLIED).is_some());
-    if foreign.is_empty() && !annotated {
+    let owned_by_flux = from_flux.0 && FluxOwner::of(live).is_some();
+    if foreign.is_empty() && !annotated && !owned_by_flux {
         return None;
     }
     let mut patch = vec![json!({
@@ -39,6 +79,11 @@ pub(crate) fn takeover(live: &Value, restarts: Restarts) -> Option<Value> {
         patch.push(json!({
             "op": "remove", "path": "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration",
         }));
+    }
+    if owned_by_flux {
+        let labels = [FLUX_NAME, FLUX_NAMESPACE].map(|label| label.replace('/', "~1"));
+        let gone = |label| json!({"op": "remove", "path": format!("/metadata/labels/{label}")});
+        patch.extend(labels.map(gone));
     }
     if !foreign.is_empty() {
         patch.push(json!({"op": "replace", "path": "/metadata/managedFields", "value": merged(live, &foreign, &kept)}));
@@ -58,6 +103,12 @@ pub(crate) fn is_taken(entry: &Value) -> bool {
         ("before-first-apply", "Update") => true,
         _ => false,
     }
+}
+
+/// Whether Flux applied the fields of this entry.
+fn is_of_flux(entry: &Value) -> bool {
+    let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
+    text("manager") == FLUX && text("subresource").is_empty()
 }
 
 /// Whether kubectl has nothing but a restart in this entry: the annotation's fields alone.
@@ -154,7 +205,7 @@ fn unite(into: &mut Map<String, Value>, other: &Map<String, Value>) {
 mod tests {
     use serde_json::json;
 
-    use super::{Restarts, takeover};
+    use super::{FluxOwner, FromFlux, Restarts, takeover};
 
     #[test]
     fn nothing_of_others_is_nothing_to_do() {
@@ -164,7 +215,7 @@ mod tests {
             {"manager": "kubectl", "operation": "Update", "subresource": "scale"},
             {"manager": "helm", "operation": "Update"},
         ]}});
-        assert_eq!(takeover(&live, Restarts::Go), None);
+        assert_eq!(takeover(&live, Restarts::Go, FromFlux(false)), None);
     }
 
     #[test]
@@ -183,7 +234,8 @@ mod tests {
         }});
         let annotation = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
         assert_eq!(super::fields(&live, Restarts::Stay), ["/data/b", annotation]);
-        let patch = takeover(&live, Restarts::Stay).expect("there is something to take over");
+        let patch =
+            takeover(&live, Restarts::Stay, FromFlux(false)).expect("there is something to take over");
         assert_eq!(patch[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "5"}));
         assert_eq!(patch[1]["op"], "remove");
         assert_eq!(
@@ -202,10 +254,51 @@ mod tests {
         let restart = json!({"manager": "kubectl-rollout", "operation": "Update", "fieldsV1": {"f:spec": {"f:template": {
             "f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/restartedAt": {}}}}}}});
         let mut live = json!({"metadata": {"resourceVersion": "5", "managedFields": [restart]}});
-        assert_eq!(takeover(&live, Restarts::Stay), None);
-        assert!(takeover(&live, Restarts::Go).is_some());
+        assert_eq!(takeover(&live, Restarts::Stay, FromFlux(false)), None);
+        assert!(takeover(&live, Restarts::Go, FromFlux(false)).is_some());
         // An edit of another field by the same manager is not a restart.
         live["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:replicas"] = json!({});
-        assert!(takeover(&live, Restarts::Stay).is_some());
+        assert!(takeover(&live, Restarts::Stay, FromFlux(false)).is_some());
+    }
+
+    #[test]
+    fn what_flux_has_is_taken_only_where_that_is_asked_for() {
+        let live = json!({
+            "metadata": {
+                "resourceVersion": "7",
+                "labels": {
+                    "kustomize.toolkit.fluxcd.io/name": "apps", "kustomize.toolkit.fluxcd.io/namespace": "flux-system",
+                },
+                "managedFields": [
+                    {"manager": "kustomize-controller", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                     "fieldsV1": {"f:data": {"f:old": {}}}},
+                    {"manager": "kustomize-controller", "operation": "Update", "subresource": "status", "apiVersion": "v1",
+                     "fieldsType": "FieldsV1", "fieldsV1": {"f:status": {}}},
+                ],
+            },
+        });
+        let owner = FluxOwner::of(&live).expect("an owner");
+        assert_eq!(owner.to_string(), "flux-system/apps");
+        assert_eq!(takeover(&live, Restarts::Go, FromFlux(false)), None);
+        let patch = takeover(&live, Restarts::Stay, FromFlux(true)).expect("a patch");
+        let ops: Vec<(&str, &str)> = patch
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|op| (op["op"].as_str().expect("op"), op["path"].as_str().expect("path")))
+            .collect();
+        assert_eq!(
+            ops,
+            [
+                ("test", "/metadata/resourceVersion"),
+                ("remove", "/metadata/labels/kustomize.toolkit.fluxcd.io~1name"),
+                ("remove", "/metadata/labels/kustomize.toolkit.fluxcd.io~1namespace"),
+                ("replace", "/metadata/managedFields"),
+            ]
+        );
+        let entries = patch[3]["value"].as_array().expect("entries");
+        assert_eq!(entries.len(), 2, "the status stays Flux's");
+        assert_eq!(entries[1]["manager"], "roadstead");
+        assert_eq!(entries[1]["fieldsV1"]["f:data"]["f:old"], json!({}));
     }
 }

@@ -68,6 +68,7 @@ async fn engine(fixture: &Fixture) -> Result<Duration> {
             owner: ApplierUid::random(),
             manifests: set(number).into_iter().map(Manifest::from).collect(),
             default_namespace: fixture.namespace.clone(),
+            adopt_flux: false,
             force: false,
             ignore: IgnoreRules::default(),
         };

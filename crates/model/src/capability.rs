@@ -49,11 +49,13 @@ pub enum Capability {
     IgnoreRules,
     /// An agent that counts what it would delete, and waits for a person's word beyond the bounds.
     Guard,
+    /// An agent that takes objects over from Flux.
+    Adoption,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -74,6 +76,7 @@ impl Capability {
         Self::HealthExpressions,
         Self::IgnoreRules,
         Self::Guard,
+        Self::Adoption,
     ];
 
     /// Its name in the protocol, which never changes.
@@ -100,6 +103,7 @@ impl Capability {
             Self::HealthExpressions => "health-expressions",
             Self::IgnoreRules => "ignore-rules",
             Self::Guard => "guard",
+            Self::Adoption => "adoption",
         }
     }
 
@@ -146,6 +150,7 @@ impl Capabilities {
                 Capability::HealthExpressions,
                 Capability::IgnoreRules,
                 Capability::Guard,
+                Capability::Adoption,
             ]
             .into(),
         )

@@ -180,7 +180,11 @@ impl DispatchSpec {
     #[must_use]
     pub fn is_of_groups_only(&self) -> bool {
         self.groups.iter().all(|group| {
-            !group.sealed && group.decrypt.is_none() && group.substitute.is_none() && group.ignore.is_empty()
+            !group.sealed
+                && !group.adopt_flux
+                && group.decrypt.is_none()
+                && group.substitute.is_none()
+                && group.ignore.is_empty()
         }) && self.health.is_empty()
             && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
     }
@@ -189,6 +193,12 @@ impl DispatchSpec {
     #[must_use]
     pub fn decrypts(&self) -> bool {
         self.groups.iter().any(|group| group.sealed || group.decrypt.is_some())
+    }
+
+    /// Whether objects are taken over from Flux: a hub that does not know of that would store and send it without.
+    #[must_use]
+    pub fn adopts(&self) -> bool {
+        self.groups.iter().any(|group| group.adopt_flux)
     }
 
     /// The first step that an agent which can do `capabilities` cannot take, and what it lacks.
@@ -265,6 +275,9 @@ pub struct Group {
     /// Fields that whoever changed them on the cluster may keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignore: Vec<IgnoreRule>,
+    /// Objects that a Flux in the cluster keeps are taken over from it; else they fail.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub adopt_flux: bool,
 }
 
 impl Group {
@@ -281,6 +294,7 @@ impl Group {
             decrypt: None,
             substitute: None,
             ignore: Vec::new(),
+            adopt_flux: false,
         }
     }
 
@@ -301,7 +315,8 @@ impl Group {
         let substitute = self.substitute.as_ref().map(|_| Capability::Substitution);
         let decrypt = (self.sealed || self.decrypt.is_some()).then_some(Capability::Decryption);
         let ignore = (!self.ignore.is_empty()).then_some(Capability::IgnoreRules);
-        [order, conflicts, on_immutable, decrypt, substitute, ignore].into_iter().flatten()
+        let adopt = self.adopt_flux.then_some(Capability::Adoption);
+        [order, conflicts, on_immutable, decrypt, substitute, ignore, adopt].into_iter().flatten()
     }
 }
 

@@ -20,7 +20,10 @@ use crate::{Store, StoreError, Tx};
 
 /// The newest form of stored dispatches that this version reads. A row of a newer form is passed over: it waits for a replica that
 /// reads it.
-pub(crate) const FORMAT: i16 = 4;
+pub(crate) const FORMAT: i16 = 5;
+
+/// The form of versions that took nothing over from Flux.
+const DECRYPTING_FORMAT: i16 = 4;
 
 /// The form of versions that did not decrypt.
 const PLAIN_FORMAT: i16 = 3;
@@ -35,8 +38,10 @@ const FIRST_FORMAT: i16 = 1;
 pub(crate) fn format_of(spec: &DispatchSpec) -> i16 {
     if spec.is_of_groups_only() {
         GROUPS_FORMAT
-    } else if spec.decrypts() {
+    } else if spec.adopts() {
         FORMAT
+    } else if spec.decrypts() {
+        DECRYPTING_FORMAT
     } else {
         PLAIN_FORMAT
     }
@@ -486,8 +491,9 @@ mod tests {
         };
         assert_eq!(format(|_| ()), GROUPS_FORMAT);
         assert_eq!(format(|group| group.substitute = Some(Default::default())), PLAIN_FORMAT);
-        assert_eq!(format(|group| group.decrypt = Some(Default::default())), FORMAT);
-        assert_eq!(format(|group| group.sealed = true), FORMAT);
+        assert_eq!(format(|group| group.decrypt = Some(Default::default())), DECRYPTING_FORMAT);
+        assert_eq!(format(|group| group.sealed = true), DECRYPTING_FORMAT);
+        assert_eq!(format(|group| group.adopt_flux = true), FORMAT);
     }
 
     #[test]

@@ -26,8 +26,18 @@ words!(hook_policy: HookPolicy { BeforeCreation, Succeeded, Failed });
 
 impl From<Group> for v1::Group {
     fn from(group: Group) -> Self {
-        let Group { label, objects, order, conflicts, on_immutable, sealed, decrypt, substitute, ignore } =
-            group;
+        let Group {
+            label,
+            objects,
+            order,
+            conflicts,
+            on_immutable,
+            sealed,
+            decrypt,
+            substitute,
+            ignore,
+            adopt_flux,
+        } = group;
         Self {
             label,
             objects: objects.to_string(),
@@ -35,6 +45,7 @@ impl From<Group> for v1::Group {
             conflicts: v1::Conflicts::from(conflicts).into(),
             on_immutable: v1::OnImmutable::from(on_immutable).into(),
             sealed,
+            adopt_flux,
             decrypt: decrypt.map(Into::into),
             substitute: substitute.map(Into::into),
             ignore: messages(ignore),
@@ -53,6 +64,7 @@ impl TryFrom<v1::Group> for Group {
             conflicts: conflicts("conflicts", group.conflicts)?,
             on_immutable: on_immutable("on_immutable", group.on_immutable)?,
             sealed: group.sealed,
+            adopt_flux: group.adopt_flux,
             decrypt: group
                 .decrypt
                 .map(Decrypt::try_from)

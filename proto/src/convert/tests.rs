@@ -52,7 +52,16 @@ fn group(label: &str) -> Group {
         lenient: true,
     });
     let sealed = label == "first";
-    Group { label: label.to_owned(), on_immutable, sealed, decrypt, substitute, ignore, ..Group::of(objects) }
+    Group {
+        label: label.to_owned(),
+        on_immutable,
+        sealed,
+        adopt_flux: sealed,
+        decrypt,
+        substitute,
+        ignore,
+        ..Group::of(objects)
+    }
 }
 
 fn substitute() -> Substitute {

@@ -261,6 +261,9 @@ pub struct Group {
     /// fields that whoever changed them on the cluster may keep
     #[prost(message, repeated, tag = "7")]
     pub ignore: ::prost::alloc::vec::Vec<IgnoreRule>,
+    /// objects of a Flux in the cluster are taken over; else they fail
+    #[prost(bool, tag = "10")]
+    pub adopt_flux: bool,
 }
 /// How the health of a kind's objects is told: CEL expressions over an object's top-level fields.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -2,6 +2,7 @@
 //! those of one module run while those of another wait; `cargo xtask test --no-go -- --test e2e -- onboarding` runs one module's.
 
 mod absent;
+mod adoption;
 mod agent_life;
 mod agents;
 mod appliers;

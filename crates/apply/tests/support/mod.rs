@@ -180,6 +180,7 @@ impl Fixture {
             owner: self.owner,
             manifests: objects.iter().cloned().map(Manifest::from).collect(),
             default_namespace: self.namespace.clone(),
+            adopt_flux: false,
             force: false,
             ignore: IgnoreRules::new(rules).expect("rules that are right"),
         };

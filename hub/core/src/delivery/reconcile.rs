@@ -173,6 +173,7 @@ impl Delivery {
                     return self.failed(seen, &target, failed, now).await;
                 }
             };
+        groups.iter_mut().for_each(|group| group.adopt_flux = seen.adopts_flux);
         let decryption = seen.kind.decryption(&seen.stored, &seen.standing.home)?;
         let (by, decryption) = (&mut target.rendered_by, decryption.as_ref());
         let settled =

@@ -31,11 +31,21 @@ impl Delivery {
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(None) };
         let Some(kind) = applier(stored.kind) else { return Ok(None) };
         let applier: AnyApplier = stored.decode()?;
-        let Gathered { situation, standing, artifacts, wanted, has_children, guard, held } =
+        let Gathered { situation, standing, artifacts, wanted, has_children, guard, held, adopts_flux } =
             self.situation(&stored, kind, &applier).await?;
         let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
-        let seen =
-            SeenApplier { kind, stored, applier, situation, standing, artifacts, children, guard, held };
+        let seen = SeenApplier {
+            kind,
+            stored,
+            applier,
+            situation,
+            standing,
+            artifacts,
+            children,
+            guard,
+            held,
+            adopts_flux,
+        };
         Ok(Some(Sight { seen, wanted }))
     }
 
@@ -71,6 +81,8 @@ pub(crate) struct SeenApplier {
     pub(crate) guard: Option<Guard>,
     /// Deletions that wait.
     pub(crate) held: Option<HeldDeletion>,
+    /// Whether objects of a Flux on the cluster are taken over.
+    pub(crate) adopts_flux: bool,
 }
 
 impl SeenApplier {

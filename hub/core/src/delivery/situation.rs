@@ -1,7 +1,7 @@
 //! Gathers what a decision about one applier depends on.
 
 use jiff::Timestamp;
-use roadstead_api::kustomization::{DeletionPolicy, LookedUp};
+use roadstead_api::kustomization::{Adopt, DeletionPolicy, LookedUp};
 use roadstead_api::{
     AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, KindId,
     Lookup, Pin, Reference,
@@ -35,6 +35,8 @@ pub(crate) struct Gathered {
     pub(crate) guard: Option<Guard>,
     /// Deletions that wait.
     pub(crate) held: Option<HeldDeletion>,
+    /// Whether objects of a Flux on the cluster are taken over.
+    pub(crate) adopts_flux: bool,
 }
 
 /// What the references lead to.
@@ -98,6 +100,8 @@ impl Delivery {
         let tended = tended(applier, &holdings, &target);
         let on = cluster.as_ref().map(Stored::decode::<Cluster>).transpose()?;
         let guard = holds::bounds(spec, on.as_ref(), self.guard.as_ref());
+        let adopts = on.iter().flat_map(|cluster| &cluster.spec.adopt).chain(&spec.adopt);
+        let adopts_flux = adopts.into_iter().any(|from| *from == Adopt::Flux);
         let held = if holds::waits(stored) { self.store.held_deletion(uid).await? } else { None };
         let situation = Situation {
             uid,
@@ -132,7 +136,7 @@ impl Delivery {
         });
         let artifacts = artifacts.collect();
         let has_children = holdings.on_hub;
-        Ok(Gathered { situation, standing, artifacts, wanted, has_children, guard, held })
+        Ok(Gathered { situation, standing, artifacts, wanted, has_children, guard, held, adopts_flux })
     }
 
     async fn target(
