@@ -47,7 +47,7 @@ impl Record {
         encoder.finish().ok()
     }
 
-    /// None where the bytes are no record, or one of another version.
+    /// Reads one; nothing where the bytes are of something else, or of another version.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut json = Vec::new();
         let read = GzDecoder::new(bytes).take(MAX_BYTES + 1).read_to_end(&mut json).ok()?;
