@@ -5,6 +5,7 @@
 mod correction;
 mod decrypt;
 mod dispatch;
+mod health;
 mod rules;
 mod substitute;
 

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::builds::{BuildError, Builds};
 use crate::cluster::{Cluster, Until};
+use crate::health::Healths;
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::runner::turn::{Cancelled, Turn};
@@ -36,6 +37,7 @@ pub(super) struct Work<'a, C> {
     pub(super) cluster: &'a C,
     pub(super) places: &'a Places,
     pub(super) tended: &'a Arc<Tended>,
+    pub(super) healths: &'a Healths,
     pub(super) keys: &'a Arc<KeyServices>,
 }
 
@@ -427,6 +429,7 @@ impl<C: Cluster> Work<'_, C> {
         let mut waited_for: Vec<ObjectRef> = objects.iter().chain(applied).cloned().collect();
         waited_for.sort();
         waited_for.dedup();
+        self.follow(on, &waited_for, record);
         self.until(on, &waited_for, Until::Healthy, deadline, record).await
     }
 }

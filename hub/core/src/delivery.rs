@@ -8,6 +8,7 @@ pub(crate) mod children;
 mod corrections;
 mod decryption;
 mod dependencies;
+mod health;
 mod history;
 mod pins;
 mod placing;
@@ -34,6 +35,7 @@ use crate::objects::Objects;
 pub use build::Builds;
 pub use corrections::{AgentCorrection, CorrectedObject};
 pub use decryption::SopsMac;
+pub use health::{HealthReport, HealthState};
 pub use results::{DispatchFailure, DispatchResult};
 pub use transfer::BuildReader;
 
