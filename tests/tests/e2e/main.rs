@@ -14,6 +14,7 @@ mod deploy;
 mod dev_hub;
 mod drift;
 mod fields;
+mod health;
 mod idle;
 mod locked;
 mod management;
