@@ -54,6 +54,8 @@ pub(super) enum Next {
 pub(super) struct Course {
     /// Whether they are still waited for.
     waits: bool,
+    /// Whether they were waited for.
+    was_asked: bool,
     /// How long an object may be on its way.
     timeout: Duration,
     subjects: BTreeMap<ObjectRef, Subject>,
@@ -67,7 +69,7 @@ pub(super) struct Course {
 }
 
 /// One of them.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Subject {
     health: Health,
     /// Since when it is not healthy.
@@ -76,14 +78,20 @@ struct Subject {
     unseen: Option<Instant>,
     /// How it will be from then on, where nothing happens.
     later: Option<(Instant, Health)>,
+    /// Whether its health is known: nobody has waited for it, and it was not looked at yet.
+    is_known: bool,
     /// What of it was told last.
-    told: Health,
+    told: Option<Health>,
 }
 
 impl Subject {
     fn new(health: Health, now: Instant) -> Self {
         let since = (!health.is_current()).then_some(now);
-        Self { told: health.clone(), health, since, unseen: Some(now), later: None }
+        Self { told: Some(health.clone()), health, since, unseen: Some(now), later: None, is_known: true }
+    }
+
+    fn is_news(&self) -> bool {
+        self.is_known && self.told.as_ref() != Some(&self.health)
     }
 
     fn becomes(&mut self, mut health: Health, now: Instant) {
@@ -95,6 +103,7 @@ impl Subject {
             self.since = Some(now);
         }
         self.health = health;
+        self.is_known = true;
     }
 
     /// From when on it is on its way for too long; none where it is not on its way, or nobody looks.
@@ -116,6 +125,7 @@ impl Course {
         let told = Verdict { state: HealthState::Waiting, message: String::new() };
         Self {
             waits: true,
+            was_asked: true,
             // The dispatch itself ends in time.
             timeout: Duration::MAX,
             subjects: BTreeMap::new(),
@@ -140,15 +150,35 @@ impl Course {
         Self { waits: false, timeout, subjects, told, ..Self::waiting(not_before) }
     }
 
+    /// Objects that nobody has waited for: nothing is known of them but what was told `before`.
+    pub(super) fn unasked(
+        objects: impl IntoIterator<Item = ObjectRef>,
+        timeout: Duration,
+        before: Option<&Self>,
+        now: Instant,
+    ) -> Self {
+        let mut course = Self::after(objects, timeout, before.and_then(|before| before.not_before), now);
+        course.was_asked = false;
+        for (object, subject) in &mut course.subjects {
+            let told = before.and_then(|before| before.subjects.get(object)?.told.clone());
+            (subject.is_known, subject.told) = (false, told);
+        }
+        course
+    }
+
     /// Not before then is anything told.
     pub(super) fn not_before(&self) -> Option<Instant> {
         self.not_before
     }
 
-    /// Objects that are waited for by a further step.
+    /// Objects of a further step.
     pub(super) fn add(&mut self, objects: impl IntoIterator<Item = ObjectRef>, now: Instant) {
+        let mut new = Subject::new(Health::current(""), now);
+        if !self.was_asked {
+            (new.is_known, new.told) = (false, None);
+        }
         for object in objects {
-            self.subjects.entry(object).or_insert_with(|| Subject::new(Health::current(""), now));
+            self.subjects.entry(object).or_insert_with(|| new.clone());
         }
     }
 
@@ -218,7 +248,8 @@ impl Course {
     fn verdict(&self, now: Instant) -> Verdict {
         let overdue = |subject: &Subject| subject.overdue(self.timeout).is_some_and(|at| at <= now);
         let (mut failed, mut late, mut others) = (Vec::new(), Vec::new(), Vec::new());
-        for (object, subject) in self.subjects.iter().filter(|(_, subject)| !subject.health.is_current()) {
+        let unwell = |(_, one): &(&ObjectRef, &Subject)| one.is_known && !one.health.is_current();
+        for (object, subject) in self.subjects.iter().filter(unwell) {
             match subject.health.status {
                 Status::Failed => failed.push((object, subject)),
                 _ if overdue(subject) => late.push((object, subject)),
@@ -269,7 +300,7 @@ impl Course {
             }
         }
         let verdict = self.verdict(now);
-        let is_news = verdict != self.told || self.subjects.values().any(|one| one.health != one.told);
+        let is_news = verdict != self.told || self.subjects.values().any(Subject::is_news);
         let gather = if self.waits { GATHER_WAITING } else { GATHER };
         // What passes is left out; but what comes again and again is told.
         if self.noticed.is_some_and(|noticed| !is_news && noticed + gather <= now) {
@@ -295,8 +326,8 @@ impl Course {
     fn tell(&mut self, verdict: Verdict, now: Instant) -> News {
         let mut objects = Vec::new();
         for (object, subject) in &mut self.subjects {
-            if subject.health != subject.told && objects.len() < MAX_REPORTED {
-                subject.told = subject.health.clone();
+            if subject.is_news() && objects.len() < MAX_REPORTED {
+                subject.told = Some(subject.health.clone());
                 if self.waits {
                     // Progress tells that, as it happens.
                     continue;

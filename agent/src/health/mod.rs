@@ -3,10 +3,12 @@
 //!
 //! Objects are watched from when a dispatch begins to wait for them, so that nothing is missed between its last look and this. They
 //! are told of from when it has ended well until the next one begins; in between, while a dispatch waits, what it still waits for is
-//! told. What an object holds is judged at once and kept nowhere: memory goes with the number of objects. When something is worth a
-//! report is decided by [`course`], which is pure.
+//! told. Those of a dispatch that waits for nothing are followed too, as far as there is room, for what views show of them. What an
+//! object holds is judged at once and kept nowhere: memory goes with the number of objects. When something is worth a report is decided
+//! by [`course`], which is pure.
 
 mod course;
+mod state;
 #[cfg(test)]
 mod tests;
 pub(crate) mod watches;
@@ -18,7 +20,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_apply::{HealthRules, Scope, Sight, judge};
 use roadstead_kstatus::{Health, Status};
-use roadstead_model::{ApplierUid, Dispatch, DispatchKey, HealthExpr, ObjectRef, ServiceAccount};
+use roadstead_model::{ApplierUid, Dispatch, DispatchKey, HealthExpr, ObjectRef};
 use roadstead_proto::HealthReport;
 use serde_json::Value;
 use tokio::sync::Notify;
@@ -26,6 +28,7 @@ use tokio::time::Instant;
 
 use crate::tend::Watch;
 use course::{Course, News, Next};
+use state::{Followed, Kind, Standing, State};
 
 /// How many objects are followed: each takes about a kilobyte, and two while it is not healthy. Appliers beyond are looked at by their
 /// dispatches only.
@@ -47,26 +50,12 @@ const LATER: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct Awaited<'a> {
     pub(crate) dispatch: &'a Dispatch,
+    /// Whether the dispatch waits for them. Else they are for views, and come after those that are asked for.
+    pub(crate) is_asked: bool,
     /// Those that the dispatch applied.
     pub(crate) own: BTreeSet<ObjectRef>,
     /// All others.
     pub(crate) foreign: BTreeSet<ObjectRef>,
-}
-
-/// How a watch stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Opening,
-    Live,
-    Forbidden(Instant),
-}
-
-/// The scope of a kind.
-#[derive(Debug, Clone)]
-enum Kind {
-    Asked,
-    Known(Arc<Scope>),
-    Unknown(Instant),
 }
 
 /// All that is followed.
@@ -79,46 +68,6 @@ pub(crate) struct Healths {
     watches: Notify,
     /// Whether an applier is fine may have changed.
     changed: Notify,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    /// Whether the hub can be told.
-    is_allowed: bool,
-    appliers: HashMap<ApplierUid, Followed>,
-    /// Who waits for an object.
-    interested: HashMap<ObjectRef, BTreeSet<ApplierUid>>,
-    kinds: HashMap<(String, String), Kind>,
-    standings: HashMap<Watch, Standing>,
-    /// Those of which something was seen since it was looked whether there is something to tell.
-    dirty: BTreeSet<ApplierUid>,
-    /// When it is to be looked again.
-    wakes: BTreeMap<ApplierUid, Instant>,
-}
-
-/// What is known of one applier.
-#[derive(Debug)]
-struct Followed {
-    key: DispatchKey,
-    account: Option<ServiceAccount>,
-    rules: Option<Arc<HealthRules>>,
-    rule_bytes: usize,
-    /// While a dispatch waits.
-    waiting: Option<Course>,
-    /// After that.
-    course: Course,
-    /// By what each object is watched; none: not now.
-    watches: HashMap<ObjectRef, Option<Watch>>,
-    /// The objects that were not applied by the dispatch.
-    foreign: BTreeSet<ObjectRef>,
-    /// A dispatch is under way.
-    is_busy: bool,
-    /// A dispatch has begun, and has not waited yet: the objects are those of the one before.
-    is_before: bool,
-    /// Nothing is to be told any more.
-    is_over: bool,
-    /// As it was last known while no dispatch was under way.
-    is_fine: bool,
 }
 
 /// Whether objects of a kind have no health beyond that they are there, which those who tend them see to.
@@ -168,7 +117,7 @@ impl Healths {
 
     /// A dispatch begins to wait. `rules` are those that it came with, compiled.
     pub(crate) fn awaits(&self, awaited: Awaited<'_>, rules: Option<Arc<HealthRules>>, now: Instant) {
-        let Awaited { dispatch, own, foreign } = awaited;
+        let Awaited { dispatch, is_asked, own, foreign } = awaited;
         let key = &dispatch.key;
         let judged = |object: &ObjectRef| rules.as_ref().is_some_and(|rules| rules.applies_to(object));
         let own = own.into_iter().filter(|object| judged(object) || !is_always_current(object));
@@ -179,8 +128,15 @@ impl Healths {
         let (count, bytes) = others.fold((0, 0), |(count, bytes), (_, other)| {
             (count + other.course.len(), bytes + other.rule_bytes)
         });
-        if count + objects.len() > MAX_OBJECTS || bytes + rule_bytes > MAX_RULE_BYTES {
-            tracing::warn!(applier = %dispatch.spec.applier, "its health is looked at by its dispatches only: too much is followed already");
+        let (most, most_bytes) =
+            if is_asked { (MAX_OBJECTS, MAX_RULE_BYTES) } else { (MAX_OBJECTS / 2, MAX_RULE_BYTES / 2) };
+        if count + objects.len() > most || bytes + rule_bytes > most_bytes {
+            if is_asked {
+                tracing::warn!(
+                    applier = %dispatch.spec.applier,
+                    "its health is looked at by its dispatches only: too much is followed already"
+                );
+            }
             state.forget(key.applier);
             return;
         }
@@ -196,13 +152,20 @@ impl Healths {
                 followed.foreign.extend(foreign);
             }
         } else {
+            let (all, timeout) = (objects.iter().cloned(), dispatch.spec.timeout);
+            let (waiting, course) = if is_asked {
+                (Some(Course::waiting(not_before)), Course::after(all, timeout, not_before, now))
+            } else {
+                (None, Course::unasked(all, timeout, before.map(|before| &before.course), now))
+            };
             let followed = Followed {
                 key: key.clone(),
                 account: dispatch.spec.service_account.clone(),
+                is_asked,
                 rules,
                 rule_bytes,
-                waiting: Some(Course::waiting(not_before)),
-                course: Course::after(objects.iter().cloned(), dispatch.spec.timeout, not_before, now),
+                waiting,
+                course,
                 watches: HashMap::new(),
                 foreign,
                 is_busy: true,
@@ -286,7 +249,7 @@ impl Healths {
             followed.is_fine = is_watched && followed.course.is_fine();
         }
         let is_fine = |applier: &ApplierUid| match state.appliers.get(applier) {
-            Some(followed) => followed.is_fine,
+            Some(followed) => followed.is_fine || !followed.is_asked,
             None => !asks(*applier),
         };
         appliers.into_iter().filter(is_fine).collect()
@@ -405,7 +368,7 @@ impl Healths {
         let mut state = self.state();
         // Its version may not be served any more.
         for object in state.objects_of(watch) {
-            state.kinds.remove(&(object.group, object.kind));
+            state.doubted.insert((object.group, object.kind));
         }
         state.looks(watch, false, now);
         state.standings.insert(watch.clone(), Standing::Forbidden(now));
@@ -417,7 +380,7 @@ impl Healths {
     /// Kinds of which it is not known how they are watched, each as an object of it.
     fn unknown_kinds(&self, now: Instant) -> Vec<ObjectRef> {
         let mut state = self.state();
-        let State { interested, kinds, is_allowed, .. } = &mut *state;
+        let State { interested, kinds, doubted, is_allowed, .. } = &mut *state;
         if !*is_allowed {
             return Vec::new();
         }
@@ -426,7 +389,14 @@ impl Healths {
             let key = (object.group.clone(), object.kind.clone());
             let is_due = match kinds.get(&key) {
                 None => true,
-                Some(Kind::Asked | Kind::Known(_)) => false,
+                Some(Kind::Asked) => false,
+                // Until that is answered it is taken to be as before.
+                Some(Kind::Known(_)) => {
+                    if doubted.remove(&key) {
+                        unknown.push(object.clone());
+                    }
+                    false
+                }
                 Some(Kind::Unknown(since)) => now.saturating_duration_since(*since) > FORBIDDEN_FOR,
             };
             if is_due {
@@ -437,27 +407,35 @@ impl Healths {
         unknown
     }
 
-    /// How a kind is watched; none: it is not known.
-    fn know_kind(&self, object: &ObjectRef, scope: Option<Scope>, now: Instant) {
-        let kind = scope.map_or(Kind::Unknown(now), |scope| Kind::Known(Arc::new(scope)));
-        self.state().kinds.insert((object.group.clone(), object.kind.clone()), kind);
+    /// How a kind is watched; none: the cluster does not know it. What could not be found out stays what it was.
+    fn know_kind(&self, object: &ObjectRef, scope: Result<Option<Scope>, String>, now: Instant) {
+        let mut state = self.state();
+        let key = (object.group.clone(), object.kind.clone());
+        let is_known = matches!(state.kinds.get(&key), Some(Kind::Known(_)));
+        let kind = match scope {
+            Ok(Some(scope)) => Kind::Known(Arc::new(scope)),
+            Err(_) if is_known => return,
+            Ok(None) | Err(_) => Kind::Unknown(now),
+        };
+        state.kinds.insert(key, kind);
+        drop(state);
         self.watches.notify_one();
     }
 
-    /// What is to be watched. What is no longer is forgotten.
-    fn wanted_watches(&self, now: Instant) -> BTreeSet<Watch> {
+    /// What is to be watched, and whether any of that is asked for. What is no longer is forgotten.
+    fn wanted_watches(&self, now: Instant) -> BTreeMap<Watch, bool> {
         let mut state = self.state();
         if !state.is_allowed {
             state.standings.clear();
-            return BTreeSet::new();
+            return BTreeMap::new();
         }
         state.standings.retain(|_, standing| {
             !matches!(standing, Standing::Forbidden(since) if now.saturating_duration_since(*since) > FORBIDDEN_FOR)
         });
         let wanted = state.settle_watches(now);
-        state
-            .standings
-            .retain(|watch, standing| wanted.contains(watch) || matches!(standing, Standing::Forbidden(_)));
+        state.standings.retain(|watch, standing| {
+            wanted.contains_key(watch) || matches!(standing, Standing::Forbidden(_))
+        });
         wanted
     }
 
@@ -471,129 +449,6 @@ impl Healths {
                 }
             }
         }
-    }
-}
-
-impl State {
-    /// Nothing is followed of an applier any more.
-    fn forget(&mut self, applier: ApplierUid) {
-        self.leave(applier);
-        self.appliers.remove(&applier);
-        self.dirty.remove(&applier);
-        self.wakes.remove(&applier);
-    }
-
-    fn leave(&mut self, applier: ApplierUid) {
-        self.interested.retain(|_, appliers| {
-            appliers.remove(&applier);
-            !appliers.is_empty()
-        });
-    }
-
-    /// Says by what each object is watched, and gives all of that.
-    fn settle_watches(&mut self, now: Instant) -> BTreeSet<Watch> {
-        let Self { appliers, kinds, standings, dirty, .. } = self;
-        let is_forbidden = |watch: &Watch| matches!(standings.get(watch), Some(Standing::Forbidden(_)));
-        let mut wanted = BTreeSet::new();
-        for (applier, followed) in appliers {
-            let objects: Vec<ObjectRef> = followed.course.objects().cloned().collect();
-            for object in objects {
-                let watch = match kinds.get(&(object.group.clone(), object.kind.clone())) {
-                    Some(Kind::Known(scope)) => followed.watch_of(&object, scope, is_forbidden),
-                    _ => None,
-                };
-                if followed.watches.get(&object) != Some(&watch) {
-                    // By another one: what that does not see any more is not seen.
-                    let is_live =
-                        watch.as_ref().is_some_and(|watch| standings.get(watch) == Some(&Standing::Live));
-                    if is_live {
-                        followed.course.seen(&object, now);
-                    } else {
-                        followed.course.unseen(&object, now);
-                    }
-                    dirty.insert(*applier);
-                    followed.watches.insert(object, watch.clone());
-                }
-                wanted.extend(watch);
-            }
-        }
-        wanted
-    }
-
-    /// Who is interested in an object that this watch tells of, and how they judge it.
-    fn interested_in(
-        &self,
-        watch: &Watch,
-        object: &ObjectRef,
-    ) -> Vec<(ApplierUid, Option<Arc<HealthRules>>)> {
-        let interested = self.interested.get(object).into_iter().flatten();
-        let found = interested.filter_map(|applier| {
-            let followed = self.appliers.get(applier)?;
-            let is_its = followed.watches.get(object)?.as_ref() == Some(watch);
-            is_its.then(|| (*applier, followed.rules.clone()))
-        });
-        found.collect()
-    }
-
-    /// The objects that this watch tells of.
-    fn objects_of(&self, watch: &Watch) -> BTreeSet<ObjectRef> {
-        let watched = self.appliers.values().flat_map(|followed| &followed.watches);
-        watched.filter(|(_, by)| by.as_ref() == Some(watch)).map(|(object, _)| object.clone()).collect()
-    }
-
-    fn gone(&mut self, watch: &Watch, object: &ObjectRef, now: Instant) {
-        for (applier, _) in self.interested_in(watch, object) {
-            if let Some(followed) = self.appliers.get_mut(&applier) {
-                followed.course.gone(object, now);
-                self.dirty.insert(applier);
-            }
-        }
-    }
-
-    /// A watch tells all changes from now on, or does not any more.
-    fn looks(&mut self, watch: &Watch, is_live: bool, now: Instant) {
-        for (applier, followed) in &mut self.appliers {
-            let its: Vec<ObjectRef> = followed
-                .watches
-                .iter()
-                .filter(|(_, by)| by.as_ref() == Some(watch))
-                .map(|(object, _)| object.clone())
-                .collect();
-            for object in &its {
-                if is_live {
-                    followed.course.seen(object, now);
-                } else {
-                    followed.course.unseen(object, now);
-                }
-            }
-            if !its.is_empty() {
-                self.dirty.insert(*applier);
-            }
-        }
-    }
-}
-
-impl Followed {
-    /// By what an object is watched: with others of its kind, where it bears the owner's label.
-    fn watch_of(
-        &self,
-        object: &ObjectRef,
-        scope: &Scope,
-        is_forbidden: impl Fn(&Watch) -> bool,
-    ) -> Option<Watch> {
-        let by = |scope: Scope| Watch { account: self.account.clone(), scope: Arc::new(scope) };
-        let within = scope.within(&object.namespace);
-        let mut watches = Vec::new();
-        if self.foreign.contains(object) {
-            watches.push(by(within.only(&object.name)));
-        } else {
-            // As the agent a kind is watched at once; where that is forbidden, by namespace.
-            if self.account.is_none() && !object.namespace.is_empty() {
-                watches.push(by(scope.everywhere()));
-            }
-            watches.push(by(within));
-        }
-        watches.into_iter().find(|watch| !is_forbidden(watch))
     }
 }
 

@@ -309,16 +309,21 @@ fn awaits(healths: &Healths, dispatch: &Dispatch, own: &[ObjectRef], foreign: &[
     let rules = HealthRules::new(&dispatch.spec.health).unwrap();
     let (own, foreign) = (own.iter().cloned().collect(), foreign.iter().cloned().collect());
     let rules = (!rules.is_empty()).then(|| Arc::new(rules));
-    healths.awaits(Awaited { dispatch, own, foreign }, rules, now);
+    healths.awaits(Awaited { dispatch, is_asked: true, own, foreign }, rules, now);
     for object in healths.unknown_kinds(now) {
         let plural = format!("{}s", object.kind.to_lowercase());
-        healths.know_kind(&object, Some(Scope::named(&object, &plural)), now);
+        healths.know_kind(&object, Ok(Some(Scope::named(&object, &plural))), now);
     }
 }
 
 fn watch(object: &ObjectRef) -> Watch {
     let plural = format!("{}s", object.kind.to_lowercase());
     Watch { account: None, scope: Arc::new(Scope::named(object, &plural).everywhere()) }
+}
+
+/// What is to be watched.
+fn wanted(healths: &Healths, now: Instant) -> Vec<Watch> {
+    healths.wanted_watches(now).into_keys().collect()
 }
 
 fn report(healths: &Healths, now: Instant) -> Option<(HealthState, String)> {
@@ -351,10 +356,10 @@ fn objects_are_watched_from_the_wait_on_and_told_of_once_it_ended_well() {
     let first = dispatch(1, None, Vec::new());
     healths.begin(APPLIER);
     awaits(&healths, &first, &[web(), object("", "ConfigMap", "map")], &[], now);
-    assert_eq!(healths.wanted_watches(now), BTreeSet::new(), "a hub that cannot be told");
+    assert_eq!(wanted(&healths, now), Vec::<Watch>::new(), "a hub that cannot be told");
     healths.allow(true);
     awaits(&healths, &first, &[web(), object("", "ConfigMap", "map")], &[], now);
-    assert_eq!(healths.wanted_watches(now), [watch(&web())].into(), "a ConfigMap has no health of its own");
+    assert_eq!(wanted(&healths, now), [watch(&web())], "a ConfigMap has no health of its own");
     // Seen after the wait has, while others are still waited for.
     live(&healths, &watch(&web()), &[(web(), deployment(2))], now);
     assert_eq!(report(&healths, now), None, "the wait itself tells");
@@ -403,11 +408,11 @@ fn who_may_not_watch_a_kind_watches_its_namespace_and_others_are_watched_by_name
     awaits(&healths, &first, &[web()], std::slice::from_ref(&foreign), now);
     let named =
         Watch { account: None, scope: Arc::new(Scope::named(&foreign, "deployments").only("database")) };
-    assert_eq!(healths.wanted_watches(now), [watch(&web()), named.clone()].into());
+    assert_eq!(wanted(&healths, now), [watch(&web()), named.clone()]);
     healths.end(&first.key, true);
     healths.forbidden(&watch(&web()), now);
     let narrow = Watch { account: None, scope: Arc::new(Scope::named(&web(), "deployments")) };
-    assert_eq!(healths.wanted_watches(now), [narrow.clone(), named.clone()].into());
+    assert_eq!(wanted(&healths, now), [narrow.clone(), named.clone()]);
     live(&healths, &narrow, &[(web(), deployment(3))], now);
     assert!(!is_fine(&healths), "one is not seen yet");
     // It is not there.
@@ -415,7 +420,7 @@ fn who_may_not_watch_a_kind_watches_its_namespace_and_others_are_watched_by_name
     let told = report(&healths, now).unwrap();
     assert_eq!(told, (HealthState::Progressing, "Deployment database: it is not there".to_owned()));
     healths.forbidden(&narrow, now);
-    assert_eq!(healths.wanted_watches(now), [named].into());
+    assert_eq!(wanted(&healths, now), [named]);
     assert!(!is_fine(&healths), "what is not watched is not known to be healthy");
 }
 
@@ -436,7 +441,7 @@ fn an_account_watches_its_namespaces_and_expressions_judge() {
     healths.begin(APPLIER);
     awaits(&healths, &first, std::slice::from_ref(&map), &[], now);
     let watch = Watch { account: Some(account), scope: Arc::new(Scope::named(&map, "configmaps")) };
-    assert_eq!(healths.wanted_watches(now), [watch.clone()].into());
+    assert_eq!(wanted(&healths, now), std::slice::from_ref(&watch));
     healths.end(&first.key, true);
     let with = |word: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}, "data": {"word": word}});
     live(&healths, &watch, &[(map.clone(), with("ok"))], now);
@@ -459,4 +464,41 @@ fn what_rests_while_a_dispatch_is_under_way_is_not_told_of_after_it() {
     healths.rest(APPLIER);
     healths.end(&first.key, true);
     assert!(healths.wanted_watches(now).is_empty());
+}
+
+#[test]
+fn what_nobody_waits_for_is_told_once_it_is_seen_and_holds_up_no_rest() {
+    let (healths, now) = (Healths::default(), Instant::now());
+    healths.allow(true);
+    let follow = |attempt: i64, now: Instant| {
+        let dispatch = dispatch(attempt, None, Vec::new());
+        healths.begin(APPLIER);
+        let awaited =
+            Awaited { dispatch: &dispatch, is_asked: false, own: [web()].into(), foreign: BTreeSet::new() };
+        healths.awaits(awaited, None, now);
+        for object in healths.unknown_kinds(now) {
+            healths.know_kind(&object, Ok(Some(Scope::named(&object, "deployments"))), now);
+        }
+        healths.wanted_watches(now);
+        healths.end(&dispatch.key, true);
+    };
+    let objects = |now: Instant| match healths.due(now) {
+        Ok(report) => report.objects,
+        Err(Some(at)) => healths.due(at).map(|report| report.objects).unwrap_or_default(),
+        Err(None) => Vec::new(),
+    };
+    follow(1, now);
+    assert_eq!(healths.wanted_watches(now), [(watch(&web()), false)].into());
+    assert!(objects(now).is_empty(), "nothing is known yet");
+    assert!(is_fine(&healths));
+    live(&healths, &watch(&web()), &[(web(), deployment(2))], now);
+    assert_eq!(objects(now)[0].message, "Updated: 2/3");
+    assert!(is_fine(&healths), "nobody asks");
+    // The next dispatch tells only what is news.
+    let later = now + 60 * SECOND;
+    follow(2, later);
+    healths.take(&watch(&web()), Sight::Seen(web(), deployment(2)), later);
+    assert!(objects(later).is_empty());
+    healths.take(&watch(&web()), Sight::Seen(web(), deployment(3)), later);
+    assert_eq!(objects(later)[0].status, Status::Current);
 }

@@ -17,6 +17,9 @@ use crate::tend::Watch;
 /// can be, of a megabyte and a half.
 const MAX_WATCHES: usize = 64;
 
+/// How many of them there are for objects whose health nobody asks for.
+const MAX_UNASKED: usize = 24;
+
 /// How often it is looked whether other watches are wanted where nothing says so.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 
@@ -35,32 +38,28 @@ pub(crate) async fn keep<C: Cluster>(cluster: C, healths: Arc<Healths>) {
                 if let Err(why) = &scope {
                     tracing::debug!(kind = object.kind, why, "how a kind is watched could not be found out");
                 }
-                healths.know_kind(&object, scope.unwrap_or_default(), Instant::now());
+                healths.know_kind(&object, scope, Instant::now());
             });
         }
-        let mut wanted = healths.wanted_watches(Instant::now());
+        let wanted = chosen(healths.wanted_watches(Instant::now()));
         open.retain(|watch, task| {
-            let stays = wanted.contains(watch) && !task.is_finished();
+            let stays = wanted.chosen.contains(watch) && !task.is_finished();
             if !stays {
                 task.abort();
             }
             stays
         });
-        // Those that are open stay so.
-        let free = MAX_WATCHES - open.len();
-        wanted.retain(|watch| !open.contains_key(watch));
-        let beyond: BTreeSet<Watch> = wanted.iter().skip(free).cloned().collect();
-        if !beyond.is_empty() {
+        if wanted.is_asked_left_out {
             tracing::warn!(
-                left_out = beyond.len(),
                 "the health of some objects is looked at by their dispatches only: there would be more than \
                  {MAX_WATCHES} watches"
             );
-            healths.left_out(&beyond);
         }
-        for watch in wanted.into_iter().take(free) {
-            let task = tasks.spawn(one(cluster.clone(), Arc::clone(&healths), watch.clone()));
-            open.insert(watch, task);
+        healths.left_out(&wanted.left_out);
+        for watch in wanted.chosen {
+            let mut begin =
+                |watch: &Watch| tasks.spawn(one(cluster.clone(), Arc::clone(&healths), watch.clone()));
+            open.entry(watch.clone()).or_insert_with(|| begin(&watch));
         }
         tokio::select! {
             // Many dispatches may wait at about the same time.
@@ -69,6 +68,33 @@ pub(crate) async fn keep<C: Cluster>(cluster: C, healths: Arc<Healths>) {
             () = sleep(LOOK_EVERY) => {}
         }
     }
+}
+
+/// Which watches there are.
+#[derive(Debug, Default)]
+struct Chosen {
+    chosen: BTreeSet<Watch>,
+    left_out: BTreeSet<Watch>,
+    /// Some that are left out are asked for.
+    is_asked_left_out: bool,
+}
+
+/// Those for which there is room, first what is asked for.
+fn chosen(wanted: BTreeMap<Watch, bool>) -> Chosen {
+    let mut all = Chosen::default();
+    let (asked, unasked): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|(_, is_asked)| *is_asked);
+    let mut others = 0;
+    for (watch, is_asked) in asked.into_iter().chain(unasked) {
+        let has_room = all.chosen.len() < MAX_WATCHES && (is_asked || others < MAX_UNASKED);
+        if has_room {
+            others += usize::from(!is_asked);
+            all.chosen.insert(watch);
+        } else {
+            all.is_asked_left_out |= is_asked;
+            all.left_out.insert(watch);
+        }
+    }
+    all
 }
 
 /// Watches until it is not allowed.

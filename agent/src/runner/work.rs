@@ -266,6 +266,7 @@ impl<C: Cluster> Work<'_, C> {
         if policy != known {
             self.judge(on, &policy, &prepared, &mut run).await?;
         }
+        self.follow_unasked(on, &objects);
         let cluster = on.cluster.guarded(policy, on.account.clone());
         let outcome = cluster.apply(&prepared, &record.inventory, &mut run).await;
         record.take(outcome)?;

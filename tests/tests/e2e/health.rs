@@ -358,6 +358,28 @@ async fn a_job_that_is_removed_after_its_end_stays_healthy() -> Result<()> {
     gone().await
 }
 
+#[tokio::test]
+async fn what_nobody_waits_for_is_shown_in_views_only() -> Result<()> {
+    let fleet = Fleet::start("shown").await?;
+    let space = fleet.cluster.namespace("shown").await?;
+    let things = Things::make(&fleet, &space).await?;
+    fleet.repository("app", &things.files(space.name())).await?;
+    fleet.apply(&kustomization("app", "app", "./app", &[&things.expressions()])).await?;
+    fleet.ready("kustomization/app").await?;
+    for (phase, health) in [("Broken", "Failed: "), ("Ready", "Current"), ("Other", "InProgress: ")] {
+        things.are(phase).await?;
+        eventually(&format!("it is shown as {health}"), PATIENCE, || async {
+            let shown = shown(&fleet).await?;
+            ensure!(shown.starts_with(health), "{shown}");
+            Ok(())
+        })
+        .await?;
+    }
+    ensure!(fleet.condition("kustomization/app", "Healthy").await.is_err(), "nobody asks for it");
+    stays_ready(&fleet, "app").await?;
+    things.remove(&fleet).await
+}
+
 /// The number of the newest attempt.
 async fn newest(fleet: &Fleet) -> Result<i64> {
     let view = fleet.kubectl().run(&["get", "--raw", "/fleet/v1/reconciliations?applier=app"]).await?;
