@@ -105,7 +105,7 @@ fn a_rollout_is_progress_until_it_takes_longer_than_it_may() {
     let (_, news) = first_told(&mut course, now, TIMEOUT / 2).unwrap();
     assert_eq!(news.verdict.state, HealthState::Progressing);
     assert_eq!(news.verdict.message, "Deployment web: 2 of 3 updated");
-    // That it goes on slowly does not begin it anew.
+    // That it goes on slowly gives it no more time.
     course.see(&web(), Health::in_progress("Available: 2/3"), None, now + TIMEOUT / 2);
     let (_, news) = first_told(&mut course, now + TIMEOUT / 2, TIMEOUT / 4).unwrap();
     assert_eq!(news.verdict.message, "Deployment web: 2 of 3 available");
@@ -116,7 +116,7 @@ fn a_rollout_is_progress_until_it_takes_longer_than_it_may() {
     course.see(&web(), current(), None, now + 3 * TIMEOUT);
     let (_, news) = first_told(&mut course, now + 3 * TIMEOUT, TIMEOUT).unwrap();
     assert_eq!((news.verdict.state, news.recovered), (HealthState::Healthy, true));
-    // The next one begins anew, and is no failure that could be recovered from.
+    // The next one has all its time again, and had not failed before.
     let again = now + 4 * TIMEOUT;
     course.see(&web(), rolling(), None, again);
     assert_eq!(

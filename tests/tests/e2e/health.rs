@@ -107,7 +107,7 @@ async fn a_deployment_that_fails_after_ready_is_told_and_that_it_is_well_again()
     ensure!(progress.starts_with("Deployment web: "), "{progress}");
     ensure!(
         !events(&fleet).await?.iter().any(|event| event.contains("Deployment web")),
-        "progress is no event"
+        "there is an event of progress"
     );
     let failed = healthy(&fleet, "False", "HealthCheckFailed").await?;
     ensure!(failed.starts_with("Deployment web has failed: ") && failed.contains("progress"), "{failed}");

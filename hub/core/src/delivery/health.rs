@@ -126,7 +126,7 @@ fn note(
     }
     let HealthReport { state, message, recovered, .. } = report;
     let (is, reason, message) = match state {
-        // It said so before: that it waits for it once more is no news. And it was healthy: how it came to that stays.
+        // That it waits once more for what had failed tells nothing new; and of what was healthy stays how it came to that.
         HealthState::Waiting if was == Some(ConditionStatus::False) => return None,
         HealthState::Healthy if was == Some(ConditionStatus::True) => return None,
         HealthState::Waiting => {
