@@ -171,6 +171,11 @@ impl Course {
         self.not_before
     }
 
+    /// Nothing is told before then.
+    pub(super) fn hold_until(&mut self, at: Option<Instant>) {
+        self.not_before = self.not_before.max(at);
+    }
+
     /// Objects of a further step.
     pub(super) fn add(&mut self, objects: impl IntoIterator<Item = ObjectRef>, now: Instant) {
         let mut new = Subject::new(Health::current(""), now);

@@ -202,7 +202,8 @@ impl Healths {
     pub(crate) fn end(&self, key: &DispatchKey, went_well: bool) {
         let mut state = self.state();
         if let Some(followed) = state.appliers.get_mut(&key.applier) {
-            followed.waiting = None;
+            let waited = followed.waiting.take();
+            followed.course.hold_until(waited.and_then(|waited| waited.not_before()));
             if went_well && !followed.is_before && followed.key == *key && !followed.is_over {
                 followed.is_busy = false;
                 state.dirty.insert(key.applier);

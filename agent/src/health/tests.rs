@@ -396,6 +396,16 @@ fn a_wait_is_told_in_words_while_it_lasts() {
     assert_eq!(told, (HealthState::Waiting, "Deployment web: 2 of 3 updated".to_owned()));
     healths.waits_for(&dispatch(9, None, Vec::new()).key, &web(), &failed(), now + 20 * SECOND);
     assert_eq!(report(&healths, now + 20 * SECOND), None, "that is another dispatch");
+    // It ends, and at once something fails: that is told when ten seconds are over since the last.
+    assert_eq!(wanted(&healths, now), [watch(&web())]);
+    live(&healths, &watch(&web()), &[(web(), deployment(3))], now);
+    healths.waits_for(&first.key, &web(), &Health::in_progress("Available: 1/3"), now + 30 * SECOND);
+    let at = now + 33 * SECOND;
+    assert!(healths.due(now + 30 * SECOND).is_err() && healths.due(at).is_ok());
+    healths.end(&first.key, true);
+    healths.take(&watch(&web()), Sight::Seen(web(), deployment(0)), at);
+    assert!(healths.due(at).is_err() && healths.due(at + 9 * SECOND).is_err());
+    assert!(healths.due(at + 10 * SECOND).is_ok());
 }
 
 #[test]
