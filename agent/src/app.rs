@@ -22,6 +22,7 @@ use crate::enrol::{EnrolError, enrol};
 use crate::home::{Home, HomeError, JOIN_SECRET, Kept};
 use crate::identity::{Identity, IdentityError, PrivateKey};
 use crate::join::{Join, JoinError};
+use crate::keep::Keep;
 use crate::keys::KeyServices;
 use crate::lease::{Lease, RENEW_EVERY, Standing};
 use crate::link::{Facts, Keeper, Link};
@@ -156,7 +157,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let renewing = tokio::spawn(renew(lease.clone(), Arc::clone(&upgrades), term.clone()));
         let guarded = Guarded::new(engine.clone(), Arc::clone(&warden));
         let keys = KeyServices::new(settings.networks.clone());
-        let runner = Runner::with_keys(guarded, Arc::new(Outbox::default()), keys);
+        let keep = Arc::new(Keep::new(home.clone()));
+        let runner = Runner::with(guarded, Arc::new(Outbox::default()), keys, Arc::clone(&keep));
         let keeper = Arc::new(Holder {
             home: home.clone(),
             lease: lease.clone(),
@@ -173,10 +175,15 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
             let runner = runner.clone();
             async move { runner.tend().await }
         });
+        let keeping = tokio::spawn(go_on(runner.clone(), Arc::clone(&keep)));
         let link = Link { runner, facts: facts.clone() };
         link.keep(&keeper, &term).await;
         tending.abort();
         link.runner.stop(PATIENCE).await;
+        keeping.abort();
+        if tokio::time::timeout(PATIENCE, keep.finish()).await.is_err() {
+            tracing::warn!("what was applied last could not be kept in the cluster");
+        }
         renewing.abort();
     }
     asking.abort();
@@ -189,6 +196,12 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
     }
     tracing::info!("the agent has stopped");
     Ok(())
+}
+
+/// Goes on with what was kept by the agent before this one, and keeps what is applied from now on.
+async fn go_on(runner: Runner<Guarded>, keep: Arc<Keep>) {
+    runner.resume(keep.read().await);
+    tokio::join!(keep.write(), runner.go_on_without_hub());
 }
 
 /// Says at start where the policy stands; a malformed one is said again by whatever it refuses.

@@ -166,6 +166,17 @@ impl Builds {
         Some(Kept { _packed: packed })
     }
 
+    /// The compressed bytes of a build that is there.
+    pub(crate) fn compressed(&self, digest: Digest) -> Option<Vec<u8>> {
+        self.state().find(&digest).map(|packed| packed.to_vec())
+    }
+
+    /// Takes a build that was kept, and keeps it; none where too much is kept already.
+    pub(crate) fn restore(&self, digest: Digest, compressed: Vec<u8>) -> Option<Kept> {
+        self.state().cache.insert(digest, Arc::new(compressed));
+        self.keep(digest)
+    }
+
     async fn packed(&self, digest: Digest) -> Result<Packed, BuildError> {
         let answer = {
             let mut state = self.state();

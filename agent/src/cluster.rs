@@ -10,7 +10,7 @@ use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{
     Desired, Engine, Error, HealthRules, Ledger, Outcome, Prepared, Run, Scope, Sight, Waited,
 };
-use roadstead_model::{ApplierUid, ObjectRef, ServiceAccount};
+use roadstead_model::{ApplierUid, Doomed, Guard, ObjectRef, ServiceAccount};
 use serde_json::Value;
 
 use crate::warden::Warden;
@@ -38,6 +38,10 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     /// The same cluster, where nothing is asked about objects that stand as they were applied by this ledger.
     #[must_use]
     fn with_ledger(&self, ledger: Arc<dyn Ledger>) -> Self;
+
+    /// The same cluster, where a guard holds volumes that would have to be recreated.
+    #[must_use]
+    fn under(&self, guard: Option<&Guard>) -> Self;
 
     /// See [`Engine::watch_owned`].
     fn watch_owned(
@@ -93,6 +97,15 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         previous: &[ObjectRef],
         run: &mut Run<'_>,
     ) -> impl Future<Output = Outcome> + Send;
+
+    /// See [`Engine::doomed`].
+    fn doomed(
+        &self,
+        owner: ApplierUid,
+        inventory: &[ObjectRef],
+        keep: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> impl Future<Output = Result<Vec<Doomed>, Error>> + Send;
 
     /// See [`Engine::prune`].
     fn prune(
@@ -173,6 +186,11 @@ impl Cluster for Guarded {
         self.with(self.engine.with_ledger(ledger))
     }
 
+    fn under(&self, guard: Option<&Guard>) -> Self {
+        let Some(guard) = guard else { return self.clone() };
+        self.with(self.engine.holding_volumes(guard.confirmed.as_slice().into()))
+    }
+
     async fn watch_owned(&self, scope: &Scope, tell: &mut (dyn FnMut(Sight) + Send)) -> String {
         self.engine.watch_owned(scope, tell).await
     }
@@ -221,6 +239,16 @@ impl Cluster for Guarded {
 
     async fn apply(&self, ready: &Prepared, previous: &[ObjectRef], run: &mut Run<'_>) -> Outcome {
         self.engine.apply(ready, previous, run).await
+    }
+
+    async fn doomed(
+        &self,
+        owner: ApplierUid,
+        inventory: &[ObjectRef],
+        keep: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> Result<Vec<Doomed>, Error> {
+        self.engine.doomed(owner, inventory, keep, run).await
     }
 
     async fn prune(

@@ -3,7 +3,7 @@
 //! It dials out to the hub over mTLS ([`link`]), takes dispatches ([`runner`]), carries them out with the apply engine
 //! ([`cluster`]), and tells what happened through an [`outbox`] that outlives every connection. Between dispatches it watches what it
 //! applied, corrects what others change (`tend`), and tells how what it waited for is (`health`). What it must keep lies
-//! in Secrets of its own namespace ([`home`]), never on a disk. It puts another version in its place ([`upgrade`]), and
+//! in Secrets of its own namespace ([`home`], `keep`), never on a disk. It puts another version in its place ([`upgrade`]), and
 //! removes itself ([`removal`]), when told. [`app`] puts the parts together.
 
 mod apiserver;
@@ -18,6 +18,7 @@ mod health;
 pub mod home;
 pub mod identity;
 pub mod join;
+mod keep;
 pub mod keys;
 pub mod lease;
 pub mod link;

@@ -21,8 +21,8 @@ use roadstead_agent_policy::{Account, Policy as Rules, Rights, Signature};
 use roadstead_apply::{Desired, Error, HealthRules, Ledger, Outcome, Run, Scope, Sight, Waited};
 use roadstead_model::{
     Action, ApplierUid, Attempt, Capabilities, ClusterUid, Digest, Dispatch, DispatchKey, DispatchSpec,
-    Generation, HubEpoch, KubeSystemUid, ObjectRef, ObjectResult, ServiceAccount, Stage, StageTiming,
-    StepKind,
+    Doomed, Generation, Guard, HubEpoch, KubeSystemUid, ObjectRef, ObjectResult, ServiceAccount, Stage,
+    StageTiming, StepKind,
 };
 use roadstead_proto::limits::MAX_MESSAGE_BYTES;
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
@@ -74,6 +74,10 @@ impl Cluster for Fake {
         self.clone()
     }
 
+    fn under(&self, _guard: Option<&Guard>) -> Self {
+        self.clone()
+    }
+
     async fn watch_owned(&self, _scope: &Scope, _tell: &mut (dyn FnMut(Sight) + Send)) -> String {
         std::future::pending().await
     }
@@ -116,6 +120,16 @@ impl Cluster for Fake {
         *self.applied.lock().expect("no panic") += 1;
         let changes = vec![ObjectResult { object: config_map(), action: Action::Adopted }];
         Outcome { changes, inventory: vec![config_map()], ..Outcome::default() }
+    }
+
+    async fn doomed(
+        &self,
+        _owner: ApplierUid,
+        _inventory: &[ObjectRef],
+        _keep: &[ObjectRef],
+        _run: &mut Run<'_>,
+    ) -> Result<Vec<Doomed>, Error> {
+        Ok(Vec::new())
     }
 
     async fn prune(

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use roadstead_hub_core::delivery::SopsMac;
-use roadstead_model::GoDuration;
+use roadstead_model::guard::DEFAULT_MAX_PERCENT;
+use roadstead_model::{GoDuration, Guard, GuardMode};
 
 use crate::clusters::ClusterArgs;
 use crate::limits::LimitArgs;
@@ -92,6 +93,19 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
     pub(crate) full_reconcile_interval: Duration,
 
+    /// What waits where a reconciliation would delete more than it may without a person's confirmation: its deletions, or everything
+    /// (stop); with off, only what specs say of it waits
+    #[arg(long, value_enum, default_value_t = GuardArg::Deletions)]
+    pub(crate) guard: GuardArg,
+
+    /// The share of an inventory of ten objects or more that a reconciliation deletes without confirmation, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_MAX_PERCENT, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) guard_max_percent: u8,
+
+    /// How many objects a reconciliation deletes without confirmation; without this flag as many as the share allows
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) guard_max_deletions: Option<u32>,
+
     /// Cluster for Kustomizations that name none when they are made, in namespaces without the annotation
     /// fleet.roadstead.dev/default-cluster
     #[arg(long, value_name = "NAME", value_parser = object_name)]
@@ -174,6 +188,27 @@ pub(crate) enum SopsMacArg {
     Warn,
     /// They are refused, and so are Kustomizations whose spec.decryption.mac is Warn
     Enforce,
+}
+
+/// What waits where too much would be deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum GuardArg {
+    Deletions,
+    Stop,
+    Off,
+}
+
+impl Args {
+    /// How much may be deleted without a person's word.
+    pub(crate) fn guard(&self) -> Option<Guard> {
+        let mode = match self.guard {
+            GuardArg::Off => return None,
+            GuardArg::Deletions => GuardMode::Deletions,
+            GuardArg::Stop => GuardMode::Stop,
+        };
+        let (max_percent, max_deletions) = (self.guard_max_percent, self.guard_max_deletions);
+        Some(Guard { mode, max_percent, max_deletions, ..Guard::default() })
+    }
 }
 
 impl From<SopsMacArg> for SopsMac {

@@ -144,6 +144,7 @@ async fn serve(
         sops_mac: args.sops_mac.into(),
         key_services: args.network.allowed_key_services()?,
         full_reconcile_interval: args.full_reconcile_interval,
+        guard: args.guard(),
         default_cluster: args.default_cluster.clone(),
         default_service_account: args.default_service_account.clone(),
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),

@@ -84,8 +84,9 @@ mod tests {
         // One group as the first version has it is told in the older fields too.
         Entry {
             name: "Dispatch",
-            fields: 15,
+            fields: 16,
             added: &[
+                ("guard", Since::With(Capability::Guard)),
                 // One that does not know it asks about every object anyway.
                 ("full", Since::First),
                 ("health", Since::With(Capability::HealthExpressions)),
@@ -96,6 +97,7 @@ mod tests {
                 ("purpose", Since::With(Capability::Plans)),
             ],
         },
+        Entry { name: "Guard", fields: 4, added: &[] },
         Entry { name: "Purpose", fields: 2, added: &[] },
         Entry {
             name: "Group",
@@ -188,7 +190,13 @@ mod tests {
         Entry { name: "StageTiming", fields: 3, added: &[("step", Since::First)] },
         // It comes of a read only, which a hub that does not know of it never asks for.
         // The same goes for what was found: only an agent that substitutes finds anything.
-        Entry { name: "Finished", fields: 7, added: &[("reads", Since::First), ("found", Since::First)] },
+        // And only one that was sent a guard holds anything.
+        Entry {
+            name: "Finished",
+            fields: 8,
+            added: &[("reads", Since::First), ("found", Since::First), ("held", Since::First)],
+        },
+        Entry { name: "Held", fields: 4, added: &[] },
         Entry { name: "ReadObject", fields: 2, added: &[] },
         Entry { name: "Failure", fields: 5, added: &[("step", Since::First)] },
         Entry { name: "Cancel", fields: 1, added: &[] },

@@ -171,6 +171,7 @@ mod tests {
             reads: vec![],
             found: vec![],
             failure: None,
+            held: Vec::new(),
         };
         assert_eq!(check(&message(Body::Finished(finished))), Ok(()));
         let intent = InventoryIntent { key: None, objects };

@@ -5,6 +5,7 @@
 mod correction;
 mod decrypt;
 mod dispatch;
+mod guard;
 mod health;
 mod rules;
 mod substitute;
@@ -18,8 +19,8 @@ use roadstead_model::{
 };
 
 use crate::limits::{
-    MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_READ_BYTES, MAX_READS,
-    MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, MAX_VARIABLE_OBJECTS, bounded,
+    MAX_DNS_LABEL_BYTES, MAX_DNS_NAME_BYTES, MAX_HELD, MAX_OBJECT_NAME_BYTES, MAX_OBJECTS, MAX_READ_BYTES,
+    MAX_READS, MAX_RUNNING, MAX_STEPS, MAX_TEXT_BYTES, MAX_TIMINGS, MAX_VARIABLE_OBJECTS, bounded,
 };
 use crate::message::{
     Backlog, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress,
@@ -572,6 +573,7 @@ impl From<Finished> for v1::Finished {
             timings: messages(finished.timings),
             reads: messages(finished.reads),
             found: messages(finished.found),
+            held: messages(finished.held),
         }
     }
 }
@@ -592,6 +594,7 @@ impl TryFrom<v1::Finished> for Finished {
             timings: list("timings", finished.timings, MAX_TIMINGS)?,
             reads: reads(finished.reads)?,
             found: list("found", finished.found, MAX_VARIABLE_OBJECTS)?,
+            held: list("held", finished.held, MAX_HELD)?,
         })
     }
 }

@@ -61,6 +61,9 @@ pub const MAX_CORRECTED_NAME_BYTES: usize = 512;
 /// Variables of one dispatch.
 pub const MAX_VARIABLES: usize = 20_000;
 
+/// Deletions of one dispatch that wait each for a word of its own.
+pub const MAX_HELD: usize = 64;
+
 /// Data keys that come with one dispatch.
 pub const MAX_DATA_KEYS: usize = 2_000;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, ApplierRef, ApplierUid, ChangeSet, DispatchKey, FoundVariables, ObjectRef, ObjectResult,
+    Action, ApplierRef, ApplierUid, ChangeSet, DispatchKey, FoundVariables, Held, ObjectRef, ObjectResult,
     Position, ReadObject, StepTiming,
 };
 
@@ -94,6 +94,8 @@ pub struct Finished {
     pub reads: Vec<ReadObject>,
     /// What held variables and was found in the cluster.
     pub found: Vec<FoundVariables>,
+    /// Deletions that wait for a person's word.
+    pub held: Vec<Held>,
 }
 
 /// Why a dispatch failed.

@@ -282,6 +282,7 @@ fn dispatch(attempt: i64, account: Option<ServiceAccount>, health: Vec<HealthExp
         applier: ApplierRef::kustomization("apps", "app"),
         purpose: Purpose::Reconcile,
         full: false,
+        guard: None,
         default_namespace: None,
         service_account: account,
         timeout: TIMEOUT,

@@ -42,6 +42,7 @@ fn finished(attempt: i64) -> Finished {
         timings: vec![],
         reads: vec![],
         found: vec![],
+        held: vec![],
     }
 }
 
@@ -145,6 +146,7 @@ async fn what_waits_is_told_together_and_again_in_the_next_session() {
         timings: vec![],
         reads: vec![],
         found: vec![],
+        held: vec![],
     };
     outbox.finish(ended);
     outbox.begin_session();

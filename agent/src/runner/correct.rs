@@ -41,6 +41,7 @@ impl<C: Cluster> Work<'_, C> {
         let book = Book::of(self.tended, dispatch.key.applier, true);
         let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
         let cluster = cluster.with_ledger(Arc::clone(&book) as Arc<_>);
+        let cluster = cluster.under(dispatch.spec.guard.as_ref());
         // It parsed for the dispatch.
         let rules = HealthRules::new(&dispatch.spec.health).unwrap_or_default();
         let cluster = if rules.is_empty() { cluster } else { cluster.with_health(Arc::new(rules)) };

@@ -4,6 +4,7 @@
 mod correct;
 mod finish;
 mod follow;
+mod guarding;
 mod hooks;
 mod policed;
 mod reads;
@@ -16,8 +17,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use roadstead_model::{
-    ApplierUid, Attempt, Dispatch, DispatchKey, DispatchSpec, HubEpoch, Position, Purpose, Stage, Step,
-    StepKind,
+    ApplierUid, Attempt, Dispatch, DispatchKey, DispatchSpec, Group, HubEpoch, ObjectRef, Position, Purpose,
+    Stage, Step, StepKind,
 };
 use roadstead_places::{Limits, Places};
 use roadstead_proto::{Failure, Finished};
@@ -30,6 +31,7 @@ pub use slot::{Known, Verdict};
 use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
 use crate::health::{self, Healths};
+use crate::keep::{Keep, Packed, Record, may_be_kept};
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::tend::{Due, LastApplied, Tended, watches};
@@ -41,6 +43,9 @@ const MAX_KUSTOMIZATIONS: usize = 20_000;
 
 /// How long it takes until the hub is told that an applier is tended, or is not any more.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// So long after its start an agent looks at what the one before it has applied.
+const RESUME_AFTER: Duration = Duration::from_secs(10);
 
 /// Why a dispatch is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -95,6 +100,7 @@ struct Inner<C> {
     tended: Arc<Tended>,
     healths: Arc<Healths>,
     keys: Arc<KeyServices>,
+    keep: Arc<Keep>,
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -131,22 +137,29 @@ impl<C: Cluster> Runner<C> {
     /// A runner over `cluster` that tells `outbox`.
     #[must_use]
     pub fn new(cluster: C, outbox: Arc<Outbox>) -> Self {
-        Self::with_limits(cluster, outbox, turn::LIMITS, KeyServices::default())
+        Self::with_limits(cluster, outbox, turn::LIMITS, KeyServices::default(), Arc::default())
     }
 
-    /// The same, with the key services that it may ask.
+    /// The same, with the key services that it may ask, and where what was applied is kept.
     #[must_use]
-    pub fn with_keys(cluster: C, outbox: Arc<Outbox>, keys: KeyServices) -> Self {
-        Self::with_limits(cluster, outbox, turn::LIMITS, keys)
+    pub(crate) fn with(cluster: C, outbox: Arc<Outbox>, keys: KeyServices, keep: Arc<Keep>) -> Self {
+        Self::with_limits(cluster, outbox, turn::LIMITS, keys, keep)
     }
 
     /// The same, with other limits of how many dispatches are worked on at once.
-    fn with_limits(cluster: C, outbox: Arc<Outbox>, limits: Limits, keys: KeyServices) -> Self {
+    fn with_limits(
+        cluster: C,
+        outbox: Arc<Outbox>,
+        limits: Limits,
+        keys: KeyServices,
+        keep: Arc<Keep>,
+    ) -> Self {
         let builds = Builds::new(outbox.clone());
         let (slots, stop, tasks) = (Mutex::default(), CancellationToken::new(), TaskTracker::new());
         let (places, tended, healths) = (Places::new(limits), Arc::default(), Arc::default());
         let keys = Arc::new(keys);
-        let inner = Inner { cluster, outbox, builds, slots, places, tended, healths, keys, stop, tasks };
+        let inner =
+            Inner { cluster, outbox, builds, slots, places, tended, healths, keys, keep, stop, tasks };
         Self { inner: Arc::new(inner) }
     }
 
@@ -219,12 +232,61 @@ impl<C: Cluster> Runner<C> {
         if !health_goes_on {
             self.inner.healths.rest(applier);
         }
+        self.inner.keep.forget(applier);
     }
 
     /// Nothing is to be corrected before it is dispatched again.
     pub fn rest_all(&self) {
         self.inner.tended.rest_all();
         self.inner.healths.rest_all();
+        self.inner.keep.forget_all();
+    }
+
+    /// Goes on with what an agent before this one has applied: it is looked at in a while, so that a hub that is there can say first what
+    /// of it rests. Of what was dispatched since nothing is taken.
+    pub(crate) fn resume(&self, records: Vec<Record>) {
+        let now = Instant::now();
+        let count = records.len();
+        for Record { key, spec, inventory, builds } in records {
+            let mut slots = self.slots();
+            let slot = slots.entry(key.applier).or_default();
+            if slot.seen.is_some() {
+                continue;
+            }
+            slot.seen = Some(key.fence());
+            drop(slots);
+            let restore = |Packed { digest, bytes }| self.inner.builds.restore(digest, bytes);
+            let Some(builds) = builds.into_iter().map(restore).collect::<Option<Vec<Kept>>>() else {
+                continue;
+            };
+            let dispatch =
+                Dispatch { key, spec, inventory: Vec::new(), given: Vec::new(), data_keys: Vec::new() };
+            let last = LastApplied::new(dispatch, builds);
+            self.inner.tended.resume(last, &inventory, now, now + RESUME_AFTER);
+        }
+        if count > 0 {
+            tracing::info!(count, "going on with what was applied before this agent was started");
+        }
+    }
+
+    /// No hub was heard of for a while: what was applied before is corrected all the same.
+    pub(crate) async fn go_on_without_hub(&self) {
+        tokio::time::sleep(RESUME_AFTER).await;
+        self.inner.tended.allow_without_hub();
+    }
+
+    /// What is kept in the cluster of a dispatch that was carried out; none where that may not be.
+    fn record(&self, dispatch: &Dispatch, inventory: &[ObjectRef]) -> Option<Record> {
+        if !may_be_kept(dispatch) {
+            return None;
+        }
+        let build = |group: &Group| {
+            let bytes = self.inner.builds.compressed(group.objects)?;
+            Some(Packed { digest: group.objects, bytes })
+        };
+        let builds = dispatch.spec.groups.iter().map(build).collect::<Option<Vec<Packed>>>()?;
+        let (key, spec) = (dispatch.key.clone(), dispatch.spec.clone());
+        Some(Record { key, spec, inventory: inventory.to_vec(), builds })
     }
 
     /// Takes a dispatch: starts it, ignores a repetition, tells the end of one that is done once more.
@@ -315,8 +377,8 @@ impl<C: Cluster> Runner<C> {
     }
 
     fn work(&self) -> Work<'_, C> {
-        let Inner { cluster, outbox, builds, places, tended, healths, keys, .. } = &*self.inner;
-        Work { outbox, builds, cluster, places, tended, healths, keys }
+        let Inner { cluster, outbox, builds, places, tended, healths, keys, keep, .. } = &*self.inner;
+        Work { outbox, builds, cluster, places, tended, healths, keys, keep }
     }
 
     /// The lock that a dispatch and a correction of an applier take turns by.
@@ -376,12 +438,9 @@ impl<C: Cluster> Runner<C> {
             let writing = self.writing(uid);
             let holding = writing.lock().await;
             let finished = self.work().carry_out(&dispatch, cancel).await;
-            inner.tended.end(
-                uid,
-                &finished.inventory,
-                self.last_applied(&dispatch, &finished),
-                Instant::now(),
-            );
+            let last = self.last_applied(&dispatch, &finished);
+            let record = last.as_ref().and_then(|_| self.record(&dispatch, &finished.inventory));
+            inner.tended.end(uid, &finished.inventory, last, Instant::now());
             inner.healths.end(&finished.key, finished.failure.is_none());
             drop(holding);
             let is_stopping = inner.stop.is_cancelled();
@@ -394,6 +453,11 @@ impl<C: Cluster> Runner<C> {
             slot.forgotten = !finished.reads.is_empty();
             slot.finished = Some(Finished { reads: Vec::new(), ..finished.clone() });
             inner.outbox.finish(finished);
+            if let Some(record) = record {
+                let keep = Arc::clone(&inner.keep);
+                // Compressing takes a while.
+                inner.tasks.spawn_blocking(move || keep.store(&record));
+            }
             let Some(next) = slot.queued.take() else { return };
             slot.finished = None;
             slot.forgotten = false;
@@ -420,6 +484,7 @@ fn never_began(dispatch: Dispatch) -> Finished {
         timings: Vec::new(),
         reads: Vec::new(),
         found: Vec::new(),
+        held: Vec::new(),
     }
 }
 

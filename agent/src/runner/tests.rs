@@ -1,6 +1,7 @@
 //! The runner over a cluster that does what a test says.
 
 mod finishing;
+mod guarding;
 mod hooks_and_reads;
 mod places;
 
@@ -13,9 +14,9 @@ use flate2::{Compression, write::GzEncoder};
 use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Error, HealthRules, Ledger, Manifest, Outcome, Run, Scope, Sight, Waited};
 use roadstead_model::{
-    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
-    HookPolicy, HubEpoch, ObjectRef, ObjectResult, Position, Purpose, ReadObject, ServiceAccount, Stage,
-    StageTiming, Step, StepKind,
+    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Doomed, Generation,
+    Group, Guard, HookPolicy, HubEpoch, ObjectRef, ObjectResult, Position, Purpose, ReadObject,
+    ServiceAccount, Stage, StageTiming, Step, StepKind,
 };
 use roadstead_places::Limits;
 use roadstead_proto::v1::BuildChunk;
@@ -98,6 +99,10 @@ impl Cluster for Fake {
         self.clone()
     }
 
+    fn under(&self, _guard: Option<&Guard>) -> Self {
+        self.clone()
+    }
+
     async fn watch_owned(&self, _scope: &Scope, _tell: &mut (dyn FnMut(Sight) + Send)) -> String {
         std::future::pending().await
     }
@@ -158,8 +163,20 @@ impl Cluster for Fake {
             changes,
             inventory,
             timings: vec![StageTiming { stage: Stage::Apply, micros: 5 }],
+            held: Vec::new(),
             error: None,
         }
+    }
+
+    async fn doomed(
+        &self,
+        _owner: ApplierUid,
+        inventory: &[ObjectRef],
+        keep: &[ObjectRef],
+        _run: &mut Run<'_>,
+    ) -> Result<Vec<Doomed>, Error> {
+        let gone = inventory.iter().filter(|object| !keep.contains(object)).cloned();
+        Ok(gone.map(|object| Doomed { object, uid: "u".to_owned(), peril: None }).collect())
     }
 
     async fn prune(
@@ -235,6 +252,7 @@ fn spec(steps: Vec<StepKind>) -> DispatchSpec {
         purpose: Purpose::Reconcile,
         full: false,
         health: Vec::new(),
+        guard: None,
         default_namespace: None,
         service_account: None,
         timeout: Duration::from_secs(60),

@@ -10,10 +10,11 @@ use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, HealthRules, IgnoreRules, Manifest, Outcome, Run};
 use roadstead_model::{
-    Action, ApplierRef, ChangeSet, Digest, Dispatch, FoundVariables, GoDuration, Group, ObjectRef,
+    Action, ApplierRef, ChangeSet, Digest, Dispatch, FoundVariables, GoDuration, Group, Held, ObjectRef,
     OnImmutable, Position, ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
 };
 use roadstead_places::Places;
+use roadstead_proto::limits::MAX_HELD;
 use roadstead_proto::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -22,8 +23,10 @@ use tokio_util::sync::CancellationToken;
 use crate::builds::{BuildError, Builds};
 use crate::cluster::{Cluster, Until};
 use crate::health::Healths;
+use crate::keep::Keep;
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
+use crate::runner::guarding;
 use crate::runner::turn::{Cancelled, Turn};
 use crate::tend::{Book, Tended};
 
@@ -39,6 +42,7 @@ pub(super) struct Work<'a, C> {
     pub(super) tended: &'a Arc<Tended>,
     pub(super) healths: &'a Healths,
     pub(super) keys: &'a Arc<KeyServices>,
+    pub(super) keep: &'a Keep,
 }
 
 /// What came of asking for a group's objects.
@@ -61,6 +65,8 @@ pub(super) struct Record {
     step: Option<usize>,
     /// What the groups hold that were applied, by their indices.
     pub(super) applied: BTreeMap<usize, Vec<ObjectRef>>,
+    /// Deletions that wait for a person's word.
+    pub(super) held: Vec<Held>,
     /// The cluster's own policy, and when it was read.
     pub(super) policy: Option<(Arc<Policy>, Instant)>,
 }
@@ -79,8 +85,9 @@ impl Record {
     }
 
     pub(super) fn take(&mut self, outcome: Outcome) -> Result<(), Box<Failure>> {
-        let Outcome { changes, inventory, timings, error } = outcome;
+        let Outcome { changes, inventory, held, timings, error } = outcome;
         self.change_set.extend(changes);
+        self.held.extend(held.iter().map(guarding::volume));
         self.inventory = inventory;
         for timing in timings {
             self.spent(timing.stage, timing.micros);
@@ -118,6 +125,7 @@ impl<C: Cluster> Work<'_, C> {
         let began = Instant::now();
         let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
         let cluster = cluster.with_ledger(Book::of(self.tended, dispatch.key.applier, dispatch.spec.full));
+        let cluster = cluster.under(dispatch.spec.guard.as_ref());
         let (cluster, unreadable) = match HealthRules::new(&dispatch.spec.health) {
             Ok(rules) if rules.is_empty() => (cluster, None),
             Ok(rules) => (cluster.with_health(Arc::new(rules)), None),
@@ -170,9 +178,11 @@ impl<C: Cluster> Work<'_, C> {
         }
         drop(turn);
         log(dispatch, began.elapsed(), &record, failure.as_deref());
-        let Record { change_set, inventory, timings, reads, mut found, .. } = record;
+        let Record { change_set, inventory, timings, reads, mut found, mut held, .. } = record;
         found.sort();
         found.dedup();
+        // The rest waits like these, and is told once these are confirmed.
+        held.truncate(MAX_HELD);
         Finished {
             key: dispatch.key.clone(),
             failure: failure.map(|failure| *failure),
@@ -181,6 +191,7 @@ impl<C: Cluster> Work<'_, C> {
             timings,
             reads,
             found,
+            held,
         }
     }
 
@@ -241,8 +252,14 @@ impl<C: Cluster> Work<'_, C> {
 
         let asked = Instant::now();
         // What was applied before is going to be owned too.
-        let intended = record.applied.values().flatten().chain(&objects).cloned().collect();
-        self.ask_the_hub(on, intended).await?;
+        let intended: Vec<ObjectRef> = record.applied.values().flatten().chain(&objects).cloned().collect();
+        self.stops(on, index, &intended, record).await?;
+        let key = &on.dispatch.key;
+        // What was kept of another dispatch must not be there any more when this one writes.
+        let withdraw = self.keep.withdraw(key.applier, key.digest);
+        let (asked_for, withdrawn) = tokio::join!(self.ask_the_hub(on, intended), withdraw);
+        asked_for?;
+        withdrawn.map_err(|why| failed(Stage::Apply, why))?;
         // The hub's time is not the dispatch's: a link that is cut here must not use up the timeout.
         *deadline = Some(until + asked.elapsed());
         Ok(Ready { prepared, objects, policy })
@@ -351,6 +368,9 @@ impl<C: Cluster> Work<'_, C> {
             ));
         }
         let keep: Vec<ObjectRef> = record.applied.values().flatten().cloned().collect();
+        if self.waits(on, &keep, record).await? {
+            return Ok(());
+        }
         self.remove(on, &keep, record).await
     }
 
@@ -370,6 +390,12 @@ impl<C: Cluster> Work<'_, C> {
                 ),
             ));
         }
+        if self.waits(on, &[], record).await? {
+            return Ok(());
+        }
+        let key = &on.dispatch.key;
+        let withdrawn = self.keep.withdraw(key.applier, key.digest).await;
+        withdrawn.map_err(|why| failed(Stage::Prune, why))?;
         self.remove(on, &[], record).await
     }
 

@@ -87,6 +87,8 @@ pub(crate) struct Tended {
 struct State {
     /// Whether the hub knows of corrections: one that does not cannot say which appliers rest.
     is_allowed: bool,
+    /// Whether a hub has said so, or that it does not.
+    is_told: bool,
     appliers: HashMap<ApplierUid, Tending>,
     /// Whose an object is.
     owners: HashMap<ObjectRef, ApplierUid>,
@@ -137,9 +139,35 @@ impl Tended {
 
     /// Whether the hub knows of corrections. Without a session, the last hub's word counts.
     pub(crate) fn allow(&self, is_allowed: bool) {
-        self.state().is_allowed = is_allowed;
+        let mut state = self.state();
+        (state.is_allowed, state.is_told) = (is_allowed, true);
+        drop(state);
         self.suspected.notify_one();
         self.watches.notify_one();
+    }
+
+    /// No hub has been heard yet: what was kept goes on as it was, since the hub of then knew of corrections.
+    pub(crate) fn allow_without_hub(&self) {
+        if !self.state().is_told {
+            self.allow(true);
+        }
+    }
+
+    /// What an agent before this one has applied is tended from now on. Nothing is known of how its objects stand: all of them are looked
+    /// at, at `due`.
+    pub(crate) fn resume(&self, last: LastApplied, inventory: &[ObjectRef], now: Instant, due: Instant) {
+        let applier = last.dispatch.key.applier;
+        self.begin(applier, last.dispatch.spec.service_account.as_ref(), now);
+        self.end(applier, inventory, Some(last), now);
+        let mut state = self.state();
+        let Some(tending) = state.appliers.get_mut(&applier) else { return };
+        // A Job that is gone may have run to its end.
+        let looked_at = inventory
+            .iter()
+            .filter(|object| (object.group.as_str(), object.kind.as_str()) != ("batch", "Job"));
+        looked_at.for_each(|object| tending.suspect(object, Vec::new(), due));
+        drop(state);
+        self.suspected.notify_one();
     }
 
     /// A dispatch of an applier begins: what is known of its objects stays, and none is corrected until it has ended.

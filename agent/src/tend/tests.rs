@@ -46,6 +46,7 @@ fn last_with(value: &str) -> LastApplied {
         service_account: None,
         timeout: SECOND,
         health: Vec::new(),
+        guard: None,
         groups: Vec::new(),
         steps: Vec::new(),
     };

@@ -256,6 +256,7 @@ pub fn spec(build: Digest, steps: Vec<StepKind>) -> DispatchSpec {
         purpose: Purpose::Reconcile,
         full: false,
         health: Vec::new(),
+        guard: None,
         default_namespace: None,
         service_account: None,
         timeout: Duration::from_secs(30),

@@ -4,6 +4,7 @@ mod audit;
 mod build;
 mod cluster;
 mod completion;
+mod confirm;
 mod secrets;
 mod token;
 mod version;
@@ -27,6 +28,7 @@ enum Command {
     Build(build::Build),
     Cluster(cluster::Cluster),
     Completion(completion::Completion),
+    Confirm(confirm::Confirm),
     Secrets(secrets::Secrets),
     Token(token::Token),
     Version(version::Version),
@@ -40,6 +42,7 @@ impl Cli {
             Command::Build(command) => command.run(),
             Command::Cluster(command) => command.run(),
             Command::Completion(command) => command.run(),
+            Command::Confirm(command) => command.run(),
             Command::Secrets(command) => command.run(),
             Command::Token(command) => command.run(),
             Command::Version(command) => command.run(),

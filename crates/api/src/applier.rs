@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::kustomization::{
-    Delegation, DeletionPolicy, DependencyReference, HealthCheck, HistoryEntry, KubeConfig, LookedUp, Pin,
-    ResourceInventory, ServiceAccount, health_checks,
+    Delegation, DeletionPolicy, DependencyReference, GuardSpec, HealthCheck, HistoryEntry, KubeConfig,
+    LookedUp, Pin, ResourceInventory, ServiceAccount, health_checks,
 };
 use crate::object::{Condition, LocalObjectReference, Object, Typed};
 
@@ -49,6 +49,8 @@ pub struct ApplierSpec {
     pub service_account_name: Option<String>,
     /// The revision of its first source at which it stays.
     pub pin: Option<Pin>,
+    /// How much a reconciliation deletes without a person's confirmation.
+    pub guard: Option<GuardSpec>,
     /// Whether reconciliations are held back.
     #[serde(default)]
     pub suspend: bool,

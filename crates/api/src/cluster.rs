@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kustomization::GuardSpec;
 use crate::object::{Condition, Object, Time, Typed};
 
 /// A stored Cluster.
@@ -34,6 +35,10 @@ pub struct ClusterSpec {
     /// Defaults to the hub's default, if it has one, or else to the agent itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_service_account: Option<String>,
+    /// How much a reconciliation deletes on the cluster without a person's confirmation. Of this, the Kustomization's own guard and
+    /// that of the hub, the stricter bounds hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardSpec>,
     /// Where the ConfigMaps and Secrets of `postBuild.substituteFrom` are looked up. By default on the hub and then, if it lacks
     /// them, in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -100,6 +100,10 @@ pub struct KustomizationSpec {
     /// The revision of the source at which this stays while the source moves on. Roadstead's own extension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pin: Option<Pin>,
+    /// How much a reconciliation deletes without a person's confirmation. Roadstead's own extension: of this, the guard of the
+    /// cluster and that of the hub, the stricter bounds hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<GuardSpec>,
     /// Whether later reconciliations are held back. Does not touch one that is under way. Defaults to false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
@@ -175,6 +179,32 @@ pub(crate) fn known_api_version(kind: &str) -> Option<&'static str> {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
 pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+/// GuardSpec bounds what a reconciliation deletes. Beyond the bounds the deletions wait until a person confirms them: `roadstead
+/// confirm`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuardSpec {
+    /// What waits: the Deletions, while all else is applied, or everything (Stop). Defaults to Deletions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<GuardMode>,
+    /// The share of an inventory of 10 objects or more that may be deleted at once, in percent. Defaults to 50.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100))]
+    pub max_deletion_percent: Option<u8>,
+    /// How many objects may be deleted at once. Defaults to as many as the share allows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_deletions: Option<u32>,
+}
+
+/// GuardMode says what waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum GuardMode {
+    /// The deletions.
+    Deletions,
+    /// Everything.
+    Stop,
 }
 
 /// Pin holds an applier at a revision of its source.

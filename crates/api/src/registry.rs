@@ -260,6 +260,7 @@ static KUSTOMIZATION: Kind = Kind {
                 "spec.deletionPolicy",
                 "spec.dependsOn[].readyExpr",
                 "spec.force",
+                "spec.guard",
                 "spec.healthCheckExprs",
                 "spec.ignore",
                 "spec.ignoreMissingComponents",

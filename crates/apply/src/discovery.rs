@@ -78,7 +78,30 @@ struct ListedResource {
     name: String,
     kind: String,
     namespaced: bool,
+    #[serde(default)]
+    verbs: Vec<String>,
 }
+
+#[derive(Deserialize)]
+struct GroupList {
+    #[serde(default)]
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    name: String,
+    preferred_version: GroupVersion,
+}
+
+#[derive(Deserialize)]
+struct GroupVersion {
+    version: String,
+}
+
+/// API groups of which all kinds are asked for; clusters have a few dozen.
+const MAX_GROUPS: usize = 1_000;
 
 impl Discovery {
     /// The resource of a kind in exactly this version; `None` if the cluster serves none. A kind that is not known is
@@ -133,6 +156,19 @@ impl Discovery {
         Ok(None)
     }
 
+    /// All kinds that can be listed and deleted, in the versions that the cluster prefers. Nothing that is known from before is used: what
+    /// counts is what there is now.
+    pub(crate) async fn deletable(&self, transport: &Transport) -> Result<Vec<(String, Resource)>, Refusal> {
+        let groups = transport.send(&get("/apis".to_owned())).await?.value;
+        let groups: GroupList = serde_json::from_value(groups)
+            .map_err(|error| Refusal::Unreachable(format!("its discovery does not parse: {error}")))?;
+        let mut all = listed(transport, "", "v1", true).await?.unwrap_or_default();
+        for Group { name, preferred_version } in groups.groups.into_iter().take(MAX_GROUPS) {
+            all.extend(listed(transport, &name, &preferred_version.version, true).await?.unwrap_or_default());
+        }
+        Ok(all)
+    }
+
     /// Forgets a group: its CRDs changed.
     pub(crate) fn forget(&self, group: &str) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
@@ -146,6 +182,17 @@ pub(crate) fn get(path: String) -> Call {
 
 /// The kinds of a group-version; `None` if it is not served.
 async fn fetch(transport: &Transport, group: &str, version: &str) -> Result<Option<Kinds>, Refusal> {
+    let listed = listed(transport, group, version, false).await?;
+    Ok(listed.map(|kinds| kinds.into_iter().collect()))
+}
+
+/// The kinds of a group-version, or those of them that can be listed and deleted; `None` if it is not served.
+async fn listed(
+    transport: &Transport,
+    group: &str,
+    version: &str,
+    deletable: bool,
+) -> Result<Option<Vec<(String, Resource)>>, Refusal> {
     let answer = match transport.send(&get(group_version_path(group, version))).await {
         Ok(answer) => answer,
         Err(refusal) if refusal.is_not_found() => return Ok(None),
@@ -154,8 +201,10 @@ async fn fetch(transport: &Transport, group: &str, version: &str) -> Result<Opti
     let list: ResourceList = serde_json::from_value(answer.value).map_err(|error| {
         Refusal::Unreachable(format!("its discovery of {group}/{version} does not parse: {error}"))
     })?;
+    let can = |listed: &ListedResource, verb: &str| listed.verbs.iter().any(|one| one == verb);
     let resources = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
-    let known = resources.map(|listed| {
+    let resources = resources.filter(|listed| !deletable || can(listed, "list") && can(listed, "delete"));
+    let kinds = resources.map(|listed| {
         let resource = Resource {
             group: group.to_owned(),
             version: version.to_owned(),
@@ -164,5 +213,5 @@ async fn fetch(transport: &Transport, group: &str, version: &str) -> Result<Opti
         };
         (listed.kind, resource)
     });
-    Ok(Some(known.collect()))
+    Ok(Some(kinds.collect()))
 }

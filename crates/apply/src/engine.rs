@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use roadstead_model::{ApplierUid, GroupKind, ObjectRef, ServiceAccount, Stage};
+use roadstead_model::{ApplierUid, Digest, Doomed, GroupKind, ObjectRef, ServiceAccount, Stage};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -55,6 +55,8 @@ pub struct Engine {
     pub(crate) gate: Option<Arc<dyn Gate>>,
     pub(crate) health: Option<Arc<HealthRules>>,
     pub(crate) ledger: Option<Arc<dyn Ledger>>,
+    /// Volumes are not recreated, but for these; none: all are.
+    pub(crate) volumes: Option<Arc<[Digest]>>,
     /// Who lists what was applied.
     pub(crate) listing: Arc<Semaphore>,
 }
@@ -77,6 +79,7 @@ impl Engine {
             gate: None,
             health: None,
             ledger: None,
+            volumes: None,
             listing: Arc::new(Semaphore::new(1)),
         }
     }
@@ -189,6 +192,27 @@ impl Engine {
         run: &mut Run<'_>,
     ) -> Outcome {
         crate::prune::prune(&self.until(run), owner, inventory, keep, run).await
+    }
+
+    /// What [pruning](Self::prune) would delete, sorted, and what would be lost with it. Writes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Objects`] where an object, or what depends on it, cannot be read.
+    pub async fn doomed(
+        &self,
+        owner: ApplierUid,
+        inventory: &[ObjectRef],
+        keep: &[ObjectRef],
+        run: &mut Run<'_>,
+    ) -> Result<Vec<Doomed>, Error> {
+        crate::doomed::doomed(&self.until(run), owner, inventory, keep, run).await
+    }
+
+    /// The same engine leaving a bound volume, or a claim on one, as it is that would have to be recreated, unless the digest of that
+    /// alone is among those `confirmed`. It is skipped, and among what the outcome says is held.
+    #[must_use]
+    pub fn holding_volumes(&self, confirmed: Arc<[Digest]>) -> Self {
+        Self { volumes: Some(confirmed), ..self.clone() }
     }
 
     /// Deletes everything of an owner that goes away.

@@ -22,6 +22,7 @@
 mod compare;
 mod directives;
 mod discovery;
+mod doomed;
 mod engine;
 mod error;
 mod failure;

@@ -92,7 +92,7 @@ async fn prune_one(
 }
 
 /// Whether `live` bears our owner label and does not ask to be left alone.
-fn is_prunable(live: &Value, owner: &str) -> bool {
+pub(crate) fn is_prunable(live: &Value, owner: &str) -> bool {
     let label = live.get("metadata").and_then(|metadata| metadata.get("labels")?.get(OWNER_LABEL)?.as_str());
     let asked = Directives::of(live);
     label == Some(owner) && !asked.never_prune && !asked.never_reconcile && asked.ssa != Ssa::Ignore

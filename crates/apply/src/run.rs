@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 
 use roadstead_kstatus::Health;
-use roadstead_model::{Action, ChangeSet, ObjectRef, ObjectResult, Stage, StageTiming};
+use roadstead_model::{Action, ChangeSet, Doomed, ObjectRef, ObjectResult, Stage, StageTiming};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -95,6 +95,8 @@ pub struct Outcome {
     /// Which objects the owner owns from here on: what it owned before and still does, and what was (or may have been)
     /// written. Sorted; each once.
     pub inventory: Vec<ObjectRef>,
+    /// Objects that would have had to be deleted, and were left as they are.
+    pub held: Vec<Doomed>,
     /// How long each stage took; only those that began.
     pub timings: Vec<StageTiming>,
     /// Why it did not go through.

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use roadstead_model::{Action, ObjectRef, Stage};
+use roadstead_model::{Action, Doomed, ObjectRef, Stage, guard};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::directives::{Directives, Ssa};
 use crate::discovery::get;
+use crate::doomed::{bound, uid};
 use crate::engine::Engine;
 use crate::error::{FailureKind, ObjectFailure};
 use crate::failure::explain;
@@ -155,14 +156,17 @@ async fn write_stage(
     let mut failures = Vec::new();
     for wave in waves {
         let work = wave.into_iter().map(|(planned, verdict)| async move {
-            let written = write(engine, &planned, verdict).await;
-            (planned, written)
+            let mut held = None;
+            let written = write(engine, &planned, verdict, &mut held).await;
+            (planned, held, written)
         });
         let Run { cancel, events, .. } = &mut *run;
         side_by_side(engine.options.concurrency, work, &|| !cancel.is_cancelled(), &mut |(
             planned,
+            held,
             result,
         )| {
+            outcome.held.extend(held);
             match result {
                 Ok(action) => events(Event::Applied(outcome.changed(planned.reference.clone(), action))),
                 Err(failure) => failures.push(failure),
@@ -388,14 +392,16 @@ fn note(
     ledger.note(&planned.reference, applied);
 }
 
-async fn write(engine: &Engine, planned: &Planned, verdict: Verdict) -> Result<Action, ObjectFailure> {
+async fn write(
+    engine: &Engine,
+    planned: &Planned,
+    verdict: Verdict,
+    held: &mut Option<Doomed>,
+) -> Result<Action, ObjectFailure> {
     let action = verdict.action();
     let (takeover, ignored, fields) = match verdict {
         Verdict::Unchanged | Verdict::Skip => return Ok(action),
-        Verdict::Recreate => {
-            recreate(engine, planned).await?;
-            return Ok(action);
-        }
+        Verdict::Recreate => return recreate(engine, planned, held).await,
         Verdict::Create => (None, Vec::new(), Vec::new()),
         Verdict::Configure { takeover, ignored, fields, .. } => (takeover, ignored, fields),
     };
@@ -422,8 +428,7 @@ async fn write(engine: &Engine, planned: &Planned, verdict: Verdict) -> Result<A
     let failure = failure(planned, &refusal);
     // Some fields are found immutable only when written.
     if failure.kind == FailureKind::Immutable && planned.force {
-        recreate(engine, planned).await?;
-        return Ok(Action::Recreated);
+        return recreate(engine, planned, held).await;
     }
     Err(failure)
 }
@@ -496,9 +501,17 @@ async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Resu
     Err(ObjectFailure { object: planned.reference.clone(), kind: FailureKind::Conflict, message })
 }
 
-/// Deletes the object, waits until it is gone, and applies it again.
-async fn recreate(engine: &Engine, planned: &Planned) -> Result<(), ObjectFailure> {
+/// Deletes the object, waits until it is gone, and applies it again; not a volume that is in use and has to be confirmed.
+async fn recreate(
+    engine: &Engine,
+    planned: &Planned,
+    held: &mut Option<Doomed>,
+) -> Result<Action, ObjectFailure> {
     if let Some(live) = read_live(engine, planned).await? {
+        *held = volume_held(engine, planned, &live);
+        if held.is_some() {
+            return Ok(Action::Skipped);
+        }
         delete(engine, &planned.reference, planned.resource.path(&planned.reference), &live).await?;
     }
     let mut pause = Duration::from_millis(50);
@@ -517,10 +530,22 @@ async fn recreate(engine: &Engine, planned: &Planned) -> Result<(), ObjectFailur
     match send_patch(engine, planned, false).await {
         Ok(answer) => {
             note(engine, planned, &answer.value, IsAsSent(true), Vec::new());
-            Ok(())
+            Ok(Action::Recreated)
         }
         Err(refusal) => Err(failure(planned, &refusal)),
     }
+}
+
+/// A volume, or a claim on one, that is not deleted before a person has confirmed it.
+fn volume_held(engine: &Engine, planned: &Planned, live: &Value) -> Option<Doomed> {
+    let confirmed = engine.volumes.as_ref()?;
+    let object = &planned.reference;
+    let is_volume = object.group.is_empty()
+        && matches!(object.kind.as_str(), "PersistentVolume" | "PersistentVolumeClaim");
+    let peril = is_volume.then(|| bound(live)).flatten()?;
+    let doomed = Doomed { object: object.clone(), uid: uid(live), peril: Some(peril) };
+    let digest = guard::digest_of(std::slice::from_ref(&doomed));
+    (!confirmed.contains(&digest)).then_some(doomed)
 }
 
 /// Deletes exactly the object that `live` is, with what it owns in the background. One that is gone is success.

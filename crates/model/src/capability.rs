@@ -49,11 +49,13 @@ pub enum Capability {
     HealthExpressions,
     /// An agent that leaves fields to whoever changed them.
     IgnoreRules,
+    /// An agent that counts what it would delete, and waits for a person's word beyond the bounds.
+    Guard,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
@@ -74,6 +76,7 @@ impl Capability {
         Self::Termination,
         Self::HealthExpressions,
         Self::IgnoreRules,
+        Self::Guard,
     ];
 
     /// Its name in the protocol, which never changes.
@@ -100,6 +103,7 @@ impl Capability {
             Self::Termination => "termination",
             Self::HealthExpressions => "health-expressions",
             Self::IgnoreRules => "ignore-rules",
+            Self::Guard => "guard",
         }
     }
 
@@ -147,6 +151,7 @@ impl Capabilities {
                 Capability::Termination,
                 Capability::HealthExpressions,
                 Capability::IgnoreRules,
+                Capability::Guard,
             ]
             .into(),
         )

@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApplierRef, Capabilities, Capability, Decrypt, Digest, DispatchKey, GivenKey, GivenVariables, HealthExpr,
-    IgnoreRule, ObjectRef, Substitute,
+    ApplierRef, Capabilities, Capability, Decrypt, Digest, DispatchKey, GivenKey, GivenVariables, Guard,
+    HealthExpr, IgnoreRule, ObjectRef, Substitute,
 };
 
 /// The namespace of a cluster for objects that name none, where nothing else is said.
@@ -56,6 +56,9 @@ pub struct DispatchSpec {
     /// How the health of objects of some kinds is told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health: Vec<HealthExpr>,
+    /// How much may be deleted without a person's word; none: everything. Not what is to be done, but what of it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<Guard>,
     /// What the steps apply. Empty where they apply nothing.
     pub groups: Vec<Group>,
     /// What to do, in this order.
@@ -101,6 +104,7 @@ impl DispatchSpec {
             service_account,
             timeout: _,
             health,
+            guard: _,
             groups,
             steps,
         } = self;
@@ -163,7 +167,10 @@ impl DispatchSpec {
             StepKind::Terminate => {
                 needs.insert(Capability::Termination);
             }
-            StepKind::Prune | StepKind::Wait { .. } | StepKind::Delete => {}
+            StepKind::Prune | StepKind::Delete => {
+                needs.extend(self.guard.as_ref().filter(|guard| guard.required).map(|_| Capability::Guard));
+            }
+            StepKind::Wait { .. } => {}
         }
         needs
     }
@@ -499,6 +506,7 @@ mod tests {
             purpose: Purpose::Reconcile,
             full: false,
             health: Vec::new(),
+            guard: None,
             default_namespace: None,
             service_account: Some(("apps".to_owned(), "deployer".to_owned()).into()),
             timeout: Duration::from_secs(90),

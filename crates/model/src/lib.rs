@@ -11,6 +11,7 @@ pub mod digest;
 pub mod dispatch;
 pub mod duration;
 pub mod fleet;
+pub mod guard;
 pub mod health;
 pub mod id;
 pub mod ignore;
@@ -34,6 +35,7 @@ pub use dispatch::{
 };
 pub use duration::{DurationError, GoDuration};
 pub use fleet::{ApplierFilter, ApplierKey, AttemptFilter, EventFilter, InventoryFilter, InventoryKey};
+pub use guard::{Doomed, Guard, GuardMode, Held};
 pub use health::HealthExpr;
 pub use id::{
     ApplierUid, Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, ReplicaId,

@@ -48,6 +48,8 @@ reasons! {
     DependencyNotReady,
     /// An object could not be deleted.
     PruneFailed,
+    /// What would be deleted is more than may be without a person's word.
+    DeletionHeld,
     /// The source has no usable artifact.
     ArtifactFailed,
     /// The manifests could not be built.

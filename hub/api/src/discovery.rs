@@ -110,6 +110,12 @@ fn resources(group: &str, version: &str) -> Option<Value> {
             "name": kind.plural, "singularName": kind.singular, "namespaced": kind.namespaced(), "kind": kind.kind,
             "verbs": VERBS, "shortNames": kind.short_names, "categories": kind.categories,
         }));
+        if kind.id.is_applier() {
+            list.push(json!({
+                "name": format!("{}/confirm", kind.plural), "singularName": "", "namespaced": kind.namespaced(),
+                "kind": kind.kind, "group": version.group, "version": version.name, "verbs": ["create"],
+            }));
+        }
         if kind.status {
             list.push(json!({
                 "name": format!("{}/status", kind.plural), "singularName": "", "namespaced": kind.namespaced(),
@@ -183,8 +189,14 @@ fn aggregated_kind(kind: &Kind, version: &Version) -> Value {
             json!([{ "subresource": "token", "responseKind": response_kind, "verbs": ["create"] }]);
     }
     if kind.status {
-        resource["subresources"] =
-            json!([{ "subresource": "status", "responseKind": response_kind, "verbs": STATUS_VERBS }]);
+        let mut subresources =
+            vec![json!({ "subresource": "status", "responseKind": response_kind, "verbs": STATUS_VERBS })];
+        if kind.id.is_applier() {
+            let confirm =
+                json!({ "subresource": "confirm", "responseKind": response_kind, "verbs": ["create"] });
+            subresources.push(confirm);
+        }
+        resource["subresources"] = subresources.into();
     }
     resource
 }

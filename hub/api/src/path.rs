@@ -14,6 +14,8 @@ pub(crate) enum Subresource {
     JoinToken,
     /// `token` of a ServiceAccount.
     Token,
+    /// `confirm` of a kind that deploys.
+    Confirm,
 }
 
 /// What a path names.
@@ -61,6 +63,7 @@ pub(crate) fn parse(path: &str) -> Option<Target> {
         "" => Subresource::None,
         "status" if kind.status => Subresource::Status,
         "jointoken" if kind.id == KindId::Cluster => Subresource::JoinToken,
+        "confirm" if kind.id.is_applier() => Subresource::Confirm,
         "token" if kind.id == KindId::ServiceAccount => Subresource::Token,
         _ => return None,
     };
@@ -123,7 +126,12 @@ mod tests {
             some(&format!("{kustomizations}/b/status")),
             of(KindId::Kustomization, "a", "b", Subresource::Status)
         );
+        assert_eq!(
+            some(&format!("{kustomizations}/b/confirm")),
+            of(KindId::Kustomization, "a", "b", Subresource::Confirm)
+        );
         for bad in [
+            "/apis/source.toolkit.fluxcd.io/v1/namespaces/a/gitrepositories/b/confirm",
             "/api/v1",
             "/api/v2/namespaces",
             "/api/v1/secrets/a",

@@ -15,7 +15,7 @@ use roadstead_listener::Connection;
 use roadstead_model::Action;
 use serde_json::{Value, json};
 
-use crate::bodies::{Held, MAX_BODY};
+use crate::bodies::{Held, MAX_BODY, MAX_SMALL};
 use crate::list::ListWriter;
 use crate::path::{Subresource, Target};
 use crate::render::{Form, with_warnings};
@@ -62,7 +62,8 @@ async fn route(call: Call<'_>, body: Body) -> Result<Response, HubError> {
             let headers = &call.parts.headers;
             return review::token_request(call.api, call.who, &call.target.address, headers, body).await;
         }
-        (Subresource::JoinToken | Subresource::Token, _) => return Ok(not_allowed()),
+        (Subresource::Confirm, &Method::POST) => return call.confirm(body).await,
+        (Subresource::JoinToken | Subresource::Token | Subresource::Confirm, _) => return Ok(not_allowed()),
         (Subresource::None | Subresource::Status, _) => {}
     }
     let main = call.target.subresource == Subresource::None;
@@ -184,6 +185,21 @@ impl Call<'_> {
                 Ok(Json(status).into_response())
             }
         }
+    }
+
+    /// A person's word for deletions that wait for one.
+    async fn confirm(self, body: Body) -> Result<Response, HubError> {
+        let address = &self.target.address;
+        let kind = address.kind.get();
+        self.who.authorize("create", kind, "confirm", &address.namespace, &address.name)?;
+        let Held { value: sent, _memory } =
+            request::sent(&self.api.bodies, &self.parts.headers, body, MAX_SMALL).await?;
+        let Some(digest) = sent.value["digest"].as_str() else {
+            let why = "digest: want that of the deletions, as the object's Ready condition has it";
+            return Err(HubError::BadRequest(why.to_owned()));
+        };
+        let answer = self.api.hub.delivery.confirm_deletion(self.who, address, digest).await?;
+        Ok((StatusCode::CREATED, Json(answer)).into_response())
     }
 
     async fn delete_collection(self, body: Body) -> Result<Response, HubError> {

@@ -10,6 +10,7 @@ mod decryption;
 mod dependencies;
 mod health;
 mod history;
+mod holds;
 mod pins;
 mod placing;
 pub(crate) mod reconcile;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_hub_store::Store;
+use roadstead_model::Guard;
 use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
@@ -53,6 +55,7 @@ pub struct Delivery {
     lenient_substitutions: bool,
     sops_mac: SopsMac,
     full_interval: Duration,
+    guard: Option<Guard>,
     key_services: decryption::KeyServices,
     /// Places for the finishing of what goes to the hub: each may take tens of megabytes.
     finishing: Semaphore,
@@ -76,6 +79,7 @@ impl Delivery {
             lenient_substitutions: context.options.lenient_substitutions,
             sops_mac: context.options.sops_mac,
             full_interval: context.options.full_reconcile_interval,
+            guard: context.options.guard.clone(),
             key_services: decryption::KeyServices::new(&context.options),
             finishing: Semaphore::new(FINISHING),
         }

@@ -78,6 +78,8 @@ pub struct HubOptions {
     pub key_services: roadstead_kms::Allowed,
     /// What an agent sees to stand as it was applied is looked at by a reconciliation once in so long all the same.
     pub full_reconcile_interval: Duration,
+    /// How much a reconciliation deletes without a person's word, whatever a spec says; none: only what specs say.
+    pub guard: Option<roadstead_model::Guard>,
     /// The cluster of Kustomizations that name none when they are made, in namespaces that have no default of their own.
     pub default_cluster: Option<String>,
     /// The service account of Kustomizations that name none, in their own namespace of the cluster. None: the agent itself.
@@ -110,6 +112,7 @@ impl Default for HubOptions {
             sops_mac: SopsMac::default(),
             key_services: roadstead_kms::Allowed::default(),
             full_reconcile_interval: Duration::from_secs(24 * 3600),
+            guard: Some(roadstead_model::Guard::default()),
             default_cluster: None,
             default_service_account: None,
             workers: None,

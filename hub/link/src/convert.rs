@@ -27,6 +27,7 @@ pub(crate) fn finished(finished: Finished) -> DispatchResult {
         timings: finished.timings,
         reads: finished.reads,
         found: finished.found,
+        held: finished.held,
     }
 }
 

@@ -66,6 +66,8 @@ pub struct Situation {
     pub late: Option<Timestamp>,
     /// Whether the cluster has to be looked at for what was applied last.
     pub tended: Tended,
+    /// When a person confirmed the deletions for which the newest attempt waits.
+    pub confirmed: Option<Timestamp>,
     /// The clusters on which it owns objects, and whether each still exists.
     pub owns_on: Vec<Owned>,
 }

@@ -37,6 +37,7 @@ fn fresh() -> Situation {
         prune: true,
         interval: Duration::from_secs(300),
         full_interval: Duration::from_secs(24 * 3600),
+        confirmed: None,
         retry_interval: Duration::from_secs(60),
         request: None,
         unsupported: None,

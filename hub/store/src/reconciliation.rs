@@ -258,7 +258,8 @@ impl Tx {
         at: Timestamp,
     ) -> Result<Option<Closed>, StoreError> {
         let closed: Option<(Json<ChangeSet>, i64)> = sqlx::query_as(
-            "UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, timings = $8, health = $9,
+            "WITH unheld AS (DELETE FROM held_deletion WHERE applier = $1 AND $11)
+             UPDATE reconciliation SET finished_at = $4, reason = $5, message = $6, timings = $8, health = $9,
                     change_set = coalesce(change_set, '[]') || $7
              WHERE applier = $1 AND attempt = $2 AND cluster_uid = $3 AND finished_at IS NULL
              RETURNING change_set, coalesce((SELECT wanted FROM schedule WHERE uid = $1 AND kind = $10), 0)",
@@ -273,6 +274,8 @@ impl Tx {
         .bind(Json(&outcome.timings))
         .bind(Some(&outcome.health).filter(|health| !health.is_empty()).map(Json))
         .bind(Queue::Applier.as_str())
+        // What a person has confirmed is done.
+        .bind(outcome.reason == Reason::ReconciliationSucceeded)
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("close a reconciliation"))?;

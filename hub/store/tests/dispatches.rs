@@ -70,6 +70,7 @@ impl Site {
             purpose: Purpose::Reconcile,
             full: false,
             health: Vec::new(),
+            guard: None,
             default_namespace: None,
             service_account: None,
             timeout: Duration::from_secs(60),

@@ -201,6 +201,7 @@ async fn open_attempt(
         purpose: Purpose::Reconcile,
         full: false,
         health: Vec::new(),
+        guard: None,
         default_namespace: None,
         service_account: None,
         timeout: Duration::from_secs(60),

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use roadstead_model::{
-    ApplierRef, Capabilities, Capability, Conflicts, Decrypt, Dispatch, DispatchSpec, Group, HookPolicy,
-    OnImmutable, Order, Purpose, ServiceAccount, Step, StepKind, Substitute,
+    ApplierRef, Capabilities, Capability, Conflicts, Decrypt, Dispatch, DispatchSpec, Group, Guard,
+    HookPolicy, OnImmutable, Order, Purpose, ServiceAccount, Step, StepKind, Substitute,
 };
 
 use super::{
@@ -173,6 +173,7 @@ impl From<Dispatch> for v1::Dispatch {
             given: messages(given),
             data_keys: messages(data_keys),
             health: messages(spec.health),
+            guard: spec.guard.map(Into::into),
         }
     }
 }
@@ -220,6 +221,7 @@ impl TryFrom<v1::Dispatch> for Dispatch {
             service_account: service_account.map_err(|error| error.within("service_account"))?,
             timeout,
             health: list("health", dispatch.health, MAX_HEALTH_EXPRS)?,
+            guard: dispatch.guard.map(Guard::try_from).transpose().map_err(|error| error.within("guard"))?,
             groups,
             steps,
         };

@@ -8,9 +8,9 @@ use prost::Message as _;
 use roadstead_kstatus::Status;
 use roadstead_model::{
     Action, ApplierRef, ApplierUid, Attempt, Decrypt, Digest, Dispatch, DispatchKey, DispatchSpec,
-    FoundVariables, Generation, GivenKey, GivenVariables, Group, HealthExpr, HubEpoch, IgnoreRule,
-    IgnoreTarget, ObjectRef, ObjectResult, OnImmutable, Position, Purpose, ReadObject, Stage, Step, StepKind,
-    StepTiming, Substitute, VariablesFrom, VariablesKind,
+    FoundVariables, Generation, GivenKey, GivenVariables, Group, Guard, HealthExpr, Held, HubEpoch,
+    IgnoreRule, IgnoreTarget, ObjectRef, ObjectResult, OnImmutable, Position, Purpose, ReadObject, Stage,
+    Step, StepKind, StepTiming, Substitute, VariablesFrom, VariablesKind,
 };
 use zeroize::Zeroizing;
 
@@ -79,6 +79,7 @@ fn spec(groups: Vec<Group>, steps: Vec<Step>) -> DispatchSpec {
         purpose: Purpose::Reconcile,
         full: false,
         health: Vec::new(),
+        guard: Some(Guard { max_deletions: Some(7), confirmed: vec![Digest::of(b"it")], ..Guard::default() }),
         default_namespace: Some("apps".to_owned()),
         service_account: Some(super::ServiceAccount {
             namespace: "dev".to_owned(),
@@ -225,6 +226,12 @@ fn what_an_agent_says_comes_back_as_it_was() {
             ReadObject { object: backend(), json: None },
         ],
         found: vec![FoundVariables { kind: VariablesKind::ConfigMap, name: "vars".to_owned() }],
+        held: vec![Held {
+            digest: Digest::of(b"it"),
+            why: "3 of 4".to_owned(),
+            objects: vec![backend()],
+            total: 3,
+        }],
     };
     assert_eq!(Finished::try_from(v1::Finished::from(finished.clone())), Ok(finished));
     let health =

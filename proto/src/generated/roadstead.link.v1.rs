@@ -212,12 +212,30 @@ pub struct Dispatch {
     /// how the health of objects of some kinds is told
     #[prost(message, repeated, tag = "13")]
     pub health: ::prost::alloc::vec::Vec<HealthExpr>,
+    /// how much may be deleted; absent: everything; not part of the digest
+    #[prost(message, optional, tag = "16")]
+    pub guard: ::core::option::Option<Guard>,
     /// those of the encrypted objects that are decrypted by keys of the hub; not part of the digest
     #[prost(message, repeated, tag = "15")]
     pub data_keys: ::prost::alloc::vec::Vec<GivenKey>,
     /// variables of the objects of the hub that the groups name; not part of the digest
     #[prost(message, repeated, tag = "12")]
     pub given: ::prost::alloc::vec::Vec<GivenVariables>,
+}
+/// How much is deleted without a person's word. Beyond that the deletions wait.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Guard {
+    /// nothing is applied either where they wait
+    #[prost(bool, tag = "1")]
+    pub stop: bool,
+    /// of an inventory of ten objects or more
+    #[prost(uint32, tag = "2")]
+    pub max_percent: u32,
+    #[prost(uint32, optional, tag = "3")]
+    pub max_deletions: ::core::option::Option<u32>,
+    /// `sha256:…`: digests of deletions that a person has confirmed
+    #[prost(string, repeated, tag = "4")]
+    pub confirmed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Objects that are applied together, and how.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -594,6 +612,25 @@ pub struct Finished {
     /// what held variables and was found in the cluster
     #[prost(message, repeated, tag = "7")]
     pub found: ::prost::alloc::vec::Vec<FoundVariables>,
+    /// deletions that wait
+    #[prost(message, repeated, tag = "8")]
+    pub held: ::prost::alloc::vec::Vec<Held>,
+}
+/// Deletions that wait for a person's word.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Held {
+    /// `sha256:…`: of the objects that would go, with their uids
+    #[prost(string, tag = "1")]
+    pub digest: ::prost::alloc::string::String,
+    /// fit for a condition
+    #[prost(string, tag = "2")]
+    pub why: ::prost::alloc::string::String,
+    /// the first of them
+    #[prost(message, repeated, tag = "3")]
+    pub objects: ::prost::alloc::vec::Vec<ObjectRef>,
+    /// how many there are
+    #[prost(uint64, tag = "4")]
+    pub total: u64,
 }
 /// An object that a step was to read.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

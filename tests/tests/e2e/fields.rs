@@ -19,6 +19,7 @@ const FIELDS: &[(&str, &str)] = &[
     ("deletionPolicy", "variables::a_deletion_can_wait_until_everything_is_gone"),
     ("dependsOn", "pipeline::dependencies_are_waited_for_and_cycles_named"),
     ("force", "fields::what_cannot_be_changed_is_recreated_by_force"),
+    ("guard", "guard::everything_waits_where_nobody_deleted_the_kustomization"),
     ("healthCheckExprs", "rules::health_can_be_told_by_expressions"),
     ("healthChecks", "pipeline::a_deployment_that_never_gets_ready_fails_the_health_check"),
     ("ignore", "rules::ignored_fields_stay_as_somebody_set_them"),

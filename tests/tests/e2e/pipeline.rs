@@ -564,6 +564,9 @@ async fn a_kustomization_waits_for_its_cluster_and_moves_between_clusters() -> R
 
     let moved = r#"{"spec":{"clusterRef":{"name":"later"}}}"#;
     fleet.run(&["patch", "kustomization/moves", "--type=merge", "-p", moved]).await?;
+    // Nobody deleted it, and all that it owns would go: a person confirms that.
+    let message = fleet.fails("kustomization/moves", "DeletionHeld", &["(1 object)"]).await?;
+    crate::guard::confirm(&fleet, &message).await?;
     fleet.ready("kustomization/moves").await?;
     ensure!(second.word(ns, "moves").await?.is_some(), "it is Ready and not on the new cluster");
     ensure!(fleet.cluster.word(ns, "moves").await?.is_none(), "it is still on the old cluster");

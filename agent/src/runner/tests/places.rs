@@ -12,8 +12,13 @@ fn of_number(number: u128, dispatch: Dispatch) -> Dispatch {
 /// A runner with so many places, which are kept for so long at least.
 fn runner_with(fake: &Fake, places: usize, patience: Duration) -> Runner<Fake> {
     let limits = Limits { total: places, per_group: places, patience, patience_over_share: patience };
-    let runner =
-        Runner::with_limits(fake.clone(), Arc::new(Outbox::default()), limits, KeyServices::default());
+    let runner = Runner::with_limits(
+        fake.clone(),
+        Arc::new(Outbox::default()),
+        limits,
+        KeyServices::default(),
+        Arc::default(),
+    );
     runner.outbox().begin_session();
     runner
 }

@@ -169,6 +169,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         purpose: Purpose::Reconcile,
         full: false,
         health: Vec::new(),
+        guard: None,
         default_namespace: None,
         service_account: Some(("default".to_owned(), "restricted".to_owned()).into()),
         timeout: Duration::from_secs(60),

@@ -384,6 +384,15 @@ impl Delivery {
     }
 }
 
+/// The children of a Kustomization.
+#[derive(Default)]
+pub(crate) struct Children {
+    /// Those of its newest build.
+    pub(crate) wanted: Vec<Child>,
+    /// Those that left it.
+    pub(crate) dropped: Vec<Child>,
+}
+
 /// What of a Kustomization is on the hub when its dispatch has ended well.
 #[derive(Default)]
 pub(crate) struct Awaited {
@@ -391,19 +400,23 @@ pub(crate) struct Awaited {
     pub(crate) children: Vec<ObjectRef>,
     /// What it waits for, with the reason.
     pub(crate) late: Vec<String>,
-    /// It has or had some: what is left of those is looked after by passes.
-    pub(crate) has_any: bool,
+    /// All that it has, or had: what is left of those is looked after by passes.
+    pub(crate) all: Children,
+    /// Whether those that left the build are deleted.
+    pub(crate) prunes: bool,
 }
 
 impl Delivery {
     pub(crate) async fn awaited(&self, uid: ApplierUid) -> Result<Awaited, HubError> {
         let children = self.store.children(uid).await?;
-        let has_any = !children.is_empty();
-        let children = children.into_iter().filter(|child| child.wanted);
-        let children = children.map(|child| reference(child.kind, &child.namespace, &child.name)).collect();
+        let (wanted, dropped): (Vec<Child>, Vec<Child>) =
+            children.into_iter().partition(|child| child.wanted);
+        let children =
+            wanted.iter().map(|child| reference(child.kind, &child.namespace, &child.name)).collect();
         let Some(stored) = self.store.get_by_uid(uid.into()).await? else { return Ok(Awaited::default()) };
         let spec = stored.decode::<AnyApplier>()?.spec;
-        Ok(Awaited { children, late: self.late_children(&stored, &spec).await?, has_any })
+        let late = self.late_children(&stored, &spec).await?;
+        Ok(Awaited { children, late, prunes: spec.prune, all: Children { wanted, dropped } })
     }
 }
 
@@ -442,7 +455,7 @@ fn not_ready(present: Option<&Stored>) -> Option<String> {
 }
 
 /// An object on the hub, as inventories and change sets name it.
-fn reference(kind: KindId, namespace: &str, name: &str) -> ObjectRef {
+pub(super) fn reference(kind: KindId, namespace: &str, name: &str) -> ObjectRef {
     let version = kind.get().storage_version();
     ObjectRef {
         group: version.group.to_owned(),

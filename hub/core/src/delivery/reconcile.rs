@@ -194,6 +194,7 @@ impl Delivery {
             }
         };
         let dispatch = DispatchSpec { health, ..seen.dispatch(groups, steps) };
+        let dispatch = DispatchSpec { guard: self.guard_of(seen, &dispatch), ..dispatch };
         // Before anything is written, on the hub either.
         if let Some(message) = self.too_old_agent(target.cluster, seen.cluster(), &dispatch).await? {
             return self.hold_for_agent(seen, &message, now).await;
@@ -361,7 +362,11 @@ impl Delivery {
         if waits && seen.situation.deleting {
             steps.push(StepKind::Terminate.into());
         }
-        let dispatch = seen.dispatch(Vec::new(), steps);
+        let mut dispatch = seen.dispatch(Vec::new(), steps);
+        // What a person deletes goes without a further word, and so does what is on a cluster that a person deletes.
+        if !seen.situation.deleting && !matches!(seen.situation.target, Target::Leaving { .. }) {
+            dispatch.guard = self.guard_of(seen, &dispatch);
+        }
         if let Some(message) = self.too_old_agent(cluster, seen.cluster(), &dispatch).await? {
             return self.hold_for_agent(seen, &message, now).await;
         }

@@ -9,13 +9,14 @@ use roadstead_api::{AnyApplier, ConditionStatus};
 use roadstead_hub_store::{AttemptInputs, Closed, Outcome, Stored};
 use roadstead_model::{
     ApplierRef, AttemptKind, Capabilities, Capability, ChangeSet, Dispatch, DispatchKey, DispatchSpec,
-    FoundVariables, ObjectRef, ObjectResult, Queue, ReadObject, Reason, StepKind, StepTiming, chain,
+    FoundVariables, Held, ObjectRef, ObjectResult, Queue, ReadObject, Reason, StepKind, StepTiming, chain,
 };
 
 use crate::clusters::Session;
 use crate::delivery::Delivery;
-use crate::delivery::children::{self, Awaited};
+use crate::delivery::children::{self, Awaited, Children};
 use crate::delivery::history;
+use crate::delivery::holds::Waits;
 use crate::delivery::reconcile::{GRACE, set_ready, write_status};
 use crate::delivery::situation::is_held;
 use crate::delivery::variables::lookups;
@@ -49,6 +50,8 @@ pub struct DispatchResult {
     pub reads: Vec<ReadObject>,
     /// What held variables and was found in the cluster.
     pub found: Vec<FoundVariables>,
+    /// Deletions that wait for a person's word.
+    pub held: Vec<Held>,
 }
 
 /// Why a dispatch failed.
@@ -87,7 +90,7 @@ impl Delivery {
             let batch = self.store.take_to_send(session.cluster, session.id, BATCH).await?;
             let (some, mut taken) = (!batch.is_empty(), Vec::with_capacity(batch.len()));
             for to_send in batch {
-                let (key, spec) = (to_send.key(takes_groups), to_send.spec);
+                let (key, mut spec) = (to_send.key(takes_groups), to_send.spec);
                 let agent = AgentOf {
                     cluster: &session.name,
                     version: &session.agent_version,
@@ -97,6 +100,9 @@ impl Delivery {
                     // It was planned for another agent, which this one has taken the place of.
                     self.lost(session, &key, Reason::AgentTooOld, message).await?;
                     continue;
+                }
+                if !session.capabilities.has(Capability::Guard) {
+                    spec.guard = None;
                 }
                 session.sent.add(&key, &spec.steps);
                 taken.push(Dispatch {
@@ -230,11 +236,26 @@ impl Delivery {
             }
             None => result,
         };
-        let Awaited { children, mut late, has_any } =
+        let Awaited { children, mut late, prunes, all } =
             if begun.has_children { self.awaited(key.applier).await? } else { Awaited::default() };
         if result.failure.is_some() || inputs.kind != AttemptKind::Apply {
             late.clear();
         }
+        let has_any = !(all.wanted.is_empty() && all.dropped.is_empty());
+        let all = if prunes { all } else { Children { dropped: Vec::new(), ..all } };
+        let held = if result.held.is_empty() && all.dropped.is_empty() {
+            None
+        } else {
+            self.waits_after(result, &spec, inputs.kind, &all).await?
+        };
+        let waits;
+        let (result, held) = match held {
+            Some(Waits { failure, held }) => {
+                waits = DispatchResult { failure: Some(failure), ..result.clone() };
+                (&waits, Some(held))
+            }
+            None => (result, None),
+        };
         let mut tx = self.store.begin().await?;
         // Always the object first, then its reconciliation: two units of work that touch both cannot lock each other.
         let Some(mut stored) = tx.get_by_uid(key.applier.into()).await? else { return Ok(()) };
@@ -243,6 +264,9 @@ impl Delivery {
         let closed =
             tx.finish_reconciliation(key.applier, key.attempt, session.cluster, &outcome, now).await?;
         let Some(Closed { change_set, wanted }) = closed else { return Ok(()) };
+        if let Some(held) = &held {
+            tx.hold_deletion(key.applier, held, now).await?;
+        }
         if inputs.kind == AttemptKind::Read {
             tx.keep_facts(key.applier, key.attempt, &result.reads).await?;
         } else {
@@ -373,6 +397,7 @@ impl Delivery {
             timings: Vec::new(),
             reads: Vec::new(),
             found: Vec::new(),
+            held: Vec::new(),
         };
         self.dispatch_finished(session, &result).await
     }
@@ -396,7 +421,9 @@ fn misread(result: &DispatchResult, spec: &DispatchSpec) -> Option<DispatchFailu
 fn outcome(result: &DispatchResult, inputs: &AttemptInputs, spec: &DispatchSpec) -> Outcome {
     let deletes = inputs.kind == AttemptKind::Delete;
     let (reason, message) = match &result.failure {
-        Some(failure) if deletes => (Reason::PruneFailed, failure.message.clone()),
+        Some(failure) if deletes && failure.reason != Reason::DeletionHeld => {
+            (Reason::PruneFailed, failure.message.clone())
+        }
         Some(failure) => (failure.reason, failure.told(spec)),
         None if deletes => {
             (Reason::ReconciliationSucceeded, "deleted what it owned on its cluster".to_owned())

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use roadstead_api::{AnyApplier, ApplierStatus};
 use roadstead_hub_plan::{AttemptState, Situation, Target};
-use roadstead_hub_store::{AttemptInputs, Child, Stored, Tx};
+use roadstead_hub_store::{AttemptInputs, Child, HeldDeletion, Stored, Tx};
 use roadstead_model::{
-    AttemptKind, ClusterUid, Digest, DispatchSpec, Generation, Group, Purpose, ResourceUid, Revision,
+    AttemptKind, ClusterUid, Digest, DispatchSpec, Generation, Group, Guard, Purpose, ResourceUid, Revision,
     ServiceAccount, Step,
 };
 
@@ -31,10 +31,11 @@ impl Delivery {
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(None) };
         let Some(kind) = applier(stored.kind) else { return Ok(None) };
         let applier: AnyApplier = stored.decode()?;
-        let Gathered { situation, standing, artifacts, wanted, has_children } =
+        let Gathered { situation, standing, artifacts, wanted, has_children, guard, held } =
             self.situation(&stored, kind, &applier).await?;
         let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
-        let seen = SeenApplier { kind, stored, applier, situation, standing, artifacts, children };
+        let seen =
+            SeenApplier { kind, stored, applier, situation, standing, artifacts, children, guard, held };
         Ok(Some(Sight { seen, wanted }))
     }
 
@@ -66,6 +67,10 @@ pub(crate) struct SeenApplier {
     pub(crate) artifacts: Vec<Digest>,
     /// What it owns on the hub.
     pub(crate) children: Vec<Child>,
+    /// How much may be deleted without a person's word; none: everything.
+    pub(crate) guard: Option<Guard>,
+    /// Deletions that wait.
+    pub(crate) held: Option<HeldDeletion>,
 }
 
 impl SeenApplier {
@@ -140,6 +145,7 @@ impl SeenApplier {
             purpose: Purpose::Reconcile,
             full: self.is_asked_for(),
             health: Vec::new(),
+            guard: None,
             default_namespace: self.standing.default_namespace.clone(),
             service_account: self.standing.account().map(|account| ServiceAccount {
                 namespace: account.namespace.clone(),

@@ -7,13 +7,14 @@ use roadstead_api::{
     Lookup, Pin, Reference,
 };
 use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target, Tended};
-use roadstead_hub_store::{Holdings, StoreError, Stored, TendedState};
-use roadstead_model::{ApplierUid, Capability, Digest, Generation, Reason};
+use roadstead_hub_store::{HeldDeletion, Holdings, StoreError, Stored, TendedState};
+use roadstead_model::{ApplierUid, Capability, Digest, Generation, Guard, Reason};
 
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::applier::Applier;
 use crate::delivery::history;
+use crate::delivery::holds;
 use crate::delivery::pins::WantedRevision;
 use crate::identity::access::Standing;
 use crate::objects::conditions;
@@ -30,6 +31,10 @@ pub(crate) struct Gathered {
     pub(crate) wanted: Option<WantedRevision>,
     /// It owns something on the hub.
     pub(crate) has_children: bool,
+    /// How much may be deleted without a person's word; none: everything.
+    pub(crate) guard: Option<Guard>,
+    /// Deletions that wait.
+    pub(crate) held: Option<HeldDeletion>,
 }
 
 /// The cluster that a spec chooses.
@@ -99,6 +104,9 @@ impl Delivery {
         let deleting = stored.deletion_timestamp.is_some();
         let sees = matches!(&target, Target::Cluster { agent: AgentLink::Connected, .. });
         let tended = tended(applier, &holdings, &target, sees_health);
+        let on = cluster.as_ref().map(Stored::decode::<Cluster>).transpose()?;
+        let guard = holds::bounds(spec, on.as_ref(), self.guard.as_ref());
+        let held = if holds::waits(stored) { self.store.held_deletion(uid).await? } else { None };
         let situation = Situation {
             uid,
             generation: Generation(stored.generation),
@@ -119,6 +127,7 @@ impl Delivery {
             held: is_held(applier) || sees && history::is_unseen(applier),
             late: late_since(applier).filter(|_| well),
             tended,
+            confirmed: holds::confirmed_at(held.as_ref()),
             owns_on: holdings
                 .clusters
                 .into_iter()
@@ -130,7 +139,8 @@ impl Delivery {
             Source::Artifact { digest, .. } => Some(digest),
         });
         let artifacts = artifacts.collect();
-        Ok(Gathered { situation, standing, artifacts, wanted, has_children: holdings.on_hub })
+        let has_children = holdings.on_hub;
+        Ok(Gathered { situation, standing, artifacts, wanted, has_children, guard, held })
     }
 
     async fn target(&self, stored: &Stored, spec: &ApplierSpec) -> Result<Chosen, StoreError> {

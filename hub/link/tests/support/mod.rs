@@ -303,6 +303,7 @@ pub(crate) fn spec_of(name: &str, build: Digest) -> DispatchSpec {
         purpose: Purpose::Reconcile,
         full: false,
         health: Vec::new(),
+        guard: None,
         service_account: None,
         timeout: Duration::from_secs(600),
         groups: vec![Group::of(build)],

@@ -1,0 +1,360 @@
+//! What this agent needs to go on without its hub when it is started again: what it carried out last for each applier, and the builds of
+//! that, in Secrets of its own namespace.
+//!
+//! A dispatch is kept once its result was told. Before another one of its applier writes anything, it is withdrawn: so nothing older
+//! is ever applied over something newer, whenever the agent ends in between. What holds values that the hub gave, or decrypted,
+//! is not kept.
+
+mod record;
+mod slots;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use roadstead_model::{ApplierUid, Attempt, Digest, HubEpoch, ObjectRef, chain};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
+
+use crate::home::{Home, failed};
+pub(crate) use record::{Packed, Record, may_be_kept};
+use slots::{Changes, PartKey, SLOTS, Slots};
+
+/// The Secrets' names begin so; a number follows.
+const NAME: &str = "roadstead-agent-kept-";
+
+const TYPE: &str = "fleet.roadstead.dev/agent-kept";
+
+/// What is to be kept waits so long for more: what many dispatches leave is a few writes then.
+const PAUSE: Duration = Duration::from_secs(3);
+
+/// How long it takes until a write that failed is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// What is kept of an applier is of one dispatch.
+type Version = (ApplierUid, (HubEpoch, Attempt));
+
+/// What is kept, and what of that is not written yet.
+#[derive(Default)]
+pub(crate) struct Keep {
+    home: Option<Home>,
+    state: Mutex<State>,
+    wake: Notify,
+    /// What was kept before has been read; before that nobody knows what there is to withdraw.
+    is_read: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    slots: Slots,
+    /// Which dispatch is kept of each applier, and what it owned.
+    kept: HashMap<ApplierUid, (Option<Digest>, Digest)>,
+    pending: BTreeMap<usize, BTreeMap<PartKey, Option<Vec<u8>>>>,
+    /// Who waits until all that is pending is written.
+    waiting: Vec<Waiting>,
+    /// Of which appliers something is being taken back right now.
+    in_flight: BTreeSet<ApplierUid>,
+    /// When what is pending is written, where nobody waits for it.
+    due: Option<Instant>,
+    /// The apiserver does not let this agent keep anything.
+    is_off: bool,
+}
+
+type Waiting = oneshot::Sender<Result<(), String>>;
+
+/// Of which appliers something is to be taken back.
+fn taken_back(pending: &BTreeMap<usize, BTreeMap<PartKey, Option<Vec<u8>>>>) -> BTreeSet<ApplierUid> {
+    let changes = pending.values().flatten();
+    changes.filter(|(_, value)| value.is_none()).map(|(key, _)| key.applier).collect()
+}
+
+impl State {
+    /// Whether something of an applier is still there that was taken out of the slots.
+    fn is_leaving(&self, applier: ApplierUid) -> bool {
+        self.in_flight.contains(&applier) || taken_back(&self.pending).contains(&applier)
+    }
+
+    fn change(&mut self, changes: Changes) {
+        for (slot, key, value) in changes {
+            self.pending.entry(slot).or_default().insert(key, value);
+        }
+    }
+}
+
+impl Keep {
+    /// What is kept in the agent's namespace. It is [read](Self::read) first, and then [written](Self::write) as it changes.
+    pub(crate) fn new(home: Home) -> Self {
+        Self { home: Some(home), ..Self::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes back what is kept of an applier, unless it is this dispatch: it is not in the cluster any more when this resolves.
+    ///
+    /// # Errors
+    /// Why that is not sure, for people; nothing is to be written then.
+    pub(crate) async fn withdraw(&self, applier: ApplierUid, digest: Option<Digest>) -> Result<(), String> {
+        if self.home.is_none() {
+            return Ok(());
+        }
+        let mut is_read = self.is_read.subscribe();
+        // It does not end before this does.
+        let _ = is_read.wait_for(|is_read| *is_read).await;
+        let answer = {
+            let mut state = self.state();
+            let is_kept = state.slots.has(applier);
+            let is_this =
+                digest.is_some() && state.kept.get(&applier).is_some_and(|(kept, _)| *kept == digest);
+            if is_this || state.is_off || !(is_kept || state.is_leaving(applier)) {
+                return Ok(());
+            }
+            state.kept.remove(&applier);
+            let changes = state.slots.remove(applier);
+            state.change(changes);
+            let (tell, answer) = oneshot::channel();
+            state.waiting.push(tell);
+            answer
+        };
+        self.wake.notify_one();
+        answer.await.unwrap_or_else(|_| Err("the agent is shutting down".to_owned()))
+    }
+
+    /// Keeps a record, in a while.
+    pub(crate) fn store(&self, record: &Record) {
+        if self.home.is_none() {
+            return;
+        }
+        let owned = of_inventory(&record.inventory);
+        let applier = record.key.applier;
+        let is = (record.key.digest, owned);
+        if self.state().kept.get(&applier) == Some(&is) {
+            return;
+        }
+        let Some(bytes) = record.encode() else { return };
+        let mut state = self.state();
+        if state.is_off || !*self.is_read.borrow() {
+            return;
+        }
+        let (changes, fits) = state.slots.put(applier, record.key.fence(), &bytes);
+        if fits {
+            state.kept.insert(applier, is);
+        } else {
+            state.kept.remove(&applier);
+            tracing::warn!(
+                applier = %record.spec.applier, bytes = bytes.len(),
+                "there is no room to keep it in the cluster: after a restart it is corrected again once the hub has dispatched it"
+            );
+        }
+        state.change(changes);
+        state.due.get_or_insert_with(|| Instant::now() + PAUSE);
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Takes back what is kept of an applier, soon.
+    pub(crate) fn forget(&self, applier: ApplierUid) {
+        let mut state = self.state();
+        state.kept.remove(&applier);
+        let changes = state.slots.remove(applier);
+        if changes.is_empty() {
+            return;
+        }
+        state.change(changes);
+        state.due = Some(Instant::now());
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// The same of all.
+    pub(crate) fn forget_all(&self) {
+        let appliers = self.state().slots.appliers();
+        appliers.into_iter().for_each(|applier| self.forget(applier));
+    }
+
+    /// What was kept by the agent before this one, each applier's newest. What cannot be read is taken back.
+    pub(crate) async fn read(&self) -> Vec<Record> {
+        let Some(home) = &self.home else { return Vec::new() };
+        let mut parts: BTreeMap<Version, BTreeMap<usize, Vec<u8>>> = BTreeMap::new();
+        let mut counts = HashMap::new();
+        for slot in 0..SLOTS {
+            let found = match crate::app::patiently(|| home.kept_secret(slot)).await {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::warn!(
+                        error = chain(&error),
+                        "nothing is kept in the cluster, so that a restarted agent corrects nothing before its hub has dispatched \
+                         to it: apply this version's agent manifests, whose Role allows it"
+                    );
+                    self.state().is_off = true;
+                    self.is_read.send_replace(true);
+                    return Vec::new();
+                }
+            };
+            for (key, value) in found {
+                let Some(key) = PartKey::parse(&key) else { continue };
+                self.state().slots.found(slot, key, value.0.len());
+                counts.insert((key.applier, key.fence), key.count);
+                parts.entry((key.applier, key.fence)).or_default().insert(key.index, value.0);
+            }
+        }
+        let mut records: BTreeMap<ApplierUid, Record> = BTreeMap::new();
+        for ((applier, fence), parts) in parts {
+            let is_whole = counts.get(&(applier, fence)) == Some(&parts.len());
+            let bytes: Vec<u8> = parts.into_values().flatten().collect();
+            let record = is_whole.then(|| Record::decode(&bytes)).flatten();
+            // They are in order: a newer one takes the place of an older.
+            match record.filter(|record| record.key.applier == applier && record.key.fence() == fence) {
+                Some(record) => drop(records.insert(applier, record)),
+                None => drop(records.remove(&applier)),
+            }
+        }
+        let mut state = self.state();
+        for applier in state.slots.appliers() {
+            match records.get(&applier) {
+                Some(record) => {
+                    let is = (record.key.digest, of_inventory(&record.inventory));
+                    state.kept.insert(applier, is);
+                }
+                None => {
+                    let changes = state.slots.remove(applier);
+                    state.change(changes);
+                    state.due = Some(Instant::now());
+                }
+            }
+        }
+        drop(state);
+        self.is_read.send_replace(true);
+        self.wake.notify_one();
+        records.into_values().collect()
+    }
+
+    /// Writes what changes, for as long as it runs.
+    pub(crate) async fn write(&self) {
+        let Some(home) = &self.home else { return std::future::pending().await };
+        loop {
+            let due = {
+                let state = self.state();
+                if state.waiting.is_empty() { state.due } else { Some(Instant::now()) }
+            };
+            match due {
+                None => self.wake.notified().await,
+                Some(due) if due > Instant::now() => {
+                    tokio::select! {
+                        () = self.wake.notified() => {}
+                        () = tokio::time::sleep_until(due) => {}
+                    }
+                }
+                Some(_) => self.flush(home).await,
+            }
+        }
+    }
+
+    /// Writes all that is pending.
+    async fn flush(&self, home: &Home) {
+        let (pending, waiting) = {
+            let mut state = self.state();
+            state.due = None;
+            state.in_flight = taken_back(&state.pending);
+            (std::mem::take(&mut state.pending), std::mem::take(&mut state.waiting))
+        };
+        let mut failed = None;
+        for (slot, changes) in pending {
+            let Err(error) = home.keep_in_secret(slot, &changes).await else { continue };
+            let mut state = self.state();
+            if error.is_refusal() {
+                tracing::warn!(error = chain(&error), "what was applied is not kept in the cluster any more");
+                state.is_off = true;
+                continue;
+            }
+            failed = Some(chain(&error));
+            // What came meanwhile is newer.
+            let pending = state.pending.entry(slot).or_default();
+            for (key, value) in changes {
+                pending.entry(key).or_insert(value);
+            }
+            state.due = Some(Instant::now() + RETRY);
+        }
+        self.state().in_flight.clear();
+        for tell in waiting {
+            let told = failed.as_ref().map_or(Ok(()), |why| {
+                Err(format!(
+                    "what is kept of an earlier build could not be taken back, so nothing was applied: {why}"
+                ))
+            });
+            // Who does not wait any more does not hear it.
+            let _ = tell.send(told);
+        }
+    }
+
+    /// Writes what is pending, before the agent ends.
+    pub(crate) async fn finish(&self) {
+        if let Some(home) = &self.home {
+            self.flush(home).await;
+        }
+    }
+}
+
+fn of_inventory(inventory: &[ObjectRef]) -> Digest {
+    let names: Vec<String> = inventory.iter().map(ToString::to_string).collect();
+    Digest::of(names.join("\n").as_bytes())
+}
+
+impl Home {
+    fn kept_secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client(), self.namespace())
+    }
+
+    /// What one of the Secrets holds; nothing where it is not there.
+    async fn kept_secret(&self, slot: usize) -> Result<BTreeMap<String, ByteString>, crate::home::HomeError> {
+        let name = format!("{NAME}{slot}");
+        let look = failed(format!("read Secret {}/{name}", self.namespace()));
+        Ok(self
+            .kept_secrets()
+            .get_opt(&name)
+            .await
+            .map_err(look)?
+            .and_then(|secret| secret.data)
+            .unwrap_or_default())
+    }
+
+    /// Changes values of one of the Secrets, which is made where it is not there.
+    async fn keep_in_secret(
+        &self,
+        slot: usize,
+        changes: &BTreeMap<PartKey, Option<Vec<u8>>>,
+    ) -> Result<(), crate::home::HomeError> {
+        let name = format!("{NAME}{slot}");
+        let values = changes.iter().map(|(key, value)| {
+            let value = value.as_ref().map_or(Value::Null, |value| json!(ByteString(value.clone())));
+            (key.text(), value)
+        });
+        let patch = json!({ "data": values.collect::<serde_json::Map<_, _>>() });
+        let patched = self.kept_secrets().patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        match patched {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            patched => {
+                return patched
+                    .map(drop)
+                    .map_err(failed(format!("write Secret {}/{name}", self.namespace())));
+            }
+        }
+        let data: BTreeMap<String, ByteString> = changes
+            .iter()
+            .filter_map(|(key, value)| Some((key.text(), ByteString(value.clone()?))))
+            .collect();
+        if data.is_empty() {
+            return Ok(());
+        }
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
+        let secret = Secret { metadata, data: Some(data), type_: Some(TYPE.to_owned()), ..Secret::default() };
+        let created = self.kept_secrets().create(&PostParams::default(), &secret).await;
+        created.map(drop).map_err(failed(format!("create Secret {}/{name}", self.namespace())))
+    }
+}

@@ -1,0 +1,77 @@
+//! What is kept of one applier: what its objects are corrected by, as bytes.
+
+use std::io::{Read as _, Write as _};
+
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use roadstead_model::{Digest, Dispatch, DispatchKey, DispatchSpec, ObjectRef};
+use serde::{Deserialize, Serialize};
+
+/// How many bytes a record has as JSON: an inventory of the largest size, and builds of what fits into all Secrets.
+const MAX_BYTES: u64 = 32 * 1024 * 1024;
+
+/// A dispatch that was carried out, what came to be owned, and its builds as they were received.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Record {
+    /// The dispatch.
+    pub(crate) key: DispatchKey,
+    pub(crate) spec: DispatchSpec,
+    /// What is owned.
+    pub(crate) inventory: Vec<ObjectRef>,
+    /// The builds of its groups.
+    pub(crate) builds: Vec<Packed>,
+}
+
+/// A build, compressed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Packed {
+    pub(crate) digest: Digest,
+    #[serde(with = "text")]
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// Whether what a dispatch was carried out by may lie in the cluster: nothing of it is a value that the hub gave, or decrypted.
+pub(crate) fn may_be_kept(dispatch: &Dispatch) -> bool {
+    let Dispatch { spec, given, data_keys, .. } = dispatch;
+    given.is_empty() && data_keys.is_empty() && spec.groups.iter().all(|group| !group.sealed)
+}
+
+impl Record {
+    pub(crate) fn encode(&self) -> Option<Vec<u8>> {
+        let json = serde_json::to_vec(self).ok()?;
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&json).ok()?;
+        encoder.finish().ok()
+    }
+
+    /// None where the bytes are no record, or one of another version.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut json = Vec::new();
+        let read = GzDecoder::new(bytes).take(MAX_BYTES + 1).read_to_end(&mut json).ok()?;
+        if u64::try_from(read).ok()? > MAX_BYTES {
+            return None;
+        }
+        let record: Self = serde_json::from_slice(&json).ok()?;
+        // What this version cannot read of the spec it must not carry out the rest of.
+        (record.key.digest == Some(record.spec.digest())).then_some(record)
+    }
+}
+
+mod text {
+    use base64::Engine as _;
+
+    use super::STANDARD;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map_err(serde::de::Error::custom)
+    }
+}

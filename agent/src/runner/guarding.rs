@@ -1,0 +1,81 @@
+//! A dispatch under its guard: what would be deleted is counted before anything is, and waits for a person's word where it is more
+//! than may go without.
+
+use roadstead_apply::Run;
+use roadstead_model::{Doomed, Guard, GuardMode, Held, ObjectRef, Stage, StepKind};
+use roadstead_proto::Failure;
+use tokio::time::Instant;
+
+use super::work::{On, Record, Work, failed, failure_while};
+use crate::cluster::Cluster;
+
+impl<C: Cluster> Work<'_, C> {
+    /// Whether deleting what is owned and not in `keep` waits. What waits is recorded.
+    pub(super) async fn waits(
+        &self,
+        on: &On<'_, C>,
+        keep: &[ObjectRef],
+        record: &mut Record,
+    ) -> Result<bool, Box<Failure>> {
+        let Some(guard) = &on.dispatch.spec.guard else { return Ok(false) };
+        let Some(held) = self.held(on, guard, keep).await? else { return Ok(false) };
+        record.held.push(held);
+        Ok(true)
+    }
+
+    /// Fails a dispatch of which nothing is to be applied where its deletions would wait. `applied` is all that it is going to apply,
+    /// once that is known.
+    pub(super) async fn stops(
+        &self,
+        on: &On<'_, C>,
+        group: usize,
+        applied: &[ObjectRef],
+        record: &mut Record,
+    ) -> Result<(), Box<Failure>> {
+        let Some(guard) = on.dispatch.spec.guard.as_ref().filter(|guard| guard.mode == GuardMode::Stop)
+        else {
+            return Ok(());
+        };
+        let steps = &on.dispatch.spec.steps;
+        let prunes = steps.iter().any(|step| step.kind == StepKind::Prune);
+        let is_last = group + 1 == on.dispatch.spec.groups.len();
+        if !prunes || !is_last {
+            return Ok(());
+        }
+        match self.held(on, guard, applied).await? {
+            None => Ok(()),
+            Some(held) => {
+                let why = format!("nothing was applied: {}", held.why);
+                record.held.push(held);
+                Err(failed(Stage::Prune, why))
+            }
+        }
+    }
+
+    async fn held(
+        &self,
+        on: &On<'_, C>,
+        guard: &Guard,
+        keep: &[ObjectRef],
+    ) -> Result<Option<Held>, Box<Failure>> {
+        // As it was before: what this dispatch has applied is not what goes or stays.
+        let inventory = on.dispatch.inventory.as_slice();
+        on.tell(self.outbox, Stage::Prune);
+        let mut ignore = |_| ();
+        let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
+        let doomed = on.cluster.doomed(on.dispatch.key.applier, inventory, keep, &mut run).await;
+        let doomed = doomed.map_err(|error| failure_while(Stage::Prune, &error))?;
+        Ok(guard.holds(inventory, keep, &doomed))
+    }
+}
+
+/// A volume that was not recreated.
+pub(super) fn volume(doomed: &Doomed) -> Held {
+    let why = doomed.peril.as_deref().unwrap_or_default();
+    Held {
+        digest: roadstead_model::guard::digest_of(std::slice::from_ref(doomed)),
+        why: format!("{} would be deleted to be recreated, and {why}", doomed.object),
+        objects: vec![doomed.object.clone()],
+        total: 1,
+    }
+}

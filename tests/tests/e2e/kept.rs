@@ -1,0 +1,142 @@
+//! What an agent keeps in its cluster: started again without its hub, it goes on where the one before it ended.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use roadstead_tests::gitserver::Commit;
+use roadstead_tests::{Fleet, HubProcess, PATIENCE, config_map, eventually, kustomization};
+use serde_json::Value;
+
+/// Everything that the agent keeps, as text: the keys of its Secrets.
+async fn kept(fleet: &Fleet) -> Result<Vec<String>> {
+    let secrets = fleet.cluster.kubectl().get(&["secrets", "--namespace", fleet.agent.namespace()]).await?;
+    let items = secrets["items"].as_array().into_iter().flatten();
+    let kept = items.filter(|secret| secret["type"] == "fleet.roadstead.dev/agent-kept");
+    let keys = kept.flat_map(|secret| secret["data"].as_object().into_iter().flat_map(|data| data.keys()));
+    Ok(keys.cloned().collect())
+}
+
+async fn uid(fleet: &Fleet, kustomization: &str) -> Result<String> {
+    let object = fleet.get(&format!("kustomization/{kustomization}")).await?;
+    object["metadata"]["uid"].as_str().map(str::to_owned).context("a uid")
+}
+
+/// Waits until the agent keeps this attempt of a Kustomization, or nothing of it.
+async fn keeps(fleet: &Fleet, uid: &str, is_kept: bool) -> Result<()> {
+    eventually(&format!("{uid} is kept: {is_kept}"), PATIENCE, || async {
+        let kept = kept(fleet).await?;
+        ensure!(kept.iter().any(|key| key.starts_with(uid)) == is_kept, "{kept:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn edit(fleet: &Fleet, ns: &str, name: &str) -> Result<()> {
+    let patch = r#"{"data":{"word":"by hand"}}"#;
+    let object = format!("configmap/{name}");
+    fleet.cluster.kubectl().run(&["patch", &object, "-n", ns, "--type=merge", "-p", patch]).await.map(drop)
+}
+
+#[tokio::test]
+async fn an_agent_that_is_started_again_without_its_hub_goes_on() -> Result<()> {
+    let mut fleet = Fleet::start("kept").await?;
+    let space = fleet.cluster.namespace("kept").await?;
+    let ns = space.name().to_owned();
+    let big = (0..40).map(|number| format!("  k{number}: {}\n", "x".repeat(5_000))).collect::<String>();
+    let files = Commit::new()
+        .file("app/map.yaml", config_map(&ns, "map", "git"))
+        .file("app/big.yaml", config_map(&ns, "big", "git") + &big)
+        .file("rests/rests.yaml", config_map(&ns, "rests", "git"))
+        .file("given/given.yaml", config_map(&ns, "given", "${word}"));
+    let repository = fleet.repository("app", &files).await?;
+    let head = repository.git(["rev-parse", "main"], &[], b"")?;
+    fleet.run(&["create", "configmap", "words", "--from-literal=word=hub"]).await?;
+    let from = "postBuild: {substituteFrom: [{kind: ConfigMap, name: words}]}";
+    let all = kustomization("app", "app", "./app", &[])
+        + &kustomization("rests", "app", "./rests", &[])
+        + &kustomization("given", "app", "./given", &[from]);
+    fleet.apply(&all).await?;
+    for name in ["app", "rests", "given"] {
+        fleet.applied(name, &head).await?;
+    }
+    let (app, rests, given) =
+        (uid(&fleet, "app").await?, uid(&fleet, "rests").await?, uid(&fleet, "given").await?);
+    keeps(&fleet, &app, true).await?;
+    keeps(&fleet, &rests, true).await?;
+    // What the hub gave values for is not kept, and what rests is not any more.
+    keeps(&fleet, &given, false).await?;
+    fleet
+        .run(&["patch", "kustomization/rests", "--type=merge", "-p", r#"{"spec":{"suspend":true}}"#])
+        .await?;
+    keeps(&fleet, &rests, false).await?;
+
+    fleet.hub.kill9().await?;
+    fleet.agent.kill9().await?;
+    // Nobody sees it: neither a change nor a deletion.
+    for name in ["map", "rests"] {
+        edit(&fleet, &ns, name).await?;
+    }
+    fleet.cluster.kubectl().run(&["delete", "configmap", "big", "-n", &ns]).await?;
+    fleet.agent.restart()?;
+    fleet.cluster.has_word(&ns, "map", Some("git")).await?;
+    fleet.cluster.has_word(&ns, "big", Some("git")).await?;
+    // And from then on at once.
+    edit(&fleet, &ns, "map").await?;
+    fleet.cluster.has_word(&ns, "map", Some("git")).await?;
+    ensure!(fleet.cluster.word(&ns, "rests").await?.as_deref() == Some("by hand"), "it rests");
+
+    // The hub hears of it when it is back.
+    fleet.hub = HubProcess::start(&fleet.setup).await?;
+    eventually("the corrections are told", PATIENCE, || async {
+        let drift = fleet.kubectl().run(&["get", "--raw", "/fleet/v1/drift?applier=app"]).await?;
+        let drift: Value = serde_json::from_str(&drift)?;
+        let messages: Vec<&str> = drift["items"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|item| item["message"].as_str())
+            .collect();
+        ensure!(messages.iter().any(|message| message.contains("/data/word")), "{messages:?}");
+        Ok(())
+    })
+    .await?;
+    fleet.ready("kustomization/app").await?;
+
+    // What goes is not kept.
+    fleet.run(&["delete", "kustomization/app", "--timeout=60s"]).await?;
+    keeps(&fleet, &app, false).await
+}
+
+#[tokio::test]
+async fn nothing_older_is_applied_over_what_was_written_last() -> Result<()> {
+    let mut fleet = Fleet::start("kept-fence").await?;
+    let space = fleet.cluster.namespace("fence").await?;
+    let ns = space.name().to_owned();
+    let files = |word: &str| Commit::new().file("app/map.yaml", config_map(&ns, "map", word));
+    let repository = fleet.repository("app", &files("one")).await?;
+    let first = repository.git(["rev-parse", "main"], &[], b"")?;
+    fleet.apply(&kustomization("app", "app", "./app", &[])).await?;
+    fleet.applied("app", &first).await?;
+    let app = uid(&fleet, "app").await?;
+    keeps(&fleet, &app, true).await?;
+
+    // The next one is written, and the agent ends before it is kept.
+    repository.commit("main", "Second", &files("two"))?;
+    fleet.fetch("app").await?;
+    fleet.cluster.has_word(&ns, "map", Some("two")).await?;
+    fleet.agent.kill9().await?;
+    fleet.hub.kill9().await?;
+    let key = kept(&fleet).await?.into_iter().find(|key| key.starts_with(&app));
+    let is_first = key.as_ref().is_some_and(|key| key.split('.').nth(2) == Some("1"));
+    ensure!(!is_first, "the first one is still kept when the second is written: {key:?}");
+    fleet.agent.restart()?;
+    fleet.agent.says("policy", PATIENCE).await?;
+    // Longer than it takes to go on; there is nothing to wait for but time.
+    let until = tokio::time::Instant::now() + Duration::from_secs(14);
+    while tokio::time::Instant::now() < until {
+        let word = fleet.cluster.word(&ns, "map").await?;
+        ensure!(word.as_deref() == Some("two"), "it is back at {word:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
