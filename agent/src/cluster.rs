@@ -50,6 +50,16 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         tell: &mut (dyn FnMut(Sight) + Send),
     ) -> impl Future<Output = String> + Send;
 
+    /// See [`Engine::watch_whole`].
+    fn watch_whole(
+        &self,
+        scope: &Scope,
+        tell: &mut (dyn FnMut(Sight<Value>) + Send),
+    ) -> impl Future<Output = String> + Send;
+
+    /// See [`Engine::scope_of`].
+    fn scope_of(&self, object: &ObjectRef) -> impl Future<Output = Result<Option<Scope>, String>> + Send;
+
     /// Those of the prepared objects that are wanted.
     fn only(ready: &Self::Ready, wanted: &BTreeSet<ObjectRef>) -> Self::Ready;
 
@@ -183,6 +193,14 @@ impl Cluster for Guarded {
 
     async fn watch_owned(&self, scope: &Scope, tell: &mut (dyn FnMut(Sight) + Send)) -> String {
         self.engine.watch_owned(scope, tell).await
+    }
+
+    async fn watch_whole(&self, scope: &Scope, tell: &mut (dyn FnMut(Sight<Value>) + Send)) -> String {
+        self.engine.watch_whole(scope, tell).await
+    }
+
+    async fn scope_of(&self, object: &ObjectRef) -> Result<Option<Scope>, String> {
+        self.engine.scope_of(object).await
     }
 
     fn only(ready: &Prepared, wanted: &BTreeSet<ObjectRef>) -> Prepared {

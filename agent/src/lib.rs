@@ -2,7 +2,7 @@
 //!
 //! It dials out to the hub over mTLS ([`link`]), takes dispatches ([`runner`]), carries them out with the apply engine
 //! ([`cluster`]), and tells what happened through an [`outbox`] that outlives every connection. Between dispatches it watches what it
-//! applied, and corrects what others change (`tend`). What it must keep lies
+//! applied, corrects what others change (`tend`), and tells how what it waited for is (`health`). What it must keep lies
 //! in Secrets of its own namespace ([`home`], `keep`), never on a disk. It puts another version in its place ([`upgrade`]), and
 //! removes itself ([`removal`]), when told. [`app`] puts the parts together.
 
@@ -14,6 +14,7 @@ pub mod cluster;
 mod coalesce;
 pub mod deployment;
 pub mod enrol;
+mod health;
 pub mod home;
 pub mod identity;
 pub mod join;

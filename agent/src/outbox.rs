@@ -5,6 +5,8 @@
 //! message at a time; what must not be lost (intents, ends) stays until the hub confirmed it, and is taken again by the
 //! next session.
 
+mod reports;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,10 +15,13 @@ use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, 
 use roadstead_proto::limits::MAX_TENDED;
 use roadstead_proto::v1::Refused;
 use roadstead_proto::{
-    Backlog, Correction, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress, Started, Tended,
+    Backlog, Correction, Finished, HealthReport, InventoryAck, InventoryIntent, ObjectHealth, Progress,
+    Started, Tended,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
+
+use reports::Reports;
 
 /// The least time between two messages of progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
@@ -53,6 +58,8 @@ pub enum Outgoing {
     Correction(u64, Correction),
     /// What is tended, and what is not any more.
     Tended(Tended),
+    /// How what was waited for is, under the number by which it is confirmed.
+    Health(u64, HealthReport),
 }
 
 /// What is pending.
@@ -84,6 +91,7 @@ struct State {
     /// What is tended, and what of that the hub was told in this session.
     tended: BTreeSet<ApplierUid>,
     tended_told: BTreeSet<ApplierUid>,
+    reports: Reports,
 }
 
 #[derive(Debug)]
@@ -179,6 +187,7 @@ impl Outbox {
             state.finished.values_mut().for_each(|(_, sent)| *sent = false);
             state.corrections.values_mut().for_each(|pending| pending.sent = false);
             state.tended_told.clear();
+            state.reports.begin_session();
         });
     }
 
@@ -280,6 +289,8 @@ impl Outbox {
     pub fn finish(&self, finished: Finished) {
         self.change(|state| {
             state.backlog.remove(&finished.key.applier);
+            // How it waited is of no interest any more.
+            state.reports.forget(finished.key.applier);
             state.finished.insert(finished.key.applier, (finished, false));
         });
     }
@@ -319,6 +330,16 @@ impl Outbox {
     /// These are tended, and no others.
     pub fn tend(&self, tended: BTreeSet<ApplierUid>) {
         self.change(|state| state.tended = tended);
+    }
+
+    /// How what was waited for is: takes the place of what was told before, and was not sent.
+    pub fn report(&self, report: HealthReport) {
+        self.change(|state| state.reports.add(report));
+    }
+
+    /// The hub has taken in how what was waited for is.
+    pub fn confirm_report(&self, number: u64) {
+        self.change(|state| state.reports.confirm(number));
     }
 
     /// The hub has taken in what was corrected.
@@ -377,6 +398,11 @@ impl Outbox {
             pending.sent = true;
             let ago = now.saturating_duration_since(pending.began);
             return message(Outgoing::Correction(*number, Correction { ago, ..pending.correction.clone() }));
+        }
+        let State { reports, finished, .. } = &mut *state;
+        // The hub takes what comes after a dispatch for what it is once it knows how that ended.
+        if let Some((number, report)) = reports.next(|applier| !finished.contains_key(&applier)) {
+            return message(Outgoing::Health(number, report));
         }
         if let Some(tended) = next_tended(&mut state) {
             return message(Outgoing::Tended(tended));

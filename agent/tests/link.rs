@@ -82,6 +82,18 @@ impl Cluster for Fake {
         std::future::pending().await
     }
 
+    async fn watch_whole(
+        &self,
+        _scope: &Scope,
+        _tell: &mut (dyn FnMut(Sight<serde_json::Value>) + Send),
+    ) -> String {
+        std::future::pending().await
+    }
+
+    async fn scope_of(&self, _object: &ObjectRef) -> Result<Option<Scope>, String> {
+        Ok(None)
+    }
+
     fn only(_ready: &(), _wanted: &BTreeSet<ObjectRef>) {}
 
     async fn rights(&self, _account: &Account, _run: &mut Run<'_>) -> Result<Rights, String> {

@@ -65,12 +65,13 @@ mod tests {
     const FIELDS: &[Entry] = &[
         Entry {
             name: "AgentMessage",
-            fields: 16,
+            fields: 17,
             added: &[
                 ("backlog", Since::With(Capability::Backlog)),
                 ("api_server", Since::With(Capability::ApiServer)),
                 ("correction", Since::With(Capability::Corrections)),
                 ("tended", Since::With(Capability::Corrections)),
+                ("health_report", Since::With(Capability::HealthAfterReady)),
             ],
         },
         Entry { name: "HubMessage", fields: 13, added: &[("rest", Since::With(Capability::Corrections))] },
@@ -178,7 +179,10 @@ mod tests {
         Entry { name: "Correction", fields: 4, added: &[] },
         Entry { name: "CorrectedObject", fields: 4, added: &[] },
         Entry { name: "Tended", fields: 2, added: &[] },
-        Entry { name: "Rest", fields: 1, added: &[] },
+        // An agent that does not know it tells nothing of health that could go on.
+        Entry { name: "Rest", fields: 2, added: &[("health_goes_on", Since::First)] },
+        Entry { name: "HealthReport", fields: 5, added: &[] },
+        Entry { name: "HealthState", fields: 5, added: &[] },
         Entry { name: "Started", fields: 2, added: &[] },
         Entry { name: "ObjectResult", fields: 2, added: &[] },
         // Which step it is, is of no consequence to a hub that shows stages only.

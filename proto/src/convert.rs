@@ -6,6 +6,7 @@ mod correction;
 mod decrypt;
 mod dispatch;
 mod guard;
+mod health;
 mod rules;
 mod substitute;
 

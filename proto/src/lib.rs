@@ -12,8 +12,8 @@ pub mod message;
 
 pub use convert::ConvertError;
 pub use message::{
-    Backlog, Corrected, Correction, Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth,
-    OwnedByAnother, Progress, Started, Tended,
+    Backlog, Corrected, Correction, Failure, Finished, HealthReport, HealthState, InventoryAck,
+    InventoryIntent, ObjectHealth, OwnedByAnother, Progress, Started, Tended,
 };
 
 /// The generated messages, client and server of `roadstead.link.v1`.

@@ -40,6 +40,12 @@ pub const MAX_IGNORE_PATHS: usize = 100;
 /// Objects in one correction; more are told in several.
 pub const MAX_CORRECTED: usize = 500;
 
+/// Objects in one report of health; of more, the others are told by the next ones.
+pub const MAX_REPORTED: usize = 500;
+
+/// What such a report says of all of them, in bytes.
+pub const MAX_REPORT_BYTES: usize = 4 * 1024;
+
 /// Appliers in one message of what an agent tends; more are told in several.
 pub const MAX_TENDED: usize = 5_000;
 

@@ -145,3 +145,31 @@ pub struct Tended {
     /// It does not tend these any more.
     pub ended: Vec<ApplierUid>,
 }
+
+/// How the objects are that a dispatch waits for, or has waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealthReport {
+    /// The dispatch.
+    pub key: DispatchKey,
+    /// How they are together.
+    pub state: HealthState,
+    /// Names objects and why; empty where all are healthy.
+    pub message: String,
+    /// They are healthy again.
+    pub recovered: bool,
+    /// Those whose health has changed.
+    pub objects: Vec<ObjectHealth>,
+}
+
+/// How the objects of a wait are together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HealthState {
+    /// They are still waited for.
+    Waiting,
+    /// All are what they should be.
+    Healthy,
+    /// Some are on their way.
+    Progressing,
+    /// Some have failed, or are on their way for too long.
+    Failing,
+}

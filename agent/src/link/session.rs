@@ -47,6 +47,8 @@ type Removed = Result<(), String>;
 enum Awaited {
     /// What was corrected.
     Correction(u64),
+    /// How what was waited for is.
+    Health(u64),
     Intent(DispatchKey),
     Finished(DispatchKey),
 }
@@ -106,6 +108,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
     /// Runs the session to its end.
     pub(super) async fn run(mut self, stop: &CancellationToken) -> End {
         self.runner.allow_corrections(self.capabilities.has(Capability::Corrections));
+        self.runner.allow_health(self.capabilities.has(Capability::HealthAfterReady));
         self.runner.builds().begin_session();
         self.runner.outbox().begin_session();
         let runner = self.runner;
@@ -227,6 +230,15 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     self.send(agent_message::Body::Tended(tended.into()));
                 }
             }
+            Outgoing::Health(number, report) => {
+                if self.capabilities.has(Capability::HealthAfterReady) {
+                    let seq = self.send(agent_message::Body::HealthReport(report.into()));
+                    self.awaited.push((seq, Awaited::Health(number)));
+                } else {
+                    // Nobody is there to be told.
+                    self.runner.outbox().confirm_report(number);
+                }
+            }
             Outgoing::Finished(finished) => {
                 let key = finished.key.clone();
                 let seq = self.send(agent_message::Body::Finished(fitting(finished)));
@@ -294,7 +306,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             },
             Some(hub_message::Body::Rest(rest)) => match rest.applier_uid.parse() {
                 Ok(applier) => {
-                    self.runner.rest(applier);
+                    self.runner.rest(applier, rest.health_goes_on);
                     None
                 }
                 Err(_) => Some(refused(seq, None, "rest.applier_uid", "it is not a uid".to_owned())),
@@ -356,6 +368,10 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 outbox.confirm_correction(*number);
                 false
             }
+            Awaited::Health(number) if *seq <= ack => {
+                outbox.confirm_report(*number);
+                false
+            }
             _ => true,
         });
     }
@@ -373,6 +389,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             }
             Awaited::Finished(key) => self.runner.outbox().confirm_finished(&key),
             Awaited::Correction(number) => self.runner.outbox().confirm_correction(number),
+            Awaited::Health(number) => self.runner.outbox().confirm_report(number),
         }
     }
 

@@ -1,8 +1,12 @@
 use super::{Next, Outbox, Outgoing};
+use roadstead_kstatus::Status;
 use roadstead_model::{
     Action, ApplierUid, Attempt, DispatchKey, Generation, HubEpoch, ObjectRef, ObjectResult, Position, Stage,
 };
-use roadstead_proto::{Corrected, Correction, Finished, InventoryAck, InventoryIntent, Tended};
+use roadstead_proto::{
+    Corrected, Correction, Finished, HealthReport, HealthState, InventoryAck, InventoryIntent, ObjectHealth,
+    Tended,
+};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -203,4 +207,68 @@ fn what_is_tended_is_told_once_in_each_session() {
     assert_eq!(message(outbox.next(now)), Outgoing::Tended(told));
     outbox.tend([two].into());
     assert_eq!(outbox.next(now), Next::Nothing);
+}
+
+fn report(attempt: i64, state: HealthState, objects: &[&str]) -> HealthReport {
+    let health = |name: &&str| ObjectHealth {
+        object: created(name).object,
+        status: Status::Failed,
+        message: format!("by attempt {attempt}"),
+    };
+    let objects = objects.iter().map(health).collect();
+    HealthReport { key: key(attempt), state, message: String::new(), recovered: false, objects }
+}
+
+fn reported(next: Next) -> (u64, HealthReport) {
+    match message(next) {
+        Outgoing::Health(number, report) => (number, report),
+        other => panic!("{other:?} where a report was expected"),
+    }
+}
+
+#[test]
+fn of_health_the_newest_is_told_one_at_a_time_and_again_in_the_next_session() {
+    let (outbox, now) = (Outbox::default(), Instant::now());
+    outbox.begin_session();
+    outbox.report(report(1, HealthState::Failing, &["a"]));
+    let (first, sent) = reported(outbox.next(now));
+    assert_eq!(sent.state, HealthState::Failing);
+    outbox.report(report(1, HealthState::Progressing, &["b"]));
+    outbox.report(report(1, HealthState::Healthy, &["c"]));
+    assert_eq!(outbox.next(now), Next::Nothing, "the hub may handle two at once in any order");
+    outbox.confirm_report(first);
+    let (second, sent) = reported(outbox.next(now));
+    assert_eq!(sent.state, HealthState::Healthy, "only the newest");
+    assert_eq!(sent.objects.len(), 2, "with what the one before had told: {sent:?}");
+    // Cut off before it was heard; and meanwhile it has changed once more.
+    outbox.report(report(1, HealthState::Failing, &["d"]));
+    outbox.begin_session();
+    let (third, sent) = reported(outbox.next(now));
+    assert_eq!((sent.state, sent.objects.len()), (HealthState::Failing, 3));
+    outbox.confirm_report(second);
+    assert_eq!(outbox.next(now), Next::Nothing);
+    outbox.begin_session();
+    assert_eq!(
+        reported(outbox.next(now)).1.state,
+        HealthState::Failing,
+        "a late word is of the session before"
+    );
+    assert_ne!(third, second);
+}
+
+#[test]
+fn health_after_a_dispatch_is_told_once_its_end_is_known_and_that_it_waits_before_it() {
+    let (outbox, now) = (Outbox::default(), Instant::now());
+    outbox.begin_session();
+    outbox.report(report(1, HealthState::Waiting, &[]));
+    assert_eq!(reported(outbox.next(now)).1.state, HealthState::Waiting);
+    outbox.report(report(1, HealthState::Waiting, &[]));
+    outbox.finish(finished(1));
+    outbox.report(report(1, HealthState::Failing, &["a"]));
+    assert!(matches!(message(outbox.next(now)), Outgoing::Finished(_)));
+    outbox.confirm_report(0);
+    assert_eq!(outbox.next(now), Next::Nothing, "its end is not confirmed");
+    outbox.confirm_finished(&key(1));
+    let (_, sent) = reported(outbox.next(now));
+    assert_eq!(sent.state, HealthState::Failing, "how it waited is of no interest any more");
 }

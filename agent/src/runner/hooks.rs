@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::pin::Pin;
 
 use futures::future::MaybeDone;
-use roadstead_apply::Run;
+use roadstead_apply::{Event, Run};
 use roadstead_model::{HookPolicy, ObjectRef, Stage};
 use roadstead_proto::Failure;
 use tokio::time::Instant;
@@ -73,7 +73,15 @@ impl<C: Cluster> Work<'_, C> {
     ) -> Result<(), Box<Failure>> {
         let by = *deadline.get_or_insert_with(|| Instant::now() + on.dispatch.spec.timeout);
         on.tell(self.outbox, Stage::Wait);
-        let mut tell = on.teller(self.outbox);
+        let mut progress = on.teller(self.outbox);
+        let mut tell = |event: Event| {
+            if let Event::Health { object, health } = &event
+                && until == Until::Healthy
+            {
+                self.healths.waits_for(&on.dispatch.key, object, health, Instant::now());
+            }
+            progress(event);
+        };
         let mut run = Run::new(by, on.cancel.clone(), &mut tell);
         let waited = on.cluster.wait(objects, until, &mut run).await;
         record.spent(waited.timing.stage, waited.timing.micros);

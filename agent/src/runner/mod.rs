@@ -3,6 +3,7 @@
 
 mod correct;
 mod finish;
+mod follow;
 mod guarding;
 mod hooks;
 mod policed;
@@ -29,6 +30,7 @@ pub use slot::{Known, Verdict};
 
 use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
+use crate::health::{self, Healths};
 use crate::keep::{Keep, Packed, Record, may_be_kept};
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
@@ -96,6 +98,7 @@ struct Inner<C> {
     slots: Mutex<HashMap<ApplierUid, Slot>>,
     places: Places,
     tended: Arc<Tended>,
+    healths: Arc<Healths>,
     keys: Arc<KeyServices>,
     keep: Arc<Keep>,
     stop: CancellationToken,
@@ -153,8 +156,10 @@ impl<C: Cluster> Runner<C> {
     ) -> Self {
         let builds = Builds::new(outbox.clone());
         let (slots, stop, tasks) = (Mutex::default(), CancellationToken::new(), TaskTracker::new());
-        let (places, tended, keys) = (Places::new(limits), Arc::default(), Arc::new(keys));
-        let inner = Inner { cluster, outbox, builds, slots, places, tended, keys, keep, stop, tasks };
+        let (places, tended, healths) = (Places::new(limits), Arc::default(), Arc::default());
+        let keys = Arc::new(keys);
+        let inner =
+            Inner { cluster, outbox, builds, slots, places, tended, healths, keys, keep, stop, tasks };
         Self { inner: Arc::new(inner) }
     }
 
@@ -174,9 +179,9 @@ impl<C: Cluster> Runner<C> {
         &self.inner.builds
     }
 
-    /// Watches what was applied and corrects what others change, until the runner stops.
+    /// Watches what was applied, corrects what others change and tells how what was waited for is, until the runner stops.
     pub async fn tend(&self) {
-        let Inner { cluster, tended, stop, tasks, .. } = &*self.inner;
+        let Inner { cluster, outbox, tended, healths, stop, tasks, .. } = &*self.inner;
         let correct = async {
             loop {
                 let due = tended.next().await;
@@ -185,16 +190,27 @@ impl<C: Cluster> Runner<C> {
         };
         let tell = async {
             loop {
-                tended.changed().await;
+                tokio::select! {
+                    () = tended.changed() => {}
+                    () = healths.changed() => {}
+                }
                 // What happens one after the other is told at once, and what passes is not told at all.
                 tokio::time::sleep(TELL_EVERY).await;
-                self.inner.outbox.tend(tended.settled());
+                let asks = |applier| tended.awaits_health(applier);
+                outbox.tend(healths.fine_among(tended.settled(), asks));
+            }
+        };
+        let report = async {
+            loop {
+                outbox.report(healths.next().await);
             }
         };
         tokio::select! {
             () = stop.cancelled() => {}
             () = tell => {}
+            () = report => {}
             () = watches::keep(cluster.clone(), Arc::clone(tended)) => {}
+            () = health::watches::keep(cluster.clone(), Arc::clone(healths)) => {}
             () = correct => {}
         }
     }
@@ -205,15 +221,24 @@ impl<C: Cluster> Runner<C> {
         self.inner.tended.allow(is_allowed);
     }
 
-    /// Nothing of this applier is to be corrected before its next dispatch.
-    pub fn rest(&self, applier: ApplierUid) {
+    /// Whether the hub of this session can be told how what was waited for is since.
+    pub fn allow_health(&self, is_allowed: bool) {
+        self.inner.healths.allow(is_allowed);
+    }
+
+    /// Nothing of this applier is to be corrected before its next dispatch. How it is, is told as before where `health_goes_on`.
+    pub fn rest(&self, applier: ApplierUid, health_goes_on: bool) {
         self.inner.tended.rest(applier);
+        if !health_goes_on {
+            self.inner.healths.rest(applier);
+        }
         self.inner.keep.forget(applier);
     }
 
     /// Nothing is to be corrected before it is dispatched again.
     pub fn rest_all(&self) {
         self.inner.tended.rest_all();
+        self.inner.healths.rest_all();
         self.inner.keep.forget_all();
     }
 
@@ -352,8 +377,8 @@ impl<C: Cluster> Runner<C> {
     }
 
     fn work(&self) -> Work<'_, C> {
-        let Inner { cluster, outbox, builds, places, tended, keys, keep, .. } = &*self.inner;
-        Work { outbox, builds, cluster, places, tended, keys, keep }
+        let Inner { cluster, outbox, builds, places, tended, healths, keys, keep, .. } = &*self.inner;
+        Work { outbox, builds, cluster, places, tended, healths, keys, keep }
     }
 
     /// The lock that a dispatch and a correction of an applier take turns by.
@@ -409,12 +434,14 @@ impl<C: Cluster> Runner<C> {
         loop {
             let uid = dispatch.key.applier;
             inner.tended.begin(uid, dispatch.spec.service_account.as_ref(), Instant::now());
+            inner.healths.begin(uid);
             let writing = self.writing(uid);
             let holding = writing.lock().await;
             let finished = self.work().carry_out(&dispatch, cancel).await;
             let last = self.last_applied(&dispatch, &finished);
             let record = last.as_ref().and_then(|_| self.record(&dispatch, &finished.inventory));
             inner.tended.end(uid, &finished.inventory, last, Instant::now());
+            inner.healths.end(&finished.key, finished.failure.is_none());
             drop(holding);
             let is_stopping = inner.stop.is_cancelled();
             let mut slots = self.slots();

@@ -107,6 +107,18 @@ impl Cluster for Fake {
         std::future::pending().await
     }
 
+    async fn watch_whole(
+        &self,
+        _scope: &Scope,
+        _tell: &mut (dyn FnMut(Sight<serde_json::Value>) + Send),
+    ) -> String {
+        std::future::pending().await
+    }
+
+    async fn scope_of(&self, _object: &ObjectRef) -> Result<Option<Scope>, String> {
+        Ok(None)
+    }
+
     fn only(ready: &Self::Ready, wanted: &BTreeSet<ObjectRef>) -> Self::Ready {
         ready.iter().filter(|object| wanted.contains(object)).cloned().collect()
     }

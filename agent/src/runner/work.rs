@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::builds::{BuildError, Builds};
 use crate::cluster::{Cluster, Until};
+use crate::health::Healths;
 use crate::keep::Keep;
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
@@ -39,6 +40,7 @@ pub(super) struct Work<'a, C> {
     pub(super) cluster: &'a C,
     pub(super) places: &'a Places,
     pub(super) tended: &'a Arc<Tended>,
+    pub(super) healths: &'a Healths,
     pub(super) keys: &'a Arc<KeyServices>,
     pub(super) keep: &'a Keep,
 }
@@ -281,6 +283,7 @@ impl<C: Cluster> Work<'_, C> {
         if policy != known {
             self.judge(on, &policy, &prepared, &mut run).await?;
         }
+        self.follow_unasked(on, &objects);
         let cluster = on.cluster.guarded(policy, on.account.clone());
         let outcome = cluster.apply(&prepared, &record.inventory, &mut run).await;
         record.take(outcome)?;
@@ -453,6 +456,7 @@ impl<C: Cluster> Work<'_, C> {
         let mut waited_for: Vec<ObjectRef> = objects.iter().chain(applied).cloned().collect();
         waited_for.sort();
         waited_for.dedup();
+        self.follow(on, &waited_for, record);
         self.until(on, &waited_for, Until::Healthy, deadline, record).await
     }
 }

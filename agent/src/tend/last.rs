@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use roadstead_model::{Dispatch, Group, HealthExpr, IgnoreRule};
+use roadstead_model::{Dispatch, Group, HealthExpr, IgnoreRule, StepKind};
 
 use crate::builds::Kept;
 
@@ -19,6 +19,11 @@ pub(crate) struct LastApplied {
 impl LastApplied {
     pub(crate) fn new(dispatch: Dispatch, builds: Vec<Kept>) -> Self {
         Self { bytes: bytes(&dispatch), dispatch, _builds: builds }
+    }
+
+    /// Whether it waited for health.
+    pub(super) fn awaits_health(&self) -> bool {
+        self.dispatch.spec.steps.iter().any(|step| matches!(step.kind, StepKind::Wait { .. }))
     }
 }
 

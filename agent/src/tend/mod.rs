@@ -115,6 +115,8 @@ struct Tending {
     owned: usize,
     /// Whether nothing had to be asked about it when that was last looked at.
     is_settled: bool,
+    /// Whether its last dispatch waited for health.
+    awaits_health: bool,
 }
 
 #[derive(Debug)]
@@ -218,6 +220,7 @@ impl Tended {
         let Some(tending) = appliers.get_mut(&applier) else { return };
         let fits = |last: &LastApplied| kept + last.bytes <= MAX_KEPT_BYTES;
         tending.last = last.filter(|last| !tending.rests && fits(last)).map(Arc::new);
+        tending.awaits_health = tending.last.as_ref().is_some_and(|last| last.awaits_health());
         if tending.last.is_some() {
             let suspects: Vec<ObjectRef> = tending
                 .objects
@@ -282,6 +285,11 @@ impl Tended {
                 && tending.objects.values().all(stands);
         }
         appliers.iter().filter(|(_, tending)| tending.is_settled).map(|(applier, _)| *applier).collect()
+    }
+
+    /// Whether the last dispatch of an applier waited for health.
+    pub(crate) fn awaits_health(&self, applier: ApplierUid) -> bool {
+        self.state().appliers.get(&applier).is_some_and(|tending| tending.awaits_health)
     }
 
     /// Resolves when something was seen, or done, since the last call.

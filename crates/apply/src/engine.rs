@@ -122,7 +122,21 @@ impl Engine {
     /// Watches the metadata of all in `scope` that bears an owner's label, and tells what it sees, for as long as it may.
     /// Returns where that is not allowed, and why.
     pub async fn watch_owned(&self, scope: &Scope, tell: &mut (dyn FnMut(Sight) + Send)) -> String {
-        crate::owned::watch(self, scope, tell).await
+        crate::owned::watch::<crate::owned::Metadata>(self, scope, tell).await
+    }
+
+    /// The same of all that the objects are. Their content is given away at once and kept nowhere.
+    pub async fn watch_whole(&self, scope: &Scope, tell: &mut (dyn FnMut(Sight<Value>) + Send)) -> String {
+        crate::owned::watch::<crate::owned::Whole>(self, scope, tell).await
+    }
+
+    /// The scope of an object's kind in its namespace; none where the cluster does not know its kind.
+    ///
+    /// # Errors
+    /// What the apiserver said, for people.
+    pub async fn scope_of(&self, object: &ObjectRef) -> Result<Option<Scope>, String> {
+        let resource = self.resource(object).await.map_err(|failure| failure.message)?;
+        Ok(resource.map(|resource| Scope::of(object, &resource)))
     }
 
     /// What the identity in use may do in `namespace`: the `status` of a SelfSubjectRulesReview.
@@ -145,7 +159,7 @@ impl Engine {
         match answer.map_err(|error| error.to_string())? {
             Ok(mut answer) => Ok(answer.value["status"].take()),
             Err(Refusal::Status(status)) => Err(status.message),
-            Err(Refusal::Unreachable(why)) => Err(why),
+            Err(Refusal::Unreachable(why) | Refusal::TooLarge(why)) => Err(why),
         }
     }
 

@@ -11,7 +11,7 @@ const MAX_MESSAGE: usize = 1024;
 /// What `refusal` means for `object`. Where the object is `sensitive`, only what cannot hold a value is repeated.
 pub(crate) fn explain(object: &ObjectRef, refusal: &Refusal, sensitive: bool) -> ObjectFailure {
     let (kind, mut message) = match refusal {
-        Refusal::Unreachable(what) => (FailureKind::Unavailable, what.clone()),
+        Refusal::Unreachable(what) | Refusal::TooLarge(what) => (FailureKind::Unavailable, what.clone()),
         Refusal::Status(status) if sensitive => (classify(status), discreet(status)),
         Refusal::Status(status) => (classify(status), spoken(object, status)),
     };

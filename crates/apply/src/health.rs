@@ -99,7 +99,8 @@ impl HealthRules {
     }
 
     /// Whether an object's health is told by expressions.
-    pub(crate) fn applies_to(&self, object: &ObjectRef) -> bool {
+    #[must_use]
+    pub fn applies_to(&self, object: &ObjectRef) -> bool {
         self.rule(&object.group, &object.kind).is_some()
     }
 

@@ -14,7 +14,8 @@
 //! Dropping a step's future stops it at once; cancelling its token stops it before the next request.
 //!
 //! Between reconciliations [`Engine::watch_owned`] tells how what was applied stands, by its metadata alone; an engine [with a
-//! ledger](Engine::with_ledger) asks nothing about an object of which it tells that it stands as it was applied.
+//! ledger](Engine::with_ledger) asks nothing about an object of which it tells that it stands as it was applied. What a wait has
+//! found healthy is followed by [`Engine::watch_whole`], and [judged](judge) as the wait would.
 //!
 //! Values of Secrets, and of manifests marked [`Manifest::sensitive`], appear in no error, event, log or `Debug`.
 
@@ -55,7 +56,7 @@ pub use manifest::{MAX_OBJECT_BYTES, MAX_OBJECTS, Manifest};
 pub use owned::{Scope, Sight};
 pub use prepare::{Desired, Prepared};
 pub use run::{Event, Outcome, Run, Sink};
-pub use wait::Waited;
+pub use wait::{Waited, judge};
 
 /// The field manager that owns what the engine writes.
 pub const FIELD_MANAGER: &str = "roadstead";

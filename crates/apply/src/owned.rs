@@ -1,4 +1,5 @@
-//! Watching what was applied: the metadata of everything in a scope that bears an owner's label.
+//! Watching what was applied: everything in a scope that bears an owner's label, or one object by its name. Of each its metadata,
+//! which tells whether it stands as it was applied, or all of it, which tells its health.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use crate::transport::{Call, Form, Refusal};
 use crate::watch::Lines;
 use crate::{Footprint, OWNER_LABEL};
 
-/// How many objects of a scope are listed at once; fewer where that is too much for one answer. Metadata of one object can have a
-/// megabyte, most have a few kilobytes. An engine and its clones list one page at a time, so that the memory for answers is one's.
-const PAGES: [usize; 3] = [250, 20, 1];
+/// How many objects a page of a list has, in descending order: fewer where that is too much for one answer. An engine and its
+/// clones list one page at a time, so that the memory for answers is one's.
+type Pages = [usize; 3];
 
 /// How large one event of a watch may be: somewhat more than etcd takes of an object.
 const MAX_EVENT: usize = 1536 * 1024;
@@ -40,11 +41,18 @@ pub struct Scope {
     resource: Resource,
     /// Empty: all of them.
     namespace: String,
+    /// The one object of this name, whoever owns it; none: all that bear an owner's label.
+    name: Option<String>,
 }
 
 impl Scope {
     pub(crate) fn of(object: &ObjectRef, resource: &Resource) -> Self {
-        Self { kind: object.kind.clone(), resource: resource.clone(), namespace: object.namespace.clone() }
+        Self {
+            kind: object.kind.clone(),
+            resource: resource.clone(),
+            namespace: object.namespace.clone(),
+            name: None,
+        }
     }
 
     /// The objects of this one's kind in its namespace, which the apiserver has under `plural`.
@@ -71,6 +79,12 @@ impl Scope {
         Self { namespace: namespace.to_owned(), ..self.clone() }
     }
 
+    /// Only the object of this name in the scope's namespace, whoever owns it.
+    #[must_use]
+    pub fn only(&self, name: &str) -> Self {
+        Self { name: Some(name.to_owned()), ..self.clone() }
+    }
+
     fn object(&self, value: &Value) -> Option<ObjectRef> {
         let metadata = value.get("metadata")?;
         let text = |key: &str| metadata.get(key).and_then(Value::as_str);
@@ -84,9 +98,12 @@ impl Scope {
     }
 
     fn call(&self, form: Form, query: &str) -> Call {
-        let selector = encode(OWNER_LABEL);
+        let selector = match &self.name {
+            None => format!("labelSelector={}", encode(OWNER_LABEL)),
+            Some(name) => format!("fieldSelector=metadata.name%3D{}", encode(name)),
+        };
         let collection = self.resource.collection(&self.namespace);
-        Call { form, ..get(format!("{collection}?labelSelector={selector}&{query}")) }
+        Call { form, ..get(format!("{collection}?{selector}&{query}")) }
     }
 }
 
@@ -97,6 +114,9 @@ impl std::fmt::Display for Scope {
         if !group.is_empty() {
             write!(f, ".{group}")?;
         }
+        if let Some(name) = &self.name {
+            write!(f, " {name}")?;
+        }
         if !self.namespace.is_empty() {
             write!(f, " in namespace {}", self.namespace)?;
         }
@@ -104,13 +124,57 @@ impl std::fmt::Display for Scope {
     }
 }
 
+/// What is kept of each object that is seen.
+pub(crate) trait Look {
+    /// That.
+    type Seen;
+    /// In which forms lists and watches are asked for.
+    const FORMS: (Form, Form);
+    /// How many objects a page has.
+    const PAGES: Pages;
+
+    /// What is kept of an object as it came.
+    fn at(object: &ObjectRef, value: Value) -> Self::Seen;
+}
+
+/// Who has written to an object. Metadata of one object can have a megabyte, most have a few kilobytes.
+pub(crate) struct Metadata;
+
+impl Look for Metadata {
+    type Seen = Footprint;
+    const FORMS: (Form, Form) = (Form::MetadataList, Form::Metadata);
+    const PAGES: Pages = [250, 20, 1];
+
+    fn at(_: &ObjectRef, value: Value) -> Footprint {
+        Footprint::of(&value)
+    }
+}
+
+/// All of an object.
+pub(crate) struct Whole;
+
+impl Look for Whole {
+    type Seen = Value;
+    const FORMS: (Form, Form) = (Form::Whole, Form::Whole);
+    const PAGES: Pages = [100, 10, 1];
+
+    fn at(object: &ObjectRef, mut value: Value) -> Value {
+        // Items of a list lack them.
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("apiVersion".to_owned(), object.api_version().into());
+            fields.insert("kind".to_owned(), object.kind.clone().into());
+        }
+        value
+    }
+}
+
 /// What a watch tells. The version of a reference is the one that the scope is watched in.
 #[derive(Debug, Clone)]
-pub enum Sight {
+pub enum Sight<T = Footprint> {
     /// An object as it is in a list, which counts whatever version it has: an apiserver whose etcd was restored has gone back.
-    Listed(ObjectRef, Footprint),
+    Listed(ObjectRef, T),
     /// An object as it is now.
-    Seen(ObjectRef, Footprint),
+    Seen(ObjectRef, T),
     /// An object is gone, or bears no owner's label any more.
     Gone(ObjectRef),
     /// From here on all changes are told. These are all objects that there are.
@@ -121,15 +185,18 @@ pub enum Sight {
     Resumed,
 }
 
-/// See [`Engine::watch_owned`].
-pub(crate) async fn watch(engine: &Engine, scope: &Scope, tell: &mut (dyn FnMut(Sight) + Send)) -> String {
+/// What is seen goes there.
+type Tell<'a, L> = &'a mut (dyn FnMut(Sight<<L as Look>::Seen>) + Send);
+
+/// See [`Engine::watch_owned`] and [`Engine::watch_whole`].
+pub(crate) async fn watch<L: Look>(engine: &Engine, scope: &Scope, tell: Tell<'_, L>) -> String {
     let mut pause = FIRST_PAUSE;
     loop {
-        let refusal = match list(engine, scope, tell).await {
+        let refusal = match list::<L>(engine, scope, tell).await {
             Ok((version, seen)) => {
                 pause = FIRST_PAUSE;
                 tell(Sight::Complete(seen));
-                follow(engine, scope, version, tell).await
+                follow::<L>(engine, scope, version, tell).await
             }
             Err(refusal) => refusal,
         };
@@ -144,28 +211,28 @@ pub(crate) async fn watch(engine: &Engine, scope: &Scope, tell: &mut (dyn FnMut(
 }
 
 /// Lists all there is, and gives from where a watch goes on.
-async fn list(
+async fn list<L: Look>(
     engine: &Engine,
     scope: &Scope,
-    tell: &mut (dyn FnMut(Sight) + Send),
+    tell: Tell<'_, L>,
 ) -> Result<(String, HashSet<ObjectRef>), Refusal> {
     let (mut seen, mut next, mut page) = (HashSet::new(), String::new(), 0);
     loop {
-        let query = format!("limit={}&continue={}", PAGES[page], encode(&next));
+        let query = format!("limit={}&continue={}", L::PAGES[page], encode(&next));
         // Never closed.
         let _turn = engine.listing.acquire().await;
-        let list = match engine.transport.send(&scope.call(Form::MetadataList, &query)).await {
+        let mut list = match engine.transport.send(&scope.call(L::FORMS.0, &query)).await {
             Ok(answer) => answer.value,
-            Err(Refusal::Unreachable(why)) if page + 1 < PAGES.len() => {
+            Err(Refusal::TooLarge(why) | Refusal::Unreachable(why)) if page + 1 < L::PAGES.len() => {
                 tracing::debug!(%scope, why, "a smaller page is listed");
                 page += 1;
                 continue;
             }
             Err(refusal) => return Err(refusal),
         };
-        for item in list["items"].as_array().into_iter().flatten() {
-            let Some(object) = scope.object(item) else { continue };
-            tell(Sight::Listed(object.clone(), Footprint::of(item)));
+        for item in list["items"].as_array_mut().map(std::mem::take).into_iter().flatten() {
+            let Some(object) = scope.object(&item) else { continue };
+            tell(Sight::Listed(object.clone(), L::at(&object, item)));
             seen.insert(object);
         }
         if seen.len() > MAX_OBJECTS {
@@ -181,19 +248,14 @@ async fn list(
 }
 
 /// Watches from `version` on, and gives why it has to be listed again.
-async fn follow(
-    engine: &Engine,
-    scope: &Scope,
-    mut version: String,
-    tell: &mut (dyn FnMut(Sight) + Send),
-) -> Refusal {
+async fn follow<L: Look>(engine: &Engine, scope: &Scope, mut version: String, tell: Tell<'_, L>) -> Refusal {
     let mut is_first = true;
     loop {
         let from = encode(&version);
         let query = format!(
             "watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={from}"
         );
-        let mut lines = match engine.transport.stream(&scope.call(Form::Metadata, &query)).await {
+        let mut lines = match engine.transport.stream(&scope.call(L::FORMS.1, &query)).await {
             Ok(body) => Lines::of(body, MAX_EVENT),
             Err(refusal) => return refusal,
         };
@@ -203,7 +265,7 @@ async fn follow(
         let opened = Instant::now();
         // The end, a cut, or a silence.
         while let Ok(Some(line)) = timeout(SILENCE, lines.next()).await {
-            if let Err(refusal) = take(scope, &line, &mut version, tell) {
+            if let Err(refusal) = take::<L>(scope, &line, &mut version, tell) {
                 return refusal;
             }
         }
@@ -216,15 +278,11 @@ async fn follow(
 }
 
 /// Takes one event; fails where it must be listed again.
-fn take(
-    scope: &Scope,
-    line: &[u8],
-    version: &mut String,
-    tell: &mut (dyn FnMut(Sight) + Send),
-) -> Result<(), Refusal> {
+fn take<L: Look>(scope: &Scope, line: &[u8], version: &mut String, tell: Tell<'_, L>) -> Result<(), Refusal> {
     let broken = || Refusal::Unreachable("the watch sent a line that is not an event".to_owned());
-    let event: Value = serde_json::from_slice(line).map_err(|_| broken())?;
-    let (kind, value) = (event["type"].as_str().unwrap_or_default(), &event["object"]);
+    let mut event: Value = serde_json::from_slice(line).map_err(|_| broken())?;
+    let value = event.get_mut("object").map(Value::take).unwrap_or_default();
+    let kind = event["type"].as_str().unwrap_or_default();
     if kind == "ERROR" {
         let what = value["message"].as_str().unwrap_or("an error").chars().take(200).collect();
         return Err(Refusal::Unreachable(what));
@@ -234,10 +292,11 @@ fn take(
     }
     match kind {
         "ADDED" | "MODIFIED" => {
-            let object = scope.object(value).ok_or_else(broken)?;
-            tell(Sight::Seen(object, Footprint::of(value)));
+            let object = scope.object(&value).ok_or_else(broken)?;
+            let seen = L::at(&object, value);
+            tell(Sight::Seen(object, seen));
         }
-        "DELETED" => tell(Sight::Gone(scope.object(value).ok_or_else(broken)?)),
+        "DELETED" => tell(Sight::Gone(scope.object(&value).ok_or_else(broken)?)),
         _ => {}
     }
     Ok(())

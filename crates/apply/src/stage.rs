@@ -232,7 +232,7 @@ async fn send_patch(engine: &Engine, planned: &Planned, dry_run: bool) -> Result
         tries += 1;
         let is_race = match &refusal {
             Refusal::Status(status) => status.code == 409 && tries < CONFLICT_TRIES,
-            Refusal::Unreachable(_) => false,
+            Refusal::Unreachable(_) | Refusal::TooLarge(_) => false,
         };
         if is_race && failure(planned, &refusal).kind == FailureKind::Conflict {
             continue;

@@ -95,6 +95,8 @@ pub(crate) enum Refusal {
     Status(Box<Status>),
     /// No answer, or one that cannot be used.
     Unreachable(String),
+    /// The answer is larger than may be.
+    TooLarge(String),
 }
 
 /// `metav1.Status`, as far as it is used.
@@ -130,7 +132,7 @@ impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Status(status) => &status.message,
-            Self::Unreachable(why) => why,
+            Self::Unreachable(why) | Self::TooLarge(why) => why,
         })
     }
 }
@@ -139,7 +141,7 @@ impl Refusal {
     pub(crate) fn code(&self) -> Option<u16> {
         match self {
             Self::Status(status) => Some(status.code),
-            Self::Unreachable(_) => None,
+            Self::Unreachable(_) | Self::TooLarge(_) => None,
         }
     }
 
@@ -151,6 +153,7 @@ impl Refusal {
     fn is_passing(&self) -> bool {
         match self {
             Self::Unreachable(_) => true,
+            Self::TooLarge(_) => false,
             Self::Status(status) => match status.code {
                 429 | 502 | 503 | 504 => true,
                 // A typed patch that does not fit its schema is answered with 500 too, without a reason.
@@ -235,7 +238,7 @@ impl Transport {
             let response = self.open(call).await.map_err(&unreachable)?;
             let status = response.status();
             let headers = response.headers().clone();
-            let body = collect(response.into_body()).await.map_err(&unreachable)?;
+            let body = collect(response.into_body()).await.map_err(|refusal| (refusal, None))?;
             if !status.is_success() {
                 return Err(refused(status, &headers, &body));
             }
@@ -263,7 +266,7 @@ impl Transport {
             if status.is_success() {
                 return Ok(response.into_body());
             }
-            let body = collect(response.into_body()).await.map_err(Refusal::Unreachable)?;
+            let body = collect(response.into_body()).await?;
             Err(refused(status, &headers, &body).0)
         };
         timeout_at(self.limit(self.request_timeout), opening)
@@ -298,13 +301,15 @@ fn bounded_chain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-async fn collect(mut body: Body) -> Result<Bytes, String> {
+async fn collect(mut body: Body) -> Result<Bytes, Refusal> {
     let mut bytes = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| format!("its answer broke off: {}", bounded_chain(&error)))?;
+        let frame = frame.map_err(|error| {
+            Refusal::Unreachable(format!("its answer broke off: {}", bounded_chain(&error)))
+        })?;
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > MAX_ANSWER {
-            return Err(format!("its answer has more than {MAX_ANSWER} bytes"));
+            return Err(Refusal::TooLarge(format!("its answer has more than {MAX_ANSWER} bytes")));
         }
         bytes.extend_from_slice(&data);
     }

@@ -32,11 +32,7 @@ impl Goal {
     pub(crate) fn judge(self, object: Option<&Value>, rules: Option<&HealthRules>) -> Seen {
         // What is to be gone need not be healthy.
         let rules = rules.filter(|_| self != Self::Gone);
-        let health = object.map_or_else(Health::not_found, |object| {
-            rules
-                .and_then(|rules| rules.judge(object))
-                .unwrap_or_else(|| compute_for_kustomization(object, Timestamp::now()))
-        });
+        let health = object.map_or_else(Health::not_found, |object| judge(object, rules, Timestamp::now()));
         let end = match (self, health.status) {
             // A Pod is current as soon as it is ready.
             (Self::Done, Status::Current) if object.is_some_and(|object| !has_ended(object)) => End::Open,
@@ -46,6 +42,14 @@ impl Goal {
         };
         Seen { health, end }
     }
+}
+
+/// The health of an object as a wait counts it: `rules` go before what kstatus knows of its kind. `now` decides how long a Pod has been
+/// unschedulable.
+#[must_use]
+pub fn judge(object: &Value, rules: Option<&HealthRules>, now: Timestamp) -> Health {
+    let by_rules = rules.and_then(|rules| rules.judge(object));
+    by_rules.unwrap_or_else(|| compute_for_kustomization(object, now))
 }
 
 /// Whether a Pod has run to its end; what is none has nothing to run.

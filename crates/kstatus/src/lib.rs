@@ -6,6 +6,7 @@
 
 mod custom;
 mod fields;
+mod words;
 mod workload;
 
 use std::fmt;

@@ -19,6 +19,8 @@ pub enum Capability {
     ApiServer,
     /// A hub that can be told what an agent corrected by itself, and says for which appliers it is not to; an agent that does either.
     Corrections,
+    /// A hub that can be told how what was waited for is since; an agent that goes on watching it.
+    HealthAfterReady,
     /// An agent that applies several groups, and compares a dispatch with its digest.
     Groups,
     /// An agent that applies a group's objects in the order in which they are given.
@@ -61,6 +63,7 @@ impl Capability {
         Self::Backlog,
         Self::ApiServer,
         Self::Corrections,
+        Self::HealthAfterReady,
         Self::Groups,
         Self::AsGivenOrder,
         Self::HelmOrder,
@@ -88,6 +91,7 @@ impl Capability {
             Self::Backlog => "backlog",
             Self::ApiServer => "apiserver",
             Self::Corrections => "corrections",
+            Self::HealthAfterReady => "health-after-ready",
             Self::Groups => "groups",
             Self::AsGivenOrder => "as-given-order",
             Self::HelmOrder => "helm-order",
@@ -129,6 +133,7 @@ impl Capabilities {
                 Capability::Backlog,
                 Capability::ApiServer,
                 Capability::Corrections,
+                Capability::HealthAfterReady,
             ]
             .into(),
         )
@@ -140,6 +145,7 @@ impl Capabilities {
         Self(
             [
                 Capability::Corrections,
+                Capability::HealthAfterReady,
                 Capability::Groups,
                 Capability::Appliers,
                 Capability::Hooks,

@@ -8,6 +8,7 @@ pub(crate) mod children;
 mod corrections;
 mod decryption;
 mod dependencies;
+mod health;
 mod history;
 mod holds;
 mod pins;
@@ -36,6 +37,7 @@ use crate::objects::Objects;
 pub use build::Builds;
 pub use corrections::{AgentCorrection, CorrectedObject};
 pub use decryption::SopsMac;
+pub use health::{HealthReport, HealthState};
 pub use results::{DispatchFailure, DispatchResult};
 pub use transfer::BuildReader;
 

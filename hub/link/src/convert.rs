@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use roadstead_hub_core::clusters::UpgradeReport;
-use roadstead_hub_core::delivery::{AgentCorrection, CorrectedObject, DispatchFailure, DispatchResult};
+use roadstead_hub_core::delivery::{
+    AgentCorrection, CorrectedObject, DispatchFailure, DispatchResult, HealthReport, HealthState,
+};
 use roadstead_proto::limits::bounded;
-use roadstead_proto::{Corrected, Correction, Finished, v1};
+use roadstead_proto::{Corrected, Correction, Finished, ObjectHealth, v1};
 
 /// How long ago a correction may be said to have begun.
 const MAX_AGO: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -39,6 +41,23 @@ pub(crate) fn correction(correction: Correction) -> AgentCorrection {
     // Longer ago than any agent runs without its hub: what it says of time is not believed beyond that.
     let ago = ago.min(MAX_AGO);
     AgentCorrection { key, ago, took, objects: objects.into_iter().map(object).collect() }
+}
+
+/// What an agent tells of health.
+pub(crate) fn health(report: roadstead_proto::HealthReport) -> HealthReport {
+    let roadstead_proto::HealthReport { key, state, message, recovered, objects } = report;
+    let state = match state {
+        roadstead_proto::HealthState::Waiting => HealthState::Waiting,
+        roadstead_proto::HealthState::Healthy => HealthState::Healthy,
+        roadstead_proto::HealthState::Progressing => HealthState::Progressing,
+        roadstead_proto::HealthState::Failing => HealthState::Failing,
+    };
+    let health = |one: ObjectHealth| {
+        let ObjectHealth { object, status, message } = one;
+        let text = if message.is_empty() { status.to_string() } else { format!("{status}: {message}") };
+        (object, text)
+    };
+    HealthReport { key, state, message, recovered, objects: objects.into_iter().map(health).collect() }
 }
 
 /// What an agent says of an upgrade; none where it is in a state that this version does not know.

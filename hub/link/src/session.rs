@@ -390,8 +390,9 @@ impl Running {
     /// Says which appliers rest. Where this fails, some may count as told and were not: a new session is told of them all.
     async fn send_resting(&mut self) -> Result<(), Ended> {
         let resting = self.hub.delivery.take_resting(&self.session).await;
-        for applier in resting.map_err(|error| Ended::with(status(&error)))? {
-            self.say(hub_message::Body::Rest(v1::Rest { applier_uid: applier.to_string() })).await?;
+        for (applier, health_goes_on) in resting.map_err(|error| Ended::with(status(&error)))? {
+            let rest = v1::Rest { applier_uid: applier.to_string(), health_goes_on };
+            self.say(hub_message::Body::Rest(rest)).await?;
         }
         Ok(())
     }

@@ -112,13 +112,19 @@ async fn what_rests_is_told_in_each_session_until_it_is_dispatched_again() -> Re
     let mut session = site.session(&agent).await?;
     let key = applied(&site, agent.cluster, "web", &mut session).await?;
     let mut tx = site.store.begin().await?;
-    assert!(tx.rest(key.applier, agent.cluster).await?);
-    assert!(!tx.rest(key.applier, agent.cluster).await?, "that is known");
+    assert!(tx.rest(key.applier, agent.cluster, true).await?);
+    assert!(!tx.rest(key.applier, agent.cluster, true).await?, "that is known");
     tx.commit().await?;
-    let rests = |body| if let Say::Rest(rest) = body { Some(rest.applier_uid) } else { None };
-    assert_eq!(session.expect(rests).await?, key.applier.to_string());
+    let rests =
+        |body| if let Say::Rest(rest) = body { Some((rest.applier_uid, rest.health_goes_on)) } else { None };
+    assert_eq!(session.expect(rests).await?, (key.applier.to_string(), true));
     let mut session = site.session(&agent).await?;
-    assert_eq!(session.expect(rests).await?, key.applier.to_string());
+    assert_eq!(session.expect(rests).await?, (key.applier.to_string(), true));
+    // It is not suspended any more, but gone.
+    let mut tx = site.store.begin().await?;
+    assert!(tx.rest(key.applier, agent.cluster, false).await?);
+    tx.commit().await?;
+    assert_eq!(session.expect(rests).await?, (key.applier.to_string(), false));
     // The next dispatch has it tended again.
     let newest = site.store.newest_reconciliation(key.applier).await?.context("an attempt")?;
     let (spec, now) = (spec_of("web", newest.inputs.build.context("a build")?), site.hub.now());

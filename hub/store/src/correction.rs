@@ -83,18 +83,25 @@ impl Tx {
         Ok(attempt.map(Attempt))
     }
 
-    /// Has nothing of an applier corrected on a cluster before its next dispatch. False where that was known.
+    /// Has nothing of an applier corrected on a cluster before its next dispatch; how healthy it is, is told as before where
+    /// `health_goes_on`. False where that was known.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn rest(&mut self, applier: ApplierUid, cluster: ClusterUid) -> Result<bool, StoreError> {
+    pub async fn rest(
+        &mut self,
+        applier: ApplierUid,
+        cluster: ClusterUid,
+        health_goes_on: bool,
+    ) -> Result<bool, StoreError> {
         let noted = sqlx::query(
-            "INSERT INTO resting (applier, cluster_uid) VALUES ($1, $2)
-             ON CONFLICT (applier) DO UPDATE SET cluster_uid = $2, since = now(), sent_in = NULL
-             WHERE resting.cluster_uid <> $2",
+            "INSERT INTO resting (applier, cluster_uid, health_goes_on) VALUES ($1, $2, $3)
+             ON CONFLICT (applier) DO UPDATE SET cluster_uid = $2, since = now(), sent_in = NULL, health_goes_on = $3
+             WHERE resting.cluster_uid <> $2 OR resting.health_goes_on <> $3",
         )
         .bind(applier.0)
         .bind(cluster.0)
+        .bind(health_goes_on)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("have an applier rest"))?;
@@ -107,7 +114,8 @@ impl Tx {
 }
 
 impl Store {
-    /// The appliers that rest of which this session's agent was not told yet. From now on it counts as told.
+    /// The appliers that rest of which this session's agent was not told yet, each with whether it goes on telling their health. From
+    /// now on it counts as told.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -115,17 +123,17 @@ impl Store {
         &self,
         cluster: ClusterUid,
         session: SessionId,
-    ) -> Result<Vec<ApplierUid>, StoreError> {
-        let appliers: Vec<Uuid> = sqlx::query_scalar(
+    ) -> Result<Vec<(ApplierUid, bool)>, StoreError> {
+        let appliers: Vec<(Uuid, bool)> = sqlx::query_as(
             "UPDATE resting SET sent_in = $2 WHERE cluster_uid = $1 AND sent_in IS DISTINCT FROM $2
-             RETURNING applier",
+             RETURNING applier, health_goes_on",
         )
         .bind(cluster.0)
         .bind(session.0)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("look for appliers that rest"))?;
-        Ok(appliers.into_iter().map(ApplierUid).collect())
+        Ok(appliers.into_iter().map(|(applier, health)| (ApplierUid(applier), health)).collect())
     }
 
     /// Forgets appliers that are gone, once their cluster is gone too, or its agent was told a while ago and is still connected.

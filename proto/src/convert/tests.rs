@@ -15,7 +15,9 @@ use roadstead_model::{
 use zeroize::Zeroizing;
 
 use crate::limits::MAX_OBJECTS;
-use crate::message::{Failure, Finished, InventoryAck, InventoryIntent, ObjectHealth, Progress};
+use crate::message::{
+    Failure, Finished, HealthReport, HealthState, InventoryAck, InventoryIntent, ObjectHealth, Progress,
+};
 use crate::v1;
 
 fn key() -> DispatchKey {
@@ -247,9 +249,19 @@ fn what_an_agent_says_comes_back_as_it_was() {
         key: key(),
         position: Position { step: Some(1), stage: Stage::Apply },
         results: vec![result],
-        health: vec![health],
+        health: vec![health.clone()],
     };
     assert_eq!(Progress::try_from(v1::Progress::from(progress.clone())), Ok(progress));
+    let report = HealthReport {
+        key: key(),
+        state: HealthState::Failing,
+        message: "Deployment backend has failed".to_owned(),
+        recovered: true,
+        objects: vec![health],
+    };
+    assert_eq!(HealthReport::try_from(v1::HealthReport::from(report.clone())), Ok(report.clone()));
+    let unknown = v1::HealthReport { state: 99, ..report.into() };
+    assert!(HealthReport::try_from(unknown).is_err());
     let intent = InventoryIntent { key: key(), objects: vec![backend()] };
     assert_eq!(InventoryIntent::try_from(v1::InventoryIntent::from(intent.clone())), Ok(intent));
     let another = |owner| super::OwnedByAnother { object: backend(), owner };
@@ -335,6 +347,9 @@ proptest! {
         }
         if let Ok(message) = v1::Progress::decode(bytes.as_slice()) {
             let _ = Progress::try_from(message);
+        }
+        if let Ok(message) = v1::HealthReport::decode(bytes.as_slice()) {
+            let _ = HealthReport::try_from(message);
         }
     }
 

@@ -7,7 +7,7 @@ pub struct AgentMessage {
     pub ack: u64,
     #[prost(
         oneof = "agent_message::Body",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25"
     )]
     pub body: ::core::option::Option<agent_message::Body>,
 }
@@ -52,6 +52,9 @@ pub mod agent_message {
         /// each session begins with nothing that is
         #[prost(message, tag = "23")]
         Tended(super::Tended),
+        /// the newest of an applier is repeated in the next session until acknowledged
+        #[prost(message, tag = "25")]
+        HealthReport(super::HealthReport),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -700,6 +703,27 @@ pub struct Tended {
 pub struct Rest {
     #[prost(string, tag = "1")]
     pub applier_uid: ::prost::alloc::string::String,
+    /// how it is, is told as before: its applier is suspended, and not gone
+    #[prost(bool, tag = "2")]
+    pub health_goes_on: bool,
+}
+/// How the objects are that a dispatch waits for, or has waited for: told when that changes, and not more often than each ten seconds.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct HealthReport {
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<DispatchKey>,
+    /// of all of them together
+    #[prost(enumeration = "HealthState", tag = "2")]
+    pub state: i32,
+    /// names the objects and why; fit for a condition
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+    /// they are healthy again: the last that was told of them, progress apart, was that they are not
+    #[prost(bool, tag = "4")]
+    pub recovered: bool,
+    /// those whose health has changed
+    #[prost(message, repeated, tag = "5")]
+    pub objects: ::prost::alloc::vec::Vec<ObjectHealth>,
 }
 /// Stop this dispatch at the next safe place and send its Finished.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1048,6 +1072,45 @@ impl Action {
             "ACTION_SKIPPED" => Some(Self::Skipped),
             "ACTION_RECREATED" => Some(Self::Recreated),
             "ACTION_ADOPTED" => Some(Self::Adopted),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum HealthState {
+    Unspecified = 0,
+    /// the dispatch still waits for them
+    Waiting = 1,
+    /// it has ended, and so on for all that follow
+    Healthy = 2,
+    /// some are on their way, and no longer so than the dispatch may take
+    Progressing = 3,
+    /// some have failed, or are on their way for too long
+    Failing = 4,
+}
+impl HealthState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "HEALTH_STATE_UNSPECIFIED",
+            Self::Waiting => "HEALTH_STATE_WAITING",
+            Self::Healthy => "HEALTH_STATE_HEALTHY",
+            Self::Progressing => "HEALTH_STATE_PROGRESSING",
+            Self::Failing => "HEALTH_STATE_FAILING",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "HEALTH_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "HEALTH_STATE_WAITING" => Some(Self::Waiting),
+            "HEALTH_STATE_HEALTHY" => Some(Self::Healthy),
+            "HEALTH_STATE_PROGRESSING" => Some(Self::Progressing),
+            "HEALTH_STATE_FAILING" => Some(Self::Failing),
             _ => None,
         }
     }

@@ -735,12 +735,18 @@ async fn a_hub_that_is_ended_and_started_again_turns_nothing_not_ready() -> Resu
     let namespace = fleet.cluster.namespace("drain").await?;
     let mut commit = Commit::new();
     for app in APPS {
+        let child = format!(
+            "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {{name: {app}}}\nspec: {{type: slack, \
+             channel: alerts}}\n"
+        );
         commit = commit.file(&format!("{app}/map.yaml"), config_map(namespace.name(), app, "ahoy"));
+        commit = commit.file(&format!("{app}/child.yaml"), child);
     }
     fleet.repository("app", &commit).await?;
     for app in APPS {
-        // Due again and again, also in the moment between the hub's start and the agent's return: health is asked for, which no watch tells.
-        fleet.apply(&kustomization(app, "app", &format!("./{app}"), &["interval: 1s", "wait: true"])).await?;
+        // Due again and again, also in the moment between the hub's start and the agent's return: each has something on the hub, which
+        // no agent watches.
+        fleet.apply(&kustomization(app, "app", &format!("./{app}"), &["interval: 1s"])).await?;
     }
     for app in APPS {
         fleet.ready(&format!("kustomization/{app}")).await?;

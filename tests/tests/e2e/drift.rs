@@ -252,12 +252,14 @@ async fn nothing_is_done_at_the_interval_where_all_is_seen_to_stand() -> Result<
     let ns = space.name();
     let repository = fleet.repository("app", &workloads(ns)).await?;
     let head = repository.git(["rev-parse", "main"], &[], b"")?;
-    let other =
-        fleet.repository("mark", &Commit::new().file("map.yaml", config_map(ns, "mark", "git"))).await?;
+    let child = "apiVersion: notification.toolkit.fluxcd.io/v1beta3\nkind: Provider\nmetadata: {name: chat}\nspec: {type: \
+                 slack, channel: alerts}\n";
+    let files = Commit::new().file("map.yaml", config_map(ns, "mark", "git")).file("child.yaml", child);
+    let other = fleet.repository("mark", &files).await?;
     let marked = other.git(["rev-parse", "main"], &[], b"")?;
     fleet.apply(&kustomization("app", "app", "./", &["interval: 2s"])).await?;
-    // Health is looked at again and again.
-    fleet.apply(&kustomization("mark", "mark", "./", &["interval: 2s", "wait: true"])).await?;
+    // What is applied to the hub is looked at again and again.
+    fleet.apply(&kustomization("mark", "mark", "./", &["interval: 2s"])).await?;
     fleet.applied("app", &head).await?;
     fleet.applied("mark", &marked).await?;
     eventually("it is left alone", PATIENCE, || async {

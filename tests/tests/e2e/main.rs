@@ -16,6 +16,7 @@ mod dev_hub;
 mod drift;
 mod fields;
 mod guard;
+mod health;
 mod idle;
 mod kept;
 mod locked;

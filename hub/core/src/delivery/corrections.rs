@@ -113,19 +113,24 @@ impl Delivery {
         Ok(())
     }
 
-    /// The appliers of which the session's agent is to correct nothing before their next dispatch, and was not told so yet.
+    /// The appliers of which the session's agent is to correct nothing before their next dispatch, and was not told so yet; each with
+    /// whether it goes on telling their health.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn take_resting(&self, session: &Session) -> Result<Vec<ApplierUid>, HubError> {
+    pub async fn take_resting(&self, session: &Session) -> Result<Vec<(ApplierUid, bool)>, HubError> {
         Ok(self.store.take_resting(session.cluster, session.id).await?)
     }
 
-    /// Has the agent correct nothing of an applier before its next dispatch.
+    /// Has the agent correct nothing of an applier before its next dispatch. One that is suspended is looked at all the same: who
+    /// suspends it wants it left alone, and not unseen.
     pub(super) async fn rest(&self, seen: &SeenApplier) -> Result<(), HubError> {
         let Some(cluster) = seen.situation.last.as_ref().and_then(|last| last.cluster) else { return Ok(()) };
         let mut tx = self.store.begin().await?;
-        if seen.unchanged(&mut tx).await?.is_some() && tx.rest(seen.situation.uid, cluster).await? {
+        let health_goes_on = seen.situation.suspended && !seen.situation.deleting;
+        if seen.unchanged(&mut tx).await?.is_some()
+            && tx.rest(seen.situation.uid, cluster, health_goes_on).await?
+        {
             tx.commit().await?;
         }
         Ok(())

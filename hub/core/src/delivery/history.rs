@@ -32,12 +32,15 @@ pub(super) fn health_is_checked(
         status.conditions.retain(|condition| condition.type_ != HEALTHY);
         return;
     }
-    let revision = status.last_attempted_revision.as_deref().unwrap_or_default();
-    let message =
-        format!("Running health checks for revision {revision} with a timeout of {}", spec.timeout());
+    let message = running(status.last_attempted_revision.as_deref().unwrap_or_default(), spec);
     let conditions = &mut status.conditions;
     let reason = Reason::Progressing;
     conditions::set(conditions, HEALTHY, ConditionStatus::Unknown, reason, &message, generation, now);
+}
+
+/// What Healthy says while health is checked.
+pub(super) fn running(revision: &str, spec: &ApplierSpec) -> String {
+    format!("Running health checks for revision {revision} with a timeout of {}", spec.timeout())
 }
 
 /// Whether health is unknown since the cluster could not be seen: then it is checked again once that is over.

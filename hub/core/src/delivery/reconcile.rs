@@ -430,7 +430,7 @@ impl Delivery {
         let mut tx = self.store.begin().await?;
         let Some(stored) = seen.unchanged(&mut tx).await? else { return Ok(now) };
         if let Some(cluster) = seen.situation.last.as_ref().and_then(|last| last.cluster) {
-            tx.rest(seen.situation.uid, cluster).await?;
+            tx.rest(seen.situation.uid, cluster, false).await?;
         }
         tx.orphan(seen.situation.uid).await?;
         tx.forget_reconciliations(seen.situation.uid).await?;

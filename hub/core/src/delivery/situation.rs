@@ -8,7 +8,7 @@ use roadstead_api::{
 };
 use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target, Tended};
 use roadstead_hub_store::{HeldDeletion, Holdings, StoreError, Stored, TendedState};
-use roadstead_model::{ApplierUid, Digest, Generation, Guard, Reason};
+use roadstead_model::{ApplierUid, Capability, Digest, Generation, Guard, Reason};
 
 use crate::HubError;
 use crate::delivery::Delivery;
@@ -39,6 +39,14 @@ pub(crate) struct Gathered {
     pub(crate) adopts_flux: bool,
 }
 
+/// The cluster that a spec chooses.
+struct Chosen {
+    target: Target,
+    cluster: Option<Stored>,
+    /// Its agent tells how what was waited for is since.
+    sees_health: bool,
+}
+
 /// What the references lead to.
 struct Found {
     /// In the order of the references.
@@ -56,7 +64,7 @@ impl Delivery {
         let spec = &applier.spec;
         let uid = ApplierUid::from(stored.uid);
         // Each asks for something of its own.
-        let (last, holdings, (target, cluster)) = tokio::try_join!(
+        let (last, holdings, Chosen { target, cluster, sees_health }) = tokio::try_join!(
             self.store.newest_reconciliation(uid),
             self.store.holdings(uid),
             self.target(stored, spec),
@@ -97,7 +105,7 @@ impl Delivery {
         let Found { sources, wanted } = sources;
         let deleting = stored.deletion_timestamp.is_some();
         let sees = matches!(&target, Target::Cluster { agent: AgentLink::Connected, .. });
-        let tended = tended(applier, &holdings, &target);
+        let tended = tended(applier, &holdings, &target, sees_health);
         let on = cluster.as_ref().map(Stored::decode::<Cluster>).transpose()?;
         let guard = holds::bounds(spec, on.as_ref(), self.guard.as_ref());
         let adopts = on.iter().flat_map(|cluster| &cluster.spec.adopt).chain(&spec.adopt);
@@ -139,12 +147,9 @@ impl Delivery {
         Ok(Gathered { situation, standing, artifacts, wanted, has_children, guard, held, adopts_flux })
     }
 
-    async fn target(
-        &self,
-        stored: &Stored,
-        spec: &ApplierSpec,
-    ) -> Result<(Target, Option<Stored>), StoreError> {
-        let not_found = |why: String| Ok((Target::NotFound(why), None));
+    async fn target(&self, stored: &Stored, spec: &ApplierSpec) -> Result<Chosen, StoreError> {
+        let chosen = |target, cluster| Ok(Chosen { target, cluster, sees_health: false });
+        let not_found = |why: String| chosen(Target::NotFound(why), None);
         let cluster = if let Some(config) = &spec.kube_config {
             match self.access.chosen_cluster(&stored.namespace, config).await? {
                 Ok(cluster) => Some(cluster),
@@ -170,22 +175,27 @@ impl Delivery {
             let policy = cluster.decode::<Cluster>()?.spec.deletion_policy;
             return match policy {
                 Some(ClusterDeletionPolicy::Prune) => {
-                    Ok((Target::Leaving { uid, name: cluster.name.clone() }, Some(cluster)))
+                    chosen(Target::Leaving { uid, name: cluster.name.clone() }, Some(cluster))
                 }
                 Some(ClusterDeletionPolicy::Abandon) | None => {
                     not_found(format!("cluster '{}' is being deleted: choose another one", cluster.name))
                 }
             };
         }
+        let mut sees_health = false;
         let agent = match self.store.session(uid).await? {
             None => AgentLink::Never,
-            Some(session) => match (session.disconnected, session.unreachable) {
-                (Some(at), _) => AgentLink::Lost(at),
-                (None, Some(why)) => AgentLink::Blind(why),
-                (None, None) => AgentLink::Connected,
-            },
+            Some(session) => {
+                sees_health = session.capabilities.has(Capability::HealthAfterReady);
+                match (session.disconnected, session.unreachable) {
+                    (Some(at), _) => AgentLink::Lost(at),
+                    (None, Some(why)) => AgentLink::Blind(why),
+                    (None, None) => AgentLink::Connected,
+                }
+            }
         };
-        Ok((Target::Cluster { uid, name: cluster.name.clone(), agent }, Some(cluster)))
+        let target = Target::Cluster { uid, name: cluster.name.clone(), agent };
+        Ok(Chosen { target, cluster: Some(cluster), sees_health })
     }
 
     /// The sources that an applier refers to, in their order; the first one at the revision to which it is pinned.
@@ -229,16 +239,19 @@ impl Delivery {
     }
 }
 
-/// Whether the cluster's agent sees for itself that what was applied stands. It does not see health, nor what variables come from, nor
-/// what was applied to the hub: where there is any of that, each interval is a reason to look.
-fn tended(applier: &AnyApplier, holdings: &Holdings, target: &Target) -> Tended {
+/// Whether the cluster's agent sees for itself that what was applied stands, and is healthy where that is asked for. It does not see what
+/// variables come from, nor what was applied to the hub, and one of an older version does not see health: where there is any of that,
+/// each interval is a reason to look.
+fn tended(applier: &AnyApplier, holdings: &Holdings, target: &Target, sees_health: bool) -> Tended {
     let Target::Cluster { uid, agent, .. } = target else { return Tended::Unknown };
     let Some((_, state)) = holdings.tended.filter(|(cluster, _)| cluster == uid) else {
         return Tended::Unknown;
     };
     let lookups = applier.status.iter().flat_map(|status| &status.applier.lookups);
     let on_hub_only = |lookup: &LookedUp| lookup.location == Some(Lookup::Hub);
-    let sees_all = !holdings.on_hub && !history::asks(&applier.spec) && lookups.into_iter().all(on_hub_only);
+    let sees_all = !holdings.on_hub
+        && (sees_health || !history::asks(&applier.spec))
+        && lookups.into_iter().all(on_hub_only);
     match state {
         TendedState::Now if sees_all => Tended::Now,
         TendedState::Until(until) if sees_all => Tended::Until(until),

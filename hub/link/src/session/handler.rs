@@ -10,8 +10,8 @@ use roadstead_model::{DispatchKey, OrderKind};
 use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
 use roadstead_proto::{
-    Backlog, ConvertError, Correction, Finished, InventoryAck, InventoryIntent, OwnedByAnother, Progress,
-    Tended,
+    Backlog, ConvertError, Correction, Finished, HealthReport, InventoryAck, InventoryIntent, OwnedByAnother,
+    Progress, Tended,
 };
 use tonic::Status;
 
@@ -115,6 +115,13 @@ impl Handler {
                     silence(self.hub.delivery.tended(&self.session, &begun, &ended).await)
                 }
                 Err(error) => self.not_understood(None, "tended", &error),
+            },
+            Some(Body::HealthReport(report)) => match HealthReport::try_from(report) {
+                Ok(report) => {
+                    let report = convert::health(report);
+                    silence(self.hub.delivery.health_reported(&self.session, &report).await)
+                }
+                Err(error) => self.not_understood(None, "health_report", &error),
             },
             Some(Body::Refused(refused)) => self.refused(refused).await,
             Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),

@@ -184,7 +184,8 @@ impl Site {
         let object = json!({
             "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
             "metadata": { "name": name, "namespace": "default" },
-            "spec": { "interval": "1h", "prune": true, "sourceRef": { "kind": "GitRepository", "name": "none" } } });
+            "spec": { "interval": "1h", "prune": true, "sourceRef": { "kind": "GitRepository", "name": "none" },
+                      "wait": name.starts_with("waits") } });
         let made = self.create(KindId::Kustomization, object).await?;
         let uid: ApplierUid = made["metadata"]["uid"].as_str().context("a uid")?.parse()?;
         let digest = Digest::of(build);
