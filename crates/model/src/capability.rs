@@ -57,7 +57,7 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
