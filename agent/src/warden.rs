@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
 use roadstead_agent_policy::{Account, Action, CONFIG_MAP, Deletions, Object, Policy, Running, Signature};
@@ -19,6 +19,9 @@ use crate::home::{Home, HomeError, failed};
 
 /// The ConfigMap that keeps the count of deletions.
 pub const DELETIONS: &str = "roadstead-agent-deletions";
+
+/// The annotation of the agent's namespace by which an operator of the cluster has the agent do nothing, whatever its hub says.
+pub const PAUSED: &str = "fleet.roadstead.dev/paused";
 
 /// Its key.
 const KEY: &str = "minutes";
@@ -68,16 +71,31 @@ impl Warden {
     /// # Errors
     /// Why there is none, for people; nothing is to be done then.
     pub async fn policy(&self) -> Result<Arc<Policy>, String> {
-        if self.is_off {
-            return Ok(Arc::new(Policy::open(self.home.namespace())));
-        }
         self.read.get(|| async { self.read_policy().await.map(Arc::new) }).await
     }
 
     async fn read_policy(&self) -> Result<Policy, String> {
         let namespace = self.home.namespace();
-        let read = crate::app::patiently(|| self.home.config_map(CONFIG_MAP));
-        let data = match tokio::time::timeout(PATIENCE, read).await {
+        let read = async {
+            let (paused, map) = tokio::join!(
+                crate::app::patiently(|| self.home.is_paused()),
+                crate::app::patiently(|| async {
+                    if self.is_off { Ok(None) } else { self.home.config_map(CONFIG_MAP).await }
+                }),
+            );
+            Ok::<_, HomeError>((paused?, map?))
+        };
+        let read = tokio::time::timeout(PATIENCE, read).await;
+        if let Ok(Ok((true, _))) = read {
+            return Err(format!(
+                "the agent is paused by the annotation {PAUSED} on namespace {namespace} of its cluster: nothing is applied, \
+                 corrected or deleted there before that is removed"
+            ));
+        }
+        if self.is_off {
+            return Ok(Policy::open(namespace));
+        }
+        let data = match read.map(|read| read.map(|(_, map)| map)) {
             Ok(Ok(found)) => found.map(|map| map.data.unwrap_or_default()),
             Ok(Err(error)) => {
                 return Err(format!(
@@ -183,6 +201,15 @@ impl Gate for DeletionGate {
 }
 
 impl Home {
+    /// Whether an operator of the cluster has paused the agent.
+    async fn is_paused(&self) -> Result<bool, HomeError> {
+        let namespaces: Api<Namespace> = Api::all(self.client());
+        let look = failed(format!("read namespace {}", self.namespace()));
+        let found = namespaces.get_metadata_opt(self.namespace()).await.map_err(look)?;
+        let annotations = found.and_then(|namespace| namespace.metadata.annotations).unwrap_or_default();
+        Ok(annotations.get(PAUSED).is_some_and(|paused| paused == "true"))
+    }
+
     /// A ConfigMap of this namespace.
     async fn config_map(&self, name: &str) -> Result<Option<ConfigMap>, HomeError> {
         let look = failed(format!("read ConfigMap {}/{name}", self.namespace()));

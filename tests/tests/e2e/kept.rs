@@ -108,6 +108,45 @@ async fn an_agent_that_is_started_again_without_its_hub_goes_on() -> Result<()> 
 }
 
 #[tokio::test]
+async fn an_operator_of_the_cluster_pauses_its_agent() -> Result<()> {
+    let fleet = Fleet::start("paused").await?;
+    let space = fleet.cluster.namespace("paused").await?;
+    let ns = space.name().to_owned();
+    let files = |word: &str| Commit::new().file("app/map.yaml", config_map(&ns, "map", word));
+    let repository = fleet.repository("app", &files("one")).await?;
+    fleet.apply(&kustomization("app", "app", "./app", &["retryInterval: 5s"])).await?;
+    fleet.ready("kustomization/app").await?;
+
+    let paused = |value: &'static str| {
+        let kubectl = fleet.cluster.kubectl();
+        let namespace = fleet.agent.namespace();
+        async move { kubectl.run(&["annotate", "namespace", namespace, "--overwrite", value]).await.map(drop) }
+    };
+    paused("fleet.roadstead.dev/paused=true").await?;
+    let second = repository.commit("main", "Second", &files("two"))?;
+    fleet.fetch("app").await?;
+    let parts = ["the agent is paused by the annotation fleet.roadstead.dev/paused", fleet.agent.namespace()];
+    fleet.fails("kustomization/app", "ReconciliationFailed", &parts).await?;
+    fleet.cluster.has_word(&ns, "map", Some("one")).await?;
+
+    paused("fleet.roadstead.dev/paused-").await?;
+    fleet.applied("app", &second).await?;
+    fleet.cluster.has_word(&ns, "map", Some("two")).await?;
+
+    // What others change meanwhile is corrected afterwards.
+    paused("fleet.roadstead.dev/paused=true").await?;
+    edit(&fleet, &ns, "map").await?;
+    let until = tokio::time::Instant::now() + Duration::from_secs(4);
+    while tokio::time::Instant::now() < until {
+        let word = fleet.cluster.word(&ns, "map").await?;
+        ensure!(word.as_deref() == Some("by hand"), "it was corrected to {word:?}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    paused("fleet.roadstead.dev/paused-").await?;
+    fleet.cluster.has_word(&ns, "map", Some("two")).await
+}
+
+#[tokio::test]
 async fn nothing_older_is_applied_over_what_was_written_last() -> Result<()> {
     let mut fleet = Fleet::start("kept-fence").await?;
     let space = fleet.cluster.namespace("fence").await?;
