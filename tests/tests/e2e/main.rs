@@ -18,6 +18,7 @@ mod idle;
 mod locked;
 mod management;
 mod nested;
+mod oci;
 mod onboarding;
 mod outbound;
 mod pins;

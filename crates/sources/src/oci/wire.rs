@@ -97,7 +97,7 @@ impl<'a> Wire<'a> {
         self.request.shown_url()
     }
 
-    fn internal(&self, detail: impl ToString) -> OciError {
+    fn internal(&self, detail: &dyn std::fmt::Display) -> OciError {
         OciError::Internal { url: self.url(), detail: detail.to_string() }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Wire<'a> {
     fn at(&self, tail: &str) -> Result<Url, OciError> {
         // All of it is of characters that stand in a path as they are.
         let joined = self.name.registry.join(&format!("v2/{}/{tail}", self.name.path));
-        joined.map_err(|error| self.internal(error))
+        joined.map_err(|error| self.internal(&error))
     }
 
     /// The repository's lists of tags, one JSON document after the other.
@@ -261,7 +261,7 @@ impl<'a> Wire<'a> {
     }
 
     fn no_folder(&self, error: &std::io::Error) -> OciError {
-        self.internal(format!("temporary folder: {error}"))
+        self.internal(&format!("temporary folder: {error}"))
     }
 
     /// Sends a request to the registry, and shows it who asks where it wants to know. `what` is what a 404 means.
@@ -324,7 +324,7 @@ impl<'a> Wire<'a> {
         loop {
             let at_home = credentials_belong(&self.name.registry, trail.current());
             let mut headers = HeaderMap::new();
-            let accept = HeaderValue::from_str(accept).map_err(|error| self.internal(error))?;
+            let accept = HeaderValue::from_str(accept).map_err(|error| self.internal(&error))?;
             headers.insert(ACCEPT, accept);
             if let Some(pass) = pass.filter(|_| at_home) {
                 headers.insert(AUTHORIZATION, pass.clone());
@@ -355,7 +355,7 @@ impl<'a> Wire<'a> {
         if let Some(map) = sent.headers_mut() {
             *map = headers;
         }
-        let sent = sent.body(Full::new(body)).map_err(|error| self.internal(error))?;
+        let sent = sent.body(Full::new(body)).map_err(|error| self.internal(&error))?;
         self.client.send(sent).await.map_err(|error| self.unreachable(&error))
     }
 
@@ -393,7 +393,7 @@ impl<'a> Wire<'a> {
     fn basic(&self, username: &str, password: &str) -> Result<HeaderValue, OciError> {
         let pair = zeroize::Zeroizing::new(format!("{username}:{password}"));
         let text = zeroize::Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())));
-        secret_header(&text).map_err(|_| self.internal("the credentials cannot be sent"))
+        secret_header(&text).map_err(|_| self.internal(&"the credentials cannot be sent"))
     }
 
     /// A token of the service at `realm`, to pull from this repository and for nothing else, whatever the challenge asks for.

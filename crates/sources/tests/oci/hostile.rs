@@ -1,14 +1,18 @@
 //! Registries that lie, send without end, or say nothing.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use roadstead_model::Digest;
-use roadstead_sources::oci::OciLimits;
+use roadstead_sources::git::{Desk, Ended, Engine, InProcess};
+use roadstead_sources::oci::{OciLimits, fetch_with};
 use roadstead_sources::{OciError, OciReference, OciRequest, TreeLimits};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::fetch::fetch;
-use crate::registry::{Fault, LAYER, Registry, Wants, layer};
+use crate::registry::{Fault, LAYER, Registry, Wants, layer, login};
 
 async fn error(request: OciRequest) -> OciError {
     fetch(request).await.map(|outcome| panic!("{outcome:?}")).unwrap_err()
@@ -109,4 +113,71 @@ async fn a_registry_that_says_nothing_costs_its_timeout_and_its_failures_are_tol
         assert!(matches!(&failure, OciError::Status { .. }), "{failure}");
         assert_eq!(failure.is_transient(), transient, "{failure}");
     }
+}
+
+/// Readers in this process, whose orders are noted, or which are replaced by one that answers as it is told.
+#[derive(Default)]
+struct Readers {
+    orders: Mutex<Vec<Vec<u8>>>,
+    instead: Option<serde_json::Value>,
+}
+
+#[async_trait]
+impl Engine for Readers {
+    async fn admit(&self, about: &str) -> Result<(), Ended> {
+        self.orders.lock().unwrap().push(about.as_bytes().to_vec());
+        Ok(())
+    }
+
+    async fn run(&self, about: &str, order: Vec<u8>, desk: &mut Desk) -> Result<Vec<u8>, Ended> {
+        self.orders.lock().unwrap().push(order.clone());
+        match &self.instead {
+            Some(reply) => Ok(reply.to_string().into_bytes()),
+            None => InProcess::default().run(about, order, desk).await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reader_is_told_no_url_and_no_credentials_and_has_digests_asked_for_only() {
+    let registry = Registry::start(true, Wants::Basic).await;
+    registry.push("app", "1.0.0", &[("a", "a")]);
+    let reference = OciReference::SemVer { range: "1.x".to_owned(), filter: None };
+    let request = OciRequest { reference, logins: login("right"), ..registry.request() };
+    let readers = Readers::default();
+    let cancel = CancellationToken::new();
+    fetch_with(request.clone(), &readers, &cancel).await.unwrap();
+    let orders = readers.orders.into_inner().unwrap();
+    assert!(orders.len() > 4, "tags, manifest, layer");
+    for order in orders {
+        let text = String::from_utf8(order).unwrap();
+        for word in ["127.0.0.1", "right", "reader", "Basic"] {
+            assert!(!text.contains(word), "{word} in {text}");
+        }
+    }
+    // One that was taken over.
+    registry.seen();
+    let descriptor = |digest: &str| json!({ "mediaType": LAYER, "digest": digest, "size": 3 });
+    let tagged = OciRequest { reference: OciReference::Tag("1.0.0".to_owned()), ..request };
+    for reply in [
+        json!({ "Manifest": descriptor("../../other/manifests/latest") }),
+        json!({ "Layer": { "layer": descriptor("sha256:short"), "annotations": {} } }),
+        json!({ "Tag": "../../x" }),
+        json!({ "Read": { "files": 1, "unpacked_bytes": 1, "notes": [] } }),
+        json!("nothing"),
+    ] {
+        let readers = Readers { instead: Some(reply.clone()), ..Readers::default() };
+        assert!(fetch_with(tagged.clone(), &readers, &cancel).await.is_err(), "{reply}");
+    }
+    for seen in registry.seen() {
+        assert!(
+            seen.what.starts_with("HEAD /v2/app/manifests/1.0.0") || seen.what.contains("app/manifests/sha256:"),
+            "{seen:?}"
+        );
+    }
+    // What it may ask for is compared with its digest all the same.
+    let lie = json!({ "Layer": { "layer": descriptor(&Digest::of(b"abc").to_string()), "annotations": {} } });
+    let readers = Readers { instead: Some(lie), ..Readers::default() };
+    registry.fault(Fault::Layer(b"xyz".to_vec()));
+    assert!(matches!(fetch_with(tagged, &readers, &cancel).await, Err(OciError::Corrupt { .. })));
 }

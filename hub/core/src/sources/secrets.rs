@@ -119,13 +119,19 @@ impl Sources {
                 let why = format!("{full} of spec.{field} not found");
                 return Ok(Err((Reason::AuthenticationFailed, why)));
             };
-            // What is for a proxy goes to the address that stands beside it.
-            if field != "proxySecretRef"
-                && let Err(why) = self.access.may_send(stored, &found, &spec.url).await?
-            {
+            let secret =
+                SourceSecret { full, version: found.resource_version, data: found.secret.clone() };
+            let is_shown = match field {
+                // What is for a proxy goes to the address that stands beside it.
+                "proxySecretRef" => false,
+                // Whom to trust is no credential.
+                "certSecretRef" => secret.has("tls.key") || secret.has("keyFile"),
+                _ => true,
+            };
+            if is_shown && let Err(why) = self.access.may_send(stored, &found, &spec.url).await? {
                 return Ok(Err((Reason::AccessDenied, why)));
             }
-            *place = Some(SourceSecret { full, version: found.resource_version, data: found.secret });
+            *place = Some(secret);
         }
         Ok(Ok(all))
     }
