@@ -20,7 +20,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Reads a tag. A `v` before it is left out; anything that is not exactly three numbers, or has spaces, is no version.
+    /// Reads a tag. A `v` before it is left out; anything that is not exactly three numbers, or has spaces, is not a version.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
@@ -106,7 +106,7 @@ fn by_identifiers(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Why a text is no constraint.
+/// Why a text is not a constraint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("improper constraint: \"{0}\"")]
 pub struct ImproperConstraint(String);

@@ -223,7 +223,7 @@ impl Attempt<'_> {
         self.admit(&about).await?;
         let blob = self.wire.blob(digest, layer.size).await?;
         let mut notes = Vec::new();
-        if self.request.insecure && self.request.known_registry.pass(Instant::now()).is_some() {
+        if self.request.insecure && self.request.has_credentials() {
             notes.push(Note::CredentialsInTheClear);
         }
         if self.request.operation == LayerOperation::Copy {

@@ -59,7 +59,7 @@ impl RepositoryName {
         if !path.split('/').all(is_part) {
             let want =
                 "lower-case letters, digits and single separators (`.`, `_`, `-`) in each of its parts";
-            return Err(format!("`{path}` is no path of a repository: want {want}"));
+            return Err(format!("`{path}` is not the path of a repository: want {want}"));
         }
         let path = if host == DOCKER_REGISTRY && !path.contains('/') {
             format!("{DOCKER_LIBRARY}/{path}")
@@ -124,11 +124,11 @@ mod tests {
             ("oci://user:hunter2@registry.example/app", "holds credentials"),
             ("oci://registry.example/app:1.0", "remove ':1.0'"),
             ("oci://registry.example/app@sha256:abc", "remove '@sha256:abc'"),
-            ("oci://registry.example/", "no path"),
-            ("oci://registry.example/../app", "no path"),
-            ("oci://registry.example/a//b", "no path"),
-            ("oci://registry.example/App", "no path"),
-            ("oci://registry.example/a?b", "no path"),
+            ("oci://registry.example/", "not the path"),
+            ("oci://registry.example/../app", "not the path"),
+            ("oci://registry.example/a//b", "not the path"),
+            ("oci://registry.example/App", "not the path"),
+            ("oci://registry.example/a?b", "not the path"),
             ("oci://registry.example\\evil/a", "no valid host"),
         ] {
             let error = parse(url).unwrap_err();

@@ -462,10 +462,10 @@ impl<'a> Wire<'a> {
         let answer = http_body_util::Limited::new(response.into_body(), MOST_TOKEN).collect().await;
         let answer = answer.map_err(|_| fails(format!("`{shown}` sends too much, or breaks off"), true))?;
         let answer: TokenAnswer = serde_json::from_slice(&answer.to_bytes())
-            .map_err(|_| fails(format!("what `{shown}` answered is no token"), false))?;
+            .map_err(|_| fails(format!("what `{shown}` answered is not a token"), false))?;
         let token = if answer.token.is_empty() { answer.access_token } else { answer.token };
         if token.is_empty() {
-            return Err(fails(format!("what `{shown}` answered is no token"), false));
+            return Err(fails(format!("what `{shown}` answered is not a token"), false));
         }
         let text = zeroize::Zeroizing::new(format!("Bearer {}", token.expose()));
         let header = secret_header(&text)

@@ -171,7 +171,8 @@ async fn a_reader_is_told_no_url_and_no_credentials_and_has_digests_asked_for_on
     }
     for seen in registry.seen() {
         assert!(
-            seen.what.starts_with("HEAD /v2/app/manifests/1.0.0") || seen.what.contains("app/manifests/sha256:"),
+            seen.what.starts_with("HEAD /v2/app/manifests/1.0.0")
+                || seen.what.contains("app/manifests/sha256:"),
             "{seen:?}"
         );
     }

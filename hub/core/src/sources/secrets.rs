@@ -119,12 +119,11 @@ impl Sources {
                 let why = format!("{full} of spec.{field} not found");
                 return Ok(Err((Reason::AuthenticationFailed, why)));
             };
-            let secret =
-                SourceSecret { full, version: found.resource_version, data: found.secret.clone() };
+            let secret = SourceSecret { full, version: found.resource_version, data: found.secret.clone() };
             let is_shown = match field {
                 // What is for a proxy goes to the address that stands beside it.
                 "proxySecretRef" => false,
-                // Whom to trust is no credential.
+                // Whom to trust is public.
                 "certSecretRef" => secret.has("tls.key") || secret.has("keyFile"),
                 _ => true,
             };

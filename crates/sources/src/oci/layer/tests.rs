@@ -116,7 +116,7 @@ fn names_that_lead_elsewhere_and_other_kinds_are_refused() {
         assert!(files(&layer, None).unwrap_err().contains("only files and folders"), "{kind:?}");
     }
     let beneath = Layer::new().file("a", "").file("a/b", "").bytes();
-    assert!(files(&beneath, None).is_err(), "a file is no folder");
+    assert!(files(&beneath, None).is_err(), "a file was taken for a folder");
 }
 
 #[test]
