@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the foreign parts that tests use with the hub, once for each of their versions, and prints the folder that holds
-# them: bin/flux, bin/sops and bin/age-keygen (built from their Go modules), python/bin/python with the package `kubernetes`, and Cluster API's definition
+# them: bin/flux, bin/sops, bin/age-keygen and bin/registry, an OCI registry (built from their Go modules), python/bin/python with the package `kubernetes`, and Cluster API's definition
 # of its kind Cluster (cluster-api/clusters.yaml).
 #
 # The folder is the only line on stdout; progress goes to stderr. The first time takes minutes.
@@ -11,13 +11,14 @@ kubernetes=37.0.2
 cluster_api=v1.14.2
 sops=v3.13.3
 age=v1.3.1
+registry=v3.0.0
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${ROADSTEAD_CACHE:-$HOME/.cache/roadstead}/clients
 key=$({ uname -m; cat "$here/install.sh"; } | sha256sum | cut -c1-16)
 out=$cache/$key
 
-done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/bin/sops" ] && [ -x "$out/python/bin/python" ]; }
+done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/bin/sops" ] && [ -x "$out/bin/registry" ] && [ -x "$out/python/bin/python" ]; }
 if done_already; then
 	printf '%s\n' "$out"
 	exit 0
@@ -63,7 +64,9 @@ chmod u+w "$out/cluster-api/clusters.yaml"
 echo "clients: building sops $sops" >&2
 (cd "$tmp" && GOBIN="$tmp/bin" go install -ldflags "-s -w" "github.com/getsops/sops/v3/cmd/sops@$sops") >&2 9>&-
 (cd "$tmp" && GOBIN="$tmp/bin" go install "filippo.io/age/cmd/age-keygen@$age") >&2 9>&-
-mv "$tmp/bin/sops" "$tmp/bin/age-keygen" "$out/bin/"
+echo "clients: building the registry $registry" >&2
+(cd "$tmp" && GOBIN="$tmp/bin" go install -ldflags "-s -w" "github.com/distribution/distribution/v3/cmd/registry@$registry") >&2 9>&-
+mv "$tmp/bin/sops" "$tmp/bin/age-keygen" "$tmp/bin/registry" "$out/bin/"
 # Moved last: a folder with it is whole.
 mv "$tmp/flux-command" "$out/bin/flux"
 echo "clients: installed in $(($(date +%s) - begin)) s" >&2

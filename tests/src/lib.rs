@@ -38,6 +38,7 @@ pub mod onboarding;
 mod process;
 mod proxy;
 mod reader;
+mod registry;
 mod unique;
 mod wait;
 
@@ -55,6 +56,7 @@ pub use link::{AgentSession, EnrolledAgent};
 pub use memory::{MemoryLimit, resident};
 pub use process::Process;
 pub use proxy::Proxy;
+pub use registry::{LOGIN, Registry};
 pub use roadstead_test_gitserver as gitserver;
 pub use unique::{free_port, unique};
 pub use wait::eventually;

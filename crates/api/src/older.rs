@@ -115,5 +115,9 @@ mod tests {
         let mut source = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1beta2", "spec": { "gitImplementation": "go-git", "url": "u" } });
         assert_eq!(modernize(KindId::GitRepository.get(), &mut source).unwrap().name, "v1");
         assert_eq!(source["spec"], json!({ "url": "u" }));
+        let mut source =
+            json!({ "apiVersion": "source.toolkit.fluxcd.io/v1beta2", "spec": { "url": "oci://u" } });
+        assert_eq!(modernize(KindId::OciRepository.get(), &mut source).unwrap().name, "v1");
+        assert_eq!(source["spec"], json!({ "url": "oci://u" }));
     }
 }

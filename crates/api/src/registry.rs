@@ -337,7 +337,7 @@ static OCI_REPOSITORY: Kind = Kind {
     builtin: false,
     child: ChildRule::Always,
     role: PipelineRole::Source,
-    reconciled: false,
+    reconciled: true,
     references: references::source,
     columns: &columns::REPOSITORY,
     versions: &[Version::only(SOURCE, "v1", generate::<OciRepository>)],

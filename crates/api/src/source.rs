@@ -24,6 +24,7 @@ pub type HelmChart = Object<HelmChartSpec, HelmChartStatus>;
 pub type AnySource = Object<SourceSpec, AnySourceStatus>;
 
 impl Typed for AnySource {}
+impl Typed for OciRepository {}
 
 /// What the specs of all kinds of sources say in the same words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +39,10 @@ pub struct SourceSpec {
     pub timeout: Option<GoDuration>,
     /// The Secret that holds credentials.
     pub secret_ref: Option<LocalObjectReference>,
+    /// The Secret that holds certificates.
+    pub cert_secret_ref: Option<LocalObjectReference>,
+    /// The Secret that holds the proxy's address and credentials.
+    pub proxy_secret_ref: Option<LocalObjectReference>,
     /// Whether fetching is held back.
     #[serde(default)]
     pub suspend: bool,
@@ -280,6 +285,9 @@ pub struct OciVerification {
     /// Identities of which one must have signed, where no key is given.
     #[serde(default, rename = "matchOIDCIdentity", skip_serializing_if = "Vec::is_empty")]
     pub match_oidc_identity: Vec<OidcIdentity>,
+    /// The Secret that holds the trusted root, where it is not that of the public instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trusted_root_secret_ref: Option<LocalObjectReference>,
 }
 
 /// A program for signatures.

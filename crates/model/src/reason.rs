@@ -72,6 +72,12 @@ reasons! {
     Succeeded,
     /// A Git operation failed.
     GitOperationFailed,
+    /// An artifact could not be pulled from its registry.
+    OCIArtifactPullFailed,
+    /// An artifact has not the layer that is asked for, or it cannot be unpacked.
+    OCIArtifactLayerOperationFailed,
+    /// What a source's reference points to could not be determined.
+    ReadOperationFailed,
     /// Credentials of a source are missing or unusable.
     AuthenticationFailed,
     /// The URL of a source is not allowed.

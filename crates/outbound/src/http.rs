@@ -20,6 +20,7 @@ use tower::Service;
 
 use crate::connect::{ConnectError, Guard};
 use crate::host::Authority;
+use crate::identity::ClientIdentity;
 use crate::policy::{Detail, Refusal};
 use crate::proxy::Proxies;
 use crate::trust;
@@ -164,6 +165,9 @@ pub enum ClientError {
     /// The authorities that were given cannot be used.
     #[error("{0}")]
     Authority(String),
+    /// The client's certificate or its key cannot be used.
+    #[error("the client certificate: {0}")]
+    Identity(String),
     /// This process is not set up for TLS.
     #[error("set TLS up: {0}")]
     Tls(String),
@@ -184,7 +188,19 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn new(guard: Guard, ca: Option<&[u8]>) -> Result<Self, ClientError> {
-        let tls = tls(ca)?;
+        Self::as_someone(guard, ca, None)
+    }
+
+    /// As [`Client::new`]; shows servers that ask for one a certificate.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn as_someone(
+        guard: Guard,
+        ca: Option<&[u8]>,
+        identity: Option<&ClientIdentity>,
+    ) -> Result<Self, ClientError> {
+        let tls = tls(ca, identity)?;
         let proxies = guard.proxies();
         let connector = Connector::new(guard);
         let veil = connector.veil();
@@ -276,12 +292,20 @@ pub fn secret_header(text: &str) -> Result<HeaderValue, http::header::InvalidHea
     Ok(value)
 }
 
-fn tls(ca: Option<&[u8]>) -> Result<rustls::ClientConfig, ClientError> {
+fn tls(ca: Option<&[u8]>, identity: Option<&ClientIdentity>) -> Result<rustls::ClientConfig, ClientError> {
     let provider = rustls::crypto::CryptoProvider::get_default()
         .ok_or_else(|| ClientError::Tls("no TLS provider is installed in this process".to_owned()))?;
     let verifier = trust::verifier(provider, ca)?;
     let versions = rustls::ClientConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| ClientError::Tls(error.to_string()))?;
-    Ok(versions.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+    let verified = versions.dangerous().with_custom_certificate_verifier(verifier);
+    match identity {
+        None => Ok(verified.with_no_client_auth()),
+        Some(identity) => {
+            let (chain, key) = identity.parse()?;
+            let config = verified.with_client_auth_cert(chain, key);
+            config.map_err(|error| ClientError::Identity(error.to_string()))
+        }
+    }
 }

@@ -30,6 +30,7 @@ mod address;
 mod connect;
 mod host;
 mod http;
+mod identity;
 mod policy;
 mod proxy;
 mod purpose;
@@ -43,6 +44,7 @@ pub use crate::http::{Client, ClientError, Connector, SendError, Stream, Veil, r
 pub use address::{Class, classify, underneath};
 pub use connect::{ConnectError, Connection, Guard, connect};
 pub use host::{Authority, Host, Scheme};
+pub use identity::ClientIdentity;
 pub use policy::{Candidate, Detail, Policy, Refusal};
 pub use proxy::{Proxies, ProxyServer};
 pub use purpose::Purpose;

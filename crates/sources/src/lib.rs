@@ -1,12 +1,12 @@
 //! From a source to a verified artifact.
 //!
 //! A [`Source`] is fetched into an [`Artifact`]: a tar.gz that depends on nothing but the files in it, addressed by its
-//! digest. [`git::fetch`] does so for one Git repository at one reference. [`unpack`] reads such an artifact back into a
+//! digest. [`git::fetch`] does so for one Git repository at one reference, [`oci::fetch_with`] for one OCI repository. [`unpack`] reads such an artifact back into a
 //! [`Tree`] in memory. Polling, storing and telling others is the hub's; here lies one attempt, bounded in bytes, files and
 //! time.
 //!
-//! The rooms: [`source`] is what all kinds have in common, [`git`] reads one from a repository, [`tree`] is what an artifact
-//! holds and which rules hold for it, [`artifact`] packs and unpacks it, [`ignore`] leaves files out. All but `git` are pure.
+//! The rooms: [`source`] is what all kinds have in common, [`git`] and [`oci`] read one from a repository, [`tree`] is what an artifact
+//! holds and which rules hold for it, [`artifact`] packs and unpacks it, [`ignore`] leaves files out. All but `git` and `oci` are pure.
 //!
 //! Nothing here is written to disk but what a server sent, Git's own pack and the artifact that is made of it, in private
 //! temporary folders that go away with the attempt ([`sweep_scratch`] removes what a killed process left).
@@ -15,14 +15,19 @@ pub mod artifact;
 pub mod git;
 mod gzip;
 pub mod ignore;
+pub mod oci;
+mod reading;
 pub mod source;
 pub mod tree;
+pub mod version;
 
 pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};
 pub use git::{
     Credentials, GitError, GitLimits, GitReference, GitRequest, Note, fetch, fetch_with, resolve,
     sweep_scratch,
 };
+pub use oci::{OciError, OciReference, OciRequest};
+pub use reading::read;
 pub use roadstead_outbound::Secret;
 pub use source::{FetchError, Fetched, Outcome, Source};
 pub use tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits};

@@ -3,6 +3,7 @@
 //!
 //! A kind is one implementation of [`Source`] and one variant of [`FetchError`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::artifact::Artifact;
 use crate::git::{Engine, GitError, Note, Room};
+use crate::oci::OciError;
 
 /// What is to be fetched, from where and as whom, within which bounds.
 #[async_trait]
@@ -59,6 +61,8 @@ pub struct Fetched {
     pub artifact: Artifact,
     /// What a user should know although it is not an error: skipped submodules, say. At most a hundred.
     pub notes: Vec<Note>,
+    /// What else is known of it, for the artifact's status: annotations of an OCI artifact's manifest, 16 KiB at most.
+    pub metadata: BTreeMap<String, String>,
     /// What was reserved for the artifact ([`Source::reserve_in`]): free again once this is dropped.
     pub room: Option<roadstead_budget::Reservation>,
 }
@@ -79,6 +83,9 @@ pub enum FetchError {
     /// Of a Git repository.
     #[error(transparent)]
     Git(#[from] GitError),
+    /// Of an OCI repository.
+    #[error(transparent)]
+    Oci(#[from] OciError),
     /// Others waited for its place.
     #[error(
         "`{url}` was not fetched within {held:.0?} and gave way to other sources that are waiting; it will be tried again"
@@ -92,12 +99,13 @@ pub enum FetchError {
 }
 
 impl FetchError {
-    /// The reason of the source's condition.
+    /// The reason of the source's condition; none of its own where it says nothing about the source.
     #[must_use]
-    pub fn reason(&self) -> Reason {
+    pub fn reason(&self) -> Option<Reason> {
         match self {
-            Self::Git(error) => error.reason(),
-            Self::GaveWay { .. } => Reason::GitOperationFailed,
+            Self::Git(error) => Some(error.reason()),
+            Self::Oci(error) => Some(error.reason()),
+            Self::GaveWay { .. } => None,
         }
     }
 
@@ -106,6 +114,7 @@ impl FetchError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Git(error) => error.is_transient(),
+            Self::Oci(error) => error.is_transient(),
             Self::GaveWay { .. } => true,
         }
     }
@@ -115,6 +124,7 @@ impl FetchError {
     pub fn is_for_want_of_memory(&self) -> bool {
         match self {
             Self::Git(error) => error.is_for_want_of_memory(),
+            Self::Oci(error) => error.is_for_want_of_memory(),
             Self::GaveWay { .. } => false,
         }
     }

@@ -71,6 +71,14 @@ pub enum Measure {
     ArtifactBytes,
     /// Exclusion patterns, or bytes of them.
     Patterns,
+    /// Bytes of a manifest of an OCI repository.
+    ManifestBytes,
+    /// Bytes of a registry's lists of tags.
+    ListBytes,
+    /// Pages of them.
+    ListPages,
+    /// Tags of an OCI repository.
+    Tags,
 }
 
 impl fmt::Display for Measure {
@@ -89,6 +97,10 @@ impl fmt::Display for Measure {
             Self::UnpackedBytes => "bytes unpacked",
             Self::ArtifactBytes => "bytes packed",
             Self::Patterns => "exclusion patterns",
+            Self::ManifestBytes => "bytes in one manifest",
+            Self::ListBytes => "bytes of lists of tags",
+            Self::ListPages => "pages of tags",
+            Self::Tags => "tags",
         })
     }
 }

@@ -151,7 +151,7 @@ impl Schedule {
                 .await?;
             }
             kind if kind.is_source() => {
-                let (ready, reason) = (ConditionStatus::False, Reason::GitOperationFailed);
+                let (ready, reason) = (ConditionStatus::False, crate::sources::failed(stored.kind));
                 status::write::<AnySource>(&mut tx, &mut stored, now, |status, generation| {
                     let conditions = &mut status.source.conditions;
                     conditions::set(conditions, READY, ready, reason, message, generation, now);

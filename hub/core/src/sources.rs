@@ -4,16 +4,19 @@
 pub(crate) mod fetch;
 mod git;
 pub(crate) mod notes;
+mod oci;
 pub(crate) mod pass;
+mod secrets;
 
 use std::sync::Arc;
 
 use roadstead_api::{KindId, SourceSpec};
-use roadstead_hub_store::{SecretData, Store, StoreError, Stored};
+use roadstead_hub_store::{Store, StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Authority;
 use roadstead_places::Places;
 use roadstead_sources::Source;
+use serde_json::Value;
 
 use crate::HubOptions;
 use crate::clock::Clock;
@@ -21,7 +24,8 @@ use crate::context::Context;
 use crate::identity::AccessRules;
 use crate::quarantine::Quarantine;
 use crate::workers::fair_places;
-use fetch::KnownServers;
+use fetch::{Known, KnownServers};
+use secrets::SourceSecrets;
 
 pub use pass::{FetchJob, FetchPlan};
 
@@ -63,7 +67,17 @@ trait SourceKind: Sync {
     /// A field that is set and that this version cannot act on: to pass over it would fetch something other than what was asked for.
     fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError>;
 
-    /// The source as its spec asks for it, or what is wrong with its Secret.
+    /// What an artifact that was stored is said to be.
+    fn stored_message(&self, revision: &Revision) -> String {
+        format!("stored artifact for revision '{revision}'")
+    }
+
+    /// What its status notes of the spec that its artifact was made from, field by field; null for what it does not have.
+    fn observed(&self, _: &Stored) -> Result<Vec<(&'static str, Value)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    /// The source as its spec asks for it, or what is wrong with one of its Secrets.
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError>;
 }
 
@@ -73,20 +87,27 @@ struct Asked<'a> {
     spec: &'a SourceSpec,
     /// The revision to which somebody is pinned, in the place of what the spec's reference points to.
     pinned: Option<&'a Revision>,
-    /// What `spec.secretRef` names.
-    secret: Option<&'a SecretData>,
+    /// What its spec names.
+    secrets: &'a SourceSecrets,
     /// What it may connect to although the hub's policy does not allow it.
     tolerated: Option<Authority>,
     /// Bytes of its files.
     most_bytes: u64,
     options: &'a HubOptions,
-    known_servers: &'a KnownServers,
+    /// Its server, as this process last found it.
+    known: Known,
+}
+
+/// The reason of a source of this kind that cannot be fetched, where nothing closer is known.
+pub(crate) fn failed(of: KindId) -> Reason {
+    kind(of).map_or(Reason::GitOperationFailed, SourceKind::failed)
 }
 
 /// The kinds that are fetched: those that the registry says are sources and are reconciled.
 fn kind(kind: KindId) -> Option<&'static dyn SourceKind> {
     match kind {
         KindId::GitRepository => Some(&git::Git),
+        KindId::OciRepository => Some(&oci::Oci),
         _ => None,
     }
 }

@@ -22,6 +22,7 @@ mod kept;
 mod locked;
 mod management;
 mod nested;
+mod oci;
 mod onboarding;
 mod outbound;
 mod pins;

@@ -73,9 +73,7 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
 /// What is not done yet about objects of a kind, for a warning: nobody shall wait for it.
 fn not_acted_on(kind: KindId) -> Option<&'static str> {
     match kind {
-        KindId::Bucket | KindId::OciRepository | KindId::HelmRepository | KindId::HelmChart => {
-            Some("does not fetch them yet")
-        }
+        KindId::Bucket | KindId::HelmRepository | KindId::HelmChart => Some("does not fetch them yet"),
         KindId::Provider | KindId::Alert => Some("does not send notifications yet"),
         KindId::Receiver => Some("does not accept webhook calls yet"),
         KindId::Role | KindId::ClusterRole | KindId::RoleBinding | KindId::ClusterRoleBinding => {

@@ -20,7 +20,7 @@ pub const MOST_QUESTION: usize = PIECE + 1;
 
 /// What a reader asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Question<'a> {
+pub(crate) enum Question<'a> {
     /// Bytes of an answer of the server's, from there on; none come at its end.
     Answer { number: usize, offset: u64 },
     /// Room for an artifact of so many bytes.
@@ -68,20 +68,20 @@ impl Line {
         Self(Arc::new(Mutex::new(asking)))
     }
 
-    pub(super) fn ask(&self, question: &Question<'_>) -> io::Result<Vec<u8>> {
+    pub(crate) fn ask(&self, question: &Question<'_>) -> io::Result<Vec<u8>> {
         let mut asking = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         asking(&question.encode())
     }
 }
 
 /// An answer of the server's, as it came.
-pub(super) struct Answer {
-    pub(super) heading: String,
-    pub(super) body: Body,
+pub(crate) struct Answer {
+    pub(crate) heading: String,
+    pub(crate) body: Body,
 }
 
 /// The body of an answer.
-pub(super) enum Body {
+pub(crate) enum Body {
     /// A small one.
     Memory(Vec<u8>),
     /// A large one, in a temporary folder.
@@ -113,7 +113,7 @@ impl Body {
 /// Answers the questions of a reader that is at one repository. It is untrusted: what it can have are this
 /// repository's answers, and what it can bring is one artifact of so many bytes.
 pub struct Desk {
-    pub(super) answers: Vec<Answer>,
+    pub(crate) answers: Vec<Answer>,
     most: u64,
     room: Option<Room>,
     stop: Stop,
@@ -121,15 +121,15 @@ pub struct Desk {
 }
 
 /// An artifact that is being brought.
-pub(super) struct Artifact {
-    pub(super) bytes: Vec<u8>,
+pub(crate) struct Artifact {
+    pub(crate) bytes: Vec<u8>,
     /// How many bytes were announced.
     size: usize,
-    pub(super) held: Option<Reservation>,
+    pub(crate) held: Option<Reservation>,
 }
 
 impl Desk {
-    pub(super) fn new(most: u64, room: Option<Room>, stop: &Stop) -> Self {
+    pub(crate) fn new(most: u64, room: Option<Room>, stop: &Stop) -> Self {
         Self { answers: Vec::new(), most, room, stop: stop.clone(), artifact: None }
     }
 
@@ -178,7 +178,7 @@ impl Desk {
     }
 
     /// The artifact that was brought, if it is whole.
-    pub(super) fn take_artifact(&mut self) -> Option<Artifact> {
+    pub(crate) fn take_artifact(&mut self) -> Option<Artifact> {
         self.artifact.take().filter(|artifact| artifact.bytes.len() == artifact.size)
     }
 }

@@ -30,7 +30,7 @@ pub trait Engine: Send + Sync {
     /// Why not.
     async fn admit(&self, about: &str) -> Result<(), Ended>;
 
-    /// Has [`super::read`] do what `order` says, with its questions answered by `desk`, and gives its reply. Dropped, it ends
+    /// Has [`crate::read`] do what `order` says, with its questions answered by `desk`, and gives its reply. Dropped, it ends
     /// the reader.
     ///
     /// # Errors
@@ -56,7 +56,8 @@ impl Engine for InProcess {
     async fn run(&self, _about: &str, order: Vec<u8>, desk: &mut Desk) -> Result<Vec<u8>, Ended> {
         let ended = |error: &dyn std::fmt::Display| Ended { why: error.to_string(), transient: true };
         let folder = Scratch::new(self.scratch.as_deref()).map_err(|error| ended(&error))?;
-        let work = move |line: &Line, stop: &AtomicBool| super::read(&order, folder.path(), line, stop);
+        let work =
+            move |line: &Line, stop: &AtomicBool| crate::reading::read(&order, folder.path(), line, stop);
         on_a_thread(desk, work).await.map_err(|error| ended(&error))
     }
 }

@@ -355,7 +355,7 @@ pub(super) fn detail(text: &str) -> String {
 }
 
 /// An error and its causes in one line, each text once.
-pub(super) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     one_line(std::iter::successors(Some(error), |error| error.source()))
 }
 

@@ -1,9 +1,7 @@
 //! The wire over the guarded way out: HTTP with deadlines, limits, redirects that are followed to the same repository
 //! only, and credentials that go to their own server only. What comes is kept as it is; nothing here reads it.
 
-use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,7 +11,6 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use roadstead_budget::{Exhausted, Pool, Reservation};
 use roadstead_outbound::{Client, ClientError, SendError, Trail, credentials_belong, secret_header};
 use tokio::runtime::Runtime;
 use url::Url;
@@ -21,7 +18,7 @@ use url::Url;
 use super::desk::{Answer, Body};
 use super::error::{GitError, chain};
 use super::request::{Credentials, GitRequest};
-use super::scratch::Scratch;
+use super::spool::Spool;
 use super::stop::Stop;
 use super::unread::Phase;
 use super::wire::{Ask, What};
@@ -29,8 +26,6 @@ use crate::tree::Measure;
 
 /// An answer of so many bytes stays in memory; a larger one, and any pack, goes to a file.
 const SMALL: usize = 64 << 10;
-/// Room on the disk is asked for in such steps.
-const STEP: u64 = 1 << 20;
 /// Servers look whether it begins so.
 const AGENT: &str = concat!("git/roadstead-", env!("CARGO_PKG_VERSION"));
 const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
@@ -67,42 +62,6 @@ impl Allowance {
     }
 }
 
-/// Where large answers lie; it goes away with its wire.
-struct Spool {
-    place: Option<PathBuf>,
-    folder: Option<Scratch>,
-    files: u32,
-    /// What all spools may have together.
-    disk: Option<Pool>,
-    written: u64,
-    held: Option<Reservation>,
-}
-
-impl Spool {
-    /// Has room for so many bytes more, in all of its files.
-    fn make_room(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        self.written += bytes as u64;
-        let Some(disk) = &self.disk else { return Ok(()) };
-        // In steps, so that few are asked for.
-        let wanted = self.written.next_multiple_of(STEP);
-        match &mut self.held {
-            Some(held) => held.try_grow_to(wanted),
-            None => disk.try_reserve(wanted).map(|held| self.held = Some(held)),
-        }
-    }
-
-    fn file(&mut self) -> io::Result<File> {
-        let folder = match self.folder.take() {
-            Some(folder) => folder,
-            None => Scratch::new(self.place.as_deref())?,
-        };
-        self.files += 1;
-        let path = folder.path().join(format!("answer-{}", self.files));
-        self.folder = Some(folder);
-        File::options().read(true).write(true).create_new(true).open(path)
-    }
-}
-
 impl Drop for GuardedWire {
     fn drop(&mut self) {
         // A look-up of a name may still be in the system's hands, for longer than we have time.
@@ -124,7 +83,7 @@ impl GuardedWire {
         let client = Client::new(request.guard.clone(), request.ca.as_deref());
         let client = client.map_err(|error| match error {
             ClientError::Authority(detail) => GitError::CaUnusable { url: request.shown_url(), detail },
-            ClientError::Tls(detail) => internal(detail),
+            ClientError::Identity(detail) | ClientError::Tls(detail) => internal(detail),
         })?;
         stop.hide_behind(client.veil());
         // A runtime of its own: what one server does to it is felt by nobody else.
@@ -142,14 +101,7 @@ impl GuardedWire {
             base_url: url.as_str().to_owned(),
             advertisement: Allowance::new(Measure::AdvertisementBytes, request.limits.advertisement_bytes),
             packs: Allowance::new(Measure::TransferBytes, request.limits.transfer_bytes),
-            spool: Spool {
-                place: request.scratch.clone(),
-                folder: None,
-                files: 0,
-                disk: request.disk.clone(),
-                written: 0,
-                held: None,
-            },
+            spool: Spool::new(request.scratch.clone(), request.disk.clone()),
             has_asked: false,
         })
     }
@@ -377,7 +329,7 @@ fn authorization(credentials: &Credentials) -> Result<HeaderValue, &'static str>
 }
 
 /// What is wrong with the server's certificate, if that is why there is no connection.
-fn untrusted(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+pub(crate) fn untrusted(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref::<rustls::Error>() {

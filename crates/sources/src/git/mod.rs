@@ -5,7 +5,7 @@
 //! before, in or after an answer, sends a byte a minute, sends without end, or sends something other than it promised.
 //!
 //! Two sides share the work. One has the network, the credentials and the time (`guarded`): it sends requests and keeps what
-//! is answered, without looking at it. The other ([`read`]) has what was answered, and nothing else: it speaks Git's
+//! is answered, without looking at it. The other (`reader`) has what was answered, and nothing else: it speaks Git's
 //! protocol, takes the pack apart and packs the files. An [`Engine`] says where the second one runs; it is begun when an
 //! answer is there, so that it never waits for a server.
 //!
@@ -19,10 +19,11 @@ mod greeting;
 mod guarded;
 mod http;
 mod local;
-mod reader;
+pub(crate) mod reader;
 mod remote;
 mod request;
 mod scratch;
+mod spool;
 mod stop;
 mod unread;
 mod url;
@@ -40,18 +41,26 @@ pub use desk::{Desk, Line, MOST_QUESTION};
 pub use engine::{Ended, Engine, InProcess};
 pub use error::GitError;
 pub use greeting::KnownServer;
-pub use reader::read;
 pub use request::{Credentials, GitLimits, GitReference, GitRequest, Room};
 pub use scratch::{Scratch, sweep_scratch};
 pub use walk::Note;
 
+// For the other kinds of sources.
+pub(crate) use desk::{Answer, Body, Question};
+pub(crate) use error::chain;
+pub(crate) use guarded::untrusted;
+pub(crate) use reader::bring_file;
+pub(crate) use spool::Spool;
+pub(crate) use stop::Stop;
+pub(crate) use url::shown as shown_url;
+pub(crate) use walk::MOST_NOTES;
+
 use crate::artifact::Artifact;
 use crate::ignore::Ignore;
+use crate::reading::Job;
 use crate::source::{FetchError, Fetched, Outcome, Source};
-use desk::Answer;
 use greeting::Advertisement;
 use reader::{Order, Reply};
-use stop::Stop;
 use unread::{Phase, Unread};
 use url::Location;
 use wire::{Ask, What};
@@ -199,7 +208,7 @@ impl Attempt<'_> {
         if wire::is_object_id(about) {
             self.stop.enter(Phase::Reading.text());
         }
-        let order = serde_json::to_vec(&self.order).map_err(|error| self.internal(&error.to_string()))?;
+        let order = Job::Git(&self.order).encode().map_err(|error| self.internal(&error.to_string()))?;
         let reply = self.engine.run(about, order, &mut self.desk).await;
         let reply = reply.map_err(|ended| self.ended(ended))?;
         serde_json::from_slice(&reply).map_err(|_| self.internal("the reader's reply cannot be parsed"))
@@ -247,13 +256,19 @@ impl Attempt<'_> {
                 let (Some(revision), Some(brought)) = (revision(commit), self.desk.take_artifact()) else {
                     return Err(self.internal("the reader returned an incomplete artifact"));
                 };
-                notes.truncate(walk::MOST_NOTES);
+                notes.truncate(MOST_NOTES);
                 if self.request.credentials.is_some() && self.request.url.starts_with("http://") {
                     notes.insert(0, Note::CredentialsInTheClear);
                 }
                 let digest = Digest::of(&brought.bytes);
                 let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
-                Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes, room: brought.held })))
+                Ok(Outcome::Fetched(Box::new(Fetched {
+                    revision,
+                    artifact,
+                    notes,
+                    metadata: std::collections::BTreeMap::new(),
+                    room: brought.held,
+                })))
             }
             Reply::Ask(_) => Err(self.internal("the reader asks a question where its result was expected")),
         }

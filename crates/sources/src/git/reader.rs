@@ -24,7 +24,7 @@ use crate::tree::Measure;
 
 /// What a reader is to do.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Order {
+pub(crate) struct Order {
     pub(super) reference: GitReference,
     /// The revision that needs not be read.
     pub(super) known: Option<Revision>,
@@ -51,12 +51,8 @@ pub(super) enum Reply {
 
 /// Does what `order` says, with `folder` for what is too large for memory, until it is done or `stop` is set. Gives the
 /// reply as bytes.
-#[must_use]
-pub fn read(order: &[u8], folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<u8> {
-    let reply = serde_json::from_slice(order)
-        .map_err(|error| Unread::Internal { detail: format!("the fetch job cannot be parsed: {error}") })
-        .and_then(|order| read_answers(&order, folder, line, stop))
-        .unwrap_or_else(Reply::Unread);
+pub(crate) fn read(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<u8> {
+    let reply = read_answers(order, folder, line, stop).unwrap_or_else(Reply::Unread);
     // Texts, numbers and flags: they always become JSON.
     serde_json::to_vec(&reply).unwrap_or_default()
 }
@@ -119,7 +115,7 @@ pub(super) fn bring(
     if size > limit {
         return Err(Unread::TooLarge { measure: Measure::ArtifactBytes, limit });
     }
-    send(&mut file, size, line).map_err(|error| internal(&error))?;
+    bring_file(&mut file, size, line).map_err(|error| internal(&error))?;
     let (files, unpacked_bytes) = (walked.tree.len(), walked.tree.bytes());
     Ok(Reply::Read { commit, files, unpacked_bytes, notes: walked.notes })
 }
@@ -136,7 +132,8 @@ fn file(folder: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).open(folder.join("artifact"))
 }
 
-fn send(file: &mut File, size: u64, line: &Line) -> io::Result<()> {
+/// Brings an artifact that lies in a file.
+pub(crate) fn bring_file(file: &mut File, size: u64, line: &Line) -> io::Result<()> {
     file.flush()?;
     file.rewind()?;
     line.ask(&Question::Room(size))?;

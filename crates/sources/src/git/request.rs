@@ -192,7 +192,7 @@ pub struct Room {
 
 impl Room {
     /// Room for an artifact of so many bytes; waits until there is some.
-    pub(super) async fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
+    pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
         self.pool.reserve(bytes.saturating_mul(self.copies)).await
     }
 }

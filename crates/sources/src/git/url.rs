@@ -48,7 +48,7 @@ impl Location {
 }
 
 /// `text` as it may be shown: without anything before an `@`, and short.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let clean = match Url::parse(text) {
         Ok(mut url) if url.has_host() => {
             // These fail for URLs that cannot have credentials, so there are none.

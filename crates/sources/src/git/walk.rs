@@ -16,7 +16,7 @@ use super::unread::{Phase, Unread};
 use crate::ignore::{FILE_NAME, Ignore, Verdict};
 use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, shown};
 
-pub(super) const MOST_NOTES: usize = 100;
+pub(crate) const MOST_NOTES: usize = 100;
 
 /// What a user should know about a fetch although it is not an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +33,13 @@ pub enum Note {
         /// Its path, as far as it is text.
         path: String,
     },
+    /// Symbolic links were left out.
+    LinksLeftOut {
+        /// How many.
+        count: u64,
+        /// One of them.
+        first: String,
+    },
     /// The password went over the network unencrypted.
     CredentialsInTheClear,
 }
@@ -44,6 +51,9 @@ impl fmt::Display for Note {
                 write!(f, "submodule `{}` (at {commit}) is left out: submodules are not fetched", shown(path))
             }
             Self::NameNotUtf8 { path } => write!(f, "`{}` is left out: its name is not UTF-8", shown(path)),
+            Self::LinksLeftOut { count, first } => {
+                write!(f, "{count} symbolic links are left out, `{}` among them", shown(first))
+            }
             Self::CredentialsInTheClear => f.write_str("credentials were sent over plain HTTP: use https://"),
         }
     }

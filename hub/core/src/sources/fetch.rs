@@ -12,8 +12,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use roadstead_budget::MemoryBudget;
 use roadstead_model::{Digest, ResourceUid};
-use roadstead_sources::git::{Desk, Ended, Engine, KnownServer, Line, MOST_QUESTION, Room, read};
-use roadstead_sources::{FetchError, GitLimits, Outcome};
+use roadstead_sources::git::{Desk, Ended, Engine, KnownServer, Line, MOST_QUESTION, Room};
+use roadstead_sources::oci::{KnownRegistry, OciLimits};
+use roadstead_sources::{FetchError, GitLimits, Outcome, read};
 use roadstead_worker::{Context, Exchange, Job, JobError, JobLimits};
 use tokio_util::sync::CancellationToken;
 
@@ -44,7 +45,17 @@ const PART: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct KnownServers {
     most: usize,
-    of: Mutex<HashMap<ResourceUid, (i64, KnownServer)>>,
+    of: Mutex<HashMap<ResourceUid, (Asking, Known)>>,
+}
+
+/// A source's generation, and the versions of its Secrets: with another one it is perhaps another server, or another client to it.
+type Asking = (i64, Vec<i64>);
+
+/// A server of a source. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    pub(crate) git: KnownServer,
+    pub(crate) registry: KnownRegistry,
 }
 
 impl KnownServers {
@@ -53,19 +64,18 @@ impl KnownServers {
         Self { most: usize::try_from(most).unwrap_or(usize::MAX).max(1), of: Mutex::default() }
     }
 
-    /// The server of a source with this spec.
-    pub(crate) fn of(&self, uid: ResourceUid, generation: i64) -> KnownServer {
+    /// The server of a source with this spec and these versions of its Secrets.
+    pub(crate) fn of(&self, uid: ResourceUid, asking: Asking) -> Known {
         let mut all = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= self.most && !all.contains_key(&uid) {
             // It costs one more request for each.
             all.clear();
         }
-        let (seen, server) = all.entry(uid).or_insert_with(|| (generation, KnownServer::default()));
-        if *seen != generation {
-            // Perhaps it names another server.
-            (*seen, *server) = (generation, KnownServer::default());
+        let entry = all.entry(uid).or_default();
+        if entry.0 != asking {
+            *entry = (asking, Known::default());
         }
-        server.clone()
+        entry.1.clone()
     }
 }
 
@@ -108,6 +118,13 @@ pub(crate) fn limits(workers: &Workers, mut limits: GitLimits) -> GitLimits {
     // An object may be made of another one.
     limits.object_bytes = limits.object_bytes.min(memory / 2);
     limits.objects = limits.objects.min(u32::try_from(memory / PER_OBJECT).unwrap_or(u32::MAX));
+    limits.artifact_bytes = limits.artifact_bytes.min(workers.artifacts.size() / COPIES);
+    limits
+}
+
+/// The same of an OCI repository, whose layer's files are read one by one.
+pub(crate) fn oci_limits(workers: &Workers, mut limits: OciLimits) -> OciLimits {
+    limits.tree.file_bytes = limits.tree.file_bytes.min(workers.readers.settings().memory / 2);
     limits.artifact_bytes = limits.artifact_bytes.min(workers.artifacts.size() / COPIES);
     limits
 }

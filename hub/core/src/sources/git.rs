@@ -1,14 +1,13 @@
 //! GitRepository: what its spec asks for, as a source.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use roadstead_api::GitRepository;
 use roadstead_api::git_repository::{GitProvider, GitRepositorySpec};
-use roadstead_hub_store::{SecretData, StoreError, Stored};
+use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Purpose;
 use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
 
+use crate::sources::secrets::SourceSecret;
 use crate::sources::{Asked, SourceKind, fetch, notes};
 
 /// The kind.
@@ -49,11 +48,11 @@ impl SourceKind for Git {
         request.plain_http_credentials = options.outbound.plain_http_credentials;
         request.timeout = notes::timeout(asked.spec);
         request.ignore = spec.ignore;
-        request.known_server = asked.known_servers.of(asked.stored.uid, asked.stored.generation);
-        if let Some(secret) = asked.secret {
+        request.known_server = asked.known.git;
+        if let Some(secret) = &asked.secrets.login {
             match credentials(secret) {
                 Ok((credentials, ca)) => (request.credentials, request.ca) = (credentials, ca),
-                Err(why) => return Ok(Err(why)),
+                Err(why) => return Ok(Err(secret.wrong(&why))),
             }
         }
         Ok(Ok(Box::new(request)))
@@ -76,15 +75,10 @@ fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
 type Access = (Option<Credentials>, Option<Vec<u8>>);
 
 /// Credentials and CA, from the keys that Flux reads.
-fn credentials(data: &SecretData) -> Result<Access, String> {
-    let text = |key: &str| -> Result<Option<String>, String> {
-        let Some(encoded) = data.expose(key) else { return Ok(None) };
-        let bytes = STANDARD.decode(encoded).map_err(|_| format!("key {key} is not base64"))?;
-        let text = String::from_utf8(bytes).map_err(|_| format!("key {key} is not text"))?;
-        Ok(Some(text))
-    };
+fn credentials(secret: &SourceSecret) -> Result<Access, String> {
+    let text = |key: &str| secret.text(key);
     for key in ["identity", "known_hosts"] {
-        if data.expose(key).is_some() {
+        if secret.has(key) {
             return Err(format!("key {key}: Git over SSH is not supported by this version of Roadstead"));
         }
     }

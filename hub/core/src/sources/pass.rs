@@ -4,19 +4,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AnySource, Artifact, ConditionStatus, KindId, PipelineRole, SourceSpec, SourceStatus, Time,
+    AnySource, AnySourceStatus, Artifact, ConditionStatus, PipelineRole, SourceSpec, SourceStatus, Time,
 };
 use roadstead_budget::PoolName;
-use roadstead_hub_store::{AtRest, SecretData, Stored};
+use roadstead_hub_store::{AtRest, Stored};
 use roadstead_model::{ApplierUid, Queue, Reason, ResourceUid, Revision, chain};
 use roadstead_outbound::{Authority, Refusal};
 use roadstead_sources::{FetchError, Fetched, Outcome, Source};
+use serde_json::{Map, Value};
 use url::Url;
 
 use crate::HubError;
 use crate::objects::conditions::{self, READY, SUSPENDED};
 use crate::objects::{status, triggers};
-use crate::sources::{Asked, SourceKind, Sources, fetch, kind, notes};
+use crate::sources::{Asked, SourceKind, Sources, failed, fetch, kind, notes};
 
 /// The name under which passes are logged.
 const LOGGER: &str = "controllers.Source";
@@ -162,33 +163,21 @@ impl Sources {
             );
             return Ok(Err((kind.failed(), message)));
         }
-        let mut secret = None;
-        if let Some(reference) = &spec.secret_ref {
-            let full = format!("Secret '{}/{}'", stored.namespace, reference.name);
-            let Some(found) = self.store.get(KindId::Secret, &stored.namespace, &reference.name).await?
-            else {
-                let why = format!("{full} of spec.secretRef not found");
-                return Ok(Err((Reason::AuthenticationFailed, why)));
-            };
-            if let Err(why) = self.access.may_send(stored, &found, &spec.url).await? {
-                return Ok(Err((Reason::AccessDenied, why)));
-            }
-            let data = found.secret.unwrap_or_else(|| SecretData::new(std::collections::BTreeMap::new()));
-            secret = Some((full, data));
-        }
+        let secrets = match self.secrets_of(stored, spec).await? {
+            Ok(secrets) => secrets,
+            Err(why) => return Ok(Err(why)),
+        };
         let asked = Asked {
             stored,
             spec,
             pinned,
-            secret: secret.as_ref().map(|(_, data)| data),
+            secrets: &secrets,
             tolerated: grace.and_then(|_| authority(&spec.url)),
             most_bytes: self.most_of_a_source(),
             options: &self.options,
-            known_servers: &self.known_servers,
+            known: self.known_servers.of(stored.uid, (stored.generation, secrets.versions())),
         };
-        let full = secret.as_ref().map_or("", |(full, _)| full);
-        let source =
-            kind.source(asked)?.map_err(|why| (Reason::AuthenticationFailed, format!("{full}: {why}")));
+        let source = kind.source(asked)?.map_err(|why| (Reason::AuthenticationFailed, why));
         Ok(source.map(|mut source| {
             if let Some(workers) = &self.options.workers {
                 source.reserve_in(fetch::room(workers));
@@ -256,12 +245,12 @@ impl Sources {
                 self.source_ready(job, &fetched.revision, Some(&fetched)).await?;
             }
             Err(error) => {
+                let reason = error.reason().unwrap_or_else(|| failed(job.seen.kind));
                 let mut message = chain(&error);
                 if error.is_for_want_of_memory() {
                     message.push_str("; more fit with more memory (--memory-budget)");
                 }
-                self.source_failed(&job.seen, &job.spec, job.handles.clone(), error.reason(), &message)
-                    .await?;
+                self.source_failed(&job.seen, &job.spec, job.handles.clone(), reason, &message).await?;
                 if error.is_transient() {
                     return Ok(next.min(now + RETRY.max(interval(&job.spec).min(LONG) / 10)));
                 }
@@ -318,28 +307,33 @@ impl Sources {
     ) -> Result<(), HubError> {
         let now = self.clock.now();
         let tolerated = job.tolerated();
+        let Some(kind) = kind(job.seen.kind) else { return Ok(()) };
+        let message = kind.stored_message(revision);
+        let observed = kind.observed(&job.seen)?;
         if job.grace.is_some() && tolerated.is_none() {
             // It needs none, and is not to need one later: where a name leads may change.
             self.store.end_source_grace(job.seen.uid).await?;
         }
         let changed = self
-            .write_source_status(&job.seen, |status, generation| {
-                status.conditions.retain(|condition| condition.type_ != SUSPENDED);
-                status.last_handled_reconcile_at =
-                    job.handles.clone().or(status.last_handled_reconcile_at.take());
+            .write_any_status(&job.seen, |status, generation| {
+                let of_all = &mut status.source;
+                of_all.conditions.retain(|condition| condition.type_ != SUSPENDED);
+                of_all.last_handled_reconcile_at =
+                    job.handles.clone().or(of_all.last_handled_reconcile_at.take());
                 if let Some(fetched) = fetched {
                     let artifact = &fetched.artifact;
-                    status.artifact = Some(Artifact {
+                    of_all.artifact = Some(Artifact {
                         digest: artifact.digest.to_string(),
                         path: format!("artifacts/{}.tar.gz", artifact.digest.hex()),
                         url: String::new(),
                         revision: revision.to_string(),
                         last_update_time: Time(now),
                         size: i64::try_from(artifact.size()).ok(),
-                        metadata: std::collections::BTreeMap::new(),
+                        metadata: fetched.metadata.clone(),
                     });
+                    note_observed(&mut status.more, observed);
                 }
-                let message = format!("stored artifact for revision '{revision}'");
+                let status = &mut status.source;
                 for condition in [READY, ARTIFACT_IN_STORAGE] {
                     conditions::set(
                         &mut status.conditions,
@@ -410,17 +404,21 @@ impl Sources {
         seen: &Stored,
         change: impl FnOnce(&mut SourceStatus, i64) + Send,
     ) -> Result<bool, HubError> {
+        self.write_any_status(seen, |status, generation| change(&mut status.source, generation)).await
+    }
+
+    async fn write_any_status(
+        &self,
+        seen: &Stored,
+        change: impl FnOnce(&mut AnySourceStatus, i64) + Send,
+    ) -> Result<bool, HubError> {
         let mut tx = self.store.begin().await?;
         let Some(mut stored) = tx.get_by_uid(seen.uid).await? else { return Ok(false) };
         // What was fetched for another spec says nothing about this one; a pass over this one is scheduled.
         if stored.generation != seen.generation || stored.deletion_timestamp.is_some() {
             return Ok(false);
         }
-        let written =
-            status::write::<AnySource>(&mut tx, &mut stored, self.clock.now(), |status, generation| {
-                change(&mut status.source, generation);
-            })
-            .await?;
+        let written = status::write::<AnySource>(&mut tx, &mut stored, self.clock.now(), change).await?;
         let Some(written) = written else { return Ok(false) };
         tx.commit().await?;
         if let Some(users) = written.users {
@@ -443,11 +441,27 @@ impl Sources {
     }
 }
 
+/// Notes what an artifact was made from in what a kind's status has besides.
+fn note_observed(status: &mut Map<String, Value>, observed: Vec<(&'static str, Value)>) {
+    for (field, value) in observed {
+        if value.is_null() {
+            status.remove(field);
+        } else {
+            status.insert(field.to_owned(), value);
+        }
+    }
+}
+
 /// How often it is looked at.
 fn interval(spec: &SourceSpec) -> Duration {
     spec.interval.map_or(LONG, |interval| interval.0)
 }
 
 fn authority(url: &str) -> Option<Authority> {
-    Url::parse(url).ok().as_ref().and_then(Authority::of_url)
+    // Its own scheme says nothing about ports.
+    let url = match url.strip_prefix("oci://") {
+        Some(rest) => Url::parse(&format!("https://{rest}")),
+        None => Url::parse(url),
+    };
+    url.ok().as_ref().and_then(Authority::of_url)
 }

@@ -1,0 +1,335 @@
+//! What can go wrong with an OCI repository.
+
+use std::time::Duration;
+
+use roadstead_model::Reason;
+use roadstead_outbound::Refusal;
+
+use super::request::OciLimits;
+use crate::artifact::ArtifactError;
+use crate::tree::{Measure, TreeError};
+
+/// Why there is no new artifact. Every text names the URL, and none holds a credential.
+#[derive(Debug, thiserror::Error)]
+pub enum OciError {
+    /// The URL is not one that we take.
+    #[error("the URL `{url}` is refused: {why}")]
+    UrlRefused {
+        /// The URL, without credentials.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// The policy does not let it be connected to, or somewhere that it redirects to.
+    #[error("`{url}` is not fetched: {refusal}")]
+    AddressRefused {
+        /// The repository.
+        url: String,
+        /// Which address, and what would allow it.
+        refusal: Box<Refusal>,
+    },
+    /// Credentials would be sent in the clear.
+    #[error(
+        "`{url}` is not fetched: without TLS anyone on the way could read the credentials of `spec.secretRef`; leave out \
+         `spec.insecure`, or start the hub with --allow-plain-http-credentials"
+    )]
+    PlainCredentials {
+        /// The repository.
+        url: String,
+    },
+    /// There is no usable answer from an address that is not public. Says the same whatever listens there, so that nobody
+    /// can look around in the hub's network by what it says.
+    #[error(
+        "cannot reach `{url}`: at that address, which is not public, connections are refused or not answered in time, or \
+         the answer is not HTTP, or the server's certificate is not trusted (if it is of your own CA, put that into \
+         `ca.crt` of the Secret in `spec.certSecretRef`; if it has none, set `spec.insecure`); the hub's log says which"
+    )]
+    NotReached {
+        /// The repository.
+        url: String,
+    },
+    /// The reference is not one that we ask for.
+    #[error("failed to determine the artifact tag for '{url}': {why}")]
+    ReferenceRefused {
+        /// The repository.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// No tag is in the range of versions.
+    #[error("failed to determine the artifact tag for '{url}': no match found for semver: {range}")]
+    NoTag {
+        /// The repository.
+        url: String,
+        /// The range.
+        range: String,
+    },
+    /// `certSecretRef` holds nothing that can be used.
+    #[error("the Secret in `spec.certSecretRef` cannot be used for `{url}`: {detail}")]
+    CertificatesUnusable {
+        /// The repository.
+        url: String,
+        /// Why.
+        detail: String,
+    },
+    /// The registry wants other credentials, or some.
+    #[error(
+        "`{url}` answered {status}: {}",
+        if *had_credentials { "the credentials of `spec.secretRef` were not accepted, or may not pull from it" }
+        else {
+            "it requires credentials; name a Secret of type kubernetes.io/dockerconfigjson with an entry for that registry in \
+             `spec.secretRef`"
+        }
+    )]
+    Auth {
+        /// The repository.
+        url: String,
+        /// HTTP's status: 401 or 403.
+        status: u16,
+        /// Whether there were any.
+        had_credentials: bool,
+    },
+    /// The registry's token service cannot be used.
+    #[error("the token service of `{url}`: {why}")]
+    TokenService {
+        /// The repository.
+        url: String,
+        /// Why not.
+        why: String,
+        /// Whether the same may go well the next time.
+        transient: bool,
+    },
+    /// There is no such repository, tag or manifest, or not for these credentials.
+    #[error("`{url}` has no {what}, or these credentials may not read it (HTTP {status})")]
+    NotFound {
+        /// The repository.
+        url: String,
+        /// What was asked for.
+        what: String,
+        /// HTTP's status: 404 or 410.
+        status: u16,
+    },
+    /// The server's certificate is not trusted.
+    #[error(
+        "the certificate of `{url}` is not trusted: {detail}; if it is of your own CA, put that into `ca.crt` of the Secret \
+         in `spec.certSecretRef`"
+    )]
+    Untrusted {
+        /// The repository.
+        url: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The server cannot be reached, or breaks off.
+    #[error("cannot reach `{url}` ({phase}): {detail}")]
+    Unreachable {
+        /// The repository.
+        url: String,
+        /// What was tried.
+        phase: &'static str,
+        /// Why it failed.
+        detail: String,
+    },
+    /// The server is there, and fails.
+    #[error("`{url}` answered HTTP {status} ({phase})")]
+    Status {
+        /// The repository.
+        url: String,
+        /// What was tried.
+        phase: &'static str,
+        /// HTTP's status.
+        status: u16,
+    },
+    /// A redirect that is not followed.
+    #[error("`{url}` redirects to `{to}`, which is not followed: {why}")]
+    RedirectRefused {
+        /// The repository.
+        url: String,
+        /// Where to, without credentials.
+        to: String,
+        /// Why not.
+        why: String,
+    },
+    /// Not done in time.
+    #[error("`{url}` was not fetched within {timeout:?} (while {phase})")]
+    Timeout {
+        /// The repository.
+        url: String,
+        /// How long was waited.
+        timeout: Duration,
+        /// What was going on when time was up.
+        phase: &'static str,
+    },
+    /// What all fetches may have of the disk is in use.
+    #[error(
+        "`{url}` is too large to be fetched beside the other sources: all the disk space for fetches is in use; it is tried again"
+    )]
+    NoDisk {
+        /// The repository.
+        url: String,
+    },
+    /// The caller ended it.
+    #[error("fetching `{url}` was cancelled")]
+    Cancelled {
+        /// The repository.
+        url: String,
+    },
+    /// What the server sent is damaged, or is not what it promised.
+    #[error("`{url}` sent something invalid: {detail}")]
+    Corrupt {
+        /// The repository.
+        url: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// The artifact has not what was asked for.
+    #[error("`{url}`: {detail}")]
+    Layer {
+        /// The repository.
+        url: String,
+        /// What is not there.
+        detail: String,
+    },
+    /// Larger than allowed.
+    #[error("`{url}` is too large: more than {limit} {measure}{}", path.as_ref().map_or_else(String::new, |path| format!(" (at `{path}`)")))]
+    TooLarge {
+        /// The repository.
+        url: String,
+        /// What was measured.
+        measure: Measure,
+        /// The most that is allowed.
+        limit: u64,
+        /// Which file, if one is to blame.
+        path: Option<String>,
+    },
+    /// The layer's files are not a tree that we take.
+    #[error("`{url}` at {revision}: {source}")]
+    Tree {
+        /// The repository.
+        url: String,
+        /// Of which manifest.
+        revision: String,
+        /// Why.
+        source: TreeError,
+    },
+    /// The artifact could not be written.
+    #[error("packing the files of `{url}`: {source}")]
+    Pack {
+        /// The repository.
+        url: String,
+        /// Why.
+        source: ArtifactError,
+    },
+    /// What read its bytes was ended.
+    #[error("what `{url}` sent could not be read: {why}")]
+    Ended {
+        /// The repository.
+        url: String,
+        /// What ended it.
+        why: String,
+        /// Whether the same may go well the next time.
+        transient: bool,
+    },
+    /// Something that only a newer Roadstead can do.
+    #[error("`{url}`: {what} is not supported")]
+    Unsupported {
+        /// The repository.
+        url: String,
+        /// What.
+        what: String,
+    },
+    /// Our own machine: no space, no TLS provider, a bug.
+    #[error("fetching `{url}` failed inside Roadstead: {detail}")]
+    Internal {
+        /// The repository.
+        url: String,
+        /// Why.
+        detail: String,
+    },
+}
+
+impl OciError {
+    /// What is told of a failure at an address that is not public; the operator's log has the rest.
+    pub(super) fn not_reached(url: String, detail: &str) -> Self {
+        tracing::info!(url, detail, "a source at an address that is not public cannot be reached");
+        Self::NotReached { url }
+    }
+
+    pub(super) fn tree(url: String, revision: &str, source: TreeError) -> Self {
+        match source {
+            TreeError::TooLarge { measure, limit, path } => {
+                let path = path.map(|path| crate::tree::shown(&path));
+                Self::TooLarge { url, measure, limit, path }
+            }
+            source => Self::Tree { url, revision: revision.to_owned(), source },
+        }
+    }
+
+    /// The `reason` of the condition that this becomes.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::UrlRefused { .. } | Self::AddressRefused { .. } => Reason::URLInvalid,
+            Self::ReferenceRefused { .. } | Self::NoTag { .. } => Reason::ReadOperationFailed,
+            Self::Auth { .. }
+            | Self::TokenService { .. }
+            | Self::CertificatesUnusable { .. }
+            | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
+            Self::Layer { .. } | Self::Tree { .. } => Reason::OCIArtifactLayerOperationFailed,
+            Self::TooLarge { measure, .. } => match measure {
+                // What a server sends without end is the server's doing; the rest is about what would be stored.
+                Measure::TransferBytes | Measure::ManifestBytes | Measure::ListBytes | Measure::Tags => {
+                    Reason::OCIArtifactPullFailed
+                }
+                _ => Reason::StorageOperationFailed,
+            },
+            Self::Pack { .. } => Reason::StorageOperationFailed,
+            Self::NotFound { .. }
+            | Self::Untrusted { .. }
+            | Self::Unreachable { .. }
+            | Self::NotReached { .. }
+            | Self::Status { .. }
+            | Self::RedirectRefused { .. }
+            | Self::Timeout { .. }
+            | Self::NoDisk { .. }
+            | Self::Cancelled { .. }
+            | Self::Corrupt { .. }
+            | Self::Ended { .. }
+            | Self::Unsupported { .. }
+            | Self::Internal { .. } => Reason::OCIArtifactPullFailed,
+        }
+    }
+
+    /// Whether a process with more memory would take it: the bound is one that [`OciLimits`] has higher.
+    #[must_use]
+    pub fn is_for_want_of_memory(&self) -> bool {
+        let most = OciLimits::default();
+        let Self::TooLarge { measure, limit, .. } = self else { return false };
+        *limit
+            < match measure {
+                Measure::TotalBytes => most.tree.total_bytes,
+                Measure::ArtifactBytes => most.artifact_bytes,
+                _ => return false,
+            }
+    }
+
+    /// Whether it may go away without anyone changing the repository or the object: try again soon, rather than at the
+    /// next interval.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Unreachable { .. }
+            | Self::NotReached { .. }
+            | Self::Timeout { .. }
+            | Self::NoDisk { .. }
+            | Self::Cancelled { .. }
+            | Self::Internal { .. }
+            | Self::Corrupt { .. } => true,
+            // Its name may lead elsewhere soon, and the operator may allow it.
+            Self::AddressRefused { .. } => true,
+            Self::Ended { transient, .. } | Self::TokenService { transient, .. } => *transient,
+            Self::Status { status, .. } => *status == 429 || *status >= 500,
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The reading of what servers sent, whatever the kind of source: for a process that has no network.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+
+use crate::git::{self, Line};
+use crate::oci;
+
+/// What a reader is to do, on its way to it.
+#[derive(Serialize)]
+pub(crate) enum Job<'a> {
+    Git(&'a git::reader::Order),
+    Oci(&'a oci::reader::Order),
+}
+
+/// The same where it arrives.
+#[derive(Deserialize)]
+enum Arrived {
+    Git(git::reader::Order),
+    Oci(oci::reader::Order),
+}
+
+impl Job<'_> {
+    pub(crate) fn encode(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(self)
+    }
+}
+
+/// Does what `order` says, with `folder` for what is too large for memory, until it is done or `stop` is set. Gives the
+/// reply as bytes; none to an order that cannot be read.
+#[must_use]
+pub fn read(order: &[u8], folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<u8> {
+    match serde_json::from_slice(order) {
+        Ok(Arrived::Git(order)) => git::reader::read(&order, folder, line, stop),
+        Ok(Arrived::Oci(order)) => oci::reader::read(&order, folder, line, stop),
+        Err(_) => Vec::new(),
+    }
+}

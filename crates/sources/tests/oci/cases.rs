@@ -1,0 +1,146 @@
+//! The cases beside the repository (`../shared/source-cases`): versions and ranges, references of OCI repositories. The archive
+//! is unpacked in memory. Where `../shared` is not there, the test says so and tests nothing.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+use roadstead_sources::version::{Constraint, Version};
+use roadstead_sources::{OciReference, OciRequest};
+use serde_json::Value;
+
+use crate::fetch::{fetch, fetched, files};
+use crate::registry::{LAYER, Registry, Wants};
+
+/// The archive's files by their names.
+fn cases() -> Option<BTreeMap<String, Vec<u8>>> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    if !shared.exists() {
+        eprintln!("NOT TESTED: {} is not there, so the cases of sources are left out", shared.display());
+        return None;
+    }
+    let archive = std::fs::File::open(shared.join("source-cases/source-cases.tar.gz")).unwrap();
+    let mut all = BTreeMap::new();
+    for entry in tar::Archive::new(GzDecoder::new(archive)).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().to_string_lossy().trim_start_matches("source-cases/").to_owned();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        all.insert(name, bytes);
+    }
+    Some(all)
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    value.as_array().map(|all| all.iter().map(|one| one.as_str().unwrap()).collect()).unwrap_or_default()
+}
+
+#[test]
+fn versions_and_ranges_are_those_of_flux() {
+    let Some(cases) = cases() else { return };
+    let semver: Value = serde_json::from_slice(&cases["semver.json"]).unwrap();
+    let versions = texts(&semver["versions"]);
+    let mut wrong = Vec::new();
+    for case in semver["constraints"].as_array().unwrap() {
+        let text = case["constraint"].as_str().unwrap();
+        let constraint = match (Constraint::parse(text), case["error"].as_str()) {
+            (Ok(constraint), None) => constraint,
+            (Err(error), Some(expected)) if error.to_string() == expected => continue,
+            (got, expected) => {
+                wrong.push(format!("{text:?}: {got:?}, and not {expected:?}"));
+                continue;
+            }
+        };
+        let parsed = versions.iter().filter_map(|text| Some((*text, Version::parse(text)?)));
+        let matching: Vec<_> = parsed.filter(|(_, version)| constraint.matches(version)).collect();
+        let names: Vec<&str> = matching.iter().map(|(name, _)| *name).collect();
+        if names != texts(&case["matches"]) {
+            wrong.push(format!("{text:?}: {names:?}, and not {:?}", texts(&case["matches"])));
+        }
+        let best =
+            matching.iter().max_by(|(_, one), (_, other)| one.precedence(other)).map(|(name, _)| *name);
+        let expected = texts(&case["best_any_of"]);
+        if !best.map_or(expected.is_empty(), |best| expected.contains(&best)) {
+            wrong.push(format!("{text:?}: the best is {best:?}, and not one of {expected:?}"));
+        }
+    }
+    for case in semver["parse_version"].as_array().unwrap() {
+        let text = case["input"].as_str().unwrap();
+        let canonical = Version::parse(text).map(|version| version.to_string());
+        if canonical.as_deref() != case["canonical"].as_str()
+            || canonical.is_some() != case["ok"].as_bool().unwrap()
+        {
+            wrong.push(format!("{text:?} is read as {canonical:?}, and not {:?}", case["canonical"]));
+        }
+    }
+    let total =
+        semver["constraints"].as_array().unwrap().len() + semver["parse_version"].as_array().unwrap().len();
+    eprintln!("source-cases: semver.json: {} of {total} as expected", total - wrong.len());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What `docker save` made of an image with one layer: pushed to a registry, its layer is compressed.
+fn push(registry: &Registry, tag: &str, saved: &[u8], kind: &str) -> String {
+    let mut layer = Vec::new();
+    for entry in tar::Archive::new(saved).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        if entry.path().unwrap().ends_with("layer.tar") {
+            entry.read_to_end(&mut layer).unwrap();
+        }
+    }
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut gzip, &layer).unwrap();
+    let created = serde_json::json!({ "org.opencontainers.image.created": tag });
+    let manifest = registry.manifest(&[(kind, &gzip.finish().unwrap())], &created);
+    let digest = manifest["digest"].as_str().unwrap().to_owned();
+    registry.tag("app", tag, &digest);
+    digest
+}
+
+#[tokio::test]
+async fn references_lead_to_the_tags_that_flux_takes() {
+    let Some(cases) = cases() else { return };
+    let refs: Value = serde_json::from_slice(&cases["oci/refs.json"]).unwrap();
+    let registry = Registry::start(true, Wants::Nothing).await;
+    let chart = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";
+    let mut digests = BTreeMap::new();
+    for tag in texts(&refs["tags_pushed"]) {
+        let kind = if tag.starts_with("6.2.") { chart } else { LAYER };
+        digests.insert(tag.to_owned(), push(&registry, tag, &cases[&format!("oci/podinfo-{tag}.tar")], kind));
+    }
+    let latest = push(&registry, "latest", &cases["oci/podinfo-6.1.4.tar"], LAYER);
+    digests.insert("latest".to_owned(), latest);
+    let mut run = 0;
+    for case in refs["cases"].as_array().unwrap() {
+        run += 1;
+        if case["url"].is_string() {
+            let request = OciRequest { url: "registry.example/charts".to_owned(), ..registry.request() };
+            assert!(fetch(request).await.is_err());
+            continue;
+        }
+        let field = |name: &str| case["ref"][name].as_str();
+        let digest = field("digest").map(|_| digests["6.1.6"].clone());
+        let reference =
+            OciReference::from_spec(digest.as_deref(), field("semver"), field("semverFilter"), field("tag"));
+        let media_type = case["layer_media_type"].as_str().map(str::to_owned);
+        let request = OciRequest { reference, media_type, ..registry.request() };
+        if let Some(expected) = case["error"].as_str() {
+            let error = fetch(request).await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{case}: {error}");
+            continue;
+        }
+        let found = fetched(request).await;
+        let expected = match &digest {
+            Some(digest) => vec![digest.clone()],
+            None => {
+                let one = case["expect"].as_str().into_iter();
+                let tags = one.chain(texts(&case["expect_any_of"])).map(|tag| &tag[1..]);
+                tags.map(|tag| format!("{tag}@{}", digests[tag])).collect()
+            }
+        };
+        assert!(expected.contains(&found.revision.to_string()), "{case}: {}", found.revision);
+        assert!(!files(&found).is_empty());
+    }
+    eprintln!("source-cases: oci/refs.json: {run} of {run} as expected");
+}

@@ -1,0 +1,9 @@
+//! OCI repositories: what is fetched of a registry, what is asked of it, and what a registry that lies gets away with.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, also in the helpers of its kit")]
+
+mod auth;
+mod cases;
+mod fetch;
+mod hostile;
+mod registry;

@@ -1,0 +1,112 @@
+//! OCIRepository: what its spec asks for, as a source.
+
+use roadstead_api::OciRepository;
+use roadstead_api::source::{BucketProvider, OciLayerOperation, OciRepositorySpec};
+use roadstead_hub_store::{StoreError, Stored};
+use roadstead_model::{Reason, Revision};
+use roadstead_outbound::Purpose;
+use roadstead_sources::oci::{LayerOperation, RegistryLogins};
+use roadstead_sources::{OciReference, OciRequest, Source};
+use serde_json::Value;
+
+use crate::sources::secrets::{SourceSecret, SourceSecrets};
+use crate::sources::{Asked, SourceKind, fetch, notes};
+
+/// The kind.
+pub(super) struct Oci;
+
+impl SourceKind for Oci {
+    fn failed(&self) -> Reason {
+        Reason::OCIArtifactPullFailed
+    }
+
+    fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError> {
+        Ok(unsupported(&stored.decode::<OciRepository>()?.spec))
+    }
+
+    fn stored_message(&self, revision: &Revision) -> String {
+        format!("stored artifact for digest '{revision}'")
+    }
+
+    fn observed(&self, stored: &Stored) -> Result<Vec<(&'static str, Value)>, StoreError> {
+        let spec = &stored.object["spec"];
+        Ok(vec![
+            ("observedIgnore", spec["ignore"].clone()),
+            ("observedLayerSelector", spec["layerSelector"].clone()),
+        ])
+    }
+
+    fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError> {
+        let spec = asked.stored.decode::<OciRepository>()?.spec;
+        let options = asked.options;
+        let mut request = OciRequest::new(spec.url);
+        let reference = spec.reference.unwrap_or_default();
+        let pinned = asked.pinned.and_then(Revision::content).map(|hex| format!("sha256:{hex}"));
+        request.reference = OciReference::from_spec(
+            pinned.as_deref().or(reference.digest.as_deref()),
+            reference.semver.as_deref(),
+            reference.semver_filter.as_deref(),
+            reference.tag.as_deref(),
+        );
+        let selector = spec.layer_selector.unwrap_or_default();
+        request.media_type = selector.media_type.filter(|text| !text.is_empty());
+        request.operation = match selector.operation {
+            Some(OciLayerOperation::Copy) => LayerOperation::Copy,
+            Some(OciLayerOperation::Extract) | None => LayerOperation::Extract,
+        };
+        if let Some(workers) = &options.workers {
+            request.limits = fetch::oci_limits(workers, request.limits);
+            request.disk = Some(workers.disk.clone());
+        }
+        request.limits.tree.total_bytes = request.limits.tree.total_bytes.min(asked.most_bytes);
+        request.guard = options.outbound.guard(Purpose::Oci);
+        if let Some(authority) = asked.tolerated {
+            request.guard = request.guard.lenient_towards(authority);
+        }
+        request.plain_http_credentials = options.outbound.plain_http_credentials;
+        request.insecure = spec.insecure;
+        request.timeout = notes::timeout(asked.spec);
+        request.ignore = spec.ignore;
+        request.known_registry = asked.known.registry;
+        Ok(match use_secrets(&mut request, asked.secrets) {
+            Ok(()) => Ok(Box::new(request)),
+            Err(why) => Err(why),
+        })
+    }
+}
+
+/// The first field that this version cannot act on.
+fn unsupported(spec: &OciRepositorySpec) -> Option<&'static str> {
+    let provider = match spec.provider {
+        Some(BucketProvider::Aws) => Some("spec.provider aws"),
+        Some(BucketProvider::Azure) => Some("spec.provider azure"),
+        Some(BucketProvider::Gcp) => Some("spec.provider gcp"),
+        Some(BucketProvider::Generic) | None => None,
+    };
+    let verify = spec.verify.is_some().then_some("spec.verify");
+    let account = spec.service_account_name.is_some().then_some("spec.serviceAccountName");
+    verify.or(account).or(provider)
+}
+
+fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), String> {
+    if let Some(secret) = &secrets.login {
+        request.logins = logins(secret).map_err(|why| secret.wrong(&why))?;
+    }
+    if let Some(secret) = &secrets.certificates {
+        (request.ca, request.identity) = secret.certificates().map_err(|why| secret.wrong(&why))?;
+    }
+    if let Some(secret) = &secrets.proxy {
+        let proxy = secret.proxy().map_err(|why| secret.wrong(&why))?;
+        request.guard = request.guard.clone().through(proxy);
+    }
+    Ok(())
+}
+
+fn logins(secret: &SourceSecret) -> Result<RegistryLogins, String> {
+    for (key, bare) in [(".dockerconfigjson", false), (".dockercfg", true)] {
+        if let Some(text) = secret.text(key)? {
+            return RegistryLogins::parse(&text, bare).map_err(|why| format!("key {key}: {why}"));
+        }
+    }
+    Err("has no key .dockerconfigjson: want a Secret of type kubernetes.io/dockerconfigjson".to_owned())
+}

@@ -1,0 +1,137 @@
+//! The Secrets that a source's spec names, and what is in them.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use roadstead_api::object::LocalObjectReference;
+use roadstead_api::{KindId, SourceSpec};
+use roadstead_hub_store::{SecretData, Stored};
+use roadstead_model::Reason;
+use roadstead_outbound::{ClientIdentity, ProxyServer, Secret};
+use url::Url;
+
+use crate::HubError;
+use crate::sources::Sources;
+
+/// Those that a spec names.
+#[derive(Default)]
+pub(super) struct SourceSecrets {
+    /// Of `spec.secretRef`.
+    pub(super) login: Option<SourceSecret>,
+    /// Of `spec.certSecretRef`.
+    pub(super) certificates: Option<SourceSecret>,
+    /// Of `spec.proxySecretRef`.
+    pub(super) proxy: Option<SourceSecret>,
+}
+
+/// One of them.
+pub(super) struct SourceSecret {
+    /// For messages.
+    full: String,
+    version: i64,
+    data: Option<SecretData>,
+}
+
+impl SourceSecrets {
+    /// Their resource versions.
+    pub(super) fn versions(&self) -> Vec<i64> {
+        let all = [&self.login, &self.certificates, &self.proxy];
+        all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec()
+    }
+}
+
+impl SourceSecret {
+    /// A message about it.
+    pub(super) fn wrong(&self, why: &str) -> String {
+        format!("{}: {why}", self.full)
+    }
+
+    /// Whether it has a key.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.data.as_ref().is_some_and(|data| data.expose(key).is_some())
+    }
+
+    /// What it has under a key, if that is text.
+    pub(super) fn text(&self, key: &str) -> Result<Option<String>, String> {
+        let Some(encoded) = self.data.as_ref().and_then(|data| data.expose(key)) else { return Ok(None) };
+        let bytes = STANDARD.decode(encoded).map_err(|_| format!("key {key} is not base64"))?;
+        let text = String::from_utf8(bytes).map_err(|_| format!("key {key} is not text"))?;
+        Ok(Some(text))
+    }
+
+    /// The same by the first of several keys that is there: Flux once had other names.
+    fn first(&self, keys: [&str; 2]) -> Result<Option<String>, String> {
+        match self.text(keys[0])? {
+            Some(text) => Ok(Some(text)),
+            None => self.text(keys[1]),
+        }
+    }
+
+    /// Authorities to trust, and the certificate to show: what `spec.certSecretRef` names has one of them at least.
+    pub(super) fn certificates(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
+        let ca = self.first(["ca.crt", "caFile"])?.map(String::into_bytes);
+        let identity = match (self.first(["tls.crt", "certFile"])?, self.first(["tls.key", "keyFile"])?) {
+            (Some(certificates), Some(key)) => {
+                Some(ClientIdentity { certificates: certificates.into_bytes(), key: Secret::new(key) })
+            }
+            (None, None) => None,
+            (Some(_), None) => return Err("has tls.crt but no tls.key".to_owned()),
+            (None, Some(_)) => return Err("has tls.key but no tls.crt".to_owned()),
+        };
+        if ca.is_none() && identity.is_none() {
+            return Err("has neither ca.crt nor tls.crt and tls.key".to_owned());
+        }
+        Ok((ca, identity))
+    }
+
+    /// The proxy that `spec.proxySecretRef` names.
+    pub(super) fn proxy(&self) -> Result<ProxyServer, String> {
+        let address = self.text("address")?.ok_or("has no address")?;
+        let unusable = "its address is not that of a proxy: want http://HOST:PORT";
+        let mut url = Url::parse(address.trim()).map_err(|_| unusable)?;
+        if let Some(username) = self.text("username")? {
+            let password = self.text("password")?;
+            // These fail for URLs without a host, which are refused below.
+            let _ = url.set_username(&username);
+            let _ = url.set_password(password.as_deref());
+        }
+        ProxyServer::of_url(&url).ok_or_else(|| unusable.to_owned())
+    }
+}
+
+impl Sources {
+    /// The Secrets of a source that it may use, or the reason and the message of its condition.
+    pub(super) async fn secrets_of(
+        &self,
+        stored: &Stored,
+        spec: &SourceSpec,
+    ) -> Result<Result<SourceSecrets, (Reason, String)>, HubError> {
+        let mut all = SourceSecrets::default();
+        let named: [(&str, &Option<LocalObjectReference>, &mut Option<SourceSecret>); 3] = [
+            ("secretRef", &spec.secret_ref, &mut all.login),
+            ("certSecretRef", &spec.cert_secret_ref, &mut all.certificates),
+            ("proxySecretRef", &spec.proxy_secret_ref, &mut all.proxy),
+        ];
+        for (field, reference, place) in named {
+            let Some(reference) = reference else { continue };
+            let full = format!("Secret '{}/{}'", stored.namespace, reference.name);
+            let Some(found) = self.store.get(KindId::Secret, &stored.namespace, &reference.name).await?
+            else {
+                let why = format!("{full} of spec.{field} not found");
+                return Ok(Err((Reason::AuthenticationFailed, why)));
+            };
+            let secret = SourceSecret { full, version: found.resource_version, data: found.secret.clone() };
+            let is_shown = match field {
+                // What is for a proxy goes to the address that stands beside it.
+                "proxySecretRef" => false,
+                // Whom to trust is public.
+                "certSecretRef" => secret.has("tls.key") || secret.has("keyFile"),
+                _ => true,
+            };
+            if is_shown && let Err(why) = self.access.may_send(stored, &found, &spec.url).await? {
+                return Ok(Err((Reason::AccessDenied, why)));
+            }
+            *place = Some(secret);
+        }
+        Ok(Ok(all))
+    }
+}

@@ -1,0 +1,116 @@
+//! A real OCI registry over HTTPS, and the `flux` command that pushes to it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+
+use crate::given::{clients, folder};
+use crate::process::Process;
+use crate::unique::free_port;
+use crate::wait::eventually;
+
+/// Who may push and pull: a name and a password.
+pub const LOGIN: (&str, &str) = ("reader", "right");
+/// The same as the registry reads it, with the password hashed by bcrypt.
+const HTPASSWD: &str = "reader:$2y$04$abcdefghijklmnopqrstuuFmEfrkTQnczNzw475xE2VhDrK1uwJiC\n";
+
+/// A registry that wants a name and a password, with a certificate of its own authority.
+pub struct Registry {
+    folder: TempDir,
+    port: u16,
+    _process: Process,
+}
+
+impl Registry {
+    /// Starts one on a free port, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start.
+    pub async fn start() -> Result<Self> {
+        let (folder, port) = (folder()?, free_port()?);
+        let at = folder.path();
+        certify(at).context("make the registry's certificate")?;
+        std::fs::write(at.join("htpasswd"), HTPASSWD)?;
+        let config = format!(
+            "version: 0.1\nstorage:\n  filesystem: {{rootdirectory: {root}/data}}\n  delete: {{enabled: true}}\n\
+             http:\n  addr: 127.0.0.1:{port}\n  secret: of-this-test\n  tls: {{certificate: {root}/server.pem, key: {root}/server.key}}\n\
+             auth:\n  htpasswd: {{realm: test, path: {root}/htpasswd}}\n",
+            root = at.display()
+        );
+        let file = at.join("config.yml");
+        std::fs::write(&file, config)?;
+        let mut command = Command::new(clients()?.join("bin/registry"));
+        command.env_clear().env("OTEL_TRACES_EXPORTER", "none").arg("serve").arg(&file);
+        let process = Process::start("registry", &mut command, &at.join("log"))?;
+        eventually("the registry listens", Duration::from_secs(30), || async {
+            Ok(tokio::net::TcpStream::connect(("127.0.0.1", port)).await.map(|_| ())?)
+        })
+        .await
+        .with_context(|| process.logs())?;
+        Ok(Self { folder, port, _process: process })
+    }
+
+    /// Its host and port.
+    #[must_use]
+    pub fn host(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The URL of a repository.
+    #[must_use]
+    pub fn url(&self, repository: &str) -> String {
+        format!("oci://{}/{repository}", self.host())
+    }
+
+    /// The certificate of its authority, in PEM.
+    #[must_use]
+    pub fn ca(&self) -> PathBuf {
+        self.folder.path().join("ca.pem")
+    }
+
+    /// Pushes a folder by the real `flux push artifact`; gives the digest of what was pushed.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn push(&self, repository: &str, tag: &str, files: &Path) -> Result<String> {
+        let (name, password) = LOGIN;
+        let output = tokio::process::Command::new(clients()?.join("bin/flux"))
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .env("SSL_CERT_FILE", self.ca())
+            .args(["push", "artifact", &format!("{}:{tag}", self.url(repository)), "--output=json"])
+            .arg(format!("--path={}", files.display()))
+            .arg(format!("--creds={name}:{password}"))
+            .args([
+                "--source=https://git.example/app",
+                "--revision=main@sha1:1111111111111111111111111111111111111111",
+            ])
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("run flux")?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "flux push artifact: {error}");
+        let told: serde_json::Value =
+            serde_json::from_slice(&output.stdout).context("read what flux says")?;
+        told["digest"].as_str().map(str::to_owned).context("flux says no digest")
+    }
+}
+
+/// Makes an authority, `ca.pem`, and a certificate of it for this machine, `server.pem` and `server.key`.
+fn certify(folder: &Path) -> Result<()> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::new(Vec::<String>::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    std::fs::write(folder.join("ca.pem"), params.self_signed(&key)?.pem())?;
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate()?;
+    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&key, &issuer)?;
+    std::fs::write(folder.join("server.pem"), certificate.pem())?;
+    std::fs::write(folder.join("server.key"), key.serialize_pem())?;
+    Ok(())
+}
