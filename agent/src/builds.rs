@@ -166,9 +166,10 @@ impl Builds {
         Some(Kept { _packed: packed })
     }
 
-    /// The compressed bytes of a build that is there.
-    pub(crate) fn compressed(&self, digest: Digest) -> Option<Vec<u8>> {
-        self.state().find(&digest).map(|packed| packed.to_vec())
+    /// The compressed bytes of a build that is there; none where these are more than `most`.
+    pub(crate) fn compressed(&self, digest: Digest, most: usize) -> Option<Vec<u8>> {
+        let found = self.state().find(&digest);
+        found.filter(|packed| packed.len() <= most).map(|packed| packed.to_vec())
     }
 
     /// Takes a build that was kept, and keeps it; none where too much is kept already.

@@ -16,7 +16,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use roadstead_model::{ApplierUid, Attempt, Digest, HubEpoch, ObjectRef, chain};
+use roadstead_model::{ApplierUid, Attempt, Digest, DispatchKey, HubEpoch, ObjectRef, chain};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
@@ -29,6 +29,9 @@ use slots::{Changes, PartKey, SLOTS, Slots};
 const NAME: &str = "roadstead-agent-kept-";
 
 const TYPE: &str = "fleet.roadstead.dev/agent-kept";
+
+/// How many bytes the builds of one applier may have, compressed, to be kept.
+pub(crate) const MOST_KEPT: usize = 4 * 1024 * 1024;
 
 /// What is to be kept waits so long for more: what many dispatches leave is a few writes then.
 const PAUSE: Duration = Duration::from_secs(3);
@@ -45,6 +48,8 @@ pub(crate) struct Keep {
     home: Option<Home>,
     state: Mutex<State>,
     wake: Notify,
+    /// Held while a record is made.
+    encoding: Mutex<()>,
     /// What was kept before has been read; before that nobody knows what there is to withdraw.
     is_read: watch::Sender<bool>,
 }
@@ -54,6 +59,9 @@ struct State {
     slots: Slots,
     /// Which dispatch is kept of each applier, and what it owned.
     kept: HashMap<ApplierUid, (Option<Digest>, Digest)>,
+    /// The dispatch of each applier that writes, or has written last: what is left by another one is not kept. None where nothing is
+    /// to be kept before the next one.
+    begun: HashMap<ApplierUid, Option<(HubEpoch, Attempt)>>,
     pending: BTreeMap<usize, BTreeMap<PartKey, Option<Vec<u8>>>>,
     /// Who waits until all that is pending is written.
     waiting: Vec<Waiting>,
@@ -100,10 +108,12 @@ impl Keep {
     ///
     /// # Errors
     /// Why that is not sure, for people; nothing is to be written then.
-    pub(crate) async fn withdraw(&self, applier: ApplierUid, digest: Option<Digest>) -> Result<(), String> {
+    pub(crate) async fn withdraw(&self, key: &DispatchKey) -> Result<(), String> {
         if self.home.is_none() {
             return Ok(());
         }
+        let (applier, digest) = (key.applier, key.digest);
+        self.state().begun.insert(applier, Some(key.fence()));
         let mut is_read = self.is_read.subscribe();
         // It does not end before this does.
         let _ = is_read.wait_for(|is_read| *is_read).await;
@@ -126,20 +136,28 @@ impl Keep {
         answer.await.unwrap_or_else(|_| Err("the agent is shutting down".to_owned()))
     }
 
-    /// Keeps a record, in a while.
-    pub(crate) fn store(&self, record: &Record) {
+    /// Keeps what a dispatch that is done leaves, in a while. Its `record` is made where it is not kept already, one at a time: it has
+    /// copies of builds.
+    pub(crate) fn store(
+        &self,
+        key: &DispatchKey,
+        inventory: &[ObjectRef],
+        record: impl FnOnce() -> Option<Record>,
+    ) {
         if self.home.is_none() {
             return;
         }
-        let owned = of_inventory(&record.inventory);
-        let applier = record.key.applier;
-        let is = (record.key.digest, owned);
+        let (applier, is) = (key.applier, (key.digest, of_inventory(inventory)));
         if self.state().kept.get(&applier) == Some(&is) {
             return;
         }
+        let one = self.encoding.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(record) = record() else { return };
         let Some(bytes) = record.encode() else { return };
+        drop(one);
         let mut state = self.state();
-        if state.is_off || !*self.is_read.borrow() {
+        let is_last = state.begun.get(&applier) == Some(&Some(key.fence()));
+        if state.is_off || !is_last || !*self.is_read.borrow() {
             return;
         }
         let (changes, fits) = state.slots.put(applier, record.key.fence(), &bytes);
@@ -161,6 +179,7 @@ impl Keep {
     /// Takes back what is kept of an applier, soon.
     pub(crate) fn forget(&self, applier: ApplierUid) {
         let mut state = self.state();
+        state.begun.insert(applier, None);
         state.kept.remove(&applier);
         let changes = state.slots.remove(applier);
         if changes.is_empty() {
@@ -174,7 +193,8 @@ impl Keep {
 
     /// The same of all.
     pub(crate) fn forget_all(&self) {
-        let appliers = self.state().slots.appliers();
+        let mut appliers = self.state().slots.appliers();
+        appliers.extend(self.state().begun.keys());
         appliers.into_iter().for_each(|applier| self.forget(applier));
     }
 
@@ -356,5 +376,63 @@ impl Home {
         let secret = Secret { metadata, data: Some(data), type_: Some(TYPE.to_owned()), ..Secret::default() };
         let created = self.kept_secrets().create(&PostParams::default(), &secret).await;
         created.map(drop).map_err(failed(format!("create Secret {}/{name}", self.namespace())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use roadstead_model::{Attempt, Generation};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn key(attempt: i64) -> DispatchKey {
+        DispatchKey {
+            epoch: HubEpoch(1),
+            applier: ApplierUid(Uuid::nil()),
+            generation: Generation(1),
+            attempt: Attempt(attempt),
+            digest: Some(Digest::of(&attempt.to_le_bytes())),
+        }
+    }
+
+    /// One that was read, in a cluster that is never asked.
+    fn keep() -> Keep {
+        let uri = "http://127.0.0.1:1".parse().expect("a URI");
+        let _provider = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let client = kube::Client::try_from(kube::Config::new(uri)).expect("a client");
+        let keep = Keep::new(Home::new(client, "roadstead-system".to_owned()));
+        keep.is_read.send_replace(true);
+        keep
+    }
+
+    fn store(keep: &Keep, attempt: i64) {
+        let key = key(attempt);
+        let spec = serde_json::from_value(json!({
+            "kind": "Kustomization", "namespace": "team", "name": "web", "timeoutMillis": 1, "groups": [], "steps": [],
+        }));
+        let spec = spec.expect("a spec");
+        let record = Record { key: key.clone(), spec, inventory: Vec::new(), builds: Vec::new() };
+        keep.store(&key, &[], || Some(record));
+    }
+
+    #[tokio::test]
+    async fn what_a_dispatch_leaves_is_kept_only_while_none_has_begun_after_it() {
+        let keep = keep();
+        assert_eq!(keep.withdraw(&key(1)).await, Ok(()));
+        // The next one writes before what this one leaves is kept.
+        assert_eq!(keep.withdraw(&key(2)).await, Ok(()));
+        store(&keep, 1);
+        assert!(!keep.state().slots.has(ApplierUid(Uuid::nil())));
+        store(&keep, 2);
+        assert!(keep.state().slots.has(ApplierUid(Uuid::nil())));
+        // The same dispatch again takes nothing back.
+        assert_eq!(keep.withdraw(&key(2)).await, Ok(()));
+        assert!(keep.state().slots.has(ApplierUid(Uuid::nil())));
+        // What rests is not kept, also where it comes late.
+        keep.forget(ApplierUid(Uuid::nil()));
+        store(&keep, 2);
+        assert!(!keep.state().slots.has(ApplierUid(Uuid::nil())));
+        assert!(keep.state().is_leaving(ApplierUid(Uuid::nil())));
     }
 }

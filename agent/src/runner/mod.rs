@@ -31,7 +31,7 @@ pub use slot::{Known, Verdict};
 use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
 use crate::health::{self, Healths};
-use crate::keep::{Keep, Packed, Record, may_be_kept};
+use crate::keep::{Keep, MOST_KEPT, Packed, Record, may_be_kept};
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::tend::{Due, LastApplied, Tended, watches};
@@ -277,14 +277,14 @@ impl<C: Cluster> Runner<C> {
 
     /// What is kept in the cluster of a dispatch that was carried out; none where that may not be.
     fn record(&self, dispatch: &Dispatch, inventory: &[ObjectRef]) -> Option<Record> {
-        if !may_be_kept(dispatch) {
-            return None;
-        }
         let build = |group: &Group| {
-            let bytes = self.inner.builds.compressed(group.objects)?;
+            let bytes = self.inner.builds.compressed(group.objects, MOST_KEPT)?;
             Some(Packed { digest: group.objects, bytes })
         };
         let builds = dispatch.spec.groups.iter().map(build).collect::<Option<Vec<Packed>>>()?;
+        if builds.iter().map(|build| build.bytes.len()).sum::<usize>() > MOST_KEPT {
+            return None;
+        }
         let (key, spec) = (dispatch.key.clone(), dispatch.spec.clone());
         Some(Record { key, spec, inventory: inventory.to_vec(), builds })
     }
@@ -439,7 +439,8 @@ impl<C: Cluster> Runner<C> {
             let holding = writing.lock().await;
             let finished = self.work().carry_out(&dispatch, cancel).await;
             let last = self.last_applied(&dispatch, &finished);
-            let record = last.as_ref().and_then(|_| self.record(&dispatch, &finished.inventory));
+            let is_kept = last.is_some() && may_be_kept(&dispatch);
+            let inventory = if is_kept { finished.inventory.clone() } else { Vec::new() };
             inner.tended.end(uid, &finished.inventory, last, Instant::now());
             inner.healths.end(&finished.key, finished.failure.is_none());
             drop(holding);
@@ -453,10 +454,15 @@ impl<C: Cluster> Runner<C> {
             slot.forgotten = !finished.reads.is_empty();
             slot.finished = Some(Finished { reads: Vec::new(), ..finished.clone() });
             inner.outbox.finish(finished);
-            if let Some(record) = record {
-                let keep = Arc::clone(&inner.keep);
+            if is_kept {
+                let (runner, dispatch) = (self.clone(), dispatch.clone());
                 // Compressing takes a while.
-                inner.tasks.spawn_blocking(move || keep.store(&record));
+                inner.tasks.spawn_blocking(move || {
+                    runner
+                        .inner
+                        .keep
+                        .store(&dispatch.key, &inventory, || runner.record(&dispatch, &inventory));
+                });
             }
             let Some(next) = slot.queued.take() else { return };
             slot.finished = None;

@@ -256,7 +256,7 @@ impl<C: Cluster> Work<'_, C> {
         self.stops(on, index, &intended, record).await?;
         let key = &on.dispatch.key;
         // What was kept of another dispatch must not be there any more when this one writes.
-        let withdraw = self.keep.withdraw(key.applier, key.digest);
+        let withdraw = self.keep.withdraw(key);
         let (asked_for, withdrawn) = tokio::join!(self.ask_the_hub(on, intended), withdraw);
         asked_for?;
         withdrawn.map_err(|why| failed(Stage::Apply, why))?;
@@ -394,7 +394,7 @@ impl<C: Cluster> Work<'_, C> {
             return Ok(());
         }
         let key = &on.dispatch.key;
-        let withdrawn = self.keep.withdraw(key.applier, key.digest).await;
+        let withdrawn = self.keep.withdraw(key).await;
         withdrawn.map_err(|why| failed(Stage::Prune, why))?;
         self.remove(on, &[], record).await
     }
