@@ -33,8 +33,14 @@ const TYPE: &str = "fleet.roadstead.dev/agent-kept";
 /// How many bytes the builds of one applier may have, compressed, to be kept.
 pub(crate) const MOST_KEPT: usize = 4 * 1024 * 1024;
 
+/// How many objects all that is read may own: more are not tended anyway.
+const MOST_OBJECTS: usize = 50_000;
+
 /// What is to be kept waits so long for more: what many dispatches leave is a few writes then.
 const PAUSE: Duration = Duration::from_secs(3);
+
+/// How long one write may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long it takes until a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
@@ -225,11 +231,16 @@ impl Keep {
             }
         }
         let mut records: BTreeMap<ApplierUid, Record> = BTreeMap::new();
+        let mut owned = 0;
         for ((applier, fence), parts) in parts {
             let is_whole = counts.get(&(applier, fence)) == Some(&parts.len());
             let bytes: Vec<u8> = parts.into_values().flatten().collect();
             let record = is_whole.then(|| Record::decode(&bytes)).flatten();
             // They are in order: a newer one takes the place of an older.
+            let record = record.filter(|record| {
+                owned += record.inventory.len();
+                owned <= MOST_OBJECTS
+            });
             match record.filter(|record| record.key.applier == applier && record.key.fence() == fence) {
                 Some(record) => drop(records.insert(applier, record)),
                 None => drop(records.remove(&applier)),
@@ -286,14 +297,22 @@ impl Keep {
         };
         let mut failed = None;
         for (slot, changes) in pending {
-            let Err(error) = home.keep_in_secret(slot, &changes).await else { continue };
+            let written = tokio::time::timeout(PATIENCE, home.keep_in_secret(slot, &changes)).await;
+            let error = match written {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => Some(error),
+                Err(_) => None,
+            };
+            let why = error
+                .as_ref()
+                .map_or_else(|| "the apiserver does not answer".to_owned(), |error| chain(error));
             let mut state = self.state();
-            if error.is_refusal() {
-                tracing::warn!(error = chain(&error), "what was applied is not kept in the cluster any more");
+            if error.is_some_and(|error| error.is_refusal()) {
+                tracing::warn!(error = why, "what was applied is not kept in the cluster any more");
                 state.is_off = true;
                 continue;
             }
-            failed = Some(chain(&error));
+            failed = Some(why);
             // What came meanwhile is newer.
             let pending = state.pending.entry(slot).or_default();
             for (key, value) in changes {

@@ -254,12 +254,10 @@ impl<C: Cluster> Work<'_, C> {
         // What was applied before is going to be owned too.
         let intended: Vec<ObjectRef> = record.applied.values().flatten().chain(&objects).cloned().collect();
         self.stops(on, index, &intended, record).await?;
-        let key = &on.dispatch.key;
-        // What was kept of another dispatch must not be there any more when this one writes.
-        let withdraw = self.keep.withdraw(key);
-        let (asked_for, withdrawn) = tokio::join!(self.ask_the_hub(on, intended), withdraw);
+        let (asked_for, withdrawn) =
+            tokio::join!(self.ask_the_hub(on, intended), self.withdraw(on, Stage::Apply));
         asked_for?;
-        withdrawn.map_err(|why| failed(Stage::Apply, why))?;
+        withdrawn?;
         // The hub's time is not the dispatch's: a link that is cut here must not use up the timeout.
         *deadline = Some(until + asked.elapsed());
         Ok(Ready { prepared, objects, policy })
@@ -337,6 +335,15 @@ impl<C: Cluster> Work<'_, C> {
         self.finish(on, group, objects, record).await
     }
 
+    /// What was kept of another dispatch must not be there any more when this one writes.
+    async fn withdraw(&self, on: &On<'_, C>, stage: Stage) -> Result<(), Box<Failure>> {
+        tokio::select! {
+            biased;
+            () = on.cancel.cancelled() => Err(cancelled(stage, "taking back what is kept of an earlier build")),
+            withdrawn = self.keep.withdraw(&on.dispatch.key) => withdrawn.map_err(|why| failed(stage, why)),
+        }
+    }
+
     /// Writes the inventory ahead: the hub stores what will be owned, and says whether it may be.
     async fn ask_the_hub(&self, on: &On<'_, C>, objects: Vec<ObjectRef>) -> Result<(), Box<Failure>> {
         let key = on.dispatch.key.clone();
@@ -393,9 +400,7 @@ impl<C: Cluster> Work<'_, C> {
         if self.waits(on, &[], record).await? {
             return Ok(());
         }
-        let key = &on.dispatch.key;
-        let withdrawn = self.keep.withdraw(key).await;
-        withdrawn.map_err(|why| failed(Stage::Prune, why))?;
+        self.withdraw(on, Stage::Prune).await?;
         self.remove(on, &[], record).await
     }
 

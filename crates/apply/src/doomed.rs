@@ -47,6 +47,12 @@ pub(crate) async fn doomed(
     keep: &[ObjectRef],
     run: &mut Run<'_>,
 ) -> Result<Vec<Doomed>, Error> {
+    // Nearly always nothing goes, of inventories that may be large.
+    let wanted: BTreeSet<&ObjectRef> = keep.iter().collect();
+    if inventory.iter().all(|object| wanted.contains(object)) {
+        return Ok(Vec::new());
+    }
+    drop(wanted);
     let sets = Sets { owned: inventory.iter().cloned().collect(), kept: keep.iter().cloned().collect() };
     let stale: Vec<ObjectRef> = sets.owned.difference(&sets.kept).cloned().collect();
     let (owner, sets) = (owner.to_string(), &sets);

@@ -198,7 +198,7 @@ fn when_due(
         return at_once;
     }
     let AttemptState::Finished { at, succeeded } = last.state else { return at_once };
-    if !succeeded && situation.is_confirmed_since(at) {
+    if !succeeded && situation.confirmed {
         return at_once;
     }
     // What was read is to be rendered by.
@@ -239,11 +239,6 @@ fn is_current(last: &Attempted, situation: &Situation, cluster: ClusterUid, want
 }
 
 impl Situation {
-    /// Whether a person has confirmed what an attempt that ended at `at` did not delete.
-    fn is_confirmed_since(&self, at: Timestamp) -> bool {
-        self.confirmed.is_some_and(|confirmed| confirmed >= at)
-    }
-
     /// Whether the newest attempt was one at what is wanted now, on this cluster.
     #[must_use]
     pub fn is_last_current(&self, cluster: ClusterUid) -> bool {
@@ -334,7 +329,7 @@ fn delete_from(situation: &Situation, cluster: ClusterUid, now: Timestamp) -> De
         && *request == situation.request
     {
         let due = *at + situation.retry_interval.min(RECHECK);
-        if now < due && !situation.is_confirmed_since(*at) {
+        if now < due && !situation.confirmed {
             return Decision::Idle { until: due };
         }
     }

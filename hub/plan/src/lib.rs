@@ -66,8 +66,8 @@ pub struct Situation {
     pub late: Option<Timestamp>,
     /// Whether the cluster has to be looked at for what was applied last.
     pub tended: Tended,
-    /// When a person confirmed the deletions for which the newest attempt waits.
-    pub confirmed: Option<Timestamp>,
+    /// A person has confirmed the deletions for which the newest attempt waits, which did not know that yet.
+    pub confirmed: bool,
     /// The clusters on which it owns objects, and whether each still exists.
     pub owns_on: Vec<Owned>,
 }

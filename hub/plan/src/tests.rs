@@ -37,7 +37,7 @@ fn fresh() -> Situation {
         prune: true,
         interval: Duration::from_secs(300),
         full_interval: Duration::from_secs(24 * 3600),
-        confirmed: None,
+        confirmed: false,
         retry_interval: Duration::from_secs(60),
         request: None,
         unsupported: None,
@@ -285,6 +285,20 @@ fn a_failed_deletion_is_tried_again_later() {
     let failed = Situation { last: Some(last), ..situation };
     assert_eq!(decide(&failed, at(29)), Decision::Idle { until: at(30) });
     assert_eq!(decide(&failed, at(30)), Decision::Delete { cluster: EDGE });
+}
+
+#[test]
+fn what_a_person_confirms_is_done_at_once() {
+    let is_due = |situation: &Situation| !matches!(decide(situation, at(1)), Decision::Idle { .. });
+    assert!(!is_due(&applied(false)));
+    assert!(is_due(&Situation { confirmed: true, ..applied(false) }));
+    assert!(!is_due(&Situation { confirmed: true, ..applied(true) }), "what went well needs no word");
+    let moved = Owned { cluster: OTHER, exists: true };
+    let last =
+        applied(false).last.map(|last| Attempted { kind: AttemptKind::Delete, cluster: Some(OTHER), ..last });
+    let leaves = Situation { owns_on: vec![moved], last, ..applied(false) };
+    assert!(!is_due(&leaves));
+    assert_eq!(decide(&Situation { confirmed: true, ..leaves }, at(1)), Decision::Delete { cluster: OTHER });
 }
 
 #[test]

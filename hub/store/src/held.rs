@@ -97,7 +97,8 @@ impl Store {
 }
 
 impl Tx {
-    /// Records what waits of an applier, in the place of what did before. A person's word is good for one attempt.
+    /// Records what waits of an applier, in the place of what did before. A person's word for the same stays: it came while
+    /// the attempt was under way, which therefore went without it.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -113,7 +114,9 @@ impl Tx {
              VALUES ($1, $2, $3, $4, $5, $6)
              ON CONFLICT (applier) DO UPDATE
              SET digest = $2, parts = $3, dispatch = $4, total = $5,
-                 since = CASE WHEN h.digest = $2 THEN h.since ELSE $6 END, confirmed_at = NULL, confirmed_by = NULL",
+                 since = CASE WHEN h.digest = $2 THEN h.since ELSE $6 END,
+                 confirmed_at = CASE WHEN h.digest = $2 AND h.dispatch = $4 THEN h.confirmed_at END,
+                 confirmed_by = CASE WHEN h.digest = $2 AND h.dispatch = $4 THEN h.confirmed_by END",
         )
         .bind(applier.0)
         .bind(held.digest.as_bytes().as_slice())

@@ -19,7 +19,7 @@ use crate::delivery::children::{Children, reference};
 use crate::delivery::results::{DispatchFailure, DispatchResult};
 use crate::delivery::seen::SeenApplier;
 use crate::identity::{Identity, audit};
-use crate::objects::{conditions, events};
+use crate::objects::events;
 
 /// A child that owns so many objects, with those below it, does not go without a word, whatever its parent owns besides.
 const LARGE_CHILD: usize = 250;
@@ -175,7 +175,7 @@ impl Delivery {
             )));
         }
         let conflict = |why: &str| HubError::Conflict { what: what(), why: why.to_owned() };
-        let Some(held) = self.store.held_deletion(stored.uid.into()).await?.filter(|_| waits(&stored)) else {
+        let Some(held) = self.store.held_deletion(stored.uid.into()).await? else {
             return Err(conflict("no deletions of it are held"));
         };
         let other = "other deletions are held than those of this digest; see its Ready condition";
@@ -202,15 +202,6 @@ impl Delivery {
             "details": { "name": name, "kind": kind.get().plural, "uid": stored.uid.to_string() },
         }))
     }
-}
-
-/// Whether the object says that deletions of it wait.
-pub(super) fn waits(stored: &Stored) -> bool {
-    let conditions = stored.object["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|one| one["type"] == conditions::READY && one["reason"] == Reason::DeletionHeld.as_str())
 }
 
 /// What is lost with a child.
@@ -250,7 +241,8 @@ fn told(about: &ApplierRef, held: &[Held], waits: &HeldDeletion, kind: AttemptKi
     )
 }
 
-/// When the deletions were confirmed that wait.
-pub(super) fn confirmed_at(held: Option<&HeldDeletion>) -> Option<Timestamp> {
-    held.and_then(|held| held.confirmed)
+/// Whether the deletions that wait were confirmed after the newest attempt began, which went without that.
+pub(super) fn is_confirmed_since(held: Option<&HeldDeletion>, began: Option<Timestamp>) -> bool {
+    let confirmed = held.and_then(|held| held.confirmed);
+    confirmed.is_some_and(|at| began.is_none_or(|began| at >= began))
 }

@@ -73,6 +73,7 @@ impl Delivery {
             Some(last) => self.is_outdated(&last.inputs.rendered_by).await?,
             None => false,
         };
+        let began = last.as_ref().map(|last| last.inputs.started);
         let last = last.map(|last| Attempted {
             generation: last.inputs.generation,
             cluster: last.inputs.cluster,
@@ -110,7 +111,10 @@ impl Delivery {
         let guard = holds::bounds(spec, on.as_ref(), self.guard.as_ref());
         let adopts = on.iter().flat_map(|cluster| &cluster.spec.adopt).chain(&spec.adopt);
         let adopts_flux = adopts.into_iter().any(|from| *from == Adopt::Flux);
-        let held = if holds::waits(stored) { self.store.held_deletion(uid).await? } else { None };
+        let failed = last
+            .as_ref()
+            .is_some_and(|last| matches!(last.state, AttemptState::Finished { succeeded: false, .. }));
+        let held = if failed { self.store.held_deletion(uid).await? } else { None };
         let situation = Situation {
             uid,
             generation: Generation(stored.generation),
@@ -131,7 +135,7 @@ impl Delivery {
             held: is_held(applier) || sees && history::is_unseen(applier),
             late: late_since(applier).filter(|_| well),
             tended,
-            confirmed: holds::confirmed_at(held.as_ref()),
+            confirmed: holds::is_confirmed_since(held.as_ref(), began),
             owns_on: holdings
                 .clusters
                 .into_iter()
