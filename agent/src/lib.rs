@@ -28,6 +28,7 @@ pub mod ready;
 pub mod removal;
 pub mod runner;
 mod tend;
+mod until;
 pub mod upgrade;
 pub mod warden;
 

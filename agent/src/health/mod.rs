@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::tend::Watch;
+use crate::until::until;
 use course::{Course, News, Next};
 use state::{Followed, Kind, Standing, State};
 
@@ -268,15 +269,9 @@ impl Healths {
                 Ok(report) => return report,
                 Err(wake) => wake,
             };
-            let sleep = async {
-                match wake {
-                    Some(wake) => tokio::time::sleep_until(wake).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 () = async { self.seen.notified().await; tokio::time::sleep(TICK).await } => {}
-                () = sleep => {}
+                () = until(wake) => {}
             }
         }
     }

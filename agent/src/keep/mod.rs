@@ -22,6 +22,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 use crate::home::{Home, failed};
+use crate::until::until;
 pub(crate) use record::{Packed, Record, may_be_kept};
 use slots::{Changes, PartKey, SLOTS, Slots};
 
@@ -274,15 +275,13 @@ impl Keep {
                 let state = self.state();
                 if state.waiting.is_empty() { state.due } else { Some(Instant::now()) }
             };
-            match due {
-                None => self.wake.notified().await,
-                Some(due) if due > Instant::now() => {
-                    tokio::select! {
-                        () = self.wake.notified() => {}
-                        () = tokio::time::sleep_until(due) => {}
-                    }
-                }
-                Some(_) => self.flush(home).await,
+            if due.is_some_and(|due| due <= Instant::now()) {
+                self.flush(home).await;
+                continue;
+            }
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = until(due) => {}
             }
         }
     }

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::until::until;
 pub(crate) use book::Book;
 use entry::{Entry, From, News};
 pub(crate) use last::LastApplied;
@@ -304,15 +305,9 @@ impl Tended {
                 Ok(due) => return due,
                 Err(wake) => wake,
             };
-            let sleep = async {
-                match wake {
-                    Some(wake) => tokio::time::sleep_until(wake).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 () = self.suspected.notified() => {}
-                () = sleep => {}
+                () = until(wake) => {}
             }
         }
     }

@@ -5,13 +5,14 @@
 //! [`Tree`] in memory. Polling, storing and telling others is the hub's; here lies one attempt, bounded in bytes, files and
 //! time.
 //!
-//! The rooms: [`source`] is what all kinds have in common, [`git`] and [`oci`] read one from a repository, [`tree`] is what an artifact
+//! The rooms: [`source`] is what all kinds have in common for those who fetch, `attempt` what a fetch stands on, [`git`] and [`oci`] read one from a repository, [`tree`] is what an artifact
 //! holds and which rules hold for it, [`artifact`] packs and unpacks it, [`ignore`] leaves files out. All but `git` and `oci` are pure.
 //!
 //! Nothing here is written to disk but what a server sent, Git's own pack and the artifact that is made of it, in private
 //! temporary folders that go away with the attempt ([`sweep_scratch`] removes what a killed process left).
 
 pub mod artifact;
+mod attempt;
 pub mod git;
 mod gzip;
 pub mod ignore;
@@ -22,10 +23,8 @@ pub mod tree;
 pub mod version;
 
 pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};
-pub use git::{
-    Credentials, GitError, GitLimits, GitReference, GitRequest, Note, fetch, fetch_with, resolve,
-    sweep_scratch,
-};
+pub use attempt::{Desk, Ended, Engine, InProcess, Line, MOST_QUESTION, Note, Room, Scratch, sweep_scratch};
+pub use git::{Credentials, GitError, GitLimits, GitReference, GitRequest, fetch, fetch_with, resolve};
 pub use oci::{OciError, OciReference, OciRequest};
 pub use reading::read;
 pub use roadstead_outbound::Secret;

@@ -5,7 +5,8 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
-use crate::git::{self, Line};
+use crate::attempt::Line;
+use crate::git;
 use crate::oci;
 
 /// What a reader is to do, on its way to it.

@@ -13,7 +13,8 @@ use roadstead_outbound::Refusal;
 use tokio_util::sync::CancellationToken;
 
 use crate::artifact::Artifact;
-use crate::git::{Engine, GitError, Note, Room};
+use crate::attempt::{Engine, Note, Room};
+use crate::git::GitError;
 use crate::oci::OciError;
 
 /// What is to be fetched, from where and as whom, within which bounds.

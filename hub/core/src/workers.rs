@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use roadstead_budget::{MemoryBudget, PoolName};
 use roadstead_places::{Limits, Places};
-use roadstead_sources::git::Scratch;
+use roadstead_sources::Scratch;
 use roadstead_worker::{JobError, Pool, Program, Protections, Reservation, Reserve, Settings};
 
 use crate::jobs::WORKER_ARGUMENT;

@@ -7,6 +7,7 @@ use roadstead_outbound::Refusal;
 
 use super::request::{GitLimits, GitRequest};
 use crate::artifact::ArtifactError;
+use crate::attempt::one_line;
 use crate::tree::{Measure, TreeError};
 
 /// Why there is no new artifact. Every text names the URL, and none holds a credential.
@@ -354,27 +355,7 @@ pub(super) fn detail(text: &str) -> String {
     crate::tree::shown(text.trim())
 }
 
-/// An error and its causes in one line, each text once.
-pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    one_line(std::iter::successors(Some(error), |error| error.source()))
-}
-
-/// The same for gix, whose errors are trees: `source` shows a part of one only.
+/// An error of gix and its causes in one line. Its errors are trees: `source` shows a part of one only.
 pub(super) fn git_chain(error: &gix::Error) -> String {
     one_line(error.iter_errors())
-}
-
-fn one_line<'a>(errors: impl Iterator<Item = &'a (dyn std::error::Error + 'static)>) -> String {
-    const MOST: usize = 8;
-    let mut texts: Vec<String> = Vec::new();
-    for error in errors.take(4 * MOST) {
-        let text = error.to_string();
-        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        // A library's link to its own manual helps nobody here.
-        let text = text.split(": https://docs.rs/").next().unwrap_or_default();
-        if !text.is_empty() && texts.len() < MOST && !texts.iter().any(|seen| seen.contains(text)) {
-            texts.push(text.to_owned());
-        }
-    }
-    texts.join(": ").chars().take(400).collect()
 }

@@ -6,8 +6,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::desk::{Answer, Body};
 use super::wire::Ask;
+use crate::attempt::{Answer, Body};
 
 /// One server's advertisement, for one repository and reference. Clones share it. Empty until a fetch succeeded.
 #[derive(Debug, Clone, Default)]

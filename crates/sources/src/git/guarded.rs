@@ -15,13 +15,11 @@ use roadstead_outbound::{Client, ClientError, SendError, Trail, credentials_belo
 use tokio::runtime::Runtime;
 use url::Url;
 
-use super::desk::{Answer, Body};
-use super::error::{GitError, chain};
+use super::error::GitError;
 use super::request::{Credentials, GitRequest};
-use super::spool::Spool;
-use super::stop::Stop;
 use super::unread::Phase;
 use super::wire::{Ask, What};
+use crate::attempt::{Answer, Body, Spool, Stop, chain, shown_url, untrusted};
 use crate::tree::Measure;
 
 /// An answer of so many bytes stays in memory; a larger one, and any pack, goes to a file.
@@ -260,7 +258,7 @@ impl GuardedWire {
             response.headers().get(LOCATION).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let refuse = |why: &str| GitError::RedirectRefused {
             url: self.shown_url.clone(),
-            to: super::url::shown(location),
+            to: shown_url(location),
             why: why.to_owned(),
         };
         if method != Method::GET {
@@ -326,24 +324,4 @@ fn authorization(credentials: &Credentials) -> Result<HeaderValue, &'static str>
     };
     let text = zeroize::Zeroizing::new(text);
     secret_header(&text).map_err(|_| "the token has characters that cannot be sent")
-}
-
-/// What is wrong with the server's certificate, if that is why there is no connection.
-pub(crate) fn untrusted(error: &(dyn std::error::Error + 'static)) -> Option<String> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(rustls::Error::InvalidCertificate(why)) = error.downcast_ref::<rustls::Error>() {
-            return Some(match why {
-                rustls::CertificateError::UnknownIssuer => "its issuer is not known here".to_owned(),
-                rustls::CertificateError::Other(other) => chain(other),
-                why => why.to_string(),
-            });
-        }
-        // An io::Error does not count what it wraps as its source.
-        next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
-    }
-    None
 }

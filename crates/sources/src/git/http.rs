@@ -10,8 +10,8 @@ use gix::protocol::transport::client::blocking_io::http::{
     GetResponse, Http, PostBodyDataKind, PostResponse,
 };
 
-use super::desk::{Line, Question};
 use super::wire::{Ask, What};
+use crate::attempt::{Line, Question};
 
 /// The answers of one server. Clones share everything.
 #[derive(Clone)]

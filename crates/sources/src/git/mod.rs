@@ -12,8 +12,6 @@
 //! What arrives is checked by its content: Git objects are found by hashes computed from the bytes that came, starting at
 //! the commit that was asked for or advertised. So a server can refuse or delay; it cannot pass off one tree as another.
 
-mod desk;
-mod engine;
 mod error;
 mod greeting;
 mod guarded;
@@ -22,9 +20,6 @@ mod local;
 pub(crate) mod reader;
 mod remote;
 mod request;
-mod scratch;
-mod spool;
-mod stop;
 mod unread;
 mod url;
 mod walk;
@@ -37,25 +32,14 @@ use roadstead_model::{Digest, Revision};
 use roadstead_outbound::Refusal;
 use tokio_util::sync::CancellationToken;
 
-pub use desk::{Desk, Line, MOST_QUESTION};
-pub use engine::{Ended, Engine, InProcess};
 pub use error::GitError;
 pub use greeting::KnownServer;
-pub use request::{Credentials, GitLimits, GitReference, GitRequest, Room};
-pub use scratch::{Scratch, sweep_scratch};
-pub use walk::Note;
-
-// For the other kinds of sources.
-pub(crate) use desk::{Answer, Body, Question};
-pub(crate) use error::chain;
-pub(crate) use guarded::untrusted;
-pub(crate) use reader::bring_file;
-pub(crate) use spool::Spool;
-pub(crate) use stop::Stop;
-pub(crate) use url::shown as shown_url;
-pub(crate) use walk::MOST_NOTES;
+pub use request::{Credentials, GitLimits, GitReference, GitRequest};
 
 use crate::artifact::Artifact;
+use crate::attempt::{
+    Answer, Desk, Ended, Engine, InProcess, MOST_NOTES, Note, Room, Scratch, Stop, on_a_thread,
+};
 use crate::ignore::Ignore;
 use crate::reading::Job;
 use crate::source::{FetchError, Fetched, Outcome, Source};
@@ -220,7 +204,7 @@ impl Attempt<'_> {
         let internal = |error: std::io::Error| self.internal(&format!("temporary folder: {error}"));
         let folder = Scratch::new(self.request.scratch.as_deref()).map_err(internal)?;
         let (request, order) = (self.request.clone(), self.order);
-        let read = engine::on_a_thread(&mut self.desk, move |line, stop| {
+        let read = on_a_thread(&mut self.desk, move |line, stop| {
             let local = local::Local::open(&path, &request)?;
             let target = local.find(&order)?;
             if order.find_only {

@@ -11,14 +11,14 @@ use gix::objs::{Find, FindHeader};
 use roadstead_model::Revision;
 use serde::{Deserialize, Serialize};
 
-use super::desk::{Line, PIECE, Question};
 use super::http::Client;
 use super::remote::{Session, Target};
 use super::request::{GitLimits, GitReference};
 use super::unread::Unread;
-use super::walk::{self, Note};
+use super::walk;
 use super::wire::Ask;
 use crate::artifact::{ArtifactError, pack_to};
+use crate::attempt::{Line, Note, bring_file};
 use crate::ignore::Ignore;
 use crate::tree::Measure;
 
@@ -130,22 +130,6 @@ impl Order {
 /// A file for the artifact, to be written and read.
 fn file(folder: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create_new(true).open(folder.join("artifact"))
-}
-
-/// Brings an artifact that lies in a file.
-pub(crate) fn bring_file(file: &mut File, size: u64, line: &Line) -> io::Result<()> {
-    file.flush()?;
-    file.rewind()?;
-    line.ask(&Question::Room(size))?;
-    let mut buffer = vec![0; PIECE];
-    let mut left = size;
-    while left > 0 {
-        let count = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
-        file.read_exact(&mut buffer[..count])?;
-        line.ask(&Question::Piece(&buffer[..count]))?;
-        left -= count as u64;
-    }
-    Ok(())
 }
 
 fn internal(error: &io::Error) -> Unread {

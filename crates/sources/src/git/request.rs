@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
 use super::greeting::KnownServer;
+use crate::attempt::Room;
 use crate::tree::TreeLimits;
 use roadstead_outbound::Secret;
 
@@ -181,22 +182,6 @@ impl Default for GitLimits {
     }
 }
 
-/// Where room for artifacts in memory is reserved.
-#[derive(Debug, Clone)]
-pub struct Room {
-    /// The share of memory that artifacts have.
-    pub pool: Pool,
-    /// How often whoever asks for the artifact has it in memory.
-    pub copies: u64,
-}
-
-impl Room {
-    /// Room for an artifact of so many bytes; waits until there is some.
-    pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
-        self.pool.reserve(bytes.saturating_mul(self.copies)).await
-    }
-}
-
 /// One fetch of one repository.
 #[derive(Debug, Clone)]
 pub struct GitRequest {
@@ -260,7 +245,7 @@ impl GitRequest {
     /// The URL, fit for messages: whatever looks like credentials is left out.
     #[must_use]
     pub fn shown_url(&self) -> String {
-        super::url::shown(&self.url)
+        crate::attempt::shown_url(&self.url)
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::error::GitError;
 use super::request::GitRequest;
 use crate::artifact::ArtifactError;
+use crate::attempt::plain;
 use crate::tree::{Measure, TreeError};
 
 /// What is being read.
@@ -70,30 +71,25 @@ impl Unread {
     /// What it is of the repository that was asked for.
     pub(super) fn of(self, request: &GitRequest) -> GitError {
         let url = request.shown_url();
-        // As long as a library's chain of causes, and no control characters of whoever wrote it.
-        let plain = |text: String| -> String {
-            text.chars()
-                .take(400)
-                .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-                .collect()
-        };
         match self {
             Self::ReferenceNotFound { detail } => GitError::ReferenceNotFound {
                 url,
                 reference: request.reference.to_string(),
-                detail: plain(detail),
+                detail: plain(&detail),
             },
             Self::Corrupt { phase, detail } => {
-                GitError::Corrupt { url, phase: phase.text(), detail: plain(detail) }
+                GitError::Corrupt { url, phase: phase.text(), detail: plain(&detail) }
             }
             Self::TooLarge { measure, limit } => GitError::TooLarge { url, measure, limit, path: None },
-            Self::Tree { commit, source } => GitError::tree(request, commit.map(plain).as_deref(), source),
+            Self::Tree { commit, source } => {
+                GitError::tree(request, commit.as_deref().map(plain).as_deref(), source)
+            }
             Self::Pack { path, detail } => {
-                let source = std::io::Error::other(plain(detail));
+                let source = std::io::Error::other(plain(&detail));
                 GitError::Pack { url, source: ArtifactError::Pack { path, source } }
             }
             Self::Sha256 => GitError::Unsupported { url, what: "Git's SHA-256 object format" },
-            Self::Internal { detail } => GitError::Internal { url, detail: plain(detail) },
+            Self::Internal { detail } => GitError::Internal { url, detail: plain(&detail) },
             Self::Stopped => GitError::Cancelled { url },
         }
     }

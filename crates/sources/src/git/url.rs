@@ -47,26 +47,6 @@ impl Location {
     }
 }
 
-/// `text` as it may be shown: without anything before an `@`, and short.
-pub(crate) fn shown(text: &str) -> String {
-    let clean = match Url::parse(text) {
-        Ok(mut url) if url.has_host() => {
-            // These fail for URLs that cannot have credentials, so there are none.
-            let _ = url.set_username("");
-            let _ = url.set_password(None);
-            url.set_query(None);
-            url.set_fragment(None);
-            url.to_string()
-        }
-        // Nobody knows how this would be read: `user:password@host:path` is not a URL, say.
-        _ => match text.rsplit_once('@') {
-            Some((_, rest)) => format!("…@{rest}"),
-            None => text.to_owned(),
-        },
-    };
-    crate::tree::shown(&clean)
-}
-
 #[cfg(test)]
 mod tests {
     use super::{GitRequest, Location, shown};
@@ -96,11 +76,5 @@ mod tests {
         ] {
             assert!(!refusal(url).contains("hunter2"), "{}", refusal(url));
         }
-    }
-
-    #[test]
-    fn shown_urls_are_short() {
-        assert_eq!(shown("https://git.example/a.git"), "https://git.example/a.git");
-        assert!(shown(&format!("https://git.example/{}", "a".repeat(4_000))).len() < 300);
     }
 }

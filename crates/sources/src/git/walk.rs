@@ -13,51 +13,9 @@ use super::error::git_chain;
 use super::reader::Order;
 use super::remote::Target;
 use super::unread::{Phase, Unread};
+use crate::attempt::{MOST_NOTES, Note};
 use crate::ignore::{FILE_NAME, Ignore, Verdict};
 use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, shown};
-
-pub(crate) const MOST_NOTES: usize = 100;
-
-/// What a user should know about a fetch although it is not an error.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Note {
-    /// A submodule was left out.
-    Submodule {
-        /// Its folder.
-        path: String,
-        /// The commit that it is at.
-        commit: String,
-    },
-    /// A file was left out because no YAML could name it.
-    NameNotUtf8 {
-        /// Its path, as far as it is text.
-        path: String,
-    },
-    /// Symbolic links were left out.
-    LinksLeftOut {
-        /// How many.
-        count: u64,
-        /// One of them.
-        first: String,
-    },
-    /// The password went over the network unencrypted.
-    CredentialsInTheClear,
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Submodule { path, commit } => {
-                write!(f, "submodule `{}` (at {commit}) is left out: submodules are not fetched", shown(path))
-            }
-            Self::NameNotUtf8 { path } => write!(f, "`{}` is left out: its name is not UTF-8", shown(path)),
-            Self::LinksLeftOut { count, first } => {
-                write!(f, "{count} symbolic links are left out, `{}` among them", shown(first))
-            }
-            Self::CredentialsInTheClear => f.write_str("credentials were sent over plain HTTP: use https://"),
-        }
-    }
-}
 
 /// A file's content where it lies: it is read when it is packed, so that all files are never in memory together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use tar::EntryType;
 
 use super::unread::Unread;
 use crate::artifact::{ArtifactError, pack_to};
-use crate::git::Note;
+use crate::attempt::Note;
 use crate::ignore::{FILE_NAME, Ignore, Verdict};
 use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, TreeLimits, shown};
 

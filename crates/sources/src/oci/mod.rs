@@ -41,7 +41,7 @@ pub use login::{RegistryLogin, RegistryLogins};
 pub use request::{LayerOperation, OciLimits, OciReference, OciRequest};
 
 use crate::artifact::Artifact;
-use crate::git::{Answer, Body, Desk, Ended, Engine, MOST_NOTES, Note, Room, Stop};
+use crate::attempt::{Answer, Body, Desk, Ended, Engine, MOST_NOTES, Note, Room, Stop};
 use crate::ignore::Ignore;
 use crate::reading::Job;
 use crate::source::{FetchError, Fetched, Outcome, Source};

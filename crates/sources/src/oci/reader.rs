@@ -14,7 +14,7 @@ use super::manifest::{Descriptor, Manifest, layer as layer_of};
 use super::request::OciLimits;
 use super::tags::Range;
 use super::unread::Unread;
-use crate::git::{Line, Note, Question, bring_file};
+use crate::attempt::{Line, Note, Question, bring_file};
 use crate::tree::Measure;
 
 /// An index may lead to another one, and that to a manifest.

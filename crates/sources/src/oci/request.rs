@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::known::KnownRegistry;
 use super::login::RegistryLogins;
-use crate::git::Room;
+use crate::attempt::Room;
 use crate::tree::TreeLimits;
 
 /// The media type of a chart's layer, by which Helm's tags are known.
@@ -180,7 +180,7 @@ impl OciRequest {
     /// The URL, fit for messages: whatever looks like credentials is left out.
     #[must_use]
     pub fn shown_url(&self) -> String {
-        crate::git::shown_url(&self.url)
+        crate::attempt::shown_url(&self.url)
     }
 }
 

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::error::OciError;
 use super::request::OciRequest;
 use crate::artifact::ArtifactError;
+use crate::attempt::plain;
 use crate::tree::{Measure, TreeError};
 
 /// Why there is no artifact. What it says came from a process that read untrusted bytes: it is text, and no more.
@@ -42,24 +43,17 @@ impl Unread {
     /// What it is of the repository that was asked for, at `revision`.
     pub(super) fn of(self, request: &OciRequest, revision: &str) -> OciError {
         let url = request.shown_url();
-        // As long as a library's chain of causes, and no control characters of whoever wrote it.
-        let plain = |text: String| -> String {
-            text.chars()
-                .take(400)
-                .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
-                .collect()
-        };
         match self {
-            Self::Corrupt { detail } => OciError::Corrupt { url, detail: plain(detail) },
-            Self::Layer { detail } => OciError::Layer { url, detail: plain(detail) },
+            Self::Corrupt { detail } => OciError::Corrupt { url, detail: plain(&detail) },
+            Self::Layer { detail } => OciError::Layer { url, detail: plain(&detail) },
             Self::TooLarge { measure, limit } => OciError::TooLarge { url, measure, limit, path: None },
             Self::Tree { source } => OciError::tree(url, revision, source),
             Self::Pack { path, detail } => {
-                let source = std::io::Error::other(plain(detail));
+                let source = std::io::Error::other(plain(&detail));
                 OciError::Pack { url, source: ArtifactError::Pack { path, source } }
             }
-            Self::Unsupported { what } => OciError::Unsupported { url, what: plain(what) },
-            Self::Internal { detail } => OciError::Internal { url, detail: plain(detail) },
+            Self::Unsupported { what } => OciError::Unsupported { url, what: plain(&what) },
+            Self::Internal { detail } => OciError::Internal { url, detail: plain(&detail) },
             Self::Stopped => OciError::Cancelled { url },
         }
     }

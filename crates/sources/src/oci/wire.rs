@@ -24,7 +24,7 @@ use super::known::Pass;
 use super::login::RegistryLogin;
 use super::name::RepositoryName;
 use super::request::OciRequest;
-use crate::git::{Answer, Body, Spool, Stop, chain, untrusted};
+use crate::attempt::{Answer, Body, Spool, Stop, chain, shown_url, untrusted};
 use crate::tree::Measure;
 
 /// An answer of so many bytes stays in memory; a larger one goes to a file.
@@ -337,7 +337,7 @@ impl<'a> Wire<'a> {
             let location = location.unwrap_or_default().to_owned();
             trail.step(&location).map_err(|refused| OciError::RedirectRefused {
                 url: self.url(),
-                to: crate::git::shown_url(&location),
+                to: shown_url(&location),
                 why: refused.to_string(),
             })?;
         }
@@ -405,7 +405,7 @@ impl<'a> Wire<'a> {
     ) -> Result<Pass, OciError> {
         self.stop.enter("asking for a token");
         let fails = |why: String, transient| OciError::TokenService { url: self.url(), why, transient };
-        let shown = crate::git::shown_url(realm);
+        let shown = shown_url(realm);
         let mut realm = Url::parse(realm).map_err(|_| fails(format!("`{shown}` is not a URL"), false))?;
         let is_plain = realm.scheme() == "http" && self.name.registry.scheme() == "http";
         if !is_plain && realm.scheme() != "https" {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::kit::{Kit, artifact, error, fetched, files, quiet_files, way_to};
 use roadstead_budget::Pool;
 use roadstead_model::Reason;
-use roadstead_sources::git::Room;
+use roadstead_sources::Room;
 use roadstead_sources::{
     Credentials, Entry, GitError, GitLimits, GitReference, GitRequest, Measure, Note, Outcome, fetch,
     resolve, unpack,

@@ -4,8 +4,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use roadstead_sources::git::{Desk, Ended, Engine, InProcess, fetch_with};
+use roadstead_sources::git::fetch_with;
 use roadstead_sources::{Credentials, GitError, GitRequest, Outcome};
+use roadstead_sources::{Desk, Ended, Engine, InProcess};
 use roadstead_test_gitserver::Commit;
 use tokio_util::sync::CancellationToken;
 

@@ -1,6 +1,6 @@
 //! What is fetched, and what it costs.
 
-use roadstead_sources::git::InProcess;
+use roadstead_sources::InProcess;
 use roadstead_sources::oci::{LayerOperation, fetch_with};
 use roadstead_sources::{Entry, Fetched, OciError, OciReference, OciRequest, Outcome, TreeLimits, unpack};
 use serde_json::json;

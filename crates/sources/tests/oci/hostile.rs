@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use roadstead_model::Digest;
-use roadstead_sources::git::{Desk, Ended, Engine, InProcess};
 use roadstead_sources::oci::{OciLimits, fetch_with};
+use roadstead_sources::{Desk, Ended, Engine, InProcess};
 use roadstead_sources::{OciError, OciReference, OciRequest, TreeLimits};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

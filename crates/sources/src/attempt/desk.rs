@@ -1,20 +1,20 @@
 //! What a reader can ask for and bring while it is at it, and where that is answered: outside of the process that reads.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use roadstead_budget::Reservation;
 
-use super::request::Room;
+use super::room::Room;
 use super::stop::Stop;
 
 /// Bytes of an answer that are given at once.
 const GIVEN: usize = 256 << 10;
 /// Bytes of an artifact that are brought at once.
-pub(super) const PIECE: usize = 256 << 10;
+const PIECE: usize = 256 << 10;
 /// The longest question.
 pub const MOST_QUESTION: usize = PIECE + 1;
 
@@ -181,6 +181,22 @@ impl Desk {
     pub(crate) fn take_artifact(&mut self) -> Option<Artifact> {
         self.artifact.take().filter(|artifact| artifact.bytes.len() == artifact.size)
     }
+}
+
+/// Brings an artifact that lies in a file.
+pub(crate) fn bring_file(file: &mut File, size: u64, line: &Line) -> io::Result<()> {
+    file.flush()?;
+    file.rewind()?;
+    line.ask(&Question::Room(size))?;
+    let mut buffer = vec![0; PIECE];
+    let mut left = size;
+    while left > 0 {
+        let count = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        file.read_exact(&mut buffer[..count])?;
+        line.ask(&Question::Piece(&buffer[..count]))?;
+        left -= count as u64;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

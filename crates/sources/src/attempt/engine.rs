@@ -63,7 +63,7 @@ impl Engine for InProcess {
 }
 
 /// Runs `work` on a blocking thread with a line to `desk`. Where this is dropped, `work` is told to stop.
-pub(super) async fn on_a_thread<T: Send + 'static>(
+pub(crate) async fn on_a_thread<T: Send + 'static>(
     desk: &mut Desk,
     work: impl FnOnce(&Line, &AtomicBool) -> T + Send + 'static,
 ) -> Result<T, tokio::task::JoinError> {
