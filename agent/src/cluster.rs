@@ -10,7 +10,7 @@ use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{
     Desired, Engine, Error, HealthRules, Ledger, Outcome, Prepared, Run, Scope, Sight, Waited,
 };
-use roadstead_model::{ApplierUid, Doomed, Guard, ObjectRef, ServiceAccount};
+use roadstead_model::{ApplierUid, Guard, ObjectRef, PendingDeletion, ServiceAccount};
 use serde_json::Value;
 
 use crate::warden::Warden;
@@ -98,14 +98,14 @@ pub trait Cluster: Clone + Send + Sync + 'static {
         run: &mut Run<'_>,
     ) -> impl Future<Output = Outcome> + Send;
 
-    /// See [`Engine::doomed`].
-    fn doomed(
+    /// See [`Engine::deletions`].
+    fn deletions(
         &self,
         owner: ApplierUid,
         inventory: &[ObjectRef],
         keep: &[ObjectRef],
         run: &mut Run<'_>,
-    ) -> impl Future<Output = Result<Vec<Doomed>, Error>> + Send;
+    ) -> impl Future<Output = Result<Vec<PendingDeletion>, Error>> + Send;
 
     /// See [`Engine::prune`].
     fn prune(
@@ -241,14 +241,14 @@ impl Cluster for Guarded {
         self.engine.apply(ready, previous, run).await
     }
 
-    async fn doomed(
+    async fn deletions(
         &self,
         owner: ApplierUid,
         inventory: &[ObjectRef],
         keep: &[ObjectRef],
         run: &mut Run<'_>,
-    ) -> Result<Vec<Doomed>, Error> {
-        self.engine.doomed(owner, inventory, keep, run).await
+    ) -> Result<Vec<PendingDeletion>, Error> {
+        self.engine.deletions(owner, inventory, keep, run).await
     }
 
     async fn prune(

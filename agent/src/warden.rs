@@ -89,7 +89,7 @@ impl Warden {
         if let Ok(Ok((true, _))) = read {
             return Err(format!(
                 "the agent is paused by the annotation {PAUSED} on namespace {namespace} of its cluster: nothing is applied, \
-                 corrected or deleted there before that is removed"
+                 corrected or deleted there until it is removed"
             ));
         }
         if self.is_off {

@@ -21,8 +21,8 @@ use roadstead_agent_policy::{Account, Policy as Rules, Rights, Signature};
 use roadstead_apply::{Desired, Error, HealthRules, Ledger, Outcome, Run, Scope, Sight, Waited};
 use roadstead_model::{
     Action, ApplierUid, Attempt, Capabilities, ClusterUid, Digest, Dispatch, DispatchKey, DispatchSpec,
-    Doomed, Generation, Guard, HubEpoch, KubeSystemUid, ObjectRef, ObjectResult, ServiceAccount, Stage,
-    StageTiming, StepKind,
+    Generation, Guard, HubEpoch, KubeSystemUid, ObjectRef, ObjectResult, PendingDeletion, ServiceAccount,
+    Stage, StageTiming, StepKind,
 };
 use roadstead_proto::limits::MAX_MESSAGE_BYTES;
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
@@ -122,13 +122,13 @@ impl Cluster for Fake {
         Outcome { changes, inventory: vec![config_map()], ..Outcome::default() }
     }
 
-    async fn doomed(
+    async fn deletions(
         &self,
         _owner: ApplierUid,
         _inventory: &[ObjectRef],
         _keep: &[ObjectRef],
         _run: &mut Run<'_>,
-    ) -> Result<Vec<Doomed>, Error> {
+    ) -> Result<Vec<PendingDeletion>, Error> {
         Ok(Vec::new())
     }
 

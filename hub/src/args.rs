@@ -199,7 +199,7 @@ pub(crate) enum GuardArg {
 }
 
 impl Args {
-    /// How much may be deleted without a person's word.
+    /// How much may be deleted without a person's confirmation.
     pub(crate) fn guard(&self) -> Option<Guard> {
         let mode = match self.guard {
             GuardArg::Off => return None,

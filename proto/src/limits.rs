@@ -61,7 +61,7 @@ pub const MAX_CORRECTED_NAME_BYTES: usize = 512;
 /// Variables of one dispatch.
 pub const MAX_VARIABLES: usize = 20_000;
 
-/// Deletions of one dispatch that wait each for a word of its own.
+/// Deletions of one dispatch that each wait for a confirmation of their own.
 pub const MAX_HELD: usize = 64;
 
 /// Data keys that come with one dispatch.

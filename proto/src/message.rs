@@ -94,7 +94,7 @@ pub struct Finished {
     pub reads: Vec<ReadObject>,
     /// What held variables and was found in the cluster.
     pub found: Vec<FoundVariables>,
-    /// Deletions that wait for a person's word.
+    /// Deletions that wait for a person's confirmation.
     pub held: Vec<Held>,
 }
 

@@ -69,6 +69,8 @@ struct State {
     /// The dispatch of each applier that writes, or has written last: what is left by another one is not kept. None where nothing is
     /// to be kept before the next one.
     begun: HashMap<ApplierUid, Option<(HubEpoch, Attempt)>>,
+    /// Nothing is kept of any other applier either: so it was said before what there is had been read.
+    is_forgotten: bool,
     pending: BTreeMap<usize, BTreeMap<PartKey, Option<Vec<u8>>>>,
     /// Who waits until all that is pending is written.
     waiting: Vec<Waiting>,
@@ -92,6 +94,10 @@ impl State {
     /// Whether something of an applier is still there that was taken out of the slots.
     fn is_leaving(&self, applier: ApplierUid) -> bool {
         self.in_flight.contains(&applier) || taken_back(&self.pending).contains(&applier)
+    }
+
+    fn forgets(&self, applier: ApplierUid) -> bool {
+        self.begun.get(&applier).map_or(self.is_forgotten, Option::is_none)
     }
 
     fn change(&mut self, changes: Changes) {
@@ -174,7 +180,7 @@ impl Keep {
             state.kept.remove(&applier);
             tracing::warn!(
                 applier = %record.spec.applier, bytes = bytes.len(),
-                "there is no room to keep it in the cluster: after a restart it is corrected again once the hub has dispatched it"
+                "its build is not kept in the cluster, for want of room: after a restart of the agent, drift is corrected once the hub has dispatched it again"
             );
         }
         state.change(changes);
@@ -200,9 +206,18 @@ impl Keep {
 
     /// The same of all.
     pub(crate) fn forget_all(&self) {
-        let mut appliers = self.state().slots.appliers();
+        let mut appliers = {
+            let mut state = self.state();
+            state.is_forgotten = !*self.is_read.borrow();
+            state.slots.appliers()
+        };
         appliers.extend(self.state().begun.keys());
         appliers.into_iter().for_each(|applier| self.forget(applier));
+    }
+
+    /// Whether nothing of this applier is to be kept before its next dispatch.
+    pub(crate) fn forgets(&self, applier: ApplierUid) -> bool {
+        self.state().forgets(applier)
     }
 
     /// What was kept by the agent before this one, each applier's newest. What cannot be read is taken back.
@@ -248,6 +263,8 @@ impl Keep {
             }
         }
         let mut state = self.state();
+        // A hub may have been heard already.
+        records.retain(|applier, _| !state.forgets(*applier));
         for applier in state.slots.appliers() {
             match records.get(&applier) {
                 Some(record) => {
@@ -323,7 +340,7 @@ impl Keep {
         for tell in waiting {
             let told = failed.as_ref().map_or(Ok(()), |why| {
                 Err(format!(
-                    "what is kept of an earlier build could not be taken back, so nothing was applied: {why}"
+                    "the earlier build that is kept in the cluster could not be removed, so nothing was applied: {why}"
                 ))
             });
             // Who does not wait any more does not hear it.
@@ -432,6 +449,21 @@ mod tests {
         let spec = spec.expect("a spec");
         let record = Record { key: key.clone(), spec, inventory: Vec::new(), builds: Vec::new() };
         keep.store(&key, &[], || Some(record));
+    }
+
+    #[tokio::test]
+    async fn a_hub_may_say_what_rests_before_anything_was_read() {
+        let (applier, other) = (ApplierUid(Uuid::nil()), ApplierUid(Uuid::from_u128(1)));
+        let keep = keep();
+        keep.forget(applier);
+        assert!(keep.forgets(applier) && !keep.forgets(other));
+        keep.is_read.send_replace(false);
+        keep.forget_all();
+        assert!(keep.forgets(other));
+        // What is dispatched is kept again.
+        keep.is_read.send_replace(true);
+        assert_eq!(keep.withdraw(&key(1)).await, Ok(()));
+        assert!(!keep.forgets(applier) && keep.forgets(other));
     }
 
     #[tokio::test]

@@ -1,8 +1,8 @@
-//! A dispatch under its guard: what would be deleted is counted before anything is, and waits for a person's word where it is more
+//! A dispatch under its guard: what would be deleted is counted before anything is, and waits for a person's confirmation where it is more
 //! than may go without.
 
 use roadstead_apply::Run;
-use roadstead_model::{Doomed, Guard, GuardMode, Held, ObjectRef, Stage, StepKind};
+use roadstead_model::{Guard, GuardMode, Held, ObjectRef, PendingDeletion, Stage, StepKind};
 use roadstead_proto::Failure;
 use tokio::time::Instant;
 
@@ -63,19 +63,19 @@ impl<C: Cluster> Work<'_, C> {
         on.tell(self.outbox, Stage::Prune);
         let mut ignore = |_| ();
         let mut run = Run::new(Instant::now() + on.dispatch.spec.timeout, on.cancel.clone(), &mut ignore);
-        let doomed = on.cluster.doomed(on.dispatch.key.applier, inventory, keep, &mut run).await;
-        let doomed = doomed.map_err(|error| failure_while(Stage::Prune, &error))?;
-        Ok(guard.holds(inventory, keep, &doomed))
+        let deletions = on.cluster.deletions(on.dispatch.key.applier, inventory, keep, &mut run).await;
+        let deletions = deletions.map_err(|error| failure_while(Stage::Prune, &error))?;
+        Ok(guard.holds(inventory, keep, &deletions))
     }
 }
 
 /// A volume that was not recreated.
-pub(super) fn volume(doomed: &Doomed) -> Held {
-    let why = doomed.peril.as_deref().unwrap_or_default();
+pub(super) fn volume(deletion: &PendingDeletion) -> Held {
+    let why = deletion.risk.as_deref().unwrap_or_default();
     Held {
-        digest: roadstead_model::guard::digest_of(std::slice::from_ref(doomed)),
-        why: format!("{} would be deleted to be recreated, and {why}", doomed.object),
-        objects: vec![doomed.object.clone()],
+        digest: roadstead_model::guard::digest_of(std::slice::from_ref(deletion)),
+        why: format!("{} would be deleted to be recreated: it {why}", deletion.object),
+        objects: vec![deletion.object.clone()],
         total: 1,
     }
 }

@@ -262,7 +262,12 @@ impl<C: Cluster> Runner<C> {
             let dispatch =
                 Dispatch { key, spec, inventory: Vec::new(), given: Vec::new(), data_keys: Vec::new() };
             let last = LastApplied::new(dispatch, builds);
+            let applier = last.dispatch.key.applier;
             self.inner.tended.resume(last, &inventory, now, now + RESUME_AFTER);
+            // The hub has said so in between.
+            if self.inner.keep.forgets(applier) {
+                self.inner.tended.rest(applier);
+            }
         }
         if count > 0 {
             tracing::info!(count, "going on with what was applied before this agent was started");

@@ -14,8 +14,8 @@ use flate2::{Compression, write::GzEncoder};
 use roadstead_agent_policy::{Account, Policy, Rights};
 use roadstead_apply::{Desired, Error, HealthRules, Ledger, Manifest, Outcome, Run, Scope, Sight, Waited};
 use roadstead_model::{
-    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Doomed, Generation,
-    Group, Guard, HookPolicy, HubEpoch, ObjectRef, ObjectResult, Position, Purpose, ReadObject,
+    Action, ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, Group,
+    Guard, HookPolicy, HubEpoch, ObjectRef, ObjectResult, PendingDeletion, Position, Purpose, ReadObject,
     ServiceAccount, Stage, StageTiming, Step, StepKind,
 };
 use roadstead_places::Limits;
@@ -168,15 +168,15 @@ impl Cluster for Fake {
         }
     }
 
-    async fn doomed(
+    async fn deletions(
         &self,
         _owner: ApplierUid,
         inventory: &[ObjectRef],
         keep: &[ObjectRef],
         _run: &mut Run<'_>,
-    ) -> Result<Vec<Doomed>, Error> {
+    ) -> Result<Vec<PendingDeletion>, Error> {
         let gone = inventory.iter().filter(|object| !keep.contains(object)).cloned();
-        Ok(gone.map(|object| Doomed { object, uid: "u".to_owned(), peril: None }).collect())
+        Ok(gone.map(|object| PendingDeletion { object, uid: "u".to_owned(), risk: None }).collect())
     }
 
     async fn prune(

@@ -65,7 +65,7 @@ pub(super) struct Record {
     step: Option<usize>,
     /// What the groups hold that were applied, by their indices.
     pub(super) applied: BTreeMap<usize, Vec<ObjectRef>>,
-    /// Deletions that wait for a person's word.
+    /// Deletions that wait for a person's confirmation.
     pub(super) held: Vec<Held>,
     /// The cluster's own policy, and when it was read.
     pub(super) policy: Option<(Arc<Policy>, Instant)>,

@@ -1,4 +1,4 @@
-//! `roadstead confirm`: a person's word for deletions that wait for one.
+//! `roadstead confirm`: a person's confirmation of deletions that wait for it.
 
 use anyhow::{Context as _, Result, bail};
 use roadstead_api::{KINDS, Kind};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
-use roadstead_model::{ApplierUid, Digest, Doomed, GroupKind, ObjectRef, ServiceAccount, Stage};
+use roadstead_model::{ApplierUid, Digest, GroupKind, ObjectRef, PendingDeletion, ServiceAccount, Stage};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -198,14 +198,14 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Objects`] where an object, or what depends on it, cannot be read.
-    pub async fn doomed(
+    pub async fn deletions(
         &self,
         owner: ApplierUid,
         inventory: &[ObjectRef],
         keep: &[ObjectRef],
         run: &mut Run<'_>,
-    ) -> Result<Vec<Doomed>, Error> {
-        crate::doomed::doomed(&self.until(run), owner, inventory, keep, run).await
+    ) -> Result<Vec<PendingDeletion>, Error> {
+        crate::deletions::deletions(&self.until(run), owner, inventory, keep, run).await
     }
 
     /// The same engine leaving a bound volume, or a claim on one, as it is that would have to be recreated, unless the digest of that

@@ -20,9 +20,9 @@
 //! Values of Secrets, and of manifests marked [`Manifest::sensitive`], appear in no error, event, log or `Debug`.
 
 mod compare;
+mod deletions;
 mod directives;
 mod discovery;
-mod doomed;
 mod engine;
 mod error;
 mod failure;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 
 use roadstead_kstatus::Health;
-use roadstead_model::{Action, ChangeSet, Doomed, ObjectRef, ObjectResult, Stage, StageTiming};
+use roadstead_model::{Action, ChangeSet, ObjectRef, ObjectResult, PendingDeletion, Stage, StageTiming};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -96,7 +96,7 @@ pub struct Outcome {
     /// written. Sorted; each once.
     pub inventory: Vec<ObjectRef>,
     /// Objects that would have had to be deleted, and were left as they are.
-    pub held: Vec<Doomed>,
+    pub held: Vec<PendingDeletion>,
     /// How long each stage took; only those that began.
     pub timings: Vec<StageTiming>,
     /// Why it did not go through.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use roadstead_model::{Action, Doomed, ObjectRef, Stage, guard};
+use roadstead_model::{Action, ObjectRef, PendingDeletion, Stage, guard};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::deletions::{bound, uid};
 use crate::directives::{Directives, Ssa};
 use crate::discovery::get;
-use crate::doomed::{bound, uid};
 use crate::engine::Engine;
 use crate::error::{FailureKind, ObjectFailure};
 use crate::failure::explain;
@@ -414,7 +414,7 @@ async fn write(
     engine: &Engine,
     planned: &Planned,
     verdict: Verdict,
-    held: &mut Option<Doomed>,
+    held: &mut Option<PendingDeletion>,
 ) -> Result<Action, ObjectFailure> {
     let action = verdict.action();
     let (takeover, ignored, fields) = match verdict {
@@ -523,7 +523,7 @@ async fn take_over(engine: &Engine, planned: &Planned, mut patch: Value) -> Resu
 async fn recreate(
     engine: &Engine,
     planned: &Planned,
-    held: &mut Option<Doomed>,
+    held: &mut Option<PendingDeletion>,
 ) -> Result<Action, ObjectFailure> {
     if let Some(live) = read_live(engine, planned).await? {
         *held = volume_held(engine, planned, &live);
@@ -555,15 +555,15 @@ async fn recreate(
 }
 
 /// A volume, or a claim on one, that is not deleted before a person has confirmed it.
-fn volume_held(engine: &Engine, planned: &Planned, live: &Value) -> Option<Doomed> {
+fn volume_held(engine: &Engine, planned: &Planned, live: &Value) -> Option<PendingDeletion> {
     let confirmed = engine.volumes.as_ref()?;
     let object = &planned.reference;
     let is_volume = object.group.is_empty()
         && matches!(object.kind.as_str(), "PersistentVolume" | "PersistentVolumeClaim");
-    let peril = is_volume.then(|| bound(live)).flatten()?;
-    let doomed = Doomed { object: object.clone(), uid: uid(live), peril: Some(peril) };
-    let digest = guard::digest_of(std::slice::from_ref(&doomed));
-    (!confirmed.contains(&digest)).then_some(doomed)
+    let risk = is_volume.then(|| bound(live)).flatten()?;
+    let deletion = PendingDeletion { object: object.clone(), uid: uid(live), risk: Some(risk) };
+    let digest = guard::digest_of(std::slice::from_ref(&deletion));
+    (!confirmed.contains(&digest)).then_some(deletion)
 }
 
 /// Deletes exactly the object that `live` is, with what it owns in the background. One that is gone is success.

@@ -49,7 +49,7 @@ pub enum Capability {
     HealthExpressions,
     /// An agent that leaves fields to whoever changed them.
     IgnoreRules,
-    /// An agent that counts what it would delete, and waits for a person's word beyond the bounds.
+    /// An agent that counts what it would delete, and waits for a person's confirmation beyond the bounds.
     Guard,
     /// An agent that takes objects over from Flux.
     Adoption,

@@ -56,7 +56,7 @@ pub struct DispatchSpec {
     /// How the health of objects of some kinds is told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub health: Vec<HealthExpr>,
-    /// How much may be deleted without a person's word; none: everything. Not what is to be done, but what of it waits.
+    /// How much may be deleted without a person's confirmation; none: everything. Not what is to be done, but what of it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guard>,
     /// What the steps apply. Empty where they apply nothing.

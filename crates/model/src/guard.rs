@@ -1,4 +1,4 @@
-//! The guard: how much a reconciliation deletes without a person's word.
+//! The guard: how much a reconciliation deletes without a person's confirmation.
 //!
 //! Who carries a dispatch out counts what would go before it deletes anything. Beyond the bounds the deletions wait, and the digest of
 //! what would go is what a person confirms: just these objects, and no others.
@@ -69,13 +69,13 @@ impl Default for Guard {
 
 /// An object that would be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doomed {
+pub struct PendingDeletion {
     /// The object.
     pub object: ObjectRef,
     /// Its uid: another one of that name is not what was confirmed.
     pub uid: String,
     /// What is lost with it that nobody applies again, for people; none where nothing is.
-    pub peril: Option<String>,
+    pub risk: Option<String>,
 }
 
 /// Deletions that wait.
@@ -113,29 +113,35 @@ impl Guard {
 
     /// Whether deleting these has to wait. `owned` is the inventory so far, `keep` what is wanted of it, and what is new.
     #[must_use]
-    pub fn holds(&self, owned: &[ObjectRef], keep: &[ObjectRef], doomed: &[Doomed]) -> Option<Held> {
+    pub fn holds(
+        &self,
+        owned: &[ObjectRef],
+        keep: &[ObjectRef],
+        deletions: &[PendingDeletion],
+    ) -> Option<Held> {
         let kept: BTreeSet<&ObjectRef> = keep.iter().collect();
         let stems: BTreeSet<_> = keep.iter().filter_map(stem).collect();
-        let is_replaced = |one: &&Doomed| stem(&one.object).is_some_and(|stem| stems.contains(&stem));
-        let replaced = doomed.iter().filter(is_replaced).count();
-        let goes = doomed.len() - replaced;
+        let is_replaced =
+            |one: &&PendingDeletion| stem(&one.object).is_some_and(|stem| stems.contains(&stem));
+        let replaced = deletions.iter().filter(is_replaced).count();
+        let goes = deletions.len() - replaced;
         let stays = owned.iter().any(|object| kept.contains(object)) || replaced > 0;
         // The only object may get another name.
         let is_all = !stays && goes > 0 && (keep.is_empty() || owned.len() > 1);
         let why = self.exceeded(goes, owned.len(), is_all);
-        let perils =
-            doomed.iter().filter_map(|one| one.peril.as_ref().map(|peril| format!("{} {peril}", one.object)));
+        let risks =
+            deletions.iter().filter_map(|one| one.risk.as_ref().map(|risk| format!("{} {risk}", one.object)));
         let mut why: Vec<String> = why.into_iter().collect();
-        why.extend(some(perils, 3));
+        why.extend(some(risks, 3));
         if why.is_empty() {
             return None;
         }
-        let digest = digest_of(doomed);
+        let digest = digest_of(deletions);
         (!self.confirmed.contains(&digest)).then(|| Held {
             digest,
             why: why.join("; "),
-            objects: doomed.iter().take(MAX_HELD_NAMED).map(|one| one.object.clone()).collect(),
-            total: doomed.len(),
+            objects: deletions.iter().take(MAX_HELD_NAMED).map(|one| one.object.clone()).collect(),
+            total: deletions.len(),
         })
     }
 
@@ -158,8 +164,8 @@ impl Guard {
 
 /// The digest of objects that would go, in any order.
 #[must_use]
-pub fn digest_of(doomed: &[Doomed]) -> Digest {
-    let mut lines: Vec<_> = doomed.iter().map(|one| (&one.object, one.uid.as_str())).collect();
+pub fn digest_of(deletions: &[PendingDeletion]) -> Digest {
+    let mut lines: Vec<_> = deletions.iter().map(|one| (&one.object, one.uid.as_str())).collect();
     lines.sort_unstable();
     let mut hasher = Hasher::default();
     for (ObjectRef { group, version: _, kind, namespace, name }, uid) in lines {
@@ -191,7 +197,7 @@ fn some(all: impl Iterator<Item = String>, named: usize) -> Vec<String> {
     let more = all.len().saturating_sub(named);
     let mut some: Vec<String> = all.into_iter().take(named).collect();
     if more > 0 {
-        some.push(format!("and {more} more of that kind"));
+        some.push(format!("and {more} more"));
     }
     some
 }
@@ -210,7 +216,7 @@ fn stem(object: &ObjectRef) -> Option<(&str, &str, &str, &str)> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Doomed, Guard, GuardMode, digest_of};
+    use super::{Guard, GuardMode, PendingDeletion, digest_of};
     use crate::{Digest, ObjectRef};
 
     fn object(kind: &str, name: &str) -> ObjectRef {
@@ -227,15 +233,18 @@ mod tests {
         numbers.map(|number| object("ConfigMap", &format!("m{number}"))).collect()
     }
 
-    fn doomed(objects: &[ObjectRef]) -> Vec<Doomed> {
-        let one =
-            |object: &ObjectRef| Doomed { object: object.clone(), uid: object.name.clone(), peril: None };
+    fn deletions(objects: &[ObjectRef]) -> Vec<PendingDeletion> {
+        let one = |object: &ObjectRef| PendingDeletion {
+            object: object.clone(),
+            uid: object.name.clone(),
+            risk: None,
+        };
         objects.iter().map(one).collect()
     }
 
     fn why(guard: &Guard, owned: &[ObjectRef], keep: &[ObjectRef]) -> Option<String> {
         let stale: Vec<ObjectRef> = owned.iter().filter(|object| !keep.contains(object)).cloned().collect();
-        guard.holds(owned, keep, &doomed(&stale)).map(|held| held.why)
+        guard.holds(owned, keep, &deletions(&stale)).map(|held| held.why)
     }
 
     #[test]
@@ -278,9 +287,9 @@ mod tests {
     fn a_peril_holds_whatever_the_count() {
         let guard = Guard::default();
         let (owned, keep) = (maps(0..20), maps(1..20));
-        let mut one = doomed(&owned[..1]);
+        let mut one = deletions(&owned[..1]);
         assert_eq!(guard.holds(&owned, &keep, &one), None);
-        one[0].peril = Some("is a bound volume".to_owned());
+        one[0].risk = Some("is a bound volume".to_owned());
         let held = guard.holds(&owned, &keep, &one).expect("held");
         assert_eq!(held.why, "ConfigMap/apps/m0 is a bound volume");
         let confirmed = Guard { confirmed: vec![held.digest], ..Guard::default() };
@@ -347,12 +356,12 @@ mod tests {
         #[test]
         fn a_digest_is_of_the_set(mut names in proptest::collection::btree_set("[a-z]{1,4}", 0..8), other in "[A-Z]") {
             let set: Vec<ObjectRef> = names.iter().map(|name| object("ConfigMap", name)).collect();
-            let mut turned = doomed(&set);
+            let mut turned = deletions(&set);
             turned.reverse();
-            prop_assert_eq!(digest_of(&doomed(&set)), digest_of(&turned));
+            prop_assert_eq!(digest_of(&deletions(&set)), digest_of(&turned));
             names.insert(other);
             let more: Vec<ObjectRef> = names.iter().map(|name| object("ConfigMap", name)).collect();
-            prop_assert_ne!(digest_of(&doomed(&set)), digest_of(&doomed(&more)));
+            prop_assert_ne!(digest_of(&deletions(&set)), digest_of(&deletions(&more)));
         }
 
         /// What was confirmed goes; nothing else does by that.
@@ -361,7 +370,7 @@ mod tests {
             let kept = kept.min(owned);
             let guard = Guard { max_percent: percent, ..Guard::default() };
             let (inventory, keep) = (maps(0..owned), maps(0..kept));
-            let goes = doomed(&inventory[kept..]);
+            let goes = deletions(&inventory[kept..]);
             let held = guard.holds(&inventory, &keep, &goes);
             let beyond = owned >= 10 && goes.len() * 100 > owned * usize::from(percent) || kept == 0 && owned > 0;
             prop_assert_eq!(held.is_some(), beyond);

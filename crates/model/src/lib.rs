@@ -35,7 +35,7 @@ pub use dispatch::{
 };
 pub use duration::{DurationError, GoDuration};
 pub use fleet::{ApplierFilter, ApplierKey, AttemptFilter, EventFilter, InventoryFilter, InventoryKey};
-pub use guard::{Doomed, Guard, GuardMode, Held};
+pub use guard::{Guard, GuardMode, Held, PendingDeletion};
 pub use health::HealthExpr;
 pub use id::{
     ApplierUid, Attempt, ClusterUid, DispatchKey, Generation, HubEpoch, KubeSystemUid, ReplicaId,

@@ -48,7 +48,7 @@ reasons! {
     DependencyNotReady,
     /// An object could not be deleted.
     PruneFailed,
-    /// What would be deleted is more than may be without a person's word.
+    /// What would be deleted is more than may be without a person's confirmation.
     DeletionHeld,
     /// The source has no usable artifact.
     ArtifactFailed,

@@ -187,7 +187,7 @@ impl Call<'_> {
         }
     }
 
-    /// A person's word for deletions that wait for one.
+    /// A person's confirmation of deletions that wait for it.
     async fn confirm(self, body: Body) -> Result<Response, HubError> {
         let address = &self.target.address;
         let kind = address.kind.get();

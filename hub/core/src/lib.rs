@@ -78,7 +78,7 @@ pub struct HubOptions {
     pub key_services: roadstead_kms::Allowed,
     /// What an agent sees to stand as it was applied is looked at by a reconciliation once in so long all the same.
     pub full_reconcile_interval: Duration,
-    /// How much a reconciliation deletes without a person's word, whatever a spec says; none: only what specs say.
+    /// How much a reconciliation deletes without a person's confirmation, whatever a spec says; none: only what specs say.
     pub guard: Option<roadstead_model::Guard>,
     /// The cluster of Kustomizations that name none when they are made, in namespaces that have no default of their own.
     pub default_cluster: Option<String>,

@@ -1,4 +1,4 @@
-//! Deletions that wait for a person's word.
+//! Deletions that wait for a person's confirmation.
 
 use jiff::Timestamp;
 use roadstead_model::{ApplierUid, Digest, ResourceUid};
@@ -97,7 +97,7 @@ impl Store {
 }
 
 impl Tx {
-    /// Records what waits of an applier, in the place of what did before. A person's word for the same stays: it came while
+    /// Records what waits of an applier, in the place of what did before. A confirmation of the same stays: it came while
     /// the attempt was under way, which therefore went without it.
     ///
     /// # Errors

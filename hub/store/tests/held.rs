@@ -1,4 +1,4 @@
-//! Deletions that wait, and a person's word for them.
+//! Deletions that wait, and their confirmation.
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_hub_store::{Descendants, HeldDeletion, Key, Sealer, Store};
@@ -34,7 +34,7 @@ fn held(of: &str, dispatch: &str) -> HeldDeletion {
 }
 
 #[tokio::test]
-async fn a_word_is_for_the_same_deletions_of_the_same_dispatch() -> Result<()> {
+async fn a_confirmation_is_of_the_same_deletions_of_the_same_dispatch() -> Result<()> {
     let (_database, store, mut connection) = site().await?;
     let applier = ApplierUid(kustomization(&mut connection, "app").await?);
     let now = store.now().await?;
@@ -55,7 +55,7 @@ async fn a_word_is_for_the_same_deletions_of_the_same_dispatch() -> Result<()> {
         tx.hold_deletion(applier, &another, now).await?;
         tx.commit().await?;
         let now_held = store.held_deletion(applier).await?.context("it waits")?;
-        ensure!(now_held == another, "a word for something else counts: {now_held:?}");
+        ensure!(now_held == another, "a confirmation of something else counts: {now_held:?}");
     }
     Ok(())
 }

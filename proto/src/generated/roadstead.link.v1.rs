@@ -222,7 +222,7 @@ pub struct Dispatch {
     #[prost(message, repeated, tag = "12")]
     pub given: ::prost::alloc::vec::Vec<GivenVariables>,
 }
-/// How much is deleted without a person's word. Beyond that the deletions wait.
+/// How much is deleted without a person's confirmation. Beyond that the deletions wait.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Guard {
     /// nothing is applied either where they wait
@@ -619,7 +619,7 @@ pub struct Finished {
     #[prost(message, repeated, tag = "8")]
     pub held: ::prost::alloc::vec::Vec<Held>,
 }
-/// Deletions that wait for a person's word.
+/// Deletions that wait for a person's confirmation.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Held {
     /// `sha256:…`: of the objects that would go, with their uids

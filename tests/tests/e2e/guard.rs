@@ -1,4 +1,4 @@
-//! The guard: deletions beyond the bounds wait for a person's word, and all else goes on.
+//! The guard: deletions beyond the bounds wait for a person's confirmation, and all else goes on.
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_tests::gitserver::{Commit, Repository};
@@ -93,7 +93,7 @@ async fn more_than_half_waits_until_just_that_is_confirmed() -> Result<()> {
     }
     // Git cannot confirm, whatever it says of the object; a change of it takes the word back.
     let said = confirm(&fleet, &message).await?;
-    ensure!(said.contains("confirmed: 7 objects are deleted"), "{said}");
+    ensure!(said.contains("confirmed: 7 objects will be deleted"), "{said}");
     fleet.applied("app", &few).await?;
     for number in 5..12 {
         fleet.cluster.has_word(ns, &format!("map-{number}"), None).await?;
@@ -166,10 +166,10 @@ async fn everything_waits_where_nobody_deleted_the_kustomization() -> Result<()>
 
 #[tokio::test]
 async fn what_nobody_applies_again_waits_whatever_the_count() -> Result<()> {
-    let fleet = Fleet::start("guard-perils").await?;
-    let space = fleet.cluster.namespace("perils").await?;
+    let fleet = Fleet::start("guard-risks").await?;
+    let space = fleet.cluster.namespace("risks").await?;
     let ns = space.name();
-    let other = fleet.cluster.later_namespace("perils-other");
+    let other = fleet.cluster.later_namespace("risks-other");
     let kind = format!("thing{}", ns.replace('-', ""));
     let crd = format!(
         "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: {kind}s.example.com}}\nspec:\n  \
@@ -208,15 +208,15 @@ async fn what_nobody_applies_again_waits_whatever_the_count() -> Result<()> {
     pushed(&fleet, &repository, "app", more).await?;
     let uid = ["get", "pvc/data", "-n", ns, "-o", "jsonpath={.metadata.uid}"];
     let before = kubectl.run(&uid).await?;
-    fleet.fails("kustomization/app", HELD, &["would be deleted to be recreated, and is bound"]).await?;
+    fleet.fails("kustomization/app", HELD, &["would be deleted to be recreated: it is bound"]).await?;
     fleet.cluster.has_word(ns, "more", Some("here")).await?;
     ensure!(kubectl.run(&uid).await? == before, "the claim is another one");
 
     // All three leave.
     pushed(&fleet, &repository, "app", files(&[])).await?;
     let parts = [
-        &format!("has objects that would go with it, such as {kind}/{ns}/mine"),
-        "is bound: its data may go with it",
+        &format!("has objects that would be deleted with it, such as {kind}/{ns}/mine"),
+        "is bound, and its data may be lost",
         &format!("such as ConfigMap/{}/mine", other.name()),
     ];
     let message = fleet.fails("kustomization/app", HELD, &parts).await?;
@@ -321,7 +321,7 @@ async fn a_move_to_another_cluster_waits_and_the_bounds_are_the_strictest() -> R
     let moved = "{\"spec\":{\"clusterRef\":{\"name\":\"other\"}}}";
     fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", moved]).await?;
     let parts =
-        ["everything that it owns would be deleted (7 objects)", "nothing is applied to another cluster"];
+        ["everything that it owns would be deleted (7 objects)", "nothing is applied to the new cluster"];
     let message = fleet.fails("kustomization/app", HELD, &parts).await?;
     fleet.cluster.has_word(ns, "map-0", Some("one")).await?;
     second.has_word(ns, "map-0", None).await?;

@@ -72,7 +72,8 @@ async fn leaving_a_cluster_waits_too_where_nobody_asked_for_it() {
     assert_eq!((finished.failure, finished.held.len(), finished.inventory.len()), (None, 1, 4));
     assert_eq!(fake.log(), [] as [&str; 0]);
     // The digest is one of the objects, whoever counts them.
-    let doomed = |object: &ObjectRef| Doomed { object: object.clone(), uid: "u".to_owned(), peril: None };
-    let all: Vec<Doomed> = finished.inventory.iter().map(doomed).collect();
+    let deletions =
+        |object: &ObjectRef| PendingDeletion { object: object.clone(), uid: "u".to_owned(), risk: None };
+    let all: Vec<PendingDeletion> = finished.inventory.iter().map(deletions).collect();
     assert_eq!(finished.held[0].digest, digest_of(&all));
 }

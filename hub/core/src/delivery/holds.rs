@@ -1,5 +1,5 @@
-//! The guard, as the hub has a part in it: which bounds hold for an applier, what goes with its children, what waits, and the word of
-//! the person who confirms it. What goes on a cluster is counted by that cluster's agent.
+//! The guard, as the hub has a part in it: which bounds hold for an applier, what goes with its children, what waits, and how a person
+//! confirms it. What goes on a cluster is counted by that cluster's agent.
 
 use jiff::Timestamp;
 use roadstead_api::kustomization::{GuardMode as Mode, GuardSpec};
@@ -7,8 +7,8 @@ use roadstead_api::{ApplierSpec, Cluster};
 use roadstead_hub_store::{Child, Descendants, HeldDeletion, Stored};
 use roadstead_model::guard::{MAX_HELD_NAMED, SHORT_DIGEST, digest_of, digest_of_all};
 use roadstead_model::{
-    ApplierRef, AttemptKind, Digest, DispatchSpec, Doomed, Guard, GuardMode, Held, ObjectRef, Queue, Reason,
-    ResourceUid,
+    ApplierRef, AttemptKind, Digest, DispatchSpec, Guard, GuardMode, Held, ObjectRef, PendingDeletion, Queue,
+    Reason, ResourceUid,
 };
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ use crate::delivery::seen::SeenApplier;
 use crate::identity::{Identity, audit};
 use crate::objects::events;
 
-/// A child that owns so many objects, with those below it, does not go without a word, whatever its parent owns besides.
+/// A child that owns so many objects, with those below it, does not go without a confirmation, whatever its parent owns besides.
 const LARGE_CHILD: usize = 250;
 
 /// Objects that a condition names.
@@ -122,16 +122,16 @@ impl Delivery {
         let uids: Vec<ResourceUid> = all.filter_map(|child| child.object).collect();
         let mut below = self.store.descendants(&uids).await?;
         let stays = below.split_off(goes.len());
-        let doomed: Vec<Doomed> = goes
+        let deletions: Vec<PendingDeletion> = goes
             .iter()
             .zip(&below)
-            .map(|(child, below)| Doomed {
+            .map(|(child, below)| PendingDeletion {
                 object: reference(child.kind, &child.namespace, &child.name),
                 uid: child.object.map(|uid| uid.to_string()).unwrap_or_default(),
-                peril: peril(*below),
+                risk: risk(*below),
             })
             .collect();
-        let digest = digest_of(&doomed);
+        let digest = digest_of(&deletions);
         if guard.confirmed.contains(&digest) {
             return Ok(None);
         }
@@ -141,19 +141,19 @@ impl Delivery {
         let is_all = stays == 0;
         let mut why: Vec<String> = guard.exceeded(total, owned, is_all).into_iter().collect();
         why.extend(
-            doomed
+            deletions
                 .iter()
-                .filter_map(|one| Some(format!("{} {}", one.object, one.peril.as_ref()?)))
+                .filter_map(|one| Some(format!("{} {}", one.object, one.risk.as_ref()?)))
                 .take(NAMED),
         );
         if why.is_empty() {
             return Ok(None);
         }
-        let objects = doomed.into_iter().map(|one| one.object).take(MAX_HELD_NAMED).collect();
+        let objects = deletions.into_iter().map(|one| one.object).take(MAX_HELD_NAMED).collect();
         Ok(Some(Held { digest, why: why.join("; "), objects, total }))
     }
 
-    /// Takes a person's word for the deletions that wait: just those of this digest, or of one that begins so. They are done at once.
+    /// Takes a person's confirmation of the deletions that wait: just those of this digest, or of one that begins so. They are done at once.
     ///
     /// # Errors
     /// `NotFound` where there is no such object; `Conflict` where nothing waits, or something else does.
@@ -192,24 +192,25 @@ impl Delivery {
         entry.kind.push_str("/confirm");
         entry.detail = format!("{} deletions, {}", held.total, held.digest);
         tx.note(&entry).await?;
-        let message = format!("{by} confirmed that {} are deleted ({})", objects(held.total), held.digest);
+        let message = format!("{by} confirmed the deletion of {} ({})", objects(held.total), held.digest);
         events::note(&mut tx, &stored, "Normal", "DeletionConfirmed", &message, now).await?;
         tx.enqueue(Queue::Applier, &[stored.uid]).await?;
         tx.commit().await?;
         Ok(serde_json::json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-            "message": format!("confirmed: {} are deleted", objects(held.total)),
+            "message": format!("confirmed: {} will be deleted", objects(held.total)),
             "details": { "name": name, "kind": kind.get().plural, "uid": stored.uid.to_string() },
         }))
     }
 }
 
 /// What is lost with a child.
-fn peril(below: Descendants) -> Option<String> {
+fn risk(below: Descendants) -> Option<String> {
     if below.has_volumes {
-        return Some("owns volumes, or claims on some: their data may go with it".to_owned());
+        return Some("owns PersistentVolumes or claims, whose data may be lost".to_owned());
     }
-    (below.objects >= LARGE_CHILD).then(|| format!("owns {} objects, which go with it", below.objects))
+    (below.objects >= LARGE_CHILD)
+        .then(|| format!("owns {} objects, which would be deleted with it", below.objects))
 }
 
 fn objects(count: usize) -> String {
@@ -225,7 +226,7 @@ fn told(about: &ApplierRef, held: &[Held], waits: &HeldDeletion, kind: AttemptKi
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let otherwise = match (kind, stopped) {
         (AttemptKind::Delete, _) => {
-            "Nothing was deleted, and nothing is applied to another cluster before that"
+            "Nothing was deleted, and nothing is applied to the new cluster until that is confirmed"
         }
         (_, true) => "Nothing was applied or deleted",
         (_, false) => "Nothing was deleted; all else was applied",

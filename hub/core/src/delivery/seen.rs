@@ -77,7 +77,7 @@ pub(crate) struct SeenApplier {
     pub(crate) artifacts: Vec<Digest>,
     /// What it owns on the hub.
     pub(crate) children: Vec<Child>,
-    /// How much may be deleted without a person's word; none: everything.
+    /// How much may be deleted without a person's confirmation; none: everything.
     pub(crate) guard: Option<Guard>,
     /// Deletions that wait.
     pub(crate) held: Option<HeldDeletion>,

@@ -31,7 +31,7 @@ pub(crate) struct Gathered {
     pub(crate) wanted: Option<WantedRevision>,
     /// It owns something on the hub.
     pub(crate) has_children: bool,
-    /// How much may be deleted without a person's word; none: everything.
+    /// How much may be deleted without a person's confirmation; none: everything.
     pub(crate) guard: Option<Guard>,
     /// Deletions that wait.
     pub(crate) held: Option<HeldDeletion>,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use roadstead_model::{ApplierUid, Doomed, ObjectRef, Stage};
+use roadstead_model::{ApplierUid, ObjectRef, PendingDeletion, Stage};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -40,13 +40,13 @@ const NAMED_OF_ITSELF: &[(&str, &str)] = &[
     ("ServiceAccount", "default"),
 ];
 
-pub(crate) async fn doomed(
+pub(crate) async fn deletions(
     engine: &Engine,
     owner: ApplierUid,
     inventory: &[ObjectRef],
     keep: &[ObjectRef],
     run: &mut Run<'_>,
-) -> Result<Vec<Doomed>, Error> {
+) -> Result<Vec<PendingDeletion>, Error> {
     // Nearly always nothing goes, of inventories that may be large.
     let wanted: BTreeSet<&ObjectRef> = keep.iter().collect();
     if inventory.iter().all(|object| wanted.contains(object)) {
@@ -58,10 +58,10 @@ pub(crate) async fn doomed(
     let (owner, sets) = (owner.to_string(), &sets);
     let owner = owner.as_str();
     let work = stale.into_iter().map(|object| async move { look(engine, owner, object, sets).await });
-    let (mut doomed, mut failures) = (Vec::new(), Vec::new());
+    let (mut deletions, mut failures) = (Vec::new(), Vec::new());
     let Run { cancel, .. } = &mut *run;
     side_by_side(engine.options.concurrency, work, &|| !cancel.is_cancelled(), &mut |looked| match looked {
-        Ok(one) => doomed.extend(one),
+        Ok(one) => deletions.extend(one),
         Err(failure) => failures.push(failure),
     })
     .await;
@@ -69,8 +69,8 @@ pub(crate) async fn doomed(
     if !failures.is_empty() {
         return Err(Error::objects(Stage::Prune, failures));
     }
-    doomed.sort_by(|a, b| a.object.cmp(&b.object));
-    Ok(doomed)
+    deletions.sort_by(|a, b| a.object.cmp(&b.object));
+    Ok(deletions)
 }
 
 /// What is owned, and what of it is wanted, with what is new.
@@ -85,14 +85,14 @@ async fn look(
     owner: &str,
     object: ObjectRef,
     sets: &Sets,
-) -> Result<Option<Doomed>, ObjectFailure> {
+) -> Result<Option<PendingDeletion>, ObjectFailure> {
     let object = &object;
     let Some(resource) = engine.resource(object).await? else { return Ok(None) };
     let Some(live) = engine.read_at(object, resource.path(object)).await? else { return Ok(None) };
     if !is_prunable(&live, owner) {
         return Ok(None);
     }
-    let peril = match (object.group.as_str(), object.kind.as_str()) {
+    let risk = match (object.group.as_str(), object.kind.as_str()) {
         ("", "PersistentVolume" | "PersistentVolumeClaim") => bound(&live),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => {
             instances(engine, object, &live, sets).await?
@@ -100,7 +100,7 @@ async fn look(
         ("", "Namespace") => occupants(engine, object, sets).await?,
         _ => None,
     };
-    Ok(Some(Doomed { object: object.clone(), uid: uid(&live), peril }))
+    Ok(Some(PendingDeletion { object: object.clone(), uid: uid(&live), risk }))
 }
 
 pub(crate) fn uid(live: &Value) -> String {
@@ -110,7 +110,7 @@ pub(crate) fn uid(live: &Value) -> String {
 /// What is lost with a volume, or a claim on one, that is in use.
 pub(crate) fn bound(live: &Value) -> Option<String> {
     let phase = live.pointer("/status/phase").and_then(Value::as_str);
-    (phase == Some("Bound")).then(|| "is bound: its data may go with it".to_owned())
+    (phase == Some("Bound")).then(|| "is bound, and its data may be lost".to_owned())
 }
 
 /// Objects of the kind that a CRD defines, which do not go by themselves.
@@ -138,7 +138,7 @@ async fn instances(
         collection.first(engine, &|other, _| !sets.owned.contains(other) || sets.kept.contains(other)).await;
     Ok(match found {
         Ok(None) => None,
-        Ok(Some(other)) => Some(format!("has objects that would go with it, such as {other}")),
+        Ok(Some(other)) => Some(format!("has objects that would be deleted with it, such as {other}")),
         // Its endpoint is not there yet, or not any more: then there is nothing of its kind.
         Err(refusal) if refusal.is_not_found() => None,
         Err(refusal) if refusal.code() == Some(403) => Some(unseen(&resource.plural)),
@@ -187,7 +187,7 @@ async fn occupants(
     })
     .await;
     if let Some(other) = others.into_iter().min() {
-        return Ok(Some(format!("has objects that would go with it, such as {other}")));
+        return Ok(Some(format!("has objects that would be deleted with it, such as {other}")));
     }
     if let Some(failure) = failures.into_iter().next() {
         return Err(failure);
@@ -196,7 +196,7 @@ async fn occupants(
 }
 
 fn unseen(plural: &str) -> String {
-    format!("may have objects that would go with it: the account may not list {plural}")
+    format!("may have objects that would be deleted with it: the service account cannot list {plural}")
 }
 
 /// Objects of one kind, in one namespace or in all.
