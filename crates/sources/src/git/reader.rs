@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{self, BufWriter, Read as _, Seek as _, Write as _};
+use std::io::{self, BufWriter, Seek as _};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gix::bstr::ByteSlice;
-use roadstead_budget::{Exhausted, Pool, Reservation};
+use roadstead_budget::Pool;
 use roadstead_model::Revision;
 use roadstead_outbound::{Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};

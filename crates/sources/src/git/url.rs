@@ -49,7 +49,7 @@ impl Location {
 
 #[cfg(test)]
 mod tests {
-    use super::{GitRequest, Location, shown};
+    use super::{GitRequest, Location};
 
     fn refusal(url: &str) -> String {
         match Location::parse(&GitRequest::new(url)) {

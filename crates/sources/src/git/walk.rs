@@ -1,13 +1,10 @@
 //! From a commit's objects to a tree in memory. Nothing is checked out on a disk.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gix::ObjectId;
 use gix::objs::tree::EntryKind;
 use gix::objs::{Find, FindExt as _, FindHeader, Header, Kind};
-
-use serde::{Deserialize, Serialize};
 
 use super::error::git_chain;
 use super::reader::Order;
@@ -15,7 +12,7 @@ use super::remote::Target;
 use super::unread::{Phase, Unread};
 use crate::attempt::{MOST_NOTES, Note};
 use crate::ignore::{FILE_NAME, Ignore, Verdict};
-use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError, shown};
+use crate::tree::{Content, Entry, Measure, Tree, TreeBuilder, TreeError};
 
 /// A file's content where it lies: it is read when it is packed, so that all files are never in memory together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

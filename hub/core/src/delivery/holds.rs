@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use roadstead_api::kustomization::{GuardMode as Mode, GuardSpec};
 use roadstead_api::{ApplierSpec, Cluster};
-use roadstead_hub_store::{Child, Descendants, HeldDeletion, Stored};
+use roadstead_hub_store::{Child, Descendants, HeldDeletion};
 use roadstead_model::guard::{MAX_HELD_NAMED, SHORT_DIGEST, digest_of, digest_of_all};
 use roadstead_model::{
     ApplierRef, AttemptKind, Digest, DispatchSpec, Guard, GuardMode, Held, ObjectRef, PendingDeletion, Queue,
