@@ -12,6 +12,7 @@ use roadstead_agent_policy::Signature;
 use roadstead_apply::{Engine, Options};
 use roadstead_model::KubeSystemUid;
 use roadstead_outbound::Rule;
+use roadstead_proto::AgentState;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tower::util::MapRequestLayer;
@@ -159,6 +160,8 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let keys = KeyServices::new(settings.networks.clone());
         let keep = Arc::new(Keep::new(home.clone()));
         let runner = Runner::with(guarded, Arc::new(Outbox::default()), keys, Arc::clone(&keep));
+        let (telling_state, state) = watch::channel(AgentState::default());
+        let looking = tokio::spawn(crate::state::watch(home.clone(), runner.clone(), telling_state));
         let keeper = Arc::new(Holder {
             home: home.clone(),
             lease: lease.clone(),
@@ -169,6 +172,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
             warden: Arc::clone(&warden),
             readiness: Arc::clone(&readiness),
             apiserver: apiserver.clone(),
+            state,
             term: term.clone(),
         });
         let tending = tokio::spawn({
@@ -179,6 +183,7 @@ pub async fn run(settings: Settings, stop: CancellationToken) -> Result<(), Agen
         let link = Link { runner, facts: facts.clone() };
         link.keep(&keeper, &term).await;
         tending.abort();
+        looking.abort();
         link.runner.stop(PATIENCE).await;
         keeping.abort();
         if tokio::time::timeout(PATIENCE, keep.finish()).await.is_err() {
@@ -384,6 +389,8 @@ struct Holder {
     readiness: Arc<Readiness>,
     /// Why the apiserver does not answer, while that is so.
     apiserver: watch::Receiver<Option<String>>,
+    /// What the agent does not do.
+    state: watch::Receiver<AgentState>,
     term: CancellationToken,
 }
 
@@ -472,6 +479,10 @@ impl Keeper for Holder {
 
     fn apiserver(&self) -> watch::Receiver<Option<String>> {
         self.apiserver.clone()
+    }
+
+    fn state(&self) -> watch::Receiver<AgentState> {
+        self.state.clone()
     }
 
     fn upgrade_reports(&self) -> watch::Receiver<Option<Report>> {

@@ -43,6 +43,10 @@ pub trait Cluster: Clone + Send + Sync + 'static {
     #[must_use]
     fn under(&self, guard: Option<&Guard>) -> Self;
 
+    /// The same cluster, where nothing is applied, and what differs is told.
+    #[must_use]
+    fn observing(&self) -> Self;
+
     /// See [`Engine::watch_owned`].
     fn watch_owned(
         &self,
@@ -189,6 +193,10 @@ impl Cluster for Guarded {
     fn under(&self, guard: Option<&Guard>) -> Self {
         let Some(guard) = guard else { return self.clone() };
         self.with(self.engine.holding_volumes(guard.confirmed.as_slice().into()))
+    }
+
+    fn observing(&self) -> Self {
+        self.with(self.engine.observing())
     }
 
     async fn watch_owned(&self, scope: &Scope, tell: &mut (dyn FnMut(Sight) + Send)) -> String {

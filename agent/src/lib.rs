@@ -27,6 +27,7 @@ pub mod proxy;
 pub mod ready;
 pub mod removal;
 pub mod runner;
+mod state;
 mod tend;
 mod until;
 pub mod upgrade;

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, Position};
+use roadstead_model::{ApplierUid, Digest, DispatchKey, FieldDrift, ObjectRef, ObjectResult, Position};
 use roadstead_proto::limits::MAX_TENDED;
 use roadstead_proto::v1::Refused;
 use roadstead_proto::{
-    Backlog, Correction, Finished, HealthReport, InventoryAck, InventoryIntent, ObjectHealth, Progress,
-    Started, Tended,
+    Backlog, Corrected, Correction, DriftReport, Finished, HealthReport, InventoryAck, InventoryIntent,
+    ObjectHealth, Progress, Started, Tended,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -34,6 +34,9 @@ const MAX_REFUSALS: usize = 256;
 
 /// How many corrected objects may wait to be told: some kilobytes each, with the fields that are named.
 const MAX_CORRECTED_OBJECTS: usize = 2_000;
+
+/// How many bytes corrections take that wait to be told.
+const MAX_CORRECTED_BYTES: usize = 8 * 1024 * 1024;
 
 /// What the hub said to an intent.
 pub type IntentAnswer = Result<InventoryAck, String>;
@@ -60,6 +63,8 @@ pub enum Outgoing {
     Tended(Tended),
     /// How what was waited for is, under the number by which it is confirmed.
     Health(u64, HealthReport),
+    /// What differs from what was applied, under the number by which it is confirmed.
+    Drift(u64, DriftReport),
 }
 
 /// What is pending.
@@ -91,7 +96,10 @@ struct State {
     /// What is tended, and what of that the hub was told in this session.
     tended: BTreeSet<ApplierUid>,
     tended_told: BTreeSet<ApplierUid>,
-    reports: Reports,
+    reports: Reports<HealthReport>,
+    drifts: Reports<DriftReport>,
+    /// About how many bytes the corrections take.
+    corrected_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -105,6 +113,7 @@ impl State {
     fn forget_correction(&mut self, number: u64) {
         if let Some(pending) = self.corrections.remove(&number) {
             self.corrected -= pending.correction.objects.len();
+            self.corrected_bytes -= bytes_of(&pending.correction);
         }
     }
 }
@@ -188,6 +197,7 @@ impl Outbox {
             state.corrections.values_mut().for_each(|pending| pending.sent = false);
             state.tended_told.clear();
             state.reports.begin_session();
+            state.drifts.begin_session();
         });
     }
 
@@ -307,11 +317,12 @@ impl Outbox {
     pub fn correct(&self, correction: Correction, began: Instant) {
         let forgotten = self.change(|state| {
             state.corrected += correction.objects.len();
+            state.corrected_bytes += bytes_of(&correction);
             let number = state.next_correction;
             state.next_correction += 1;
             state.corrections.insert(number, PendingCorrection { correction, began, sent: false });
             let mut forgotten = 0;
-            while state.corrected > MAX_CORRECTED_OBJECTS
+            while (state.corrected > MAX_CORRECTED_OBJECTS || state.corrected_bytes > MAX_CORRECTED_BYTES)
                 && let Some(oldest) = state.corrections.keys().next().copied()
             {
                 state.forget_correction(oldest);
@@ -335,6 +346,16 @@ impl Outbox {
     /// How what was waited for is: takes the place of what was told before, and was not sent.
     pub fn report(&self, report: HealthReport) {
         self.change(|state| state.reports.add(report));
+    }
+
+    /// What differs from what was applied: takes the place of what was told before, and was not sent.
+    pub fn report_drift(&self, report: DriftReport) {
+        self.change(|state| state.drifts.add(report));
+    }
+
+    /// The hub has taken in what differs.
+    pub fn confirm_drift(&self, number: u64) {
+        self.change(|state| state.drifts.confirm(number));
     }
 
     /// The hub has taken in how what was waited for is.
@@ -399,16 +420,30 @@ impl Outbox {
             let ago = now.saturating_duration_since(pending.began);
             return message(Outgoing::Correction(*number, Correction { ago, ..pending.correction.clone() }));
         }
-        let State { reports, finished, .. } = &mut *state;
+        let State { reports, drifts, finished, .. } = &mut *state;
         // The hub takes what comes after a dispatch for what it is once it knows how that ended.
         if let Some((number, report)) = reports.next(|applier| !finished.contains_key(&applier)) {
             return message(Outgoing::Health(number, report));
+        }
+        if let Some((number, report)) = drifts.next(|applier| !finished.contains_key(&applier)) {
+            return message(Outgoing::Drift(number, report));
         }
         if let Some(tended) = next_tended(&mut state) {
             return message(Outgoing::Tended(tended));
         }
         next_progress(&mut state, now)
     }
+}
+
+/// About how many bytes a correction takes in memory.
+fn bytes_of(correction: &Correction) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let field = |field: &FieldDrift| {
+        let values = field.values.as_ref();
+        field.path.len() + values.map_or(0, |values| text(&values.live) + text(&values.desired)) + 96
+    };
+    let object = |object: &Corrected| object.fields.iter().map(field).sum::<usize>() + 512;
+    correction.objects.iter().map(object).sum()
 }
 
 /// What the hub was not told of what is tended. It counts as told from then on: where the session ends before it arrives, the next one

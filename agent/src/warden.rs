@@ -202,7 +202,7 @@ impl Gate for DeletionGate {
 
 impl Home {
     /// Whether an operator of the cluster has paused the agent.
-    async fn is_paused(&self) -> Result<bool, HomeError> {
+    pub(crate) async fn is_paused(&self) -> Result<bool, HomeError> {
         let namespaces: Api<Namespace> = Api::all(self.client());
         let look = failed(format!("read namespace {}", self.namespace()));
         let found = namespaces.get_metadata_opt(self.namespace()).await.map_err(look)?;

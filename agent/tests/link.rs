@@ -24,6 +24,7 @@ use roadstead_model::{
     Generation, Guard, HubEpoch, KubeSystemUid, ObjectRef, ObjectResult, PendingDeletion, ServiceAccount,
     Stage, StageTiming, StepKind,
 };
+use roadstead_proto::AgentState;
 use roadstead_proto::limits::MAX_MESSAGE_BYTES;
 use roadstead_proto::v1::{self, agent_message::Body as Said, hub_message::Body as Say};
 use support::{Between, HEARTBEAT, Hub, HubSession, PATIENCE, Pki, Policy, Wire, spec, welcome};
@@ -75,6 +76,10 @@ impl Cluster for Fake {
     }
 
     fn under(&self, _guard: Option<&Guard>) -> Self {
+        self.clone()
+    }
+
+    fn observing(&self) -> Self {
         self.clone()
     }
 
@@ -184,6 +189,10 @@ impl Keeper for TestKeeper {
 
     fn apiserver(&self) -> watch::Receiver<Option<String>> {
         watch::channel(None).1
+    }
+
+    fn state(&self) -> watch::Receiver<AgentState> {
+        watch::channel(AgentState::default()).1
     }
 
     fn upgrade_reports(&self) -> watch::Receiver<Option<Report>> {

@@ -65,8 +65,10 @@ mod tests {
     const FIELDS: &[Entry] = &[
         Entry {
             name: "AgentMessage",
-            fields: 17,
+            fields: 19,
             added: &[
+                ("agent_state", Since::With(Capability::DriftReports)),
+                ("drift_report", Since::With(Capability::DriftReports)),
                 ("backlog", Since::With(Capability::Backlog)),
                 ("api_server", Since::With(Capability::ApiServer)),
                 ("correction", Since::With(Capability::Corrections)),
@@ -84,8 +86,12 @@ mod tests {
         // One group as the first version has it is told in the older fields too.
         Entry {
             name: "Dispatch",
-            fields: 16,
+            fields: 19,
             added: &[
+                ("offline", Since::With(Capability::DriftReports)),
+                ("report_drift", Since::With(Capability::DriftReports)),
+                // It is set only where drift is only reported.
+                ("observe", Since::With(Capability::DriftReports)),
                 ("guard", Since::With(Capability::Guard)),
                 // One that does not know it asks about every object anyway.
                 ("full", Since::First),
@@ -98,6 +104,8 @@ mod tests {
             ],
         },
         Entry { name: "Guard", fields: 4, added: &[] },
+        Entry { name: "Offline", fields: 3, added: &[] },
+        Entry { name: "OfflinePolicy", fields: 3, added: &[] },
         Entry { name: "Purpose", fields: 2, added: &[] },
         Entry {
             name: "Group",
@@ -168,16 +176,25 @@ mod tests {
         Entry { name: "Stage", fields: 6, added: &[] },
         Entry {
             name: "Action",
-            fields: 8,
+            fields: 9,
             added: &[
+                // A dispatch that observes comes from a hub that knows it.
+                ("ACTION_DRIFTED", Since::With(Capability::DriftReports)),
                 ("ACTION_RECREATED", Since::With(Capability::RecreatedAndAdopted)),
                 ("ACTION_ADOPTED", Since::With(Capability::RecreatedAndAdopted)),
             ],
         },
         Entry { name: "Backlog", fields: 2, added: &[] },
         Entry { name: "ApiServer", fields: 1, added: &[] },
+        Entry { name: "AgentState", fields: 3, added: &[] },
+        Entry { name: "Unwatched", fields: 3, added: &[] },
         Entry { name: "Correction", fields: 4, added: &[] },
-        Entry { name: "CorrectedObject", fields: 4, added: &[] },
+        // A hub that does not know the values is told the fields.
+        Entry { name: "CorrectedObject", fields: 5, added: &[("drift", Since::First)] },
+        Entry { name: "FieldDrift", fields: 4, added: &[] },
+        Entry { name: "DriftReport", fields: 3, added: &[] },
+        Entry { name: "DriftedObject", fields: 7, added: &[] },
+        Entry { name: "DriftState", fields: 4, added: &[] },
         Entry { name: "Tended", fields: 2, added: &[] },
         // An agent that does not know it tells nothing of health that could go on.
         Entry { name: "Rest", fields: 2, added: &[("health_goes_on", Since::First)] },

@@ -5,6 +5,7 @@
 mod correction;
 mod decrypt;
 mod dispatch;
+mod drift;
 mod guard;
 mod health;
 mod rules;
@@ -297,7 +298,7 @@ impl TryFrom<v1::ObjectRef> for ObjectRef {
 }
 
 words!(stage: Stage { Finish, Validate, Apply, Prune, Wait });
-words!(action: Action { Created, Configured, Recreated, Adopted, Unchanged, Deleted, Skipped });
+words!(action: Action { Created, Configured, Recreated, Adopted, Unchanged, Deleted, Skipped, Drifted });
 
 impl From<ObjectResult> for v1::ObjectResult {
     fn from(result: ObjectResult) -> Self {

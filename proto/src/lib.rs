@@ -12,8 +12,8 @@ pub mod message;
 
 pub use convert::ConvertError;
 pub use message::{
-    Backlog, Corrected, Correction, Failure, Finished, HealthReport, HealthState, InventoryAck,
-    InventoryIntent, ObjectHealth, OwnedByAnother, Progress, Started, Tended,
+    AgentState, Backlog, Corrected, Correction, DriftReport, Failure, Finished, HealthReport, HealthState,
+    InventoryAck, InventoryIntent, ObjectHealth, OwnedByAnother, Progress, Started, Tended, Unwatched,
 };
 
 /// The generated messages, client and server of `roadstead.link.v1`.

@@ -52,6 +52,15 @@ pub const MAX_TENDED: usize = 5_000;
 /// Managers that are named of a corrected object, and fields.
 pub const MAX_CORRECTED_MANAGERS: usize = 5;
 
+/// Objects in one `DriftReport`.
+pub const MAX_DRIFTED: usize = 100;
+
+/// Entries of `AgentState.unwatched`.
+pub const MAX_UNWATCHED: usize = 20;
+
+/// A value in a `FieldDrift`, in bytes.
+pub const MAX_DRIFT_VALUE_BYTES: usize = 512;
+
 /// See [`MAX_CORRECTED_MANAGERS`].
 pub const MAX_CORRECTED_FIELDS: usize = 20;
 

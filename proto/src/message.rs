@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use roadstead_kstatus::Status;
 use roadstead_model::{
-    Action, ApplierRef, ApplierUid, ChangeSet, DispatchKey, FoundVariables, Held, ObjectRef, ObjectResult,
-    Position, ReadObject, StepTiming,
+    Action, ApplierRef, ApplierUid, ChangeSet, DispatchKey, DriftedObject, FieldDrift, FoundVariables, Held,
+    ObjectRef, ObjectResult, Position, ReadObject, StepTiming,
 };
 
 /// What will be owned; nothing is written before the hub's answer.
@@ -133,8 +133,41 @@ pub struct Corrected {
     pub action: Action,
     /// Who had changed it, as far as its managed fields tell.
     pub managers: Vec<String>,
-    /// Where it differed, as JSON pointers; no values.
-    pub fields: Vec<String>,
+    /// Where it differed.
+    pub fields: Vec<FieldDrift>,
+}
+
+/// Which objects differ from what was applied, and go on doing so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriftReport {
+    /// The dispatch that applied them.
+    pub key: DispatchKey,
+    /// The first of them.
+    pub objects: Vec<DriftedObject>,
+    /// How many there are.
+    pub total: usize,
+}
+
+/// What an agent does not do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentState {
+    /// An operator of its cluster has paused it.
+    pub paused: bool,
+    /// The first of what it applied and cannot watch.
+    pub unwatched: Vec<Unwatched>,
+    /// How many there are.
+    pub total: usize,
+}
+
+/// Something that was applied and cannot be watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unwatched {
+    /// A kind, and where.
+    pub what: String,
+    /// As which account; none: as the agent itself.
+    pub account: Option<String>,
+    /// Why.
+    pub why: String,
 }
 
 /// Which appliers an agent tends from now on, and which it does not any more.

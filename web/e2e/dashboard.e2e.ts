@@ -49,6 +49,7 @@ const PAGES: [name: string, path: string, shows: string][] = [
   ['applier-objects', '/appliers/Kustomization/apps/shop/objects', 'checkout-settings'],
   ['applier-objects-table', '/appliers/Kustomization/apps/payments/objects?view=table', 'payments-settings'],
   ['applier-history', '/appliers/Kustomization/apps/shop/history', 'created'],
+  ['applier-drift', '/appliers/Kustomization/apps/shop/drift', 'Nothing has drifted'],
   ['applier-events', '/appliers/Kustomization/apps/shop/events', 'ReconciliationSucceeded'],
   ['applier-yaml', '/appliers/Kustomization/apps/shop/yaml', 'kind: Kustomization'],
   ['applier-of-unknown-kind', '/appliers/Rehearsal/apps/rehearsed', 'Applied revision'],

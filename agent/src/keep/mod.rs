@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 use crate::home::{Home, failed};
 use crate::until::until;
-pub(crate) use record::{Packed, Record, may_be_kept};
+pub(crate) use record::{Packed, Record, Values, may_be_kept};
 use slots::{Changes, PartKey, SLOTS, Slots};
 
 /// The Secrets' names begin so; a number follows.
@@ -447,7 +447,8 @@ mod tests {
             "kind": "Kustomization", "namespace": "team", "name": "web", "timeoutMillis": 1, "groups": [], "steps": [],
         }));
         let spec = spec.expect("a spec");
-        let record = Record { key: key.clone(), spec, inventory: Vec::new(), builds: Vec::new() };
+        let values = Values::default();
+        let record = Record { key: key.clone(), spec, inventory: Vec::new(), builds: Vec::new(), values };
         keep.store(&key, &[], || Some(record));
     }
 

@@ -1,12 +1,16 @@
 //! What is kept of one applier: what its objects are corrected by, as bytes.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::io::{Read as _, Write as _};
 
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
-use roadstead_model::{Digest, Dispatch, DispatchKey, DispatchSpec, ObjectRef};
+use roadstead_model::{
+    Digest, Dispatch, DispatchKey, DispatchSpec, GivenKey, GivenVariables, ObjectRef, VariablesKind,
+};
 use serde::{Deserialize, Serialize};
 
 /// How many bytes a record has as JSON: an inventory of the largest size, and builds of what fits into all Secrets.
@@ -23,9 +27,54 @@ pub(crate) struct Record {
     pub(crate) inventory: Vec<ObjectRef>,
     /// The builds of its groups.
     pub(crate) builds: Vec<Packed>,
+    /// What the hub gave with it, where that may be kept.
+    #[serde(default, skip_serializing_if = "Values::is_empty")]
+    pub(crate) values: Values,
 }
 
-/// A build, compressed.
+/// Values and keys of the hub's. They do not print.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Values {
+    variables: Vec<(VariablesKind, String, BTreeMap<String, String>)>,
+    keys: Vec<Packed>,
+}
+
+impl fmt::Debug for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Values").finish_non_exhaustive()
+    }
+}
+
+impl Values {
+    /// Those of a dispatch, if they may be kept.
+    pub(crate) fn of(dispatch: &Dispatch) -> Self {
+        if !dispatch.spec.offline.keep_secrets {
+            return Self::default();
+        }
+        let variables = dispatch.given.iter();
+        let variables =
+            variables.map(|given| (given.kind, given.name.clone(), given.values.clone())).collect();
+        let key = |given: &GivenKey| Packed { digest: given.wrapped, bytes: given.key.to_vec() };
+        Self { variables, keys: dispatch.data_keys.iter().map(key).collect() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.variables.is_empty() && self.keys.is_empty()
+    }
+
+    /// As they came with the dispatch.
+    pub(crate) fn into_given(self) -> (Vec<GivenVariables>, Vec<GivenKey>) {
+        let variables =
+            self.variables.into_iter().map(|(kind, name, values)| GivenVariables { kind, name, values });
+        let keys = self
+            .keys
+            .into_iter()
+            .map(|Packed { digest, bytes }| GivenKey { wrapped: digest, key: bytes.into() });
+        (variables.collect(), keys.collect())
+    }
+}
+
+/// Bytes with a digest: a build, compressed; or a key, with the digest of what it was wrapped as.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Packed {
     pub(crate) digest: Digest,
@@ -33,10 +82,12 @@ pub(crate) struct Packed {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Whether what a dispatch was carried out by may lie in the cluster: nothing of it is a value that the hub gave, or decrypted.
+/// Whether what a dispatch was carried out by may lie in the cluster: nothing of it is a value that the hub gave, or decrypted, or such
+/// values are to be kept.
 pub(crate) fn may_be_kept(dispatch: &Dispatch) -> bool {
     let Dispatch { spec, given, data_keys, .. } = dispatch;
-    given.is_empty() && data_keys.is_empty() && spec.groups.iter().all(|group| !group.sealed)
+    spec.offline.keep_secrets
+        || given.is_empty() && data_keys.is_empty() && spec.groups.iter().all(|group| !group.sealed)
 }
 
 impl Record {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use roadstead_agent_policy::Signature;
 use roadstead_model::{Capabilities, KubeSystemUid};
+use roadstead_proto::AgentState;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +55,9 @@ pub trait Keeper: Send + Sync + 'static {
 
     /// Why the apiserver does not answer, while that is so.
     fn apiserver(&self) -> watch::Receiver<Option<String>>;
+
+    /// What the agent does not do.
+    fn state(&self) -> watch::Receiver<AgentState>;
 
     /// What the hub is to be told of upgrades.
     fn upgrade_reports(&self) -> watch::Receiver<Option<Report>>;

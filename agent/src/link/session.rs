@@ -12,7 +12,7 @@ use roadstead_proto::v1::{
     self, AgentMessage, BuildRequest, CertificateRequest, Heartbeat, HubMessage, Refused, Welcome,
     agent_message, hub_message,
 };
-use roadstead_proto::{ConvertError, Finished, InventoryAck, convert};
+use roadstead_proto::{AgentState, ConvertError, Finished, InventoryAck, convert};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -49,6 +49,8 @@ enum Awaited {
     Correction(u64),
     /// How what was waited for is.
     Health(u64),
+    /// What differs from what was applied.
+    Drift(u64),
     Intent(DispatchKey),
     Finished(DispatchKey),
 }
@@ -68,6 +70,7 @@ pub(super) struct Session<'a, C, K> {
     awaited: Vec<(u64, Awaited)>,
     upgrades: watch::Receiver<Option<Report>>,
     apiserver: watch::Receiver<Option<String>>,
+    state: watch::Receiver<AgentState>,
     /// What came of the agent's own removal.
     removed: (mpsc::Sender<Removed>, mpsc::Receiver<Removed>),
 }
@@ -88,10 +91,16 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             // The hub takes it for one that answers until it is told.
             apiserver.mark_changed();
         }
+        let mut state = keeper.state();
+        if *state.borrow_and_update() != AgentState::default() {
+            // The hub takes it that there is nothing to be said.
+            state.mark_changed();
+        }
         Self {
             runner,
             upgrades,
             apiserver,
+            state,
             removed: mpsc::channel(1),
             keeper,
             renew_at: now + identity.validity.renew_in(Timestamp::now()),
@@ -109,6 +118,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
     pub(super) async fn run(mut self, stop: &CancellationToken) -> End {
         self.runner.allow_corrections(self.capabilities.has(Capability::Corrections));
         self.runner.allow_health(self.capabilities.has(Capability::HealthAfterReady));
+        self.runner.hub_is_there(true);
         self.runner.builds().begin_session();
         self.runner.outbox().begin_session();
         let runner = self.runner;
@@ -120,6 +130,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             Err(end) => end,
         };
         runner.outbox().end_session();
+        runner.hub_is_there(false);
         end
     }
 
@@ -158,6 +169,12 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                     if self.capabilities.has(Capability::ApiServer) {
                         let unreachable = why.map(|why| bounded(&why)).unwrap_or_default();
                         self.send(agent_message::Body::ApiServer(v1::ApiServer { unreachable }));
+                    }
+                }
+                Ok(()) = self.state.changed(), if has_room => {
+                    let state = self.state.borrow_and_update().clone();
+                    if self.capabilities.has(Capability::DriftReports) {
+                        self.send(agent_message::Body::AgentState(state.into()));
                     }
                 }
                 Some(removed) = self.removed.1.recv(), if has_room => {
@@ -237,6 +254,16 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 } else {
                     // Nobody is there to be told.
                     self.runner.outbox().confirm_report(number);
+                }
+            }
+            Outgoing::Drift(number, report) => {
+                let message = v1::DriftReport::from(report);
+                if self.capabilities.has(Capability::DriftReports) && fits(&message) {
+                    let seq = self.send(agent_message::Body::DriftReport(message));
+                    self.awaited.push((seq, Awaited::Drift(number)));
+                } else {
+                    // Nobody is there to be told.
+                    self.runner.outbox().confirm_drift(number);
                 }
             }
             Outgoing::Finished(finished) => {
@@ -372,6 +399,10 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
                 outbox.confirm_report(*number);
                 false
             }
+            Awaited::Drift(number) if *seq <= ack => {
+                outbox.confirm_drift(*number);
+                false
+            }
             _ => true,
         });
     }
@@ -390,6 +421,7 @@ impl<'a, C: Cluster, K: Keeper> Session<'a, C, K> {
             Awaited::Finished(key) => self.runner.outbox().confirm_finished(&key),
             Awaited::Correction(number) => self.runner.outbox().confirm_correction(number),
             Awaited::Health(number) => self.runner.outbox().confirm_report(number),
+            Awaited::Drift(number) => self.runner.outbox().confirm_drift(number),
         }
     }
 

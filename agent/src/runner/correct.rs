@@ -3,45 +3,39 @@
 //! Everything that holds for a dispatch holds here: the account, the cluster's own policy, the timeout. Only the hub is not asked:
 //! what is corrected is in the inventory that it confirmed. What was done is told when it can be.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use roadstead_agent_policy::Account;
 use roadstead_apply::{Event, HealthRules, Manifest, Run};
-use roadstead_model::{Group, ObjectRef, ServiceAccount, Stage, StepKind};
-use roadstead_proto::limits::{MAX_CORRECTED, MAX_CORRECTED_MANAGERS};
+use roadstead_model::{Action, Dispatch, Group, ObjectRef, ObjectResult, ServiceAccount, Stage, StepKind};
+use roadstead_proto::limits::MAX_CORRECTED;
 use roadstead_proto::{Corrected, Correction, Failure};
 use tokio::time::Instant;
 
 use super::work::{Fetched, On, Record, Work, cancelled, failed, failure};
 use crate::cluster::Cluster;
-use crate::tend::{Book, Due, LastApplied};
+use crate::tend::{Book, Came, Drift, Due, LastApplied};
 
-/// How many characters of a manager's name are told.
-const MAX_NAME: usize = 128;
-
-/// What came of a correction.
-pub(super) struct Came {
-    /// When it began.
+/// What was written to correct what others had changed.
+pub(super) struct Written {
+    /// When that began.
     pub(super) began: Instant,
-    /// What it wrote, for the hub: several messages' worth where that is much.
+    /// For the hub: several messages' worth where it is much.
     pub(super) corrections: Vec<Correction>,
-    /// The objects that it wrote, or was about to.
-    pub(super) written: BTreeSet<ObjectRef>,
-    /// Those that may still be other than they should be.
-    pub(super) unsettled: BTreeSet<ObjectRef>,
 }
 
 impl<C: Cluster> Work<'_, C> {
-    /// Corrects what is due.
-    pub(super) async fn correct(&self, due: &Due) -> Came {
+    /// Corrects what is due, or looks at how it differs where that is only reported.
+    pub(super) async fn correct(&self, due: &Due) -> (Written, Came) {
         let LastApplied { dispatch, .. } = &*due.last;
         let began = Instant::now();
-        let book = Book::of(self.tended, dispatch.key.applier, true);
+        let book = Arc::new(Book::of(self.tended, dispatch.key.applier, true).with_differences());
         let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
         let cluster = cluster.with_ledger(Arc::clone(&book) as Arc<_>);
         let cluster = cluster.under(dispatch.spec.guard.as_ref());
+        let cluster = if due.observes { cluster.observing() } else { cluster };
         // It parsed for the dispatch.
         let rules = HealthRules::new(&dispatch.spec.health).unwrap_or_default();
         let cluster = if rules.is_empty() { cluster } else { cluster.with_health(Arc::new(rules)) };
@@ -55,27 +49,27 @@ impl<C: Cluster> Work<'_, C> {
         {
             tracing::warn!(applier = %dispatch.spec.applier, error = failure.message, "a correction failed");
         }
+        let tells_values = record.policy.as_ref().is_none_or(|(policy, _)| policy.tells_values());
+        let drift = drift(&book, due, tells_values);
         let settled: BTreeSet<&ObjectRef> = record.change_set.iter().map(|result| &result.object).collect();
         let unsettled = due.objects.keys().filter(|object| !settled.contains(object)).cloned().collect();
+        let those = |is: fn(Action) -> bool| {
+            record
+                .change_set
+                .iter()
+                .filter(move |result| is(result.action))
+                .map(|result| result.object.clone())
+        };
         let objects: Vec<Corrected> = record
             .change_set
             .iter()
             .filter(|result| result.action.wrote())
-            .map(|result| Corrected {
-                object: result.object.clone(),
-                action: result.action,
-                managers: managers(due, &result.object),
-                fields: book.fields(&result.object),
+            .map(|ObjectResult { object, action }| {
+                let Drift { managers, fields, .. } = drift.get(object).cloned().unwrap_or_default();
+                Corrected { object: object.clone(), action: *action, managers, fields }
             })
             .collect();
-        for corrected in &objects {
-            let Corrected { object, action, managers, fields } = corrected;
-            tracing::info!(
-                applier = %dispatch.spec.applier, %object, action = action.as_str(), ?managers, ?fields,
-                "corrected a change made by others"
-            );
-        }
-        let written = objects.iter().map(|corrected| corrected.object.clone()).collect();
+        tell(dispatch, &objects);
         let took = began.elapsed();
         let of = |objects: &[Corrected]| Correction {
             key: dispatch.key.clone(),
@@ -85,7 +79,14 @@ impl<C: Cluster> Work<'_, C> {
             objects: objects.to_vec(),
         };
         let corrections = objects.chunks(MAX_CORRECTED).map(of).collect();
-        Came { began, corrections, written, unsettled }
+        let came = Came {
+            written: those(Action::wrote).collect(),
+            reported: those(|action| action == Action::Drifted).collect(),
+            unsettled,
+            failure: ended.err().map(|failure| failure.message).unwrap_or_default(),
+            drift,
+        };
+        (Written { began, corrections }, came)
     }
 
     async fn correct_all(&self, on: &On<'_, C>, due: &Due, record: &mut Record) -> Result<(), Box<Failure>> {
@@ -133,9 +134,25 @@ impl<C: Cluster> Work<'_, C> {
     }
 }
 
-/// Who has written to an object since it was applied, as far as that is known.
-fn managers(due: &Due, object: &ObjectRef) -> Vec<String> {
-    let empty = BTreeSet::new();
-    let writers = due.objects.get(object).unwrap_or(&empty);
-    writers.iter().take(MAX_CORRECTED_MANAGERS).map(|name| name.chars().take(MAX_NAME).collect()).collect()
+/// How objects differed, and who changed them.
+fn drift(book: &Book, due: &Due, tells_values: bool) -> BTreeMap<ObjectRef, Drift> {
+    let differences = book.take_differences().into_iter();
+    differences
+        .map(|(object, difference)| {
+            let writers = due.objects.get(&object).into_iter().flatten().cloned();
+            let drift = Drift::new(difference, writers);
+            (object, if tells_values { drift } else { drift.without_values() })
+        })
+        .collect()
+}
+
+/// Logs what was corrected. Values are for the hub only.
+fn tell(dispatch: &Dispatch, objects: &[Corrected]) {
+    for Corrected { object, action, managers, fields } in objects {
+        let fields: Vec<&str> = fields.iter().map(|field| field.path.as_str()).collect();
+        tracing::info!(
+            applier = %dispatch.spec.applier, %object, action = action.as_str(), ?managers, ?fields,
+            "corrected a change made by others"
+        );
+    }
 }

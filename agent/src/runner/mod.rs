@@ -12,7 +12,7 @@ mod slot;
 mod turn;
 mod work;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,11 +31,11 @@ pub use slot::{Known, Verdict};
 use crate::builds::{Builds, Kept};
 use crate::cluster::Cluster;
 use crate::health::{self, Healths};
-use crate::keep::{Keep, MOST_KEPT, Packed, Record, may_be_kept};
+use crate::keep::{Keep, MOST_KEPT, Packed, Record, Values, may_be_kept};
 use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::tend::{Due, LastApplied, Tended, watches};
-use correct::Came;
+use correct::Written;
 use work::Work;
 
 /// How many appliers one agent takes.
@@ -205,10 +205,16 @@ impl<C: Cluster> Runner<C> {
                 outbox.report(healths.next().await);
             }
         };
+        let report_drift = async {
+            loop {
+                outbox.report_drift(tended.next_drift().await);
+            }
+        };
         tokio::select! {
             () = stop.cancelled() => {}
             () = tell => {}
             () = report => {}
+            () = report_drift => {}
             () = watches::keep(cluster.clone(), Arc::clone(tended)) => {}
             () = health::watches::keep(cluster.clone(), Arc::clone(healths)) => {}
             () = correct => {}
@@ -219,6 +225,16 @@ impl<C: Cluster> Runner<C> {
     /// not say for which appliers that is not wanted.
     pub fn allow_corrections(&self, is_allowed: bool) {
         self.inner.tended.allow(is_allowed);
+    }
+
+    /// A session with a hub has begun, or has ended.
+    pub fn hub_is_there(&self, is_there: bool) {
+        self.inner.tended.hub_is_there(is_there, Instant::now());
+    }
+
+    /// What was applied and cannot be watched, and as which account: with why.
+    pub(crate) fn unwatched(&self) -> BTreeMap<(String, Option<String>), String> {
+        self.inner.tended.unwatched()
     }
 
     /// Whether the hub of this session can be told how what was waited for is since.
@@ -247,7 +263,7 @@ impl<C: Cluster> Runner<C> {
     pub(crate) fn resume(&self, records: Vec<Record>) {
         let now = Instant::now();
         let count = records.len();
-        for Record { key, spec, inventory, builds } in records {
+        for Record { key, spec, inventory, builds, values } in records {
             let mut slots = self.slots();
             let slot = slots.entry(key.applier).or_default();
             if slot.seen.is_some() {
@@ -259,8 +275,8 @@ impl<C: Cluster> Runner<C> {
             let Some(builds) = builds.into_iter().map(restore).collect::<Option<Vec<Kept>>>() else {
                 continue;
             };
-            let dispatch =
-                Dispatch { key, spec, inventory: Vec::new(), given: Vec::new(), data_keys: Vec::new() };
+            let (given, data_keys) = values.into_given();
+            let dispatch = Dispatch { key, spec, inventory: Vec::new(), given, data_keys };
             let last = LastApplied::new(dispatch, builds);
             let applier = last.dispatch.key.applier;
             self.inner.tended.resume(last, &inventory, now, now + RESUME_AFTER);
@@ -291,7 +307,7 @@ impl<C: Cluster> Runner<C> {
             return None;
         }
         let (key, spec) = (dispatch.key.clone(), dispatch.spec.clone());
-        Some(Record { key, spec, inventory: inventory.to_vec(), builds })
+        Some(Record { key, spec, inventory: inventory.to_vec(), builds, values: Values::of(dispatch) })
     }
 
     /// Takes a dispatch: starts it, ignores a repetition, tells the end of one that is done once more.
@@ -403,11 +419,11 @@ impl<C: Cluster> Runner<C> {
             () = stop.cancelled() => return,
             turn = turn => turn,
         };
-        let Came { began, corrections, written, unsettled } = self.work().correct(&due).await;
+        let (Written { began, corrections }, came) = self.work().correct(&due).await;
         for correction in corrections {
             outbox.correct(correction, began);
         }
-        tended.corrected(due.applier, &written, &unsettled, &due.cancel, Instant::now());
+        tended.corrected(due.applier, came, &due.cancel, Instant::now());
     }
 
     /// What is needed to correct what a dispatch has applied; none where it did not apply all, or did more than apply.
@@ -442,11 +458,12 @@ impl<C: Cluster> Runner<C> {
             inner.healths.begin(uid);
             let writing = self.writing(uid);
             let holding = writing.lock().await;
-            let finished = self.work().carry_out(&dispatch, cancel).await;
+            let (finished, observed) = self.work().carry_out(&dispatch, cancel).await;
             let last = self.last_applied(&dispatch, &finished);
             let is_kept = last.is_some() && may_be_kept(&dispatch);
             let inventory = if is_kept { finished.inventory.clone() } else { Vec::new() };
             inner.tended.end(uid, &finished.inventory, last, Instant::now());
+            inner.tended.observed(uid, observed, Instant::now());
             inner.healths.end(&finished.key, finished.failure.is_none());
             drop(holding);
             let is_stopping = inner.stop.is_cancelled();

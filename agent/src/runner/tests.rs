@@ -103,6 +103,10 @@ impl Cluster for Fake {
         self.clone()
     }
 
+    fn observing(&self) -> Self {
+        self.clone()
+    }
+
     async fn watch_owned(&self, _scope: &Scope, _tell: &mut (dyn FnMut(Sight) + Send)) -> String {
         std::future::pending().await
     }
@@ -251,6 +255,9 @@ fn spec(steps: Vec<StepKind>) -> DispatchSpec {
         applier: ApplierRef::kustomization("team", "web"),
         purpose: Purpose::Reconcile,
         full: false,
+        drift: roadstead_model::DriftMode::Correct,
+        observe: false,
+        offline: roadstead_model::Offline::default(),
         health: Vec::new(),
         guard: None,
         default_namespace: None,

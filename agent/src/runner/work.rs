@@ -10,8 +10,8 @@ use futures::future::{Either, MaybeDone, maybe_done, select};
 use roadstead_agent_policy::{Account, Policy};
 use roadstead_apply::{Desired, Error, Event, HealthRules, IgnoreRules, Manifest, Outcome, Run};
 use roadstead_model::{
-    Action, ApplierRef, ChangeSet, Digest, Dispatch, FoundVariables, GoDuration, Group, Held, ObjectRef,
-    OnImmutable, Position, ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
+    Action, ApplierRef, ChangeSet, Digest, Dispatch, DispatchSpec, FoundVariables, GoDuration, Group, Held,
+    ObjectRef, OnImmutable, Position, ReadObject, ServiceAccount, Stage, StepKind, StepTiming,
 };
 use roadstead_places::Places;
 use roadstead_proto::limits::MAX_HELD;
@@ -28,7 +28,7 @@ use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::runner::guarding;
 use crate::runner::turn::{Cancelled, Turn};
-use crate::tend::{Book, Tended};
+use crate::tend::{Book, Came, Drift, Tended};
 
 /// How many other owners a message names.
 const MAX_NAMED: usize = 10;
@@ -120,11 +120,15 @@ pub(super) fn failure_while(stage: Stage, error: &Error) -> Box<Failure> {
 }
 
 impl<C: Cluster> Work<'_, C> {
-    /// Carries out all steps, or those up to one that fails.
-    pub(super) async fn carry_out(&self, dispatch: &Dispatch, cancel: CancellationToken) -> Finished {
+    /// Carries out all steps, or those up to one that fails. Gives what differs, too, where that is only observed.
+    pub(super) async fn carry_out(&self, dispatch: &Dispatch, cancel: CancellationToken) -> (Finished, Came) {
         let began = Instant::now();
         let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
-        let cluster = cluster.with_ledger(Book::of(self.tended, dispatch.key.applier, dispatch.spec.full));
+        let DispatchSpec { full, observe, .. } = dispatch.spec;
+        let book = Book::of(self.tended, dispatch.key.applier, full);
+        let book = Arc::new(if observe { book.with_differences() } else { book });
+        let cluster = cluster.with_ledger(Arc::clone(&book) as Arc<_>);
+        let cluster = if observe { cluster.observing() } else { cluster };
         let cluster = cluster.under(dispatch.spec.guard.as_ref());
         let (cluster, unreadable) = match HealthRules::new(&dispatch.spec.health) {
             Ok(rules) if rules.is_empty() => (cluster, None),
@@ -178,12 +182,14 @@ impl<C: Cluster> Work<'_, C> {
         }
         drop(turn);
         log(dispatch, began.elapsed(), &record, failure.as_deref());
-        let Record { change_set, inventory, timings, reads, mut found, mut held, .. } = record;
+        let Record { change_set, inventory, timings, reads, mut found, mut held, policy, .. } = record;
         found.sort();
         found.dedup();
         // The rest waits like these, and is told once these are confirmed.
         held.truncate(MAX_HELD);
-        Finished {
+        let tells_values = policy.is_none_or(|(policy, _)| policy.tells_values());
+        let observed = observed(&book, &change_set, tells_values);
+        let finished = Finished {
             key: dispatch.key.clone(),
             failure: failure.map(|failure| *failure),
             change_set,
@@ -192,7 +198,8 @@ impl<C: Cluster> Work<'_, C> {
             reads,
             found,
             held,
-        }
+        };
+        (finished, observed)
     }
 
     async fn step<B: Future<Output = Option<Fetched>>>(
@@ -463,6 +470,20 @@ impl<C: Cluster> Work<'_, C> {
         waited_for.dedup();
         self.follow(on, &waited_for, record);
         self.until(on, &waited_for, Until::Healthy, deadline, record).await
+    }
+}
+
+/// What a dispatch that observes has found.
+fn observed(book: &Book, changes: &ChangeSet, tells_values: bool) -> Came {
+    let drifted = changes.iter().filter(|result| result.action == Action::Drifted);
+    let of = |difference| {
+        let drift = Drift::new(difference, []);
+        if tells_values { drift } else { drift.without_values() }
+    };
+    Came {
+        reported: drifted.map(|result| result.object.clone()).collect(),
+        drift: book.take_differences().into_iter().map(|(object, one)| (object, of(one))).collect(),
+        ..Came::default()
     }
 }
 

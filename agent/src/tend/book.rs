@@ -3,29 +3,36 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use roadstead_apply::{Applied, Ledger};
+use roadstead_apply::{Applied, Difference, Ledger};
 use roadstead_model::{ApplierUid, Digest, ObjectRef};
 
 use super::Tended;
 
-/// Keeps how an applier's objects are applied, and which fields of them were changed.
+/// Keeps how an applier's objects are applied, and how they differed from that.
 pub(crate) struct Book {
     tended: Arc<Tended>,
     applier: ApplierUid,
     /// These are asked about in any case.
     doubted: bool,
-    changed: Mutex<BTreeMap<ObjectRef, Vec<String>>>,
+    /// How objects differ is wanted.
+    wanted: bool,
+    differences: Mutex<BTreeMap<ObjectRef, Difference>>,
 }
 
 impl Book {
     /// What stands as it was applied is not asked about, unless it is doubted.
-    pub(crate) fn of(tended: &Arc<Tended>, applier: ApplierUid, doubted: bool) -> Arc<Self> {
-        Arc::new(Self { tended: Arc::clone(tended), applier, doubted, changed: Mutex::default() })
+    pub(crate) fn of(tended: &Arc<Tended>, applier: ApplierUid, doubted: bool) -> Self {
+        Self { tended: Arc::clone(tended), applier, doubted, wanted: false, differences: Mutex::default() }
     }
 
-    /// Which fields of an object were changed, as JSON pointers.
-    pub(crate) fn fields(&self, object: &ObjectRef) -> Vec<String> {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner).get(object).cloned().unwrap_or_default()
+    /// The same, which also keeps how objects differ.
+    pub(crate) fn with_differences(self) -> Self {
+        Self { wanted: true, ..self }
+    }
+
+    /// How objects differed, as far as that was wanted.
+    pub(crate) fn take_differences(&self) -> BTreeMap<ObjectRef, Difference> {
+        std::mem::take(&mut *self.differences.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -38,16 +45,15 @@ impl Ledger for Book {
         self.tended.was_other(self.applier, object, sent)
     }
 
-    fn tells_fields(&self) -> bool {
-        self.doubted
+    fn wants_differences(&self) -> bool {
+        self.wanted
     }
 
-    fn note(&self, object: &ObjectRef, mut applied: Applied) {
-        let fields = std::mem::take(&mut applied.fields);
-        if self.doubted && !fields.is_empty() {
-            let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
-            changed.insert(object.clone(), fields);
-        }
+    fn differs(&self, object: &ObjectRef, difference: Difference) {
+        self.differences.lock().unwrap_or_else(PoisonError::into_inner).insert(object.clone(), difference);
+    }
+
+    fn note(&self, object: &ObjectRef, applied: Applied) {
         self.tended.note(self.applier, object, applied);
     }
 }

@@ -15,6 +15,8 @@ const DEBOUNCE: Duration = Duration::from_millis(100);
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LAST_DELAY: Duration = Duration::from_secs(600);
 
+/// An object that was corrected so often without peace is contended.
+const CONTENDED: u32 = 5;
 /// An object that was left in peace for so long, and for twice its last delay, is corrected at once again.
 const PEACE: Duration = Duration::from_secs(60);
 
@@ -48,14 +50,33 @@ pub(super) struct Entry {
     seen: Option<Footprint>,
     pub(super) standing: Standing,
     corrections: Corrections,
+    /// As it differed when that was last reported, in place of correcting it.
+    reported: Option<Reported>,
 }
+
+/// What an object looked like whose drift was reported; none where it was missing.
+#[derive(Debug)]
+struct Reported(Option<Footprint>);
 
 /// How it was applied.
 #[derive(Debug)]
 struct Known {
     sent: Digest,
     is_as_sent: bool,
+    is_shared: bool,
     footprint: Footprint,
+}
+
+impl Known {
+    /// How it stands, now that it is `seen`.
+    fn compare(&self, seen: &Footprint) -> Standing {
+        match self.footprint.compare(seen) {
+            Standing::AsApplied if self.is_shared && !self.footprint.has_same_values(seen) => {
+                Standing::Changed
+            }
+            standing => standing,
+        }
+    }
 }
 
 /// How often it was corrected lately.
@@ -73,9 +94,13 @@ impl Corrections {
         }
     }
 
+    /// From when on it counts as left in peace; none where it was not corrected.
+    fn peace(&self) -> Option<Instant> {
+        self.last.map(|last| last + PEACE.max(self.delay() * 2))
+    }
+
     fn add(&mut self, now: Instant) {
-        let peace = PEACE.max(self.delay() * 2);
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) > peace) {
+        if self.peace().is_some_and(|peace| now > peace) {
             self.count = 0;
         }
         self.count = self.count.saturating_add(1);
@@ -97,6 +122,7 @@ impl Default for Entry {
             seen: None,
             standing: Standing::Changed,
             corrections: Corrections::default(),
+            reported: None,
         }
     }
 }
@@ -108,34 +134,58 @@ impl Entry {
             && self.applied.as_ref().is_some_and(|known| known.is_as_sent && known.sent == *sent)
     }
 
+    /// Whether there is nothing to be asked about it: it stands as it was applied, or what differs is reported.
+    pub(super) fn is_settled(&self) -> bool {
+        self.standing == Standing::AsApplied || self.reported.is_some()
+    }
+
     pub(super) fn was_other(&self, sent: &Digest) -> Option<bool> {
         self.applied.as_ref().map(|known| known.sent != *sent)
     }
 
     /// It was applied. What was seen of it before counts where it is newer: another may have written at once.
     pub(super) fn note(&mut self, watch: Watch, applied: Applied) {
-        let Applied { sent, footprint, is_as_sent, .. } = applied;
+        let Applied { sent, footprint, is_as_sent, is_shared, .. } = applied;
         self.seen = self.seen.take().filter(|seen| footprint.is_older_than(seen));
-        self.standing = self.seen.as_ref().map_or(Standing::AsApplied, |seen| footprint.compare(seen));
+        let known = Known { sent, is_as_sent, is_shared, footprint };
+        self.standing = self.seen.as_ref().map_or(Standing::AsApplied, |seen| known.compare(seen));
         self.watch = Some(watch);
-        self.applied = Some(Known { sent, is_as_sent, footprint });
+        self.reported = None;
+        self.applied = Some(known);
     }
 
     /// It was seen. A watch may still tell of what was there before it was applied; what a list has is there.
     pub(super) fn see(&mut self, seen: Footprint, from: From) -> News {
-        let Some(Known { footprint, .. }) = &self.applied else {
+        let Some(known) = &self.applied else {
+            let is_news = match self.reported.take() {
+                Some(Reported(Some(reported))) if reported.has_same_values(&seen) => {
+                    self.reported = Some(Reported(Some(reported)));
+                    false
+                }
+                Some(Reported(_)) => true,
+                None => false,
+            };
             self.seen = Some(seen);
-            return News::Nothing;
+            return if is_news { News::Changed(Vec::new()) } else { News::Nothing };
         };
+        let footprint = &known.footprint;
         let is_older = seen.is_older_than(footprint);
         if from == From::Watch && is_older {
             return News::Nothing;
         }
-        self.standing = match footprint.compare(&seen) {
+        self.standing = match known.compare(&seen) {
             // It may come from a backup, or the list was begun before our last write, of which the watch then tells.
             Standing::AsApplied if is_older => Standing::Changed,
             standing => standing,
         };
+        if let Some(Reported(Some(reported))) = &self.reported
+            && self.standing == Standing::Changed
+            && reported.has_same_values(&seen)
+        {
+            self.seen = Some(seen);
+            return News::Nothing;
+        }
+        self.reported = None;
         let news = match self.standing {
             Standing::Changed => {
                 News::Changed(footprint.writers_since(&seen).into_iter().map(ToOwned::to_owned).collect())
@@ -152,12 +202,39 @@ impl Entry {
         let is_job = (object.group.as_str(), object.kind.as_str()) == ("batch", "Job");
         self.seen = None;
         self.standing = if is_job { Standing::Taken } else { Standing::Changed };
-        !is_job && self.applied.is_some()
+        if matches!(self.reported, Some(Reported(None))) {
+            return false;
+        }
+        let was_reported = self.reported.take().is_some();
+        !is_job && (self.applied.is_some() || was_reported)
+    }
+
+    /// That it differs was reported: nothing is asked about it until it changes again.
+    pub(super) fn was_reported(&mut self, watch: Option<Watch>, footprint: Option<Footprint>) {
+        self.watch = watch.or(self.watch.take());
+        self.standing = Standing::Changed;
+        self.reported = Some(Reported(footprint));
+    }
+
+    /// What was reported is to be corrected from now on; false where there is nothing of that kind.
+    pub(super) fn take_up(&mut self) -> bool {
+        self.reported.take().is_some()
     }
 
     /// Whether it is to be corrected, as far as is known.
     pub(super) fn is_suspect(&self) -> bool {
-        self.applied.is_some() && self.standing == Standing::Changed
+        self.applied.is_some() && self.standing == Standing::Changed && self.reported.is_none()
+    }
+
+    /// How often it was corrected without peace, where that is so often that somebody else must want it otherwise.
+    pub(super) fn contended(&self, now: Instant) -> Option<u32> {
+        let goes_on = self.corrections.peace().is_some_and(|peace| peace > now);
+        (goes_on && self.corrections.count >= CONTENDED).then_some(self.corrections.count)
+    }
+
+    /// From when on it counts as left in peace.
+    pub(super) fn peace(&self) -> Option<Instant> {
+        self.corrections.peace()
     }
 
     /// From when on it may be corrected.

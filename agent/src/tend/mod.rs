@@ -5,6 +5,7 @@
 //! the next one begins, or the hub says that it [rests](Tended::rest).
 
 mod book;
+mod drift;
 mod entry;
 mod last;
 #[cfg(test)]
@@ -15,14 +16,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_apply::{Applied, Footprint, Scope, Sight, Standing};
-use roadstead_model::{ApplierUid, Digest, ObjectRef, ServiceAccount};
+use roadstead_apply::{Applied, Footprint, Scope, Sight};
+use roadstead_model::{
+    ApplierUid, Digest, DriftMode, DriftState, DriftedObject, ObjectRef, Offline, OfflinePolicy,
+    ServiceAccount,
+};
+use roadstead_proto::DriftReport;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::until::until;
 pub(crate) use book::Book;
+use drift::Drifts;
+pub(crate) use drift::{Came, Drift};
 use entry::{Entry, From, News};
 pub(crate) use last::LastApplied;
 
@@ -33,6 +40,8 @@ const MAX_OBJECTS: usize = 50_000;
 /// copy. Further appliers are not tended.
 const MAX_KEPT_BYTES: usize = 32 * 1024 * 1024;
 
+/// Of so many objects it is kept in mind which fields differ; of further ones only that they do.
+const MAX_DETAILED: usize = 2_000;
 /// Once in so long a dispatch asks about every object, whatever watches tell: a net below them.
 const LOOK_EVERY: Duration = Duration::from_secs(24 * 3600);
 
@@ -68,6 +77,8 @@ pub(crate) struct Due {
     pub(crate) last: Arc<LastApplied>,
     /// With who has written to each, as far as that is known.
     pub(crate) objects: BTreeMap<ObjectRef, BTreeSet<String>>,
+    /// What differs is only reported.
+    pub(crate) observes: bool,
     /// Ends the correction: a dispatch has come.
     pub(crate) cancel: CancellationToken,
 }
@@ -82,6 +93,8 @@ pub(crate) struct Tended {
     watches: Notify,
     /// Something was seen, or done.
     changed: Notify,
+    /// Other objects differ than before.
+    drifted: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -91,9 +104,13 @@ struct State {
     /// Whether a hub has said so, or that it does not.
     is_told: bool,
     appliers: HashMap<ApplierUid, Tending>,
+    /// Since when there is no hub; none while there is one.
+    alone_since: Option<Instant>,
     /// Whose an object is.
     owners: HashMap<ObjectRef, ApplierUid>,
     statuses: HashMap<Watch, Status>,
+    /// Why watches are not allowed.
+    refusals: HashMap<Watch, String>,
 }
 
 /// What is known of one applier.
@@ -118,6 +135,7 @@ struct Tending {
     is_settled: bool,
     /// Whether its last dispatch waited for health.
     awaits_health: bool,
+    drifts: Drifts,
 }
 
 #[derive(Debug)]
@@ -130,6 +148,16 @@ impl Tending {
     fn suspect(&mut self, object: &ObjectRef, writers: Vec<String>, due: Instant) {
         let suspect = self.suspects.entry(object.clone());
         suspect.or_insert(Suspect { due, writers: BTreeSet::new() }).writers.extend(writers);
+    }
+}
+
+impl Tending {
+    /// What was only reported is to be corrected.
+    fn take_up_reported(&mut self, due: Instant) {
+        let reported =
+            self.objects.iter_mut().filter_map(|(object, entry)| entry.take_up().then_some(object));
+        let reported: Vec<ObjectRef> = reported.cloned().collect();
+        reported.iter().for_each(|object| self.suspect(object, Vec::new(), due));
     }
 }
 
@@ -151,7 +179,24 @@ impl Tended {
     pub(crate) fn allow_without_hub(&self) {
         if !self.state().is_told {
             self.allow(true);
+            self.hub_is_there(false, Instant::now());
         }
+    }
+
+    /// A session with a hub has begun, or has ended. What was only reported for want of one is corrected now.
+    pub(crate) fn hub_is_there(&self, is_there: bool, now: Instant) {
+        let mut state = self.state();
+        state.alone_since = if is_there { None } else { Some(state.alone_since.unwrap_or(now)) };
+        if is_there {
+            for tending in state.appliers.values_mut() {
+                let corrects = |last: &Arc<LastApplied>| last.dispatch.spec.drift == DriftMode::Correct;
+                if tending.last.as_ref().is_some_and(corrects) {
+                    tending.take_up_reported(now + SETTLE);
+                }
+            }
+        }
+        drop(state);
+        self.suspected.notify_one();
     }
 
     /// What an agent before this one has applied is tended from now on. Nothing is known of how its objects stand: all of them are looked
@@ -216,6 +261,8 @@ impl Tended {
             }
             stays
         });
+        tending.drifts.retain(|object| owned.contains(object));
+        tending.drifts.begin_again();
         let kept: usize =
             appliers.values().filter_map(|other| other.last.as_ref()).map(|last| last.bytes).sum();
         let Some(tending) = appliers.get_mut(&applier) else { return };
@@ -239,6 +286,7 @@ impl Tended {
         self.suspected.notify_one();
         self.watches.notify_one();
         self.changed.notify_one();
+        self.drifted.notify_one();
     }
 
     /// Nothing of an applier is to be corrected before its next dispatch.
@@ -253,6 +301,7 @@ impl Tended {
             owners.remove(&object);
         });
         tending.suspects.clear();
+        tending.drifts = Drifts::default();
         tending.last = None;
         // Of a dispatch that is under way.
         tending.rests = true;
@@ -267,7 +316,7 @@ impl Tended {
         appliers.into_iter().for_each(|applier| self.rest(applier));
     }
 
-    /// The appliers of which all objects are watched and stand as they were applied. One whose dispatch is under way is what it was
+    /// The appliers of which all objects are watched and stand as they were applied, or are reported. One whose dispatch is under way is what it was
     /// before.
     pub(crate) fn settled(&self) -> BTreeSet<ApplierUid> {
         let mut state = self.state();
@@ -278,7 +327,7 @@ impl Tended {
         for tending in appliers.values_mut().filter(|tending| !tending.is_busy) {
             let stands = |entry: &Entry| {
                 let is_live = |watch: &Watch| statuses.get(watch) == Some(&Status::Live);
-                entry.standing == Standing::AsApplied && entry.watch.as_ref().is_some_and(is_live)
+                entry.is_settled() && entry.watch.as_ref().is_some_and(is_live)
             };
             tending.is_settled = tending.last.is_some()
                 && tending.correcting.is_none()
@@ -319,9 +368,16 @@ impl Tended {
             return Err(None);
         }
         let mut wake: Option<Instant> = None;
+        let alone_since = state.alone_since;
         for (applier, tending) in &mut state.appliers {
             let Some(last) = tending.last.as_ref().filter(|_| tending.correcting.is_none()) else { continue };
             let Some(first) = tending.suspects.values().map(|suspect| suspect.due).min() else { continue };
+            let Offline { policy, after, .. } = last.dispatch.spec.offline;
+            let is_offline = alone_since.is_some_and(|since| now.saturating_duration_since(since) >= after);
+            let policy = if is_offline { policy } else { OfflinePolicy::Correct };
+            if policy == OfflinePolicy::Stop {
+                continue;
+            }
             if first > now {
                 wake = Some(wake.map_or(first, |wake| wake.min(first)));
                 continue;
@@ -333,42 +389,73 @@ impl Tended {
             let objects = due.into_iter().map(|(object, suspect)| (object, suspect.writers)).collect();
             let cancel = CancellationToken::new();
             tending.correcting = Some(cancel.clone());
-            return Ok(Due { applier: *applier, last: Arc::clone(last), objects, cancel });
+            let observes = last.dispatch.spec.drift == DriftMode::Report || policy == OfflinePolicy::Report;
+            return Ok(Due { applier: *applier, last: Arc::clone(last), objects, observes, cancel });
         }
         Err(wake)
     }
 
-    /// A correction has ended. Those of the objects that it `tried` to write, whether they were written or not, wait longer before
-    /// they are corrected the next time; those that it could not settle are tried again.
+    /// A correction has ended. Objects that it wrote, or failed to, wait longer before they are corrected the next time; those that it could
+    /// not settle are tried again.
     pub(crate) fn corrected(
         &self,
         applier: ApplierUid,
-        tried: &BTreeSet<ObjectRef>,
-        unsettled: &BTreeSet<ObjectRef>,
+        came: Came,
         cancel: &CancellationToken,
         now: Instant,
     ) {
         let mut state = self.state();
-        let Some(tending) = state.appliers.get_mut(&applier) else { return };
         if cancel.is_cancelled() {
             // A dispatch has taken over, or it rests.
             return;
         }
-        tending.correcting = None;
-        let mut again = Vec::new();
-        for object in tried.union(unsettled) {
-            let Some(entry) = tending.objects.get_mut(object) else { continue };
-            entry.was_corrected(now);
-            if unsettled.contains(object) || entry.is_suspect() {
-                again.push((object, entry.not_before(now)));
-            }
+        if let Some(tending) = state.appliers.get_mut(&applier) {
+            tending.correcting = None;
         }
-        for (object, due) in again {
-            tending.suspect(object, Vec::new(), due);
-        }
+        state.take_up(applier, came, now);
         drop(state);
         self.suspected.notify_one();
+        self.watches.notify_one();
         self.changed.notify_one();
+        self.drifted.notify_one();
+    }
+
+    /// A dispatch that only observes has found what differs.
+    pub(crate) fn observed(&self, applier: ApplierUid, came: Came, now: Instant) {
+        self.state().take_up(applier, came, now);
+        self.watches.notify_one();
+        self.drifted.notify_one();
+    }
+
+    /// Which objects differ and go on doing so, of the next applier of which that has changed; waits until there is one.
+    pub(crate) async fn next_drift(&self) -> DriftReport {
+        loop {
+            let wake = match self.drift_due(Instant::now()) {
+                Ok(report) => return report,
+                Err(wake) => wake,
+            };
+            tokio::select! {
+                () = self.drifted.notified() => {}
+                () = until(wake) => {}
+            }
+        }
+    }
+
+    fn drift_due(&self, now: Instant) -> Result<DriftReport, Option<Instant>> {
+        let mut state = self.state();
+        let mut wake: Option<Instant> = None;
+        let mut wait_for = |at: Instant| wake = Some(wake.map_or(at, |wake| wake.min(at)));
+        for tending in state.appliers.values_mut() {
+            let Tending { objects, drifts, last: Some(last), .. } = tending else { continue };
+            let peace = |object: &ObjectRef| objects.get(object).and_then(Entry::peace);
+            drifts.make_peace(now, peace).into_iter().for_each(&mut wait_for);
+            match drifts.due(&last.dispatch.key, now) {
+                Some(Ok(report)) => return Ok(report),
+                Some(Err(at)) => wait_for(at),
+                None => {}
+            }
+        }
+        Err(wake)
     }
 
     /// Takes what a watch sees.
@@ -407,9 +494,32 @@ impl Tended {
     }
 
     /// A watch is not allowed.
-    fn forbidden(&self, watch: &Watch, now: Instant) {
-        self.state().statuses.insert(watch.clone(), Status::Forbidden(now));
+    fn forbidden(&self, watch: &Watch, why: String, now: Instant) {
+        let mut state = self.state();
+        state.statuses.insert(watch.clone(), Status::Forbidden(now));
+        state.refusals.insert(watch.clone(), why);
+        drop(state);
         self.changed.notify_one();
+    }
+
+    /// What was applied and cannot be watched, and as which account: with why. None: as the agent itself.
+    pub(crate) fn unwatched(&self) -> BTreeMap<(String, Option<String>), String> {
+        let mut state = self.state();
+        let State { appliers, statuses, refusals, .. } = &mut *state;
+        // One that is tried again is not known to be allowed yet.
+        let is_refused =
+            |watch: &&Watch| refusals.contains_key(*watch) && statuses.get(*watch) != Some(&Status::Live);
+        let watches = appliers.values().flat_map(|tending| tending.objects.values());
+        let unwatched: HashSet<Watch> =
+            watches.filter_map(|entry| entry.watch.as_ref()).filter(is_refused).cloned().collect();
+        refusals.retain(|watch, _| unwatched.contains(watch));
+        let named = |watch: Watch| {
+            let account =
+                watch.account.as_ref().map(|account| format!("{}/{}", account.namespace, account.name));
+            let why = refusals.get(&watch).cloned().unwrap_or_default();
+            ((watch.scope.to_string(), account), why)
+        };
+        unwatched.into_iter().map(named).collect()
     }
 
     /// What is to be watched. What is no longer is forgotten.
@@ -466,20 +576,73 @@ impl Tended {
         let State { appliers, statuses, .. } = &mut *state;
         let Some(tending) = appliers.get_mut(&applier) else { return };
         let Some(entry) = tending.objects.get_mut(object) else { return };
-        let account = tending.account.clone();
-        let mut watch = Watch { account, scope: Arc::new(applied.scope.clone()) };
-        if watch.account.is_none() {
-            // As the agent a kind is watched at once; where that is forbidden, by namespace.
-            let wide = Watch { account: None, scope: Arc::new(applied.scope.everywhere()) };
-            if !matches!(statuses.get(&wide), Some(Status::Forbidden(_))) {
-                watch = wide;
-            }
-        }
+        let watch = watch_for(tending.account.as_ref(), &applied.scope, statuses);
         entry.note(watch, applied);
+        tending.drifts.settle(object);
     }
 }
 
+/// What tells of an object in `scope`. As the agent a kind is watched at once; where that is forbidden, by namespace.
+fn watch_for(account: Option<&ServiceAccount>, scope: &Scope, statuses: &HashMap<Watch, Status>) -> Watch {
+    let watch = Watch { account: account.cloned(), scope: Arc::new(scope.clone()) };
+    if watch.account.is_some() {
+        return watch;
+    }
+    let wide = Watch { account: None, scope: Arc::new(scope.everywhere()) };
+    if matches!(statuses.get(&wide), Some(Status::Forbidden(_))) { watch } else { wide }
+}
+
 impl State {
+    /// Takes what came of correcting, or of observing.
+    fn take_up(&mut self, applier: ApplierUid, came: Came, now: Instant) {
+        let Came { mut drift, written, reported, unsettled, failure } = came;
+        let mut room =
+            MAX_DETAILED.saturating_sub(self.appliers.values().map(|tending| tending.drifts.len()).sum());
+        let Self { appliers, statuses, .. } = self;
+        let Some(tending) = appliers.get_mut(&applier) else { return };
+        let account = tending.account.clone();
+        let mut drifted = |object: &ObjectRef, state, corrected, message: &str| {
+            let mut drift = drift.remove(object).unwrap_or_default();
+            if room == 0 {
+                drift.fields.clear();
+            }
+            room = room.saturating_sub(1);
+            let Drift { missing, managers, fields, scope, footprint } = drift;
+            let (object, message) = (object.clone(), message.to_owned());
+            let watch = scope.map(|scope| watch_for(account.as_ref(), &scope, statuses));
+            (DriftedObject { object, state, missing, managers, fields, corrected, message }, watch, footprint)
+        };
+        for object in &reported {
+            let (drifted, watch, footprint) = drifted(object, DriftState::Reported, 0, "");
+            tending.drifts.add(drifted);
+            if let Some(entry) = tending.objects.get_mut(object) {
+                entry.was_reported(watch, footprint);
+                // What is written all the time is looked at more and more slowly.
+                entry.was_corrected(now);
+            }
+        }
+        let mut again = Vec::new();
+        for object in &written {
+            let Some(entry) = tending.objects.get_mut(object) else { continue };
+            entry.was_corrected(now);
+            if let Some(count) = entry.contended(now) {
+                tending.drifts.add(drifted(object, DriftState::Contended, count, "").0);
+            }
+            if entry.is_suspect() {
+                again.push((object.clone(), entry.not_before(now)));
+            }
+        }
+        for object in &unsettled {
+            let Some(entry) = tending.objects.get_mut(object) else { continue };
+            entry.was_corrected(now);
+            tending.drifts.add(drifted(object, DriftState::Failed, 0, &failure).0);
+            again.push((object.clone(), entry.not_before(now)));
+        }
+        for (object, due) in again {
+            tending.suspect(&object, Vec::new(), due);
+        }
+    }
+
     /// The entry of an object, with its applier, where this watch is the one that tells of it.
     fn entry(&mut self, watch: &Watch, object: &ObjectRef) -> Option<(&mut Tending, bool)> {
         let owner = self.owners.get(object)?;
@@ -509,6 +672,7 @@ impl State {
             }
             News::Stands => {
                 tending.suspects.remove(object);
+                tending.drifts.settle(object);
                 false
             }
             News::Changed(_) | News::Nothing => false,

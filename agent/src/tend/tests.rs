@@ -2,15 +2,16 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use roadstead_apply::{Applied, Footprint, Scope, Sight};
+use roadstead_apply::{Applied, Difference, Footprint, Scope, Sight};
 use roadstead_model::{
-    ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, Generation, GivenVariables,
-    HubEpoch, ObjectRef, Purpose, VariablesKind,
+    ApplierRef, ApplierUid, Attempt, Digest, Dispatch, DispatchKey, DispatchSpec, DriftMode, DriftState,
+    FieldDrift, Generation, GivenVariables, HubEpoch, ObjectRef, Offline, OfflinePolicy, Purpose,
+    VariablesKind,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Due, LastApplied, Tended, Watch};
+use super::{Came, Drift, Due, LastApplied, Tended, Watch};
 
 const APPLIER: ApplierUid = ApplierUid(uuid::Uuid::nil());
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,6 +32,10 @@ fn last() -> LastApplied {
 
 /// A dispatch that came with a variable of this value.
 fn last_with(value: &str) -> LastApplied {
+    last_of(value, DriftMode::Correct, Offline::default())
+}
+
+fn last_of(value: &str, drift: DriftMode, offline: Offline) -> LastApplied {
     let key = DispatchKey {
         epoch: HubEpoch(1),
         applier: APPLIER,
@@ -42,6 +47,9 @@ fn last_with(value: &str) -> LastApplied {
         applier: ApplierRef::kustomization("apps", "app"),
         purpose: Purpose::Reconcile,
         full: false,
+        drift,
+        observe: false,
+        offline,
         default_namespace: None,
         service_account: None,
         timeout: SECOND,
@@ -86,7 +94,7 @@ fn applied(object: &ObjectRef, version: u32) -> Applied {
         scope: Scope::named(object, "things"),
         footprint: footprint(version, &ours()),
         is_as_sent: true,
-        fields: Vec::new(),
+        is_shared: false,
     }
 }
 
@@ -94,14 +102,37 @@ fn watch(object: &ObjectRef) -> Watch {
     Watch { account: None, scope: Arc::new(Scope::named(object, "things").everywhere()) }
 }
 
+fn wrote(object: &ObjectRef) -> Came {
+    let fields = vec![FieldDrift { path: "/data/b".to_owned(), values: None }];
+    let drift = Drift { managers: vec!["kubectl-edit".to_owned()], fields, ..Drift::default() };
+    Came { written: vec![object.clone()], drift: [(object.clone(), drift)].into(), ..Came::default() }
+}
+
+/// What an observation finds of an object as this version has it; none: it is missing.
+fn differs(object: &ObjectRef, seen: Option<Footprint>) -> Came {
+    let difference = Difference {
+        scope: Scope::named(object, "things"),
+        missing: seen.is_none(),
+        fields: vec![FieldDrift { path: "/data/b".to_owned(), values: None }],
+        managers: vec!["kubectl-edit".to_owned()],
+        footprint: seen,
+    };
+    let drift = [(object.clone(), Drift::new(difference, []))].into();
+    Came { reported: vec![object.clone()], drift, ..Came::default() }
+}
+
 /// One applier with one object that was applied, and is watched.
 fn tended(object: &ObjectRef, now: Instant) -> Tended {
+    tended_by(object, last(), now)
+}
+
+fn tended_by(object: &ObjectRef, last: LastApplied, now: Instant) -> Tended {
     let tended = Tended::default();
     tended.allow(true);
     tended.begin(APPLIER, None, now);
     assert!(!tended.stands(APPLIER, object, &sent()));
     tended.note(APPLIER, object, applied(object, 10));
-    tended.end(APPLIER, std::slice::from_ref(object), Some(last()), now);
+    tended.end(APPLIER, std::slice::from_ref(object), Some(last), now);
     assert!(!tended.stands(APPLIER, object, &sent()), "nothing tells yet that it does");
     assert_eq!(tended.wanted_watches(now), BTreeSet::from([watch(object)]));
     tended.take(&watch(object), Sight::Seen(object.clone(), footprint(10, &ours())), now);
@@ -130,8 +161,7 @@ fn what_is_changed_is_due_and_what_stands_is_not() {
     assert!(found.objects.contains_key(&object));
     assert!(due(&tended, now + SECOND).is_none(), "a correction is under way");
     tended.note(APPLIER, &object, applied(&object, 12));
-    let written = BTreeSet::from([object.clone()]);
-    tended.corrected(APPLIER, &written, &BTreeSet::new(), &found.cancel, now + SECOND);
+    tended.corrected(APPLIER, wrote(&object), &found.cancel, now + SECOND);
     assert!(tended.stands(APPLIER, &object, &sent()));
     assert!(due(&tended, now + SECOND * 60).is_none());
     // Who changes it again at once has to wait.
@@ -167,7 +197,8 @@ fn a_dispatch_ends_a_correction_and_what_was_seen_meanwhile_counts_after_it() {
     let found = due(&tended, now + SECOND).expect("it is gone");
     tended.begin(APPLIER, None, now);
     assert!(found.cancel.is_cancelled());
-    tended.corrected(APPLIER, &BTreeSet::new(), &BTreeSet::from([object.clone()]), &found.cancel, now);
+    let unsettled = Came { unsettled: vec![object.clone()], ..Came::default() };
+    tended.corrected(APPLIER, unsettled, &found.cancel, now);
     assert!(due(&tended, now + SECOND * 60).is_none(), "the dispatch sees to it");
     tended.note(APPLIER, &object, applied(&object, 20));
     tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(21, &taken())), now);
@@ -226,12 +257,16 @@ fn nothing_is_due_of_what_rests_failed_or_is_not_owned_any_more() {
 fn where_a_kind_may_not_be_watched_everywhere_its_namespaces_are() {
     let (object, now) = (object("ConfigMap", "a"), Instant::now());
     let tended = tended(&object, now);
-    tended.forbidden(&watch(&object), now);
+    tended.forbidden(&watch(&object), "forbidden".to_owned(), now);
+    assert_eq!(tended.unwatched().len(), 1);
     let narrow = Watch { account: None, scope: Arc::new(Scope::named(&object, "things")) };
     assert_eq!(tended.wanted_watches(now), BTreeSet::from([narrow.clone()]));
     tended.take(&narrow, Sight::Complete(HashSet::from([object.clone()])), now);
     assert!(tended.stands(APPLIER, &object, &sent()));
-    tended.forbidden(&narrow, now);
+    assert!(tended.unwatched().is_empty(), "what is watched in one namespace is watched");
+    tended.forbidden(&narrow, "forbidden".to_owned(), now);
+    let unwatched: Vec<_> = tended.unwatched().into_values().collect();
+    assert_eq!(unwatched, ["forbidden"]);
     assert!(tended.wanted_watches(now).is_empty());
     assert!(!tended.stands(APPLIER, &object, &sent()));
 }
@@ -264,4 +299,112 @@ fn what_would_take_too_much_memory_is_not_tended() {
     tended.take(&watch(&object), Sight::Gone(object.clone()), now);
     assert!(due(&tended, now + SECOND).is_none());
     assert!(tended.settled().is_empty(), "the hub has it looked at by its interval");
+}
+
+#[test]
+fn what_is_only_reported_is_looked_at_once_and_told_until_it_is_as_it_was() {
+    let (object, now) = (object("ConfigMap", "a"), Instant::now());
+    let tended = tended_by(&object, last_of("", DriftMode::Report, Offline::default()), now);
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(11, &taken())), now);
+    assert!(tended.settled().is_empty());
+    let found = due(&tended, now + SECOND).expect("it was changed");
+    assert!(found.observes);
+    tended.corrected(APPLIER, differs(&object, Some(footprint(11, &taken()))), &found.cancel, now + SECOND);
+    let report = tended.drift_due(now + SECOND).expect("a report");
+    assert_eq!((report.total, report.objects[0].state), (1, DriftState::Reported));
+    assert_eq!(report.objects[0].managers, ["kubectl-edit"]);
+    assert_eq!(tended.settled(), [APPLIER].into(), "it is watched and told: nobody has to look");
+    tended.take(&watch(&object), Sight::Listed(object.clone(), footprint(11, &taken())), now + SECOND);
+    assert!(due(&tended, now + SECOND * 300).is_none(), "it is as it was");
+    assert!(tended.drift_due(now + SECOND * 300).is_err(), "it was told");
+    // Another change, and then it is gone.
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(20, &json!({}))), now + SECOND);
+    assert!(due(&tended, now + SECOND * 300).is_some_and(|due| due.observes));
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(21, &ours())), now + SECOND);
+    let report = tended.drift_due(now + SECOND * 300).expect("that it is over");
+    assert!(report.objects.is_empty() && report.total == 0);
+}
+
+#[test]
+fn what_others_have_fields_of_is_looked_at_whenever_it_is_written() {
+    let (object, now) = (object("ConfigMap", "a"), Instant::now());
+    let tended = tended_by(&object, last_of("", DriftMode::Report, Offline::default()), now);
+    // Somebody put back by hand what he had changed.
+    let shared = Applied { is_shared: true, footprint: footprint(11, &taken()), ..applied(&object, 11) };
+    tended.note(APPLIER, &object, shared);
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(11, &taken())), now);
+    assert!(due(&tended, now + SECOND).is_none() && tended.stands(APPLIER, &object, &sent()));
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(12, &taken())), now);
+    assert!(due(&tended, now + SECOND).is_some(), "managedFields would not tell that he did it again");
+}
+
+#[test]
+fn what_is_missing_and_only_reported_is_looked_at_when_it_comes_back() {
+    let (object, now) = (object("ConfigMap", "a"), Instant::now());
+    let tended = tended_by(&object, last_of("", DriftMode::Report, Offline::default()), now);
+    tended.take(&watch(&object), Sight::Gone(object.clone()), now);
+    let found = due(&tended, now + SECOND).expect("it is gone");
+    tended.corrected(APPLIER, differs(&object, None), &found.cancel, now + SECOND);
+    assert!(tended.drift_due(now + SECOND).is_ok_and(|report| report.objects[0].missing));
+    tended.take(&watch(&object), Sight::Complete(HashSet::new()), now + SECOND);
+    assert!(due(&tended, now + SECOND * 300).is_none(), "a new list tells nothing new");
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(12, &taken())), now + SECOND);
+    assert!(due(&tended, now + SECOND * 300).is_some());
+}
+
+#[test]
+fn a_fight_is_told_with_who_fights_and_ends_with_peace() {
+    let (object, mut now) = (object("ConfigMap", "a"), Instant::now());
+    let tended = tended(&object, now);
+    let mut told = Vec::new();
+    for version in (11..).step_by(2).take(6) {
+        tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(version, &taken())), now);
+        now += SECOND * 40;
+        let found = due(&tended, now).expect("it was changed");
+        tended.note(APPLIER, &object, applied(&object, version + 1));
+        tended.corrected(APPLIER, wrote(&object), &found.cancel, now);
+        told.extend(tended.drift_due(now).ok());
+    }
+    let last = told.last().expect("a report");
+    assert_eq!(told.len(), 2, "from the fifth correction on: {told:?}");
+    assert_eq!((last.objects[0].state, last.objects[0].corrected), (DriftState::Contended, 6));
+    assert_eq!(last.objects[0].managers, ["kubectl-edit"]);
+    let wake = tended.drift_due(now).expect_err("it was told").expect("when there will be peace");
+    assert!(tended.drift_due(wake).is_ok_and(|report| report.objects.is_empty()));
+}
+
+#[test]
+fn without_a_hub_the_policy_counts_from_its_time_on_until_the_hub_is_back() {
+    let (object, now) = (object("ConfigMap", "a"), Instant::now());
+    for policy in [OfflinePolicy::Correct, OfflinePolicy::Report, OfflinePolicy::Stop] {
+        let offline = Offline { policy, after: SECOND * 10, keep_secrets: false };
+        let tended = tended_by(&object, last_of("", DriftMode::Correct, offline), now);
+        tended.hub_is_there(false, now);
+        tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(11, &taken())), now);
+        let early = due(&tended, now + SECOND).expect("all is as if there were a hub");
+        assert!(!early.observes);
+        tended.note(APPLIER, &object, applied(&object, 12));
+        tended.corrected(APPLIER, wrote(&object), &early.cancel, now + SECOND);
+        let late = now + SECOND * 100;
+        tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(13, &taken())), late);
+        let found = due(&tended, late + SECOND);
+        assert_eq!(
+            found.as_ref().map(|due| due.observes),
+            match policy {
+                OfflinePolicy::Correct => Some(false),
+                OfflinePolicy::Report => Some(true),
+                OfflinePolicy::Stop => None,
+            }
+        );
+        if let Some(found) = found.filter(|due| due.observes) {
+            tended.corrected(APPLIER, differs(&object, Some(footprint(13, &taken()))), &found.cancel, late);
+        }
+        tended.hub_is_there(true, late + SECOND);
+        let back = due(&tended, late + SECOND * 100);
+        assert_eq!(
+            back.map(|due| due.observes),
+            (policy != OfflinePolicy::Correct).then_some(false),
+            "{policy:?}"
+        );
+    }
 }

@@ -62,9 +62,9 @@ async fn one<C: Cluster>(cluster: C, tended: Arc<Tended>, watch: Watch) {
     let why = cluster.watch_owned(&watch.scope, &mut tell).await;
     let account = watch.account.as_ref().map(|account| format!("{}/{}", account.namespace, account.name));
     tracing::warn!(
-        scope = %watch.scope, account, why,
+        scope = %watch.scope, account, why = why.as_str(),
         "changes made by others are not seen before the next reconciliation: they cannot be watched"
     );
-    tended.forbidden(&watch, Instant::now());
+    tended.forbidden(&watch, why, Instant::now());
     tended.watches.notify_one();
 }

@@ -61,6 +61,8 @@ struct Document {
     #[serde(default)]
     deletions: Deletions,
     #[serde(default)]
+    drift: Drift,
+    #[serde(default)]
     upgrades: UpgradeFields,
     removal: Option<Setting>,
 }
@@ -91,6 +93,12 @@ struct Deletions {
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "camelCase")]
+struct Drift {
+    values: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "camelCase")]
 struct UpgradeFields {
     allowed: Option<bool>,
     repository: Option<String>,
@@ -116,6 +124,7 @@ pub(crate) fn open(namespace: &str) -> Policy {
         deletions_per_hour: None,
         namespace_deletions: Setting::Allow,
         deletions_by_owner: Setting::Allow,
+        drift_values: true,
         upgrades: Upgrades {
             allowed: true,
             repository: None,
@@ -145,6 +154,7 @@ fn locked(namespace: &str) -> Result<Policy, Malformed> {
         deletions_per_hour: Some(LOCKED_DELETIONS),
         namespace_deletions: Setting::Refuse,
         deletions_by_owner: Setting::Refuse,
+        drift_values: false,
         upgrades: Upgrades { allowed: false, digest: true, downgrade: false, ..open.upgrades.clone() },
         removal: Setting::Refuse,
         ..open
@@ -177,6 +187,7 @@ pub(crate) fn parse(namespace: &str, text: &str) -> Result<Policy, Malformed> {
     policy.deletions_per_hour = document.deletions.per_hour.or(policy.deletions_per_hour);
     policy.namespace_deletions = document.deletions.namespaces.unwrap_or(policy.namespace_deletions);
     policy.deletions_by_owner = document.deletions.by_owner.unwrap_or(policy.deletions_by_owner);
+    policy.drift_values = document.drift.values.unwrap_or(policy.drift_values);
     policy.removal = document.removal.unwrap_or(policy.removal);
     upgrades(document.upgrades, &mut policy.upgrades)?;
     Ok(policy)

@@ -85,6 +85,7 @@ pub struct Policy {
     pub(crate) deletions_per_hour: Option<u32>,
     pub(crate) namespace_deletions: Setting,
     pub(crate) deletions_by_owner: Setting,
+    pub(crate) drift_values: bool,
     pub(crate) upgrades: Upgrades,
     pub(crate) removal: Setting,
     pub(crate) confirmed: Confirmed,
@@ -126,6 +127,12 @@ impl Policy {
     #[must_use]
     pub fn deletions_per_hour(&self) -> Option<u32> {
         self.deletions_per_hour
+    }
+
+    /// Whether the hub is told the values of fields that others changed, beside which fields these are.
+    #[must_use]
+    pub fn tells_values(&self) -> bool {
+        self.drift_values
     }
 
     /// Whether the agent removes itself when the hub says so.

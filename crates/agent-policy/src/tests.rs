@@ -73,6 +73,8 @@ fn without_a_config_map_all_is_as_it_was_but_the_agents_own() {
     }
     assert_eq!(deleted(&open, &reference("v1", "Namespace", "", "apps")), None);
     assert_eq!(open.deletions_per_hour(), None);
+    assert!(open.tells_values());
+    assert!(!policy("preset: open\ndrift: {values: false}").tells_values());
     assert_eq!(open.check_removal(), Ok(()));
     let running = Running { image: "agent:2", version: "0.2.0" };
     assert_eq!(open.check_upgrade(&running, "agent:1", &[]), Ok(()));
@@ -288,6 +290,8 @@ fn the_accounts_that_a_workload_makes_use_of_are_found() {
 fn deletions_of_namespaces_and_too_many_are_refused_until_they_are_confirmed() {
     let locked = locked();
     assert_eq!(locked.deletions_per_hour(), Some(100));
+    assert!(!locked.tells_values());
+    assert!(policy("preset: locked\ndrift: {values: true}").tells_values());
     assert_eq!(policy("preset: locked\ndeletions: {perHour: 0}").deletions_per_hour(), Some(0));
     let namespace = reference("v1", "Namespace", "", "team-a");
     assert_eq!(deleted(&locked, &namespace), Some(Rule::DeletedNamespaces));

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::kustomization::{
-    Adopt, Delegation, DeletionPolicy, DependencyReference, GuardSpec, HealthCheck, HistoryEntry, KubeConfig,
-    LookedUp, Pin, ResourceInventory, ServiceAccount, health_checks,
+    Adopt, Delegation, DeletionPolicy, DependencyReference, Drift, GuardSpec, HealthCheck, HistoryEntry,
+    KubeConfig, LookedUp, Pin, ResourceInventory, ServiceAccount, health_checks,
 };
 use crate::object::{Condition, LocalObjectReference, Object, Typed};
 
@@ -54,6 +54,8 @@ pub struct ApplierSpec {
     /// Tools whose objects are taken over.
     #[serde(default)]
     pub adopt: Vec<Adopt>,
+    /// What is done about changes that others make to the objects.
+    pub drift: Option<Drift>,
     /// Whether reconciliations are held back.
     #[serde(default)]
     pub suspend: bool,

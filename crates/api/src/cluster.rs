@@ -1,10 +1,11 @@
 //! `Cluster` of `fleet.roadstead.dev/v1alpha1`: a registered target.
 
+use roadstead_model::GoDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kustomization::{Adopt, GuardSpec};
-use crate::object::{Condition, Object, Time, Typed};
+use crate::object::{Condition, Object, Time, Typed, duration_schema};
 
 /// A stored Cluster.
 pub type Cluster = Object<ClusterSpec, ClusterStatus>;
@@ -43,6 +44,9 @@ pub struct ClusterSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub adopt: Vec<Adopt>,
+    /// What the cluster's agent does while the hub is away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offline: Option<ClusterOffline>,
     /// Where the ConfigMaps and Secrets of `postBuild.substituteFrom` are looked up. By default on the hub and then, if it lacks
     /// them, in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,6 +55,35 @@ pub struct ClusterSpec {
     /// when it follows and retires the Cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_api: Option<ClusterApiOrigin>,
+}
+
+/// ClusterOffline says what the cluster's agent does while it cannot hear the hub.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterOffline {
+    /// What is done about drift: Correct, Report (it is noticed, and reported and corrected once the hub is back) or Stop. Defaults to
+    /// Correct.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<DriftPolicy>,
+    /// How long the hub has to be away before Report or Stop counts. Until then drift is corrected. Defaults to 5m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "duration_schema")]
+    pub after: Option<GoDuration>,
+    /// Whether values and keys that the hub gave with a build are kept in a Secret of the agent's namespace, so that the agent can correct
+    /// objects that need them after a restart without the hub. By default they are in its memory only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_secrets: bool,
+}
+
+/// DriftPolicy says what is done about drift while the hub is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DriftPolicy {
+    /// It is corrected.
+    Correct,
+    /// It is noticed, and reported and corrected once the hub is back.
+    Report,
+    /// Nothing.
+    Stop,
 }
 
 /// Where objects are looked up that Kustomizations name.

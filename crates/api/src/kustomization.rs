@@ -108,6 +108,10 @@ pub struct KustomizationSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub adopt: Vec<Adopt>,
+    /// What is done about changes that others make to the objects on the cluster: Correct, or Report, which leaves them until another
+    /// build is applied or a reconciliation is asked for. Defaults to Correct. Roadstead's own extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
     /// Whether later reconciliations are held back. Does not touch one that is under way. Defaults to false.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
@@ -207,6 +211,15 @@ pub struct GuardSpec {
 pub enum Adopt {
     /// Flux, by the labels of its Kustomizations.
     Flux,
+}
+
+/// Drift says what is done about changes that others make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Drift {
+    /// They are corrected.
+    Correct,
+    /// They are reported.
+    Report,
 }
 
 /// GuardMode says what waits.

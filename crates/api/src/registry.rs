@@ -260,6 +260,7 @@ static KUSTOMIZATION: Kind = Kind {
                 "spec.decryption.serviceAccountName",
                 "spec.deletionPolicy",
                 "spec.dependsOn[].readyExpr",
+                "spec.drift",
                 "spec.force",
                 "spec.guard",
                 "spec.healthCheckExprs",

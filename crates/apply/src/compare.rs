@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use roadstead_model::{FieldDrift, FieldValues};
 use serde_json::{Map, Value};
+
+use crate::footprint::keyed_hash;
 
 /// What the apiserver or a controller keeps, and nobody applies.
 const IGNORED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
@@ -24,55 +27,97 @@ pub(crate) fn differs(live: &Value, wanted: &Value) -> bool {
     !same_content || METADATA.iter().any(|key| metadata(live, key) != metadata(wanted, key))
 }
 
-/// How many differences of one object are named, and how long each name may be.
+/// How many differences of one object are named, how long each name may be, and how much of each value is told, in bytes.
 pub(crate) const MAX_NAMED: usize = 20;
 pub(crate) const MAX_POINTER: usize = 256;
+const MAX_VALUE: usize = 128;
 
-/// Where `wanted` differs from `live`, as JSON pointers: the deepest fields that do, and lists as a whole where they differ in length.
-/// Names fields only, never values; at most twenty.
-pub(crate) fn differences(live: &Value, wanted: &Value) -> Vec<String> {
+/// How values are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Values {
+    /// As JSON, cut where they are long.
+    Plain,
+    /// As keyed hashes: they may be secret.
+    Hashed,
+}
+
+impl Values {
+    /// What is told of a value.
+    pub(crate) fn tell(self, value: &Value) -> String {
+        match self {
+            Self::Hashed => format!("hash:{:016x}", keyed_hash(value)),
+            Self::Plain => {
+                let mut text = value.to_string();
+                if text.len() > MAX_VALUE {
+                    text.truncate(text.floor_char_boundary(MAX_VALUE));
+                    text.push('…');
+                }
+                text
+            }
+        }
+    }
+}
+
+/// Where `wanted` differs from `live`: the deepest fields that do, and lists as a whole where they differ in length. At most twenty.
+pub(crate) fn differences(live: &Value, wanted: &Value, values: Values) -> Vec<FieldDrift> {
     let empty = Map::new();
     let (live, wanted) = (live.as_object().unwrap_or(&empty), wanted.as_object().unwrap_or(&empty));
-    let mut found = Vec::new();
+    let mut walk = Walk { at: String::new(), found: Vec::new(), values };
     for key in METADATA {
         let (live, wanted) = (metadata(live, key), metadata(wanted, key));
-        walk(&mut format!("/metadata/{key}"), live, wanted, &mut found);
+        walk.at = format!("/metadata/{key}");
+        walk.compare(live, wanted);
     }
     let keys: BTreeSet<&String> =
         live.keys().chain(wanted.keys()).filter(|key| !IGNORED.contains(&key.as_str())).collect();
     for key in keys {
-        walk(&mut format!("/{}", escaped(key)), live.get(key), wanted.get(key), &mut found);
+        walk.at = format!("/{}", escaped(key));
+        walk.compare(live.get(key), wanted.get(key));
     }
-    found
+    walk.found
 }
 
 pub(crate) fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-fn walk(at: &mut String, live: Option<&Value>, wanted: Option<&Value>, found: &mut Vec<String>) {
-    if live == wanted || found.len() == MAX_NAMED {
-        return;
-    }
-    let length = at.len();
-    match (live, wanted) {
-        (Some(Value::Object(live)), Some(Value::Object(wanted))) => {
-            let keys: BTreeSet<&String> = live.keys().chain(wanted.keys()).collect();
-            for key in keys {
-                at.push('/');
-                at.push_str(&escaped(key));
-                walk(at, live.get(key), wanted.get(key), found);
-                at.truncate(length);
+/// A walk through two objects side by side.
+struct Walk {
+    at: String,
+    found: Vec<FieldDrift>,
+    values: Values,
+}
+
+impl Walk {
+    fn compare(&mut self, live: Option<&Value>, wanted: Option<&Value>) {
+        if live == wanted || self.found.len() == MAX_NAMED {
+            return;
+        }
+        let length = self.at.len();
+        match (live, wanted) {
+            (Some(Value::Object(live)), Some(Value::Object(wanted))) => {
+                let keys: BTreeSet<&String> = live.keys().chain(wanted.keys()).collect();
+                for key in keys {
+                    self.at.push('/');
+                    self.at.push_str(&escaped(key));
+                    self.compare(live.get(key), wanted.get(key));
+                    self.at.truncate(length);
+                }
+            }
+            (Some(Value::Array(live)), Some(Value::Array(wanted))) if live.len() == wanted.len() => {
+                for (index, (live, wanted)) in live.iter().zip(wanted).enumerate() {
+                    self.at.push_str(&format!("/{index}"));
+                    self.compare(Some(live), Some(wanted));
+                    self.at.truncate(length);
+                }
+            }
+            _ => {
+                let tell = |value: &Value| self.values.tell(value);
+                let values = Some(FieldValues { live: live.map(tell), desired: wanted.map(tell) });
+                let path = self.at[..self.at.floor_char_boundary(MAX_POINTER)].to_owned();
+                self.found.push(FieldDrift { path, values });
             }
         }
-        (Some(Value::Array(live)), Some(Value::Array(wanted))) if live.len() == wanted.len() => {
-            for (index, (live, wanted)) in live.iter().zip(wanted).enumerate() {
-                at.push_str(&format!("/{index}"));
-                walk(at, Some(live), Some(wanted), found);
-                at.truncate(length);
-            }
-        }
-        _ => found.push(at[..at.floor_char_boundary(MAX_POINTER)].to_owned()),
     }
 }
 
@@ -90,7 +135,7 @@ fn metadata<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> 
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{differences, differs};
+    use super::{Values, differences, differs};
 
     #[test]
     fn what_counts_as_a_difference() {
@@ -127,13 +172,35 @@ mod tests {
                           "data": {"k": "v", "same": "x"}, "spec": {"list": [{"n": 1}, {"n": 2}], "short": [1]}, "status": 1});
         let wanted = json!({"metadata": {"labels": {"a/b": "2"}, "resourceVersion": "2"},
                             "data": {"new": "v", "same": "x"}, "spec": {"list": [{"n": 1}, {"n": 3}], "short": []}});
+        let paths = |live: &Value, wanted: &Value| -> Vec<String> {
+            differences(live, wanted, Values::Plain).into_iter().map(|field| field.path).collect()
+        };
         assert_eq!(
-            differences(&live, &wanted),
+            paths(&live, &wanted),
             ["/metadata/labels/a~1b", "/data/k", "/data/new", "/spec/list/1/n", "/spec/short"]
         );
-        assert!(differences(&live, &live).is_empty());
+        assert!(paths(&live, &live).is_empty());
         let many: Value =
             (0..100).map(|n| (n.to_string(), json!(n))).collect::<serde_json::Map<_, _>>().into();
-        assert_eq!(differences(&json!({"data": many}), &json!({"data": {}})).len(), 20);
+        assert_eq!(paths(&json!({"data": many}), &json!({"data": {}})).len(), 20);
+    }
+
+    #[test]
+    fn values_are_told_in_short_and_secret_ones_as_hashes() {
+        let (live, wanted) =
+            (json!({"data": {"a": "x", "b": "ä".repeat(500)}}), json!({"data": {"a": "y", "c": 1}}));
+        let told = |values| -> Vec<(Option<String>, Option<String>)> {
+            let fields = differences(&live, &wanted, values).into_iter();
+            fields.filter_map(|field| field.values).map(|values| (values.live, values.desired)).collect()
+        };
+        let plain = told(Values::Plain);
+        assert_eq!(plain[0], (Some("\"x\"".to_owned()), Some("\"y\"".to_owned())));
+        assert!(plain[1].0.as_ref().unwrap().len() <= 128 + "…".len() && plain[1].1.is_none());
+        assert_eq!(plain[2], (None, Some("1".to_owned())));
+        let hashed = told(Values::Hashed);
+        assert_eq!(hashed, told(Values::Hashed), "the same value has the same hash");
+        let all = format!("{hashed:?}");
+        assert!(all.contains("hash:") && !all.contains('x') && !all.contains('ä'), "{all}");
+        assert_ne!(hashed[0].0, hashed[0].1);
     }
 }

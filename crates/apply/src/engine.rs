@@ -57,6 +57,8 @@ pub struct Engine {
     pub(crate) ledger: Option<Arc<dyn Ledger>>,
     /// Volumes are not recreated, but for these; none: all are.
     pub(crate) volumes: Option<Arc<[Digest]>>,
+    /// Nothing is applied: how objects differ is told.
+    pub(crate) observes: bool,
     /// Who lists what was applied.
     pub(crate) listing: Arc<Semaphore>,
 }
@@ -80,6 +82,7 @@ impl Engine {
             health: None,
             ledger: None,
             volumes: None,
+            observes: false,
             listing: Arc::new(Semaphore::new(1)),
         }
     }
@@ -117,6 +120,13 @@ impl Engine {
     #[must_use]
     pub fn with_ledger(&self, ledger: Arc<dyn Ledger>) -> Self {
         Self { ledger: Some(ledger), ..self.clone() }
+    }
+
+    /// The same engine that applies nothing: an object that differs is [drifted](roadstead_model::Action::Drifted) in the outcome, and the
+    /// ledger is told how. What is pruned is pruned.
+    #[must_use]
+    pub fn observing(&self) -> Self {
+        Self { observes: true, ..self.clone() }
     }
 
     /// Watches the metadata of all in `scope` that bears an owner's label, and tells what it sees, for as long as it may.

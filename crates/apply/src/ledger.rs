@@ -1,6 +1,6 @@
 //! What is known of a cluster's objects without asking for them: how each was applied, and how it was seen since.
 
-use roadstead_model::{Digest, ObjectRef};
+use roadstead_model::{Digest, FieldDrift, ObjectRef};
 
 use crate::{Footprint, Scope};
 
@@ -14,8 +14,11 @@ pub trait Ledger: Send + Sync {
     /// Whether the object was last applied as something else than `sent`; none where that is not known.
     fn was_other(&self, object: &ObjectRef, sent: &Digest) -> Option<bool>;
 
-    /// Whether the fields are wanted where an object differed.
-    fn tells_fields(&self) -> bool;
+    /// Whether it wants to know how objects differ.
+    fn wants_differences(&self) -> bool;
+
+    /// How the object differs from what is to be sent, where that is [wanted](Self::wants_differences).
+    fn differs(&self, object: &ObjectRef, difference: Difference);
 
     /// The object was applied, or found to be as it would be applied.
     fn note(&self, object: &ObjectRef, applied: Applied);
@@ -32,6 +35,21 @@ pub struct Applied {
     pub footprint: Footprint,
     /// Whether it is as it was sent; else it was left as it is, as it asks for itself.
     pub is_as_sent: bool,
-    /// Where it differed, as JSON pointers, as far as it was there and was changed; if the ledger [wants them](Ledger::tells_fields).
-    pub fields: Vec<String>,
+    /// Others have fields of it that are as they were sent, and could change them without a trace in `managedFields`.
+    pub is_shared: bool,
+}
+
+/// How an object differs from what is to be sent.
+#[derive(Debug, Clone)]
+pub struct Difference {
+    /// What tells of it.
+    pub scope: Scope,
+    /// It is not there.
+    pub missing: bool,
+    /// Which fields do. Those of an object that has to be recreated are not known.
+    pub fields: Vec<FieldDrift>,
+    /// Who else has any of those fields.
+    pub managers: Vec<String>,
+    /// Who has what of it; none where it is missing.
+    pub footprint: Option<Footprint>,
 }

@@ -51,7 +51,7 @@ pub use footprint::{Footprint, Standing};
 pub use gate::{Gate, Verdict};
 pub use health::{HealthRules, HealthRulesError, MAX_HEALTH_EXPRS};
 pub use ignore::{IgnoreError, IgnoreRules, MAX_IGNORE_PATHS, MAX_IGNORE_RULES, MAX_IGNORE_TEXT};
-pub use ledger::{Applied, Ledger};
+pub use ledger::{Applied, Difference, Ledger};
 pub use manifest::{MAX_OBJECT_BYTES, MAX_OBJECTS, Manifest};
 pub use owned::{Scope, Sight};
 pub use prepare::{Desired, Prepared};

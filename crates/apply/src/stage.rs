@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use roadstead_model::{Action, ObjectRef, PendingDeletion, Stage, guard};
+use roadstead_model::{Action, FieldDrift, FieldValues, ObjectRef, PendingDeletion, Stage, guard};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use crate::compare::Values;
 use crate::deletions::{bound, uid};
 use crate::directives::{Directives, Ssa};
 use crate::discovery::get;
@@ -24,7 +25,9 @@ use crate::side_by_side::side_by_side;
 use crate::takeover::{FluxOwner, Restarts};
 use crate::transport::{Answer, Call, Form, Refusal};
 use crate::wait::{Goal, wait};
-use crate::{Applied, Error, FIELD_MANAGER, Footprint, OWNER_LABEL, Prepared, Scope, compare, takeover};
+use crate::{
+    Applied, Difference, Error, FIELD_MANAGER, Footprint, OWNER_LABEL, Prepared, Scope, compare, takeover,
+};
 
 /// How long a kind whose CRD was just established may be answered with 404.
 const NEW_KIND_GRACE: Duration = Duration::from_secs(10);
@@ -35,7 +38,7 @@ const CONFLICT_TRIES: usize = 4;
 /// What a dry-run showed that there is to do.
 enum Verdict {
     Create,
-    Configure { takeover: Option<Value>, adopts: bool, ignored: Vec<Pointer>, fields: Vec<String> },
+    Configure { takeover: Option<Value>, adopts: bool, ignored: Vec<Pointer> },
     Recreate,
     Unchanged,
     Skip,
@@ -87,6 +90,8 @@ async fn apply_stage(
     let began = Instant::now();
     let written = write_stage(engine, stage, verdicts, run, outcome, owned).await;
     let usable = match written {
+        // What is observed may not be there to be waited for.
+        Ok(()) if engine.observes => Ok(()),
         Ok(()) => wait_usable(engine, stage, run).await,
         Err(error) => Err(error),
     };
@@ -146,6 +151,10 @@ async fn write_stage(
         match verdict {
             Verdict::Unchanged | Verdict::Skip => {
                 let result = outcome.changed(planned.reference.clone(), verdict.action());
+                run.tell(Event::Applied(result));
+            }
+            Verdict::Create | Verdict::Configure { .. } | Verdict::Recreate if engine.observes => {
+                let result = outcome.changed(planned.reference.clone(), Action::Drifted);
                 run.tell(Event::Applied(result));
             }
             Verdict::Create | Verdict::Configure { .. } | Verdict::Recreate => {
@@ -271,13 +280,15 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
         tries += 1;
         let wanted = match send_patch(engine, planned, true).await {
             // An apply answers 201 exactly where there was no object, in a dry-run too: it saves a read.
-            Ok(answer) if answer.status == StatusCode::CREATED => return Ok(Verdict::Create),
+            Ok(answer) if answer.status == StatusCode::CREATED => return Ok(created(engine, planned)),
             Ok(answer) => answer.value,
+            // What it stands in is gone, too.
+            Err(refusal) if engine.observes && refusal.is_not_found() => return Ok(created(engine, planned)),
             Err(refusal) => return refused(engine, planned, &refusal).await,
         };
-        let Some(live) = read_live(engine, planned).await? else { return Ok(Verdict::Create) };
+        let Some(live) = read_live(engine, planned).await? else { return Ok(created(engine, planned)) };
         if leaves_alone(planned, &live) {
-            note(engine, planned, &live, IsAsSent(false), Vec::new());
+            note(engine, planned, &live, Noted::Left);
             return Ok(Verdict::Skip);
         }
         if live.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
@@ -298,8 +309,14 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
         let takeover = takes_over(Restarts::Stay);
         let ignored = planned.ignore.fields(&planned.reference, &wanted);
         let differs = differs(planned, &live, &wanted, &ignored);
-        if takeover.is_none() && !differs {
-            note(engine, planned, &live, IsAsSent(true), Vec::new());
+        let extras = match takeover {
+            Some(_) => takeover::extras(&live, &wanted, Restarts::Stay, planned.from_flux),
+            None => Vec::new(),
+        };
+        // Whose its fields are is nobody's concern where nothing is written.
+        if !differs && (takeover.is_none() || engine.observes && extras.is_empty()) {
+            let noted = if takeover.is_none() { Noted::AsSent } else { Noted::Shared };
+            note(engine, planned, &live, noted);
             return Ok(Verdict::Unchanged);
         }
         // What another wrote between the two is not a difference of ours: a controller writes to what was just applied.
@@ -309,22 +326,59 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
         // A restart that somebody asked for stays until what is to be applied is something else.
         let was_other = engine.ledger.as_ref().and_then(|l| l.was_other(&planned.reference, &planned.digest));
         let takeover = if differs && was_other != Some(false) { takes_over(Restarts::Go) } else { takeover };
-        let fields = changed_fields(engine, &live, &wanted, takeover.as_ref().map(|_| Restarts::Stay));
-        return Ok(Verdict::Configure { takeover, adopts: !is_owned(planned, &live), ignored, fields });
+        tell_difference(engine, planned, |difference| {
+            differ(difference, planned, &live, &wanted, &ignored, extras);
+        });
+        return Ok(Verdict::Configure { takeover, adopts: !is_owned(planned, &live), ignored });
     }
 }
 
-/// Where applying changes an object, for whoever wants to know: what differs from the answer to the dry-run, and what is taken over.
-fn changed_fields(engine: &Engine, live: &Value, wanted: &Value, taken: Option<Restarts>) -> Vec<String> {
-    if !engine.ledger.as_ref().is_some_and(|ledger| ledger.tells_fields()) {
-        return Vec::new();
+/// That an object has to be created.
+fn created(engine: &Engine, planned: &Planned) -> Verdict {
+    tell_difference(engine, planned, |difference| difference.missing = true);
+    Verdict::Create
+}
+
+/// Tells the ledger how an object differs from what is to be sent, where it wants to know.
+fn tell_difference(engine: &Engine, planned: &Planned, differ: impl FnOnce(&mut Difference)) {
+    if let Some(ledger) = engine.ledger.as_ref().filter(|ledger| ledger.wants_differences()) {
+        let scope = Scope::of(&planned.reference, &planned.resource);
+        let mut difference =
+            Difference { scope, missing: false, fields: Vec::new(), managers: Vec::new(), footprint: None };
+        differ(&mut difference);
+        ledger.differs(&planned.reference, difference);
     }
-    let mut fields = compare::differences(live, wanted);
-    fields.extend(taken.into_iter().flat_map(|restarts| takeover::fields(live, restarts)));
+}
+
+/// How applying changes an object: what differs from the answer to the dry-run, and what goes as it is taken over.
+fn differ(
+    difference: &mut Difference,
+    planned: &Planned,
+    live: &Value,
+    wanted: &Value,
+    ignored: &[Pointer],
+    extras: Vec<String>,
+) {
+    let values = if planned.sensitive { Values::Hashed } else { Values::Plain };
+    let mut fields = if ignored.is_empty() {
+        compare::differences(live, wanted, values)
+    } else {
+        compare::differences(&pointer::without(live, ignored), &pointer::without(wanted, ignored), values)
+    };
+    for path in extras {
+        if fields.iter().all(|field| field.path != path) {
+            let tell = |object: &Value| object.pointer(&path).map(|value| values.tell(value));
+            // Of a list, elements go.
+            let is_list = live.pointer(&path).is_some_and(Value::is_array);
+            let told = FieldValues { live: tell(live), desired: tell(wanted).filter(|_| is_list) };
+            fields.push(FieldDrift { path, values: Some(told) });
+        }
+    }
     fields.sort();
-    fields.dedup();
     fields.truncate(compare::MAX_NAMED);
-    fields
+    difference.managers = takeover::managers_of(live, &fields);
+    difference.fields = fields;
+    difference.footprint = Some(Footprint::of(live));
 }
 
 /// Whether applying would change more than what is ignored. Whose an object is, is never ignored.
@@ -356,10 +410,14 @@ async fn refused(engine: &Engine, planned: &Planned, refusal: &Refusal) -> Resul
     }
     let Ok(Some(live)) = read_live(engine, planned).await else { return Err(failure) };
     if leaves_alone(planned, &live) {
-        note(engine, planned, &live, IsAsSent(false), Vec::new());
+        note(engine, planned, &live, Noted::Left);
         return Ok(Verdict::Skip);
     }
-    if failure.kind == FailureKind::Immutable && planned.force { Ok(Verdict::Recreate) } else { Err(failure) }
+    if failure.kind != FailureKind::Immutable || !(planned.force || engine.observes) {
+        return Err(failure);
+    }
+    tell_difference(engine, planned, |difference| difference.footprint = Some(Footprint::of(&live)));
+    Ok(Verdict::Recreate)
 }
 
 async fn read_live(engine: &Engine, planned: &Planned) -> Result<Option<Value>, ObjectFailure> {
@@ -374,8 +432,16 @@ fn leaves_alone(planned: &Planned, live: &Value) -> bool {
         || planned.directives.ssa == Ssa::IfNotPresent
 }
 
-/// Whether a live object is as it was sent, or was left as it is.
-struct IsAsSent(bool);
+/// How a live object is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Noted {
+    /// As it was sent.
+    AsSent,
+    /// The same, but others have fields of it, which they could change without a trace.
+    Shared,
+    /// It was left as it is.
+    Left,
+}
 
 /// Why an object is not written that a Flux in the cluster keeps, unless it is to be taken over, or is to have just these labels.
 fn is_of_flux(planned: &Planned, live: &Value) -> Option<ObjectFailure> {
@@ -386,26 +452,20 @@ fn is_of_flux(planned: &Planned, live: &Value) -> Option<ObjectFailure> {
         object: planned.reference.clone(),
         kind: FailureKind::Conflict,
         message: format!(
-            "it is owned by Kustomization {owner} of the Flux in this cluster: to take it over, set spec.adopt: [Flux] of the              Kustomization or the Cluster"
+            "it is owned by Kustomization {owner} of the Flux in this cluster: to take it over, set spec.adopt: [Flux] of the Kustomization or the Cluster"
         ),
     })
 }
 
 /// Keeps how an object was applied.
-fn note(
-    engine: &Engine,
-    planned: &Planned,
-    live: &Value,
-    IsAsSent(is_as_sent): IsAsSent,
-    fields: Vec<String>,
-) {
+fn note(engine: &Engine, planned: &Planned, live: &Value, noted: Noted) {
     let Some(ledger) = &engine.ledger else { return };
     let applied = Applied {
         sent: planned.digest,
         scope: Scope::of(&planned.reference, &planned.resource),
         footprint: Footprint::of(live),
-        is_as_sent,
-        fields,
+        is_as_sent: noted != Noted::Left,
+        is_shared: noted == Noted::Shared,
     };
     ledger.note(&planned.reference, applied);
 }
@@ -417,11 +477,11 @@ async fn write(
     held: &mut Option<PendingDeletion>,
 ) -> Result<Action, ObjectFailure> {
     let action = verdict.action();
-    let (takeover, ignored, fields) = match verdict {
+    let (takeover, ignored) = match verdict {
         Verdict::Unchanged | Verdict::Skip => return Ok(action),
         Verdict::Recreate => return recreate(engine, planned, held).await,
-        Verdict::Create => (None, Vec::new(), Vec::new()),
-        Verdict::Configure { takeover, ignored, fields, .. } => (takeover, ignored, fields),
+        Verdict::Create => (None, Vec::new()),
+        Verdict::Configure { takeover, ignored, .. } => (takeover, ignored),
     };
     if let Some(patch) = takeover {
         take_over(engine, planned, patch).await?;
@@ -433,7 +493,7 @@ async fn write(
     };
     let refusal = match sent {
         Ok(answer) => {
-            note(engine, planned, &answer.value, IsAsSent(true), fields);
+            note(engine, planned, &answer.value, Noted::AsSent);
             return Ok(match (answer.status, action) {
                 (StatusCode::CREATED, _) => Action::Created,
                 // Somebody made it since the dry-run; or we did, and did not hear the answer.
@@ -547,7 +607,7 @@ async fn recreate(
     }
     match send_patch(engine, planned, false).await {
         Ok(answer) => {
-            note(engine, planned, &answer.value, IsAsSent(true), Vec::new());
+            note(engine, planned, &answer.value, Noted::AsSent);
             Ok(Action::Recreated)
         }
         Err(refusal) => Err(failure(planned, &refusal)),

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use roadstead_model::FieldDrift;
 use serde_json::{Map, Value, json};
 
 use crate::FIELD_MANAGER;
@@ -124,35 +125,75 @@ pub(crate) fn is_restart(entry: &Value) -> bool {
     is_kubectl && path.iter().try_fold(entry["fieldsV1"].clone(), |at, key| only(&at, key)).is_some()
 }
 
-/// Which fields are taken over, as JSON pointers: the deepest ones that a manager's set names outside of lists, and lists as a whole.
-pub(crate) fn fields(live: &Value, restarts: Restarts) -> Vec<String> {
-    let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
-    let taken = entries.filter(|entry| is_taken(entry) && (restarts == Restarts::Go || !is_restart(entry)));
+/// Which fields of a live object go when it is taken over, as JSON pointers: those that other tools have set and what is applied does not
+/// have, by `wanted`, the answer to a dry-run. Lists as a whole.
+pub(crate) fn extras(live: &Value, wanted: &Value, restarts: Restarts, from_flux: FromFlux) -> Vec<String> {
+    let entries =
+        |object: &Value| object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+    let is_ours = |entry: &Value| {
+        (entry["manager"].as_str(), entry["operation"].as_str()) == (Some(FIELD_MANAGER), Some("Apply"))
+    };
+    let ours = entries(wanted).into_iter().find(is_ours).map(|entry| entry["fieldsV1"].clone());
+    let is_foreign = |entry: &&Value| {
+        is_taken(entry) && (restarts == Restarts::Go || !is_restart(entry))
+            || from_flux.0 && is_of_flux(entry)
+    };
     let mut found = Vec::new();
-    for entry in taken {
-        pointers(&mut String::new(), &entry["fieldsV1"], &mut found);
+    for entry in entries(live).iter().filter(is_foreign) {
+        pointers(&mut String::new(), false, &entry["fieldsV1"], ours.as_ref(), &mut found);
     }
+    found.sort();
+    found.dedup();
     found
 }
 
-fn pointers(at: &mut String, set: &Value, found: &mut Vec<String>) {
-    let fields = || {
-        set.as_object()
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, below)| Some((key.strip_prefix("f:")?, below)))
-    };
-    if fields().next().is_none() {
-        if found.len() < MAX_NAMED && !at.is_empty() {
+/// Who, besides us, has any of these fields, as far as `managedFields` tells. Places in lists are not told apart.
+pub(crate) fn managers_of(live: &Value, fields: &[FieldDrift]) -> Vec<String> {
+    let entries = live["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let name =
+        |entry: &Value| entry["manager"].as_str().filter(|name| *name != FIELD_MANAGER).map(str::to_owned);
+    let has = |entry: &Value| fields.iter().any(|field| has_field(&entry["fieldsV1"], &field.path));
+    let mut managers: Vec<String> = entries.filter(|entry| has(entry)).filter_map(name).collect();
+    managers.sort();
+    managers.dedup();
+    managers
+}
+
+/// Whether a manager's set has the field of a pointer, or something below it.
+fn has_field(set: &Value, pointer: &str) -> bool {
+    let mut at = set;
+    for name in pointer.split('/').skip(1) {
+        let Some(fields) = at.as_object() else { return false };
+        let is_element = |key: &&String| key.starts_with("k:") || key.starts_with("v:");
+        if fields.keys().any(|key| is_element(&key)) {
+            return true;
+        }
+        let name = name.replace("~1", "/").replace("~0", "~");
+        let Some(below) = fields.get(&format!("f:{name}")) else { return fields.is_empty() && at != set };
+        at = below;
+    }
+    true
+}
+
+/// Adds where `set` has a field that `ours` has not.
+fn pointers(at: &mut String, in_list: bool, set: &Value, ours: Option<&Value>, found: &mut Vec<String>) {
+    let below: Vec<(&String, &Value)> =
+        set.as_object().into_iter().flatten().filter(|(name, _)| *name != ".").collect();
+    if below.is_empty() {
+        if ours.is_none() && found.len() < MAX_NAMED && !at.is_empty() {
             found.push(at[..at.floor_char_boundary(MAX_POINTER)].to_owned());
         }
         return;
     }
     let length = at.len();
-    for (name, below) in fields() {
-        at.push('/');
-        at.push_str(&escaped(name));
-        pointers(at, below, found);
+    for (name, below) in below {
+        // Of a list it is told which one it is, and nothing of its elements.
+        let field = name.strip_prefix("f:").filter(|_| !in_list);
+        if let Some(field) = field {
+            at.push('/');
+            at.push_str(&escaped(field));
+        }
+        pointers(at, field.is_none(), below, ours.and_then(|ours| ours.get(name)), found);
         at.truncate(length);
     }
 }
@@ -205,7 +246,7 @@ fn unite(into: &mut Map<String, Value>, other: &Map<String, Value>) {
 mod tests {
     use serde_json::json;
 
-    use super::{FluxOwner, FromFlux, Restarts, takeover};
+    use super::{FluxOwner, FromFlux, Restarts, extras, takeover};
 
     #[test]
     fn nothing_of_others_is_nothing_to_do() {
@@ -216,6 +257,23 @@ mod tests {
             {"manager": "helm", "operation": "Update"},
         ]}});
         assert_eq!(takeover(&live, Restarts::Go, FromFlux(false)), None);
+    }
+
+    #[test]
+    fn only_what_is_not_applied_goes() {
+        let entry = |manager: &str, operation: &str, fields: serde_json::Value| json!({"manager": manager, "operation": operation, "fieldsV1": fields});
+        let containers = |env: serde_json::Value| json!({"f:data": {"f:a": {}}, "f:spec": {"f:containers": {"k:{\"name\":\"web\"}": {".": {}, "f:env": env}}}});
+        let ours = entry("roadstead", "Apply", containers(json!({"k:{\"name\":\"A\"}": {"f:value": {}}})));
+        let wanted = json!({"metadata": {"managedFields": [ours]}});
+        // The same fields, whoever has them now.
+        let same =
+            entry("kubectl-edit", "Update", containers(json!({"k:{\"name\":\"A\"}": {"f:value": {}}})));
+        let live = json!({"metadata": {"managedFields": [same]}});
+        assert!(extras(&live, &wanted, Restarts::Stay, FromFlux(false)).is_empty());
+        let more =
+            entry("kubectl-edit", "Update", containers(json!({"k:{\"name\":\"B\"}": {"f:value": {}}})));
+        let live = json!({"metadata": {"managedFields": [more.clone(), more]}});
+        assert_eq!(extras(&live, &wanted, Restarts::Stay, FromFlux(false)), ["/spec/containers"]);
     }
 
     #[test]
@@ -233,7 +291,7 @@ mod tests {
             ],
         }});
         let annotation = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
-        assert_eq!(super::fields(&live, Restarts::Stay), ["/data/b", annotation]);
+        assert_eq!(extras(&live, &live, Restarts::Stay, FromFlux(false)), ["/data/b", annotation]);
         let patch =
             takeover(&live, Restarts::Stay, FromFlux(false)).expect("there is something to take over");
         assert_eq!(patch[0], json!({"op": "test", "path": "/metadata/resourceVersion", "value": "5"}));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use roadstead_apply::{Applied, Footprint, Ledger, Sight, Standing};
+use roadstead_apply::{Applied, Difference, Footprint, Ledger, Sight, Standing};
 use roadstead_model::{Digest, ObjectRef};
 use serde_json::{Value, json};
 use support::{Fixture, actions, config_map};
@@ -72,9 +72,11 @@ impl Ledger for Book {
         of(&self.applied).get(object).map(|one| one.sent != *sent)
     }
 
-    fn tells_fields(&self) -> bool {
+    fn wants_differences(&self) -> bool {
         false
     }
+
+    fn differs(&self, _: &ObjectRef, _: Difference) {}
 
     fn note(&self, object: &ObjectRef, applied: Applied) {
         of(&self.applied).insert(object.clone(), applied);

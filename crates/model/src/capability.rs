@@ -21,6 +21,9 @@ pub enum Capability {
     Corrections,
     /// A hub that can be told how what was waited for is since; an agent that goes on watching it.
     HealthAfterReady,
+    /// A hub that can be told which objects differ from what was applied, and how, and what an agent does not do; an agent that reports
+    /// drift in place of correcting it.
+    DriftReports,
     /// An agent that applies several groups, and compares a dispatch with its digest.
     Groups,
     /// An agent that applies a group's objects in the order in which they are given.
@@ -57,13 +60,14 @@ pub enum Capability {
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::RecreatedAndAdopted,
         Self::RefusedUpgrades,
         Self::Backlog,
         Self::ApiServer,
         Self::Corrections,
         Self::HealthAfterReady,
+        Self::DriftReports,
         Self::Groups,
         Self::AsGivenOrder,
         Self::HelmOrder,
@@ -92,6 +96,7 @@ impl Capability {
             Self::ApiServer => "apiserver",
             Self::Corrections => "corrections",
             Self::HealthAfterReady => "health-after-ready",
+            Self::DriftReports => "drift-reports",
             Self::Groups => "groups",
             Self::AsGivenOrder => "as-given-order",
             Self::HelmOrder => "helm-order",
@@ -134,6 +139,7 @@ impl Capabilities {
                 Capability::ApiServer,
                 Capability::Corrections,
                 Capability::HealthAfterReady,
+                Capability::DriftReports,
             ]
             .into(),
         )
@@ -146,6 +152,7 @@ impl Capabilities {
             [
                 Capability::Corrections,
                 Capability::HealthAfterReady,
+                Capability::DriftReports,
                 Capability::Groups,
                 Capability::Appliers,
                 Capability::Hooks,

@@ -22,6 +22,8 @@ pub enum Action {
     Deleted,
     /// It was left alone because it, or a rule, says so.
     Skipped,
+    /// It is not as it was applied, or not there, and that is only reported.
+    Drifted,
 }
 
 impl Action {
@@ -42,6 +44,7 @@ impl Action {
             Self::Unchanged => "unchanged",
             Self::Deleted => "deleted",
             Self::Skipped => "skipped",
+            Self::Drifted => "drifted",
         }
     }
 }

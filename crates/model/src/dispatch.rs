@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApplierRef, Capabilities, Capability, Decrypt, Digest, DispatchKey, GivenKey, GivenVariables, Guard,
-    HealthExpr, IgnoreRule, ObjectRef, Substitute,
+    ApplierRef, Capabilities, Capability, Decrypt, Digest, DispatchKey, DriftMode, GivenKey, GivenVariables,
+    Guard, HealthExpr, IgnoreRule, ObjectRef, Offline, Substitute,
 };
 
 /// The namespace of a cluster for objects that name none, where nothing else is said.
@@ -45,6 +45,15 @@ pub struct DispatchSpec {
     /// what is to be done.
     #[serde(default, skip_serializing_if = "is_default")]
     pub full: bool,
+    /// What is done about changes that others make to the objects.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub drift: DriftMode,
+    /// What is done about such changes while the hub is away.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub offline: Offline,
+    /// What differs is told and not written: all of it was applied before, and drift is only reported. Like `full`, not what is to be done.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub observe: bool,
     /// The namespace of the cluster for namespaced objects that name none; see [`DispatchSpec::default_namespace`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_namespace: Option<String>,
@@ -85,6 +94,10 @@ impl DispatchSpec {
             kind: Option<&'a str>,
             #[serde(skip_serializing_if = "is_default")]
             purpose: Purpose,
+            #[serde(skip_serializing_if = "is_default")]
+            drift: DriftMode,
+            #[serde(skip_serializing_if = "is_default")]
+            offline: Offline,
             namespace: &'a str,
             name: &'a str,
             default_namespace: &'a str,
@@ -100,6 +113,9 @@ impl DispatchSpec {
             applier,
             purpose,
             full: _,
+            drift,
+            offline,
+            observe: _,
             default_namespace: _,
             service_account,
             timeout: _,
@@ -111,10 +127,12 @@ impl DispatchSpec {
         let ApplierRef { kind, namespace, name } = applier;
         let kind = (!applier.is_kustomization()).then_some(kind.as_str());
         let default_namespace = self.default_namespace();
-        let purpose = *purpose;
+        let (purpose, drift, offline) = (*purpose, *drift, *offline);
         let canonical = Canonical {
             kind,
             purpose,
+            drift,
+            offline,
             namespace,
             name,
             default_namespace,
@@ -155,6 +173,7 @@ impl DispatchSpec {
         }
         match &step.kind {
             StepKind::Apply { group } => {
+                needs.extend(self.says_more_of_drift().then_some(Capability::DriftReports));
                 needs.extend(self.groups.get(*group).into_iter().flat_map(Group::needs));
             }
             StepKind::Hook { group, .. } => {
@@ -186,6 +205,7 @@ impl DispatchSpec {
                 && group.substitute.is_none()
                 && group.ignore.is_empty()
         }) && self.health.is_empty()
+            && !self.says_more_of_drift()
             && self.steps.iter().all(|step| !matches!(step.kind, StepKind::Terminate))
     }
 
@@ -199,6 +219,12 @@ impl DispatchSpec {
     #[must_use]
     pub fn adopts(&self) -> bool {
         self.groups.iter().any(|group| group.adopt_flux)
+    }
+
+    /// Whether drift is not simply corrected: a hub that does not know of that would store and send it without.
+    #[must_use]
+    pub fn says_more_of_drift(&self) -> bool {
+        self.drift != DriftMode::default() || self.offline != Offline::default()
     }
 
     /// The first step that an agent which can do `capabilities` cannot take, and what it lacks.
@@ -485,16 +511,16 @@ pub enum HookPolicy {
 }
 
 /// A duration as a number of milliseconds.
-mod millis {
+pub(crate) mod millis {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_u64(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
         u64::deserialize(from).map(Duration::from_millis)
     }
 }
@@ -520,6 +546,9 @@ mod tests {
             applier: ApplierRef::kustomization("team-a", "app"),
             purpose: Purpose::Reconcile,
             full: false,
+            drift: DriftMode::Correct,
+            observe: false,
+            offline: Offline::default(),
             health: Vec::new(),
             guard: None,
             default_namespace: None,

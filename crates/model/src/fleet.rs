@@ -91,3 +91,20 @@ pub struct EventFilter {
     /// Only those that last happened before then.
     pub before: Option<Timestamp>,
 }
+
+/// Which drift is looked for; what is empty does not narrow.
+#[derive(Debug, Clone, Default)]
+pub struct DriftFilter {
+    /// The Cluster's name.
+    pub cluster: String,
+    /// The applier's kind.
+    pub applier_kind: String,
+    /// The applier's namespace.
+    pub applier_namespace: String,
+    /// The applier's name.
+    pub applier: String,
+    /// Only what goes on.
+    pub ongoing: bool,
+    /// Only what was last told before then.
+    pub before: Option<Timestamp>,
+}

@@ -9,6 +9,7 @@ pub mod change;
 pub mod decrypt;
 pub mod digest;
 pub mod dispatch;
+pub mod drift;
 pub mod duration;
 pub mod fleet;
 pub mod guard;
@@ -17,6 +18,7 @@ pub mod id;
 pub mod ignore;
 pub mod managed;
 pub mod object;
+pub mod offline;
 pub mod order;
 pub mod reason;
 pub mod revision;
@@ -33,8 +35,11 @@ pub use dispatch::{
     AttemptKind, Conflicts, DEFAULT_NAMESPACE, Dispatch, DispatchSpec, Group, HookPolicy, Lacking,
     OnImmutable, Order, Purpose, ReadObject, ServiceAccount, Step, StepKind,
 };
+pub use drift::{DriftMode, DriftState, DriftedObject, FieldDrift, FieldValues};
 pub use duration::{DurationError, GoDuration};
-pub use fleet::{ApplierFilter, ApplierKey, AttemptFilter, EventFilter, InventoryFilter, InventoryKey};
+pub use fleet::{
+    ApplierFilter, ApplierKey, AttemptFilter, DriftFilter, EventFilter, InventoryFilter, InventoryKey,
+};
 pub use guard::{Guard, GuardMode, Held, PendingDeletion};
 pub use health::HealthExpr;
 pub use id::{
@@ -44,6 +49,7 @@ pub use id::{
 pub use ignore::{IgnoreRule, IgnoreTarget};
 pub use managed::ManagedCluster;
 pub use object::{ApplierRef, GroupKind, ObjectRef};
+pub use offline::{Offline, OfflinePolicy};
 pub use order::{AgentOrder, OrderKind, OrderState};
 pub use reason::Reason;
 pub use revision::{Revision, RevisionError};

@@ -50,6 +50,16 @@ reasons! {
     PruneFailed,
     /// What would be deleted is more than may be without a person's confirmation.
     DeletionHeld,
+    /// An operator of the cluster has paused its agent.
+    PausedInCluster,
+    /// Something that was applied cannot be watched.
+    WatchForbidden,
+    /// Objects differ from what was applied, and that is only reported.
+    DriftDetected,
+    /// Objects differ from what was applied, and cannot be corrected.
+    CorrectionFailed,
+    /// Objects were corrected again and again, and are changed each time.
+    Contended,
     /// The source has no usable artifact.
     ArtifactFailed,
     /// The manifests could not be built.

@@ -19,7 +19,8 @@ use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::Identity;
 use roadstead_hub_core::views::{FleetPage, FleetWatch, ReconciliationsOptions};
 use roadstead_model::{
-    ApplierFilter, ApplierKey, ApplierRef, AttemptFilter, EventFilter, InventoryFilter, InventoryKey,
+    ApplierFilter, ApplierKey, ApplierRef, AttemptFilter, DriftFilter, EventFilter, InventoryFilter,
+    InventoryKey,
 };
 use tokio_stream::{Stream, StreamExt as _};
 
@@ -54,6 +55,8 @@ pub(crate) enum View<'a> {
     Attempts,
     /// Attempts that changed something though nothing new was to be applied.
     Drift,
+    /// Objects that differ, or differed, from what was applied.
+    DriftedObjects,
     /// Changes as they happen, as server-sent events.
     Changes,
     /// The last attempts of one applier with their change sets, and what an agent is doing right now.
@@ -84,6 +87,7 @@ impl<'a> View<'a> {
             "inventory" => Self::Inventory,
             "reconciliations" => Self::Attempts,
             "drift" => Self::Drift,
+            "drift/objects" => Self::DriftedObjects,
             "changes" => Self::Changes,
             _ => {
                 let (kind, namespace, name, view) = match rest.strip_prefix("appliers/") {
@@ -154,6 +158,7 @@ impl<'a> View<'a> {
             Self::Health => page(hub.views.health(who).await?, None),
             Self::Inventory => inventory(api, who, query).await?,
             Self::Attempts | Self::Drift => attempts(api, who, query, matches!(self, Self::Drift)).await?,
+            Self::DriftedObjects => drift(api, who, query).await?,
             Self::Changes => {
                 let place = api.watches.take(&who.username)?;
                 let watch = hub.views.changes(who, resume_at(query, headers)?).await?;
@@ -311,6 +316,19 @@ async fn attempts(api: &Api, who: &Identity, query: &Query, drift: bool) -> Resu
     };
     let items = api.hub.views.attempts(who, &filter, limit(query)?).await?;
     Ok(page(items, None))
+}
+
+async fn drift(api: &Api, who: &Identity, query: &Query) -> Result<Response, HubError> {
+    let applier = applier_of(query)?;
+    let filter = DriftFilter {
+        cluster: text(query, "cluster")?,
+        applier_kind: applier.kind,
+        applier_namespace: applier.namespace,
+        applier: applier.name,
+        ongoing: query.flag("ongoing"),
+        before: before(query)?,
+    };
+    Ok(page(api.hub.views.drift(who, &filter, limit(query)?).await?, None))
 }
 
 /// Browsers that come back say what they saw last.

@@ -17,4 +17,4 @@ pub use management::{
 pub use onboard::{Failed, Onboarding, OnboardingJob, OnboardingPlan};
 pub use progress::Progress;
 pub use rollout::{Agents, ImageSignature, UpgradeReport};
-pub use session::{Greeting, NOT_CURRENT, Session, SessionStanding, Sessions};
+pub use session::{AgentState, Greeting, NOT_CURRENT, Session, SessionStanding, Sessions};

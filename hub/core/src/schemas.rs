@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 pub(crate) struct ObjectResultSchema {
     /// The object.
     object: ObjectRefSchema,
-    /// `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted` or `skipped`.
+    /// `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted`, `skipped` or `drifted`.
     action: String,
 }
 

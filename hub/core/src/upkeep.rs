@@ -16,6 +16,9 @@ const KEPT_EVENTS: Duration = Duration::from_secs(3600);
 const KEPT_CHANGES: Duration = Duration::from_secs(3600);
 const KEPT_CHANGES_AT_LEAST: i64 = 10_000;
 
+/// Corrected objects that are kept of each applier.
+const KEPT_DRIFT: i64 = 500;
+
 impl Hub {
     /// Drops what nobody needs any more.
     ///
@@ -23,6 +26,7 @@ impl Hub {
     /// Where the database fails.
     pub async fn tidy(&self) -> Result<(), HubError> {
         self.context.store.trim_reconciliations(KEPT_ATTEMPTS).await?;
+        self.context.store.trim_drift(KEPT_DRIFT).await?;
         self.context.store.forget_resting().await?;
         self.context.store.forget_set_aside(self.now()).await?;
         self.context.store.drop_expired_tokens(self.now()).await?;

@@ -1,6 +1,7 @@
 //! Read models for people and their tools, beside the resource API: the fleet, and what reconciliations did.
 
 pub(crate) mod diff;
+mod drift;
 pub(crate) mod fleet;
 mod lists;
 mod reconciliations;
@@ -18,6 +19,7 @@ use crate::delivery::Builds;
 use crate::identity::Identity;
 
 pub use diff::{BuildDiff, DiffedBuild, DiffedField, DiffedObject};
+pub use drift::{DriftField, DriftItem};
 pub use fleet::{
     AttemptItem, ClusterItem, FleetChange, FleetPage, FleetWatch, HealthCount, InventoryItem, MAX_ITEMS,
     MAX_NAMES, ReadyState,

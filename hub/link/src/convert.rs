@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use roadstead_hub_core::clusters::UpgradeReport;
+use roadstead_hub_core::clusters::{AgentState, UpgradeReport};
 use roadstead_hub_core::delivery::{
     AgentCorrection, CorrectedObject, DispatchFailure, DispatchResult, HealthReport, HealthState,
 };
 use roadstead_proto::limits::bounded;
-use roadstead_proto::{Corrected, Correction, Finished, ObjectHealth, v1};
+use roadstead_proto::{Corrected, Correction, Finished, ObjectHealth, Unwatched, v1};
 
 /// How long ago a correction may be said to have begun.
 const MAX_AGO: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -41,6 +41,16 @@ pub(crate) fn correction(correction: Correction) -> AgentCorrection {
     // Longer ago than any agent runs without its hub: what it says of time is not believed beyond that.
     let ago = ago.min(MAX_AGO);
     AgentCorrection { key, ago, took, objects: objects.into_iter().map(object).collect() }
+}
+
+/// What an agent does not do.
+pub(crate) fn state(state: roadstead_proto::AgentState) -> AgentState {
+    let roadstead_proto::AgentState { paused, unwatched, total } = state;
+    let unwatched = unwatched.into_iter().map(|Unwatched { what, account, why }| {
+        let account = account.map(|account| format!(" as service account {account}")).unwrap_or_default();
+        format!("{what}{account} ({why})")
+    });
+    AgentState { paused, unwatched: unwatched.collect(), total }
 }
 
 /// What an agent tells of health.

@@ -45,6 +45,7 @@ fn correction(key: &DispatchKey, names: &[&str]) -> Said {
         action: v1::Action::Configured.into(),
         managers: vec!["kubectl-edit".to_owned()],
         fields: vec!["/data/word".to_owned()],
+        drift: Vec::new(),
     };
     Said::Correction(v1::Correction {
         key: Some(key.clone().into()),

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    ApplierRef, ApplierUid, Attempt, ClusterUid, Digest, DispatchKey, DispatchSpec, Generation, Group,
-    HubEpoch, ObjectRef, OnImmutable, Purpose, Queue, Reason, ServiceAccount, SessionId, Step, StepKind,
-    Topic,
+    ApplierRef, ApplierUid, Attempt, ClusterUid, Digest, DispatchKey, DispatchSpec, DriftMode, Generation,
+    Group, HubEpoch, ObjectRef, OnImmutable, Purpose, Queue, Reason, ServiceAccount, SessionId, Step,
+    StepKind, Topic,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -20,7 +20,10 @@ use crate::{Store, StoreError, Tx};
 
 /// The newest form of stored dispatches that this version reads. A row of a newer form is passed over: it waits for a replica that
 /// reads it.
-pub(crate) const FORMAT: i16 = 5;
+pub(crate) const FORMAT: i16 = 6;
+
+/// The form of versions that corrected all drift.
+const CORRECTING_FORMAT: i16 = 5;
 
 /// The form of versions that took nothing over from Flux.
 const DECRYPTING_FORMAT: i16 = 4;
@@ -38,8 +41,10 @@ const FIRST_FORMAT: i16 = 1;
 pub(crate) fn format_of(spec: &DispatchSpec) -> i16 {
     if spec.is_of_groups_only() {
         GROUPS_FORMAT
-    } else if spec.adopts() {
+    } else if spec.says_more_of_drift() {
         FORMAT
+    } else if spec.adopts() {
+        CORRECTING_FORMAT
     } else if spec.decrypts() {
         DECRYPTING_FORMAT
     } else {
@@ -183,6 +188,9 @@ impl First {
             applier: ApplierRef::kustomization(&self.namespace, &self.name),
             purpose: Purpose::Reconcile,
             full: false,
+            drift: DriftMode::Correct,
+            observe: false,
+            offline: roadstead_model::Offline::default(),
             health: Vec::new(),
             guard: None,
             default_namespace: self.default_namespace,
@@ -480,6 +488,9 @@ mod tests {
                 applier: ApplierRef::kustomization("team-a", "app"),
                 purpose: Purpose::Reconcile,
                 full: false,
+                drift: DriftMode::Correct,
+                observe: false,
+                offline: roadstead_model::Offline::default(),
                 health: Vec::new(),
                 guard: None,
                 default_namespace: None,
@@ -528,6 +539,9 @@ mod tests {
             applier: ApplierRef::kustomization("team-a", "app"),
             purpose: Purpose::Reconcile,
             full: false,
+            drift: DriftMode::Correct,
+            observe: false,
+            offline: roadstead_model::Offline::default(),
             health: Vec::new(),
             guard: None,
             default_namespace: None,

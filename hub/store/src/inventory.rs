@@ -19,16 +19,16 @@ pub struct Contested {
 
 /// Object references as columns, for `unnest`.
 #[derive(Default)]
-struct Columns {
-    groups: Vec<String>,
-    versions: Vec<String>,
-    kinds: Vec<String>,
-    namespaces: Vec<String>,
-    names: Vec<String>,
+pub(crate) struct Columns {
+    pub(crate) groups: Vec<String>,
+    pub(crate) versions: Vec<String>,
+    pub(crate) kinds: Vec<String>,
+    pub(crate) namespaces: Vec<String>,
+    pub(crate) names: Vec<String>,
 }
 
 impl Columns {
-    fn of(objects: &[ObjectRef]) -> Self {
+    pub(crate) fn of(objects: &[ObjectRef]) -> Self {
         // Sorted and once each: one statement cannot touch a row twice, and rows are locked in one order everywhere.
         let mut objects: Vec<&ObjectRef> = objects.iter().collect();
         objects.sort_unstable();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use roadstead_model::ApplierUid;
+use roadstead_model::{ApplierUid, FieldDrift};
 
 use super::{ConvertError, Result, action, key, list, messages, object, texts};
 use crate::limits::{
@@ -45,7 +45,8 @@ impl From<Corrected> for v1::CorrectedObject {
             object: Some(object.into()),
             action: v1::Action::from(action).into(),
             managers: plain(managers),
-            fields: plain(fields),
+            fields: fields.iter().map(|field| bounded(&field.path)).collect(),
+            drift: messages(fields),
         }
     }
 }
@@ -55,11 +56,17 @@ impl TryFrom<v1::CorrectedObject> for Corrected {
 
     fn try_from(corrected: v1::CorrectedObject) -> Result<Self> {
         let bytes = MAX_CORRECTED_NAME_BYTES;
+        let mut fields: Vec<FieldDrift> = list("drift", corrected.drift, MAX_CORRECTED_FIELDS)?;
+        if fields.is_empty() {
+            // An agent that tells no values.
+            let paths = texts("fields", corrected.fields, MAX_CORRECTED_FIELDS, bytes)?;
+            fields.extend(paths.into_iter().map(|path| FieldDrift { path, values: None }));
+        }
         Ok(Self {
             object: object("object", corrected.object)?,
             action: action("action", corrected.action)?,
             managers: texts("managers", corrected.managers, MAX_CORRECTED_MANAGERS, bytes)?,
-            fields: texts("fields", corrected.fields, MAX_CORRECTED_FIELDS, bytes)?,
+            fields,
         })
     }
 }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use roadstead_model::{
-    ApplierRef, Capabilities, Capability, Conflicts, Decrypt, Dispatch, DispatchSpec, Group, Guard,
-    HookPolicy, OnImmutable, Order, Purpose, ServiceAccount, Step, StepKind, Substitute,
+    ApplierRef, Capabilities, Capability, Conflicts, Decrypt, Dispatch, DispatchSpec, DriftMode, Group,
+    Guard, HookPolicy, Offline, OfflinePolicy, OnImmutable, Order, Purpose, ServiceAccount, Step, StepKind,
+    Substitute,
 };
 
 use super::{
@@ -159,6 +160,31 @@ fn step(step: v1::Step, groups: usize, legacy: bool) -> Result<Step> {
     Ok(Step { label, kind })
 }
 
+impl From<Offline> for v1::Offline {
+    fn from(offline: Offline) -> Self {
+        let Offline { policy, after, keep_secrets } = offline;
+        let policy = match policy {
+            OfflinePolicy::Correct => v1::OfflinePolicy::Unspecified,
+            OfflinePolicy::Report => v1::OfflinePolicy::Report,
+            OfflinePolicy::Stop => v1::OfflinePolicy::Stop,
+        };
+        let after_millis = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        Self { policy: policy.into(), after_millis, keep_secrets }
+    }
+}
+
+fn offline(offline: Option<v1::Offline>) -> Result<Offline> {
+    let Some(offline) = offline else { return Ok(Offline::default()) };
+    let policy = match v1::OfflinePolicy::try_from(offline.policy) {
+        Ok(v1::OfflinePolicy::Unspecified) => OfflinePolicy::Correct,
+        Ok(v1::OfflinePolicy::Report) => OfflinePolicy::Report,
+        Ok(v1::OfflinePolicy::Stop) => OfflinePolicy::Stop,
+        Err(_) => return Err(ConvertError::Unknown { field: "offline.policy".to_owned() }),
+    };
+    let after = Duration::from_millis(offline.after_millis);
+    Ok(Offline { policy, after, keep_secrets: offline.keep_secrets })
+}
+
 impl From<Dispatch> for v1::Dispatch {
     fn from(dispatch: Dispatch) -> Self {
         let Dispatch { key, spec, inventory, given, data_keys } = dispatch;
@@ -171,6 +197,9 @@ impl From<Dispatch> for v1::Dispatch {
             steps,
             kind: spec.applier.kind,
             full: spec.full,
+            report_drift: spec.drift == DriftMode::Report,
+            offline: (spec.offline != Offline::default()).then(|| spec.offline.into()),
+            observe: spec.observe,
             purpose: match spec.purpose {
                 Purpose::Reconcile => v1::Purpose::Unspecified,
                 Purpose::Plan => v1::Purpose::Plan,
@@ -229,6 +258,9 @@ impl TryFrom<v1::Dispatch> for Dispatch {
             applier,
             purpose: purpose(dispatch.purpose)?,
             full: dispatch.full,
+            drift: if dispatch.report_drift { DriftMode::Report } else { DriftMode::Correct },
+            offline: offline(dispatch.offline)?,
+            observe: dispatch.observe,
             default_namespace: Some(default_namespace).filter(|namespace| !namespace.is_empty()),
             service_account: service_account.map_err(|error| error.within("service_account"))?,
             timeout,

@@ -7,7 +7,7 @@ pub struct AgentMessage {
     pub ack: u64,
     #[prost(
         oneof = "agent_message::Body",
-        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25"
+        tags = "10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25, 26, 27"
     )]
     pub body: ::core::option::Option<agent_message::Body>,
 }
@@ -55,6 +55,12 @@ pub mod agent_message {
         /// the newest of an applier is repeated in the next session until acknowledged
         #[prost(message, tag = "25")]
         HealthReport(super::HealthReport),
+        /// the same
+        #[prost(message, tag = "26")]
+        DriftReport(super::DriftReport),
+        /// each session begins with one that has nothing to say
+        #[prost(message, tag = "27")]
+        AgentState(super::AgentState),
     }
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -209,6 +215,15 @@ pub struct Dispatch {
     /// every object is asked about, also one that stands as it was applied; not part of the digest
     #[prost(bool, tag = "14")]
     pub full: bool,
+    /// changes that others make are reported and not corrected
+    #[prost(bool, tag = "17")]
+    pub report_drift: bool,
+    /// what is done about such changes while the hub is away; absent: they are corrected
+    #[prost(message, optional, tag = "19")]
+    pub offline: ::core::option::Option<Offline>,
+    /// what differs is told and not written; not part of the digest
+    #[prost(bool, tag = "18")]
+    pub observe: bool,
     /// how the health of objects of some kinds is told
     #[prost(message, repeated, tag = "13")]
     pub health: ::prost::alloc::vec::Vec<HealthExpr>,
@@ -236,6 +251,18 @@ pub struct Guard {
     /// `sha256:…`: digests of deletions that a person has confirmed
     #[prost(string, repeated, tag = "4")]
     pub confirmed: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// What is done about drift while the hub is away.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Offline {
+    #[prost(enumeration = "OfflinePolicy", tag = "1")]
+    pub policy: i32,
+    /// once it has been away for so long; until then all is as if it were there
+    #[prost(uint64, tag = "2")]
+    pub after_millis: u64,
+    /// values of the hub are kept in the cluster, too, for an agent that is started again
+    #[prost(bool, tag = "3")]
+    pub keep_secrets: bool,
 }
 /// Objects that are applied together, and how.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -550,6 +577,30 @@ pub struct ApiServer {
     #[prost(string, tag = "1")]
     pub unreachable: ::prost::alloc::string::String,
 }
+/// What an agent does not do.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AgentState {
+    /// an operator of its cluster has paused it: it does nothing
+    #[prost(bool, tag = "1")]
+    pub paused: bool,
+    /// the first of what it applied and cannot watch: drift is found by dispatches only
+    #[prost(message, repeated, tag = "2")]
+    pub unwatched: ::prost::alloc::vec::Vec<Unwatched>,
+    /// how many there are
+    #[prost(uint64, tag = "3")]
+    pub total: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Unwatched {
+    /// a kind, and where
+    #[prost(string, tag = "1")]
+    pub what: ::prost::alloc::string::String,
+    /// `NAMESPACE/NAME`, as whom; empty: as the agent itself
+    #[prost(string, tag = "2")]
+    pub account: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub why: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Started {
     #[prost(message, optional, tag = "1")]
@@ -675,7 +726,7 @@ pub struct Correction {
     #[prost(message, repeated, tag = "4")]
     pub objects: ::prost::alloc::vec::Vec<CorrectedObject>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CorrectedObject {
     #[prost(message, optional, tag = "1")]
     pub object: ::core::option::Option<ObjectRef>,
@@ -684,9 +735,61 @@ pub struct CorrectedObject {
     /// who had changed it, as far as its managed fields tell
     #[prost(string, repeated, tag = "3")]
     pub managers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// where it differed, as JSON pointers; no values
+    /// where it differed, as JSON pointers
     #[prost(string, repeated, tag = "4")]
     pub fields: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// the same fields with their values
+    #[prost(message, repeated, tag = "5")]
+    pub drift: ::prost::alloc::vec::Vec<FieldDrift>,
+}
+/// A field that differs from what was applied.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FieldDrift {
+    /// a JSON pointer
+    #[prost(string, tag = "1")]
+    pub path: ::prost::alloc::string::String,
+    /// whether the values are told
+    #[prost(bool, tag = "2")]
+    pub told: bool,
+    /// as JSON, cut where it is long, or as a keyed hash; absent where the field is not there
+    #[prost(string, optional, tag = "3")]
+    pub live: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "4")]
+    pub desired: ::core::option::Option<::prost::alloc::string::String>,
+}
+/// Which objects differ from what was applied, and go on doing so. Told when that changes, and not more often than each ten seconds;
+/// what was told of the applier before does not hold any more.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DriftReport {
+    #[prost(message, optional, tag = "1")]
+    pub key: ::core::option::Option<DispatchKey>,
+    /// the first of them
+    #[prost(message, repeated, tag = "2")]
+    pub objects: ::prost::alloc::vec::Vec<DriftedObject>,
+    /// how many there are
+    #[prost(uint64, tag = "3")]
+    pub total: u64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DriftedObject {
+    #[prost(message, optional, tag = "1")]
+    pub object: ::core::option::Option<ObjectRef>,
+    #[prost(enumeration = "DriftState", tag = "2")]
+    pub state: i32,
+    /// it is not on the cluster
+    #[prost(bool, tag = "3")]
+    pub missing: bool,
+    /// who changed it, as far as its managed fields tell
+    #[prost(string, repeated, tag = "4")]
+    pub managers: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "5")]
+    pub fields: ::prost::alloc::vec::Vec<FieldDrift>,
+    /// how often it was corrected, as far as that is remembered
+    #[prost(uint32, tag = "6")]
+    pub corrected: u32,
+    /// why it cannot be corrected
+    #[prost(string, tag = "7")]
+    pub message: ::prost::alloc::string::String,
 }
 /// Which appliers the agent tends from now on, and which it does not any more. It tends one of which it watches all that was
 /// applied and sees it stand as it was applied: nothing has to be asked about it.
@@ -802,6 +905,38 @@ pub struct RemovalReport {
     /// why it cannot; empty where the cluster has begun to remove it
     #[prost(string, tag = "1")]
     pub error: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OfflinePolicy {
+    /// it is corrected
+    Unspecified = 0,
+    /// it is noticed, and reported later
+    Report = 1,
+    /// nothing
+    Stop = 2,
+}
+impl OfflinePolicy {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "OFFLINE_POLICY_UNSPECIFIED",
+            Self::Report => "OFFLINE_POLICY_REPORT",
+            Self::Stop => "OFFLINE_POLICY_STOP",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "OFFLINE_POLICY_UNSPECIFIED" => Some(Self::Unspecified),
+            "OFFLINE_POLICY_REPORT" => Some(Self::Report),
+            "OFFLINE_POLICY_STOP" => Some(Self::Stop),
+            _ => None,
+        }
+    }
 }
 /// What a dispatch is carried out for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
@@ -1043,6 +1178,8 @@ pub enum Action {
     Recreated = 6,
     /// It was there and belonged to nobody or to another applier.
     Adopted = 7,
+    /// It differs from what was applied, or is not there, and that is only reported.
+    Drifted = 8,
 }
 impl Action {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1059,6 +1196,7 @@ impl Action {
             Self::Skipped => "ACTION_SKIPPED",
             Self::Recreated => "ACTION_RECREATED",
             Self::Adopted => "ACTION_ADOPTED",
+            Self::Drifted => "ACTION_DRIFTED",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1072,6 +1210,42 @@ impl Action {
             "ACTION_SKIPPED" => Some(Self::Skipped),
             "ACTION_RECREATED" => Some(Self::Recreated),
             "ACTION_ADOPTED" => Some(Self::Adopted),
+            "ACTION_DRIFTED" => Some(Self::Drifted),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum DriftState {
+    Unspecified = 0,
+    /// that is what the dispatch asked for
+    Reported = 1,
+    /// it was corrected again and again, and is changed each time
+    Contended = 2,
+    /// it cannot be corrected
+    Failed = 3,
+}
+impl DriftState {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "DRIFT_STATE_UNSPECIFIED",
+            Self::Reported => "DRIFT_STATE_REPORTED",
+            Self::Contended => "DRIFT_STATE_CONTENDED",
+            Self::Failed => "DRIFT_STATE_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "DRIFT_STATE_UNSPECIFIED" => Some(Self::Unspecified),
+            "DRIFT_STATE_REPORTED" => Some(Self::Reported),
+            "DRIFT_STATE_CONTENDED" => Some(Self::Contended),
+            "DRIFT_STATE_FAILED" => Some(Self::Failed),
             _ => None,
         }
     }

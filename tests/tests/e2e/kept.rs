@@ -123,6 +123,15 @@ async fn an_operator_of_the_cluster_pauses_its_agent() -> Result<()> {
         async move { kubectl.run(&["annotate", "namespace", namespace, "--overwrite", value]).await.map(drop) }
     };
     paused("fleet.roadstead.dev/paused=true").await?;
+    eventually("the Cluster says so", PATIENCE, || async {
+        let (status, reason, message) = fleet.condition("cluster/edge", "Paused").await?;
+        ensure!(
+            status == "True" && reason == "PausedInCluster" && message.contains("annotation"),
+            "{message}"
+        );
+        Ok(())
+    })
+    .await?;
     let second = repository.commit("main", "Second", &files("two"))?;
     fleet.fetch("app").await?;
     let parts = ["the agent is paused by the annotation fleet.roadstead.dev/paused", fleet.agent.namespace()];
@@ -130,6 +139,13 @@ async fn an_operator_of_the_cluster_pauses_its_agent() -> Result<()> {
     fleet.cluster.has_word(&ns, "map", Some("one")).await?;
 
     paused("fleet.roadstead.dev/paused-").await?;
+    eventually("the Cluster does not say so any more", PATIENCE, || async {
+        let cluster = fleet.get("cluster/edge").await?;
+        let conditions = cluster["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        ensure!(conditions.iter().all(|condition| condition["type"] != "Paused"), "{conditions:#?}");
+        Ok(())
+    })
+    .await?;
     fleet.applied("app", &second).await?;
     fleet.cluster.has_word(&ns, "map", Some("two")).await?;
 

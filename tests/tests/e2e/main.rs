@@ -14,6 +14,7 @@ mod decryption;
 mod deploy;
 mod dev_hub;
 mod drift;
+mod drift_reports;
 mod fields;
 mod guard;
 mod health;

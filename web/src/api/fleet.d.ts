@@ -106,6 +106,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/fleet/v1/drift/objects": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description Objects that differ from what was applied, and those that did and were corrected, with fields, values and managers, the latest first. */
+        get: operations["listDriftedObjects"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/fleet/v1/events": {
         parameters: {
             query?: never;
@@ -398,6 +415,62 @@ export interface components {
             /** @description Its namespace as the build has it; empty where it has none. */
             namespace: string;
         };
+        /** @description A field that differs. */
+        DriftField: {
+            /** @description What was applied; none where the field is not to be there. */
+            desired?: string | null;
+            /** @description What is on the cluster, as JSON, cut where it is long, or as a keyed hash; none where the field is not there. */
+            live?: string | null;
+            /** @description A JSON pointer. */
+            path: string;
+            /** @description Whether the values are told: the cluster's own policy may forbid it. */
+            told: boolean;
+        };
+        /** @description An object that differs, or differed, from what was applied. */
+        DriftItem: {
+            /** @description The applier that owns the object. */
+            applier: components["schemas"]["ObjectName"];
+            /** @description The Cluster's name; empty where the Cluster is gone. */
+            cluster: string;
+            /**
+             * Format: int32
+             * @description How often it was corrected.
+             */
+            corrections: number;
+            /** @description When it was over; none while it goes on. */
+            ended?: string | null;
+            /** @description Where it differs. */
+            fields: components["schemas"]["DriftField"][];
+            /** @description When it was first told. */
+            firstSeen: string;
+            /** @description API group; empty for the core group. */
+            group: string;
+            /** @description Its kind. */
+            kind: string;
+            /** @description When it was last told. */
+            lastSeen: string;
+            /** @description Who changed it, as far as that is known: managers of fields. */
+            managers: string[];
+            /** @description Why it cannot be corrected. */
+            message: string;
+            /** @description It is not, or was not, on the cluster. */
+            missing: boolean;
+            /** @description Its name. */
+            name: string;
+            /** @description Its namespace; empty where it is cluster-scoped. */
+            namespace: string;
+            /** @description `reported`, `contended` or `failed`: why it goes on, or went on; `corrected` where it was corrected at once. */
+            state: string;
+            /** @description The version that it was applied in. */
+            version: string;
+        };
+        /** @description A page of a view. */
+        DriftItemPage: {
+            /** @description To be given back as `continue` for the next page; none where this is the last. */
+            continue?: string | null;
+            /** @description What was found. */
+            items: components["schemas"]["DriftItem"][];
+        };
         /** @description What happened to an object of the hub. */
         EventItem: {
             /**
@@ -547,7 +620,7 @@ export interface components {
         };
         /** @description What was done to one object. */
         ObjectResult: {
-            /** @description `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted` or `skipped`. */
+            /** @description `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted`, `skipped` or `drifted`. */
             action: string;
             /** @description The object. */
             object: components["schemas"]["ObjectRef"];
@@ -983,6 +1056,69 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AttemptItemPage"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    listDriftedObjects: {
+        parameters: {
+            query?: {
+                /** @description Only those that still differ. */
+                ongoing?: boolean;
+                /** @description The maximum number of items: 100 by default, 500 at most. */
+                limit?: number;
+                /** @description Only what was last told before this time: `lastSeen` of the last item of a page. */
+                before?: string;
+                /** @description Only of this Cluster. */
+                cluster?: string;
+                /** @description Only of appliers of this kind. */
+                applierKind?: string;
+                /** @description Only of appliers in this namespace. */
+                applierNamespace?: string;
+                /** @description Only of appliers of this name. */
+                applier?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DriftItemPage"];
                 };
             };
             /** @description A Kubernetes `Status` that says why not. */

@@ -18,6 +18,7 @@ export type Reconciliations = Schemas['Reconciliations'];
 export type Attempt = Schemas['ReconciliationView'];
 export type ObjectRef = Schemas['ObjectRef'];
 export type BuildDiff = Schemas['BuildDiff'];
+export type DriftItem = Schemas['DriftItem'];
 
 export interface Page<T> {
   items: T[];
@@ -60,6 +61,7 @@ export const keys = {
   object: ({ kind, namespace, name }: ObjectId) => ['object', kind, namespace, name] as const,
   reconciliations: ({ kind, namespace, name }: ObjectId) =>
     ['reconciliations', kind, namespace, name] as const,
+  drift: ({ kind, namespace, name }: ObjectId) => ['drift', kind, namespace, name] as const,
 };
 
 const LIST = 500;
@@ -179,6 +181,19 @@ export const diff = ({ kind, namespace, name }: ObjectId, attempt: number) =>
       ),
     staleTime: Infinity,
     retry: false,
+  });
+
+/** The last objects of an applier that differ, or differed, from what was applied. */
+export const drift = ({ kind, namespace, name }: ObjectId) =>
+  queryOptions({
+    queryKey: keys.drift({ kind, namespace, name }),
+    queryFn: ({ signal }): Promise<Page<DriftItem>> =>
+      found(
+        fleet.GET('/fleet/v1/drift/objects', {
+          params: { query: { applierKind: kind, applierNamespace: namespace, applier: name } },
+          signal,
+        }),
+      ),
   });
 
 export const object = <T extends KubeObject = KubeObject>(id: ObjectId) =>

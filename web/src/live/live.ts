@@ -84,6 +84,7 @@ export class Live {
       this.refresh(keys.sources(), PERIOD.lists);
     } else if (kind !== 'Cluster') {
       this.refresh(keys.reconciliations(change), PERIOD.object);
+      this.refresh(keys.drift(change), PERIOD.object);
       this.refresh(keys.row(change), PERIOD.lists);
       this.patchLists(change);
     }

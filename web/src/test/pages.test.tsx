@@ -206,6 +206,44 @@ describe('an applier of a kind that the dashboard does not know', () => {
     expect(asks.map((call) => call.query.toString())).toEqual(['to=2']);
   });
 
+  test('shows what has drifted, with what it is and what was applied', async () => {
+    const drift = {
+      cluster: 'edge',
+      applier: { kind: 'Rollout', namespace: 'apps', name: 'shop' },
+      group: '',
+      version: 'v1',
+      kind: 'ConfigMap',
+      namespace: 'apps',
+      name: 'settings',
+      state: 'reported',
+      missing: false,
+      managers: ['kubectl-edit'],
+      fields: [
+        { path: '/data/word', told: true, live: '"by hand"', desired: '"git"' },
+        { path: '/data/secret', told: false },
+      ],
+      corrections: 0,
+      firstSeen: '2026-01-02T03:04:05Z',
+      lastSeen: '2026-01-02T03:04:05Z',
+    };
+    const over = {
+      ...drift,
+      name: 'other',
+      state: 'corrected',
+      corrections: 3,
+      ended: '2026-01-02T03:04:06Z',
+    };
+    const { asked } = hub({ ...answers, '/fleet/v1/drift/objects': { items: [drift, over] } });
+    show('/appliers/Rollout/apps/shop/drift');
+    const list = await screen.findByRole('list', { name: 'Drift' });
+    expect(list.textContent).toContain('Reported, not correctedConfigMap / apps / settings');
+    expect(list.textContent).toContain('It was changed by kubectl-edit');
+    expect(list.textContent).toContain('/data/word"git""by hand"/data/secret');
+    expect(list.textContent).toContain('corrected 3 times');
+    const asks = asked.filter((call) => call.path === '/fleet/v1/drift/objects');
+    expect(asks[0]?.query.toString()).toBe('applierKind=Rollout&applierNamespace=apps&applier=shop');
+  });
+
   test('is suspended where its kind is served', async () => {
     const { asked } = hub({ ...answers, [`PATCH ${path}`]: object });
     show('/appliers/Rollout/apps/shop');

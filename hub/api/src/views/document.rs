@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use roadstead_hub_core::views::{
-    ApplierItem, AttemptItem, BuildDiff, ClusterItem, EventItem, FleetChange, FleetPage, HealthCount,
-    InventoryItem, Reconciliations,
+    ApplierItem, AttemptItem, BuildDiff, ClusterItem, DriftItem, EventItem, FleetChange, FleetPage,
+    HealthCount, InventoryItem, Reconciliations,
 };
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -54,6 +54,7 @@ fn build() -> Value {
             "events" => generator.subschema_for::<FleetPage<EventItem>>().to_value(),
             "health" => generator.subschema_for::<FleetPage<HealthCount>>().to_value(),
             "inventory" => generator.subschema_for::<FleetPage<InventoryItem>>().to_value(),
+            "drift" => generator.subschema_for::<FleetPage<DriftItem>>().to_value(),
             "attempts" => generator.subschema_for::<FleetPage<AttemptItem>>().to_value(),
             _ => generator.subschema_for::<FleetChange>().to_value(),
         }
@@ -169,6 +170,27 @@ fn build() -> Value {
         "Attempts that changed an object though the build was the one that had been applied: someone else had changed it.",
         &attempts[1..],
         (json_type, schema("attempts")),
+    );
+    let drift = [
+        ("ongoing", "boolean", "Only those that still differ."),
+        LIMIT,
+        (
+            "before",
+            "string",
+            "Only what was last told before this time: `lastSeen` of the last item of a page.",
+        ),
+        CLUSTER,
+        APPLIER_KIND,
+        APPLIER_NAMESPACE,
+        APPLIER,
+    ];
+    add(
+        "/fleet/v1/drift/objects",
+        "listDriftedObjects",
+        "Objects that differ from what was applied, and those that did and were corrected, with fields, values and managers, \
+         the latest first.",
+        &drift,
+        (json_type, schema("drift")),
     );
     add(
         "/fleet/v1/changes",

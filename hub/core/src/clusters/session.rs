@@ -17,7 +17,7 @@ use crate::clusters::pki::AgentIdentity;
 use crate::clusters::progress::{Followed, Sent};
 use crate::clusters::rollout::{self, UpgradeReport};
 use crate::context::Context;
-use crate::objects::conditions::{self, READY};
+use crate::objects::conditions::{self, PAUSED, READY, WATCHED};
 use crate::objects::{status, triggers};
 
 /// Why a session has no say any more.
@@ -149,6 +149,8 @@ impl Sessions {
             status.kubernetes_version = Some(greeting.kubernetes_version.clone());
             status.observed_generation = Some(generation);
             note_sight(status, &greeting.agent_version, None, generation, now);
+            // It says so if there is anything.
+            note_state(status, &AgentState::default(), generation, now);
         })
         .await?;
         triggers::wake_cluster(&mut tx, stored.uid, &name).await?;
@@ -210,6 +212,25 @@ impl Sessions {
             }
             None => tracing::info!(cluster = name, "the cluster's API server answers its agent again"),
         }
+        Ok(())
+    }
+
+    /// Records what a cluster's agent does not do.
+    ///
+    /// # Errors
+    /// `Conflict` where this is not the cluster's session any more; else where the database fails.
+    pub async fn state_told(&self, session: &Session, state: &AgentState) -> Result<(), HubError> {
+        self.must_be_current(session).await?;
+        let now = self.clock.now();
+        let mut tx = self.store.begin().await?;
+        let Some(mut stored) = tx.get_by_uid(session.cluster.into()).await? else { return Ok(()) };
+        status::write::<Cluster>(&mut tx, &mut stored, now, |status, generation| {
+            note_state(status, state, generation, now);
+        })
+        .await?;
+        tx.commit().await?;
+        let AgentState { paused, total, .. } = state;
+        tracing::info!(cluster = session.name, paused, unwatched = total, "what the agent does not do");
         Ok(())
     }
 
@@ -293,6 +314,47 @@ impl Sessions {
     #[must_use]
     pub fn replica(&self) -> ReplicaId {
         self.replica
+    }
+}
+
+/// What an agent does not do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AgentState {
+    /// An operator of its cluster has paused it.
+    pub paused: bool,
+    /// The first of what it applied and cannot watch, for people.
+    pub unwatched: Vec<String>,
+    /// How many there are.
+    pub total: usize,
+}
+
+/// Says what an agent does not do, and nothing where it does everything.
+fn note_state(status: &mut ClusterStatus, state: &AgentState, generation: i64, now: Timestamp) {
+    let AgentState { paused, unwatched, total } = state;
+    let paused = paused.then(|| {
+        "an operator of the cluster has paused the agent by the annotation fleet.roadstead.dev/paused on its namespace: \
+         nothing is applied, corrected or deleted there until it is removed"
+            .to_owned()
+    });
+    let unwatched = (!unwatched.is_empty()).then(|| {
+        let more = total.saturating_sub(unwatched.len());
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        format!(
+            "changes that others make are found at the interval only, because these cannot be watched (grant list and watch): \
+             {}{more}",
+            unwatched.join("; ")
+        )
+    });
+    for (type_, is, reason, message) in [
+        (PAUSED, ConditionStatus::True, Reason::PausedInCluster, paused),
+        (WATCHED, ConditionStatus::False, Reason::WatchForbidden, unwatched),
+    ] {
+        match message {
+            None => status.conditions.retain(|condition| condition.type_ != type_),
+            Some(message) => {
+                conditions::set(&mut status.conditions, type_, is, reason, &message, generation, now);
+            }
+        }
     }
 }
 

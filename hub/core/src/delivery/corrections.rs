@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use roadstead_hub_store::RecordedCorrection;
+use roadstead_hub_store::{CorrectedDrift, RecordedCorrection};
 use roadstead_model::{
-    Action, ApplierUid, ChangeSet, DispatchKey, ObjectRef, ObjectResult, Queue, ResourceUid, Stage,
-    StepTiming,
+    Action, ApplierUid, ChangeSet, DispatchKey, FieldDrift, ObjectRef, ObjectResult, Queue, ResourceUid,
+    Stage, StepTiming,
 };
 
 use crate::HubError;
 use crate::clusters::Session;
-use crate::delivery::Delivery;
 use crate::delivery::seen::SeenApplier;
+use crate::delivery::{Delivery, drift};
 use crate::objects::{conditions, events};
 
 /// How many objects a message names.
@@ -40,8 +40,8 @@ pub struct CorrectedObject {
     pub action: Action,
     /// Who had changed it, as far as that is known.
     pub managers: Vec<String>,
-    /// Where it differed, as JSON pointers.
-    pub fields: Vec<String>,
+    /// Where it differed.
+    pub fields: Vec<FieldDrift>,
 }
 
 impl Delivery {
@@ -81,6 +81,11 @@ impl Delivery {
                 told: now,
             })
             .await?;
+        for CorrectedObject { object, action, managers, fields } in &objects {
+            let missing = *action == Action::Created;
+            let corrected = CorrectedDrift { object, missing, managers, fields };
+            tx.note_corrected(key.applier, session.cluster, &corrected, now - *ago, now).await?;
+        }
         events::on_changes(&mut tx, &stored, &changes, now).await?;
         tx.commit().await?;
         tracing::info!(
@@ -146,7 +151,7 @@ fn told(objects: &[&CorrectedObject]) -> String {
             let what = match action {
                 Action::Created => "it had been deleted".to_owned(),
                 _ if fields.is_empty() => action.as_str().to_owned(),
-                _ => fields.join(", "),
+                _ => drift::paths(fields),
             };
             let by = if managers.is_empty() {
                 String::new()

@@ -12,15 +12,15 @@ use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus};
 use roadstead_hub_plan::{AgentLink, Decision, Target, decide};
 use roadstead_hub_store::{AttemptInputs, CachedBuild, Outcome, Stored, Tx};
 use roadstead_model::{
-    AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, Reason, ResourceUid, StepKind,
-    Topic,
+    AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchSpec, DriftMode, Reason, ResourceUid,
+    StepKind, Topic,
 };
 
 use crate::delivery::Delivery;
 use crate::delivery::applier::Work;
 use crate::delivery::children::AppliedChildren;
 use crate::delivery::history;
-use crate::delivery::render::{Rendered, Rendering};
+use crate::delivery::render::{self, Rendered, Rendering};
 use crate::delivery::results::AgentOf;
 use crate::delivery::seen::{ReconcileTarget, SeenApplier, Sight};
 use crate::objects::conditions::{self, SUSPENDED};
@@ -140,6 +140,19 @@ impl Delivery {
         Ok(changed && before.is_none_or(|before| before.message != message))
     }
 
+    /// Whether all that differs was changed by others, and is only to be reported. Who asks for a reconciliation wants it corrected.
+    async fn observes(
+        &self,
+        seen: &SeenApplier,
+        cluster: ClusterUid,
+        dispatch: &DispatchSpec,
+    ) -> Result<bool, HubError> {
+        if dispatch.drift != DriftMode::Report || seen.is_asked_for() {
+            return Ok(false);
+        }
+        Ok(self.store.was_applied(seen.situation.uid, cluster, &dispatch.digest()).await?)
+    }
+
     async fn reconcile(
         &self,
         seen: &SeenApplier,
@@ -148,6 +161,7 @@ impl Delivery {
     ) -> Result<Timestamp, HubError> {
         let Rendered { rendering, by } = self.render(seen, target.cluster).await?;
         let mut target = ReconcileTarget { rendered_by: by, ..target };
+        render::note_offline(&mut target.rendered_by, seen.offline);
         let built = match rendering {
             Rendering::Built(build) => build,
             Rendering::Later(later) => return Ok(now + later),
@@ -196,6 +210,8 @@ impl Delivery {
         };
         let dispatch = DispatchSpec { health, ..seen.dispatch(groups, steps) };
         let dispatch = DispatchSpec { guard: self.guard_of(seen, &dispatch), ..dispatch };
+        let observe = self.observes(seen, target.cluster, &dispatch).await?;
+        let dispatch = DispatchSpec { observe, ..dispatch };
         // Before anything is written, on the hub either.
         if let Some(message) = self.too_old_agent(target.cluster, seen.cluster(), &dispatch).await? {
             return self.hold_for_agent(seen, &message, now).await;

@@ -8,7 +8,7 @@ use roadstead_api::{KindId, Reference};
 use roadstead_hub_plan::{AttemptState, Attempted};
 use roadstead_hub_store::{CachedBuild, Stored};
 use roadstead_model::{
-    ApplierUid, AttemptKind, ClusterUid, DEFAULT_NAMESPACE, ObjectRef, ReadObject, Reason,
+    ApplierUid, AttemptKind, ClusterUid, DEFAULT_NAMESPACE, ObjectRef, Offline, ReadObject, Reason,
 };
 use serde_json::Value;
 
@@ -198,7 +198,7 @@ impl Delivery {
 
     /// Whether one of these objects of the hub is another one now.
     pub(super) async fn is_outdated(&self, by: &BTreeMap<String, String>) -> Result<bool, HubError> {
-        for (key, was) in by {
+        for (key, was) in by.iter().filter(|(key, _)| *key != OFFLINE) {
             let Some(Reference { kind, namespace, name }) = Reference::from_key(key) else { return Ok(true) };
             let found = self.store.get(kind, &namespace, &name).await?;
             if found.as_ref().map_or_else(|| ABSENT.to_owned(), identity) != *was {
@@ -207,6 +207,24 @@ impl Delivery {
         }
         Ok(false)
     }
+}
+
+/// What stands among what an applier was rendered by for what its cluster's agent does while the hub is away.
+const OFFLINE: &str = "offline";
+
+/// Whether that is something else now.
+pub(super) fn is_other_offline(by: &BTreeMap<String, String>, offline: Offline) -> bool {
+    by.get(OFFLINE) != offline_text(offline).as_ref()
+}
+
+/// Notes it.
+pub(super) fn note_offline(by: &mut BTreeMap<String, String>, offline: Offline) {
+    by.extend(offline_text(offline).map(|text| (OFFLINE.to_owned(), text)));
+}
+
+/// None where nothing is said.
+fn offline_text(offline: Offline) -> Option<String> {
+    (offline != Offline::default()).then(|| format!("{offline:?}"))
 }
 
 /// Whether an applier may use a ConfigMap or Secret of its namespace on the hub: a child may use what is passed on to it. The error is

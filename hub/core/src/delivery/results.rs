@@ -15,6 +15,7 @@ use roadstead_model::{
 use crate::clusters::Session;
 use crate::delivery::Delivery;
 use crate::delivery::children::{self, Awaited, Children};
+use crate::delivery::drift;
 use crate::delivery::history;
 use crate::delivery::holds::Waits;
 use crate::delivery::reconcile::{GRACE, set_ready, write_status};
@@ -280,6 +281,9 @@ impl Delivery {
         }
         let applier: AnyApplier = stored.decode()?;
         let succeeded = result.failure.is_none();
+        let is_settled = succeeded
+            && inputs.kind == AttemptKind::Apply
+            && drift::settle(&mut tx, key.applier, &result.change_set, now).await?;
         let only_read = succeeded && inputs.kind == AttemptKind::Read;
         write_status(&mut tx, &mut stored, applier.spec.suspend, now, |status, _| {
             // What it has read is rendered by now, and that is the answer.
@@ -313,6 +317,9 @@ impl Delivery {
                 (ready, _) => (ConditionStatus::from(ready), outcome.reason, &outcome.message),
             };
             set_ready(status, ready, reason, message, inputs.generation.0, now);
+            if is_settled {
+                drift::clear(status);
+            }
             history::note_health(status, &applier.spec, &outcome, inputs.generation.0, now);
             history::note(status, &inputs, outcome.reason, now);
         })

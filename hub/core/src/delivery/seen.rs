@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use roadstead_api::kustomization::Drift;
 use roadstead_api::{AnyApplier, ApplierStatus};
 use roadstead_hub_plan::{AttemptState, Situation, Target};
 use roadstead_hub_store::{AttemptInputs, Child, HeldDeletion, Stored, Tx};
 use roadstead_model::{
-    AttemptKind, ClusterUid, Digest, DispatchSpec, Generation, Group, Guard, Purpose, ResourceUid, Revision,
-    ServiceAccount, Step,
+    AttemptKind, ClusterUid, Digest, DispatchSpec, DriftMode, Generation, Group, Guard, Offline, Purpose,
+    ResourceUid, Revision, ServiceAccount, Step,
 };
 
 use crate::HubError;
@@ -31,8 +32,17 @@ impl Delivery {
         let Some(stored) = self.store.get_by_uid(uid).await? else { return Ok(None) };
         let Some(kind) = applier(stored.kind) else { return Ok(None) };
         let applier: AnyApplier = stored.decode()?;
-        let Gathered { situation, standing, artifacts, wanted, has_children, guard, held, adopts_flux } =
-            self.situation(&stored, kind, &applier).await?;
+        let Gathered {
+            situation,
+            standing,
+            artifacts,
+            wanted,
+            has_children,
+            guard,
+            held,
+            adopts_flux,
+            offline,
+        } = self.situation(&stored, kind, &applier).await?;
         let children = if has_children { self.store.children(situation.uid).await? } else { Vec::new() };
         let seen = SeenApplier {
             kind,
@@ -45,6 +55,7 @@ impl Delivery {
             guard,
             held,
             adopts_flux,
+            offline,
         };
         Ok(Some(Sight { seen, wanted }))
     }
@@ -83,6 +94,8 @@ pub(crate) struct SeenApplier {
     pub(crate) held: Option<HeldDeletion>,
     /// Whether objects of a Flux on the cluster are taken over.
     pub(crate) adopts_flux: bool,
+    /// What the cluster's agent does about drift while the hub is away.
+    pub(crate) offline: Offline,
 }
 
 impl SeenApplier {
@@ -156,6 +169,12 @@ impl SeenApplier {
             applier: self.stored.applier_ref(),
             purpose: Purpose::Reconcile,
             full: self.is_asked_for(),
+            drift: match spec.drift {
+                Some(Drift::Report) => DriftMode::Report,
+                Some(Drift::Correct) | None => DriftMode::Correct,
+            },
+            offline: self.offline,
+            observe: false,
             health: Vec::new(),
             guard: None,
             default_namespace: self.standing.default_namespace.clone(),

@@ -1,14 +1,18 @@
 //! Gathers what a decision about one applier depends on.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use roadstead_api::kustomization::{Adopt, DeletionPolicy, LookedUp};
 use roadstead_api::{
-    AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, Condition, ConditionStatus, KindId,
-    Lookup, Pin, Reference,
+    AnyApplier, AnySource, ApplierSpec, Cluster, ClusterDeletionPolicy, ClusterOffline, Condition,
+    ConditionStatus, DriftPolicy, KindId, Lookup, Pin, Reference,
 };
 use roadstead_hub_plan::{AgentLink, AttemptState, Attempted, Owned, Situation, Source, Target, Tended};
 use roadstead_hub_store::{HeldDeletion, Holdings, StoreError, Stored, TendedState};
-use roadstead_model::{ApplierUid, Capability, Digest, Generation, Guard, Reason};
+use roadstead_model::{
+    ApplierUid, AttemptKind, Capability, Digest, Generation, Guard, Offline, OfflinePolicy, Reason,
+};
 
 use crate::HubError;
 use crate::delivery::Delivery;
@@ -16,9 +20,13 @@ use crate::delivery::applier::Applier;
 use crate::delivery::history;
 use crate::delivery::holds;
 use crate::delivery::pins::WantedRevision;
+use crate::delivery::render;
 use crate::identity::access::Standing;
 use crate::objects::conditions;
 use crate::objects::triggers;
+
+/// How long the hub is away before an agent does something else about drift, where nothing is said.
+const DEFAULT_AFTER: Duration = Duration::from_secs(300);
 
 /// What a pass goes by.
 pub(crate) struct Gathered {
@@ -37,6 +45,8 @@ pub(crate) struct Gathered {
     pub(crate) held: Option<HeldDeletion>,
     /// Whether objects of a Flux on the cluster are taken over.
     pub(crate) adopts_flux: bool,
+    /// What the cluster's agent does about drift while the hub is away.
+    pub(crate) offline: Offline,
 }
 
 /// The cluster that a spec chooses.
@@ -69,8 +79,17 @@ impl Delivery {
             self.store.holdings(uid),
             self.target(stored, spec),
         )?;
+        let on = cluster.as_ref().map(Stored::decode::<Cluster>).transpose()?;
+        let offline =
+            on.as_ref().and_then(|cluster| cluster.spec.offline.as_ref()).map(offline).unwrap_or_default();
         let outdated = match &last {
-            Some(last) => self.is_outdated(&last.inputs.rendered_by).await?,
+            Some(last) => {
+                let by = &last.inputs.rendered_by;
+                // What only reads has nothing to do with it.
+                let is_other =
+                    last.inputs.kind == AttemptKind::Apply && render::is_other_offline(by, offline);
+                is_other || self.is_outdated(by).await?
+            }
             None => false,
         };
         let began = last.as_ref().map(|last| last.inputs.started);
@@ -107,7 +126,6 @@ impl Delivery {
         let deleting = stored.deletion_timestamp.is_some();
         let sees = matches!(&target, Target::Cluster { agent: AgentLink::Connected, .. });
         let tended = tended(applier, &holdings, &target, sees_health);
-        let on = cluster.as_ref().map(Stored::decode::<Cluster>).transpose()?;
         let guard = holds::bounds(spec, on.as_ref(), self.guard.as_ref());
         let adopts = on.iter().flat_map(|cluster| &cluster.spec.adopt).chain(&spec.adopt);
         let adopts_flux = adopts.into_iter().any(|from| *from == Adopt::Flux);
@@ -148,7 +166,17 @@ impl Delivery {
         });
         let artifacts = artifacts.collect();
         let has_children = holdings.on_hub;
-        Ok(Gathered { situation, standing, artifacts, wanted, has_children, guard, held, adopts_flux })
+        Ok(Gathered {
+            situation,
+            standing,
+            artifacts,
+            wanted,
+            has_children,
+            guard,
+            held,
+            adopts_flux,
+            offline,
+        })
     }
 
     async fn target(&self, stored: &Stored, spec: &ApplierSpec) -> Result<Chosen, StoreError> {
@@ -241,6 +269,18 @@ impl Delivery {
         let source = self.store.get(*kind, namespace, name).await?;
         Ok(source.ok_or_else(|| format!("{} not found", shown(reference))))
     }
+}
+
+fn offline(spec: &ClusterOffline) -> Offline {
+    let policy = match spec.policy {
+        Some(DriftPolicy::Report) => OfflinePolicy::Report,
+        Some(DriftPolicy::Stop) => OfflinePolicy::Stop,
+        Some(DriftPolicy::Correct) | None => OfflinePolicy::Correct,
+    };
+    let after = spec.after.map_or(DEFAULT_AFTER, |after| after.0);
+    // Without another policy it does not matter when that would begin.
+    let after = if policy == OfflinePolicy::Correct { Duration::ZERO } else { after };
+    Offline { policy, after, keep_secrets: spec.keep_secrets }
 }
 
 /// Whether the cluster's agent sees for itself that what was applied stands, and is healthy where that is asked for. It does not see what

@@ -19,6 +19,16 @@ pub(crate) const STALLED: &str = "Stalled";
 /// The type of the condition that says whether what was applied is healthy, where that is asked for.
 pub(crate) const HEALTHY: &str = "Healthy";
 
+/// The type of the condition that says that objects differ from what was applied, and go on doing so. Absent else.
+pub(crate) const DRIFTED: &str = "Drifted";
+/// The type of the condition that says that somebody changes objects each time they are corrected. Absent else.
+pub(crate) const CONTENDED: &str = "Contended";
+
+/// The type of a Cluster's condition that says that an operator there has paused its agent. Absent else.
+pub(crate) const PAUSED: &str = "Paused";
+/// The type of a Cluster's condition that says that not all that was applied can be watched. Absent else.
+pub(crate) const WATCHED: &str = "Watched";
+
 /// Reasons for which trying again is of no use.
 const STALLS: [Reason; 2] = [Reason::AccessDenied, Reason::InvalidCELExpression];
 

@@ -210,7 +210,9 @@ async fn on_cluster_change(
 ) -> Result<(), StoreError> {
     if let (Some(before), Some(after)) = (before, after)
         && before.deletion_timestamp == after.deletion_timestamp
-        && before.object.pointer("/spec/access") == after.object.pointer("/spec/access")
+        && ["/spec/access", "/spec/offline"]
+            .iter()
+            .all(|path| before.object.pointer(path) == after.object.pointer(path))
     {
         return Ok(());
     }

@@ -10,8 +10,8 @@ use roadstead_model::{DispatchKey, OrderKind};
 use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
 use roadstead_proto::{
-    Backlog, ConvertError, Correction, Finished, HealthReport, InventoryAck, InventoryIntent, OwnedByAnother,
-    Progress, Tended,
+    AgentState, Backlog, ConvertError, Correction, DriftReport, Finished, HealthReport, InventoryAck,
+    InventoryIntent, OwnedByAnother, Progress, Tended,
 };
 use tonic::Status;
 
@@ -122,6 +122,20 @@ impl Handler {
                     silence(self.hub.delivery.health_reported(&self.session, &report).await)
                 }
                 Err(error) => self.not_understood(None, "health_report", &error),
+            },
+            Some(Body::DriftReport(report)) => match DriftReport::try_from(report) {
+                Ok(DriftReport { key, objects, total }) => {
+                    let report = roadstead_hub_core::delivery::DriftReport { key, objects, total };
+                    silence(self.hub.delivery.drift_reported(&self.session, &report).await)
+                }
+                Err(error) => self.not_understood(None, "drift_report", &error),
+            },
+            Some(Body::AgentState(state)) => match AgentState::try_from(state) {
+                Ok(state) => {
+                    let state = convert::state(state);
+                    silence(self.hub.sessions.state_told(&self.session, &state).await)
+                }
+                Err(error) => self.not_understood(None, "agent_state", &error),
             },
             Some(Body::Refused(refused)) => self.refused(refused).await,
             Some(Body::CertificateRequest(request)) => self.renew(&request.csr_pem),

@@ -18,6 +18,7 @@ import { Message, Name, Revision } from '../../ui/Text';
 import { Age } from '../../ui/Time';
 import { applierPage, pageOf } from '../../ui/links';
 import { usePageTitle } from '../../ui/usePageTitle';
+import { DriftTab } from './Drift';
 import { HistoryTab } from './History';
 import { ObjectsTab } from './Objects';
 import { Pipeline } from './Pipeline';
@@ -33,6 +34,7 @@ const TABS = [
   ['overview', 'Overview'],
   ['objects', 'Objects'],
   ['history', 'Reconciliations'],
+  ['drift', 'Drift'],
   ['events', 'Events'],
   ['yaml', 'YAML'],
 ] as const;
@@ -124,6 +126,9 @@ function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
           <Asked answer={history} what="the reconciliations">
             {(data) => <HistoryTab id={id} history={data} />}
           </Asked>
+        </Tabs.Content>
+        <Tabs.Content value="drift" className="tab">
+          <DriftTab id={id} />
         </Tabs.Content>
         <Tabs.Content value="events" className="tab">
           <EventsOf id={id} />

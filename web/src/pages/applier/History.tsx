@@ -13,7 +13,16 @@ import { timingsOf, tookOf } from './stages';
 
 /** So many changes are listed of one attempt. */
 const LISTED = 200;
-const ACTIONS = ['created', 'configured', 'recreated', 'adopted', 'deleted', 'skipped', 'unchanged'];
+const ACTIONS = [
+  'created',
+  'configured',
+  'recreated',
+  'adopted',
+  'deleted',
+  'drifted',
+  'skipped',
+  'unchanged',
+];
 
 export function HistoryTab({ id, history }: { id: ObjectId; history: Reconciliations }): ReactNode {
   if (history.items.length === 0) return <Empty title="It was not reconciled yet" />;

@@ -1,0 +1,43 @@
+//! What an agent does not do, and why: an operator of its cluster has paused it, or it is not allowed to watch what it applied.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use roadstead_model::chain;
+use roadstead_proto::limits::MAX_UNWATCHED;
+use roadstead_proto::{AgentState, Unwatched};
+use tokio::sync::watch;
+
+use crate::cluster::Cluster;
+use crate::home::Home;
+use crate::runner::Runner;
+
+/// How often it is looked. A pause is in force at once, whatever is told of it here.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Looks for as long as it runs.
+pub(crate) async fn watch<C: Cluster>(home: Home, runner: Runner<C>, told: watch::Sender<AgentState>) {
+    let mut is_paused = false;
+    loop {
+        // Where it cannot be read, it is what it was: the policy that is read before anything is done says why.
+        match home.is_paused().await {
+            Ok(paused) => is_paused = paused,
+            Err(error) => tracing::debug!(error = chain(&error), "whether the agent is paused is not known"),
+        }
+        let state = state(is_paused, runner.unwatched());
+        told.send_if_modified(|before| {
+            let changed = *before != state;
+            before.clone_from(&state);
+            changed
+        });
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What is not watched is told by what it is and as whom: why is said differently by each attempt.
+fn state(paused: bool, unwatched: BTreeMap<(String, Option<String>), String>) -> AgentState {
+    let total = unwatched.len();
+    let named = unwatched.into_iter().take(MAX_UNWATCHED);
+    let unwatched = named.map(|((what, account), why)| Unwatched { what, account, why }).collect();
+    AgentState { paused, unwatched, total }
+}

@@ -1,0 +1,300 @@
+//! Objects that differ, or differed, from what was applied: one row for as long as an object goes on differing, and one for what was
+//! corrected. What an object differs in within ten minutes is one row, however often it is corrected.
+
+use jiff::Timestamp;
+use roadstead_model::{
+    ApplierRef, ApplierUid, ClusterUid, Digest, DriftFilter, DriftedObject, FieldDrift, ObjectRef, Reason,
+};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use sqlx::types::Json;
+use time::OffsetDateTime;
+
+use crate::inventory::Columns;
+use crate::time::{from_sql, to_sql};
+use crate::{Store, StoreError, Tx};
+
+/// An object that was corrected.
+#[derive(Debug, Clone, Copy)]
+pub struct CorrectedDrift<'a> {
+    /// The object.
+    pub object: &'a ObjectRef,
+    /// It had been deleted.
+    pub missing: bool,
+    /// Who had changed it.
+    pub managers: &'a [String],
+    /// Where it differed.
+    pub fields: &'a [FieldDrift],
+}
+
+/// A row, for views.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FleetDrift {
+    /// The Cluster's name; empty where it is gone.
+    pub cluster: String,
+    /// The applier.
+    pub applier: ApplierRef,
+    /// The object.
+    pub object: ObjectRef,
+    /// Why it goes on, or went on; none where it was corrected at once.
+    pub state: Option<String>,
+    /// It is not, or was not, on the cluster.
+    pub missing: bool,
+    /// Who changed it, as far as that is known.
+    pub managers: Vec<String>,
+    /// Where it differs.
+    pub fields: Vec<FieldDrift>,
+    /// Why it cannot be corrected.
+    pub message: String,
+    /// How often it was corrected.
+    pub corrections: i32,
+    /// When it was first told.
+    pub first_seen: Timestamp,
+    /// When it was last told.
+    pub last_seen: Timestamp,
+    /// When it was over; none while it goes on.
+    pub ended: Option<Timestamp>,
+}
+
+impl Tx {
+    /// Notes that an object was corrected: with what goes on of it, or was corrected of it a while ago.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn note_corrected(
+        &mut self,
+        applier: ApplierUid,
+        cluster: ClusterUid,
+        corrected: &CorrectedDrift<'_>,
+        began: Timestamp,
+        told: Timestamp,
+    ) -> Result<(), StoreError> {
+        let CorrectedDrift { object, missing, managers, fields } = *corrected;
+        // What is contended goes on, whether it was corrected once more or not.
+        sqlx::query(
+            "WITH last AS (
+                 SELECT id FROM drift
+                 WHERE applier = $1 AND cluster_uid = $2 AND api_group = $3 AND kind = $5 AND namespace = $6 AND name = $7
+                       AND (ended_at IS NULL OR last_seen > $11::timestamptz - interval '10 minutes')
+                 ORDER BY ended_at IS NULL DESC, last_seen DESC LIMIT 1),
+             again AS (
+                 UPDATE drift d SET corrections = corrections + 1, managers = $9, fields = $10, missing = $8, last_seen = $12,
+                     ended_at = CASE WHEN state = 'contended' AND ended_at IS NULL THEN NULL ELSE $12::timestamptz END
+                 FROM last WHERE d.id = last.id RETURNING d.id)
+             INSERT INTO drift (applier, cluster_uid, api_group, version, kind, namespace, name, missing, managers, fields,
+                                corrections, first_seen, last_seen, ended_at)
+             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, $11, $12, $12 WHERE NOT EXISTS (SELECT FROM again)",
+        )
+        .bind(applier.0)
+        .bind(cluster.0)
+        .bind(&object.group)
+        .bind(&object.version)
+        .bind(&object.kind)
+        .bind(&object.namespace)
+        .bind(&object.name)
+        .bind(missing)
+        .bind(managers)
+        .bind(Json(fields))
+        .bind(to_sql(began))
+        .bind(to_sql(told))
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("note what was corrected"))?;
+        Ok(())
+    }
+
+    /// Notes that an object goes on differing. True where that is news: it did not before, or for another reason.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn note_drifted(
+        &mut self,
+        applier: ApplierUid,
+        cluster: ClusterUid,
+        drifted: &DriftedObject,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let DriftedObject { object, state, missing, managers, fields, corrected, message } = drifted;
+        let before: Option<Option<String>> = sqlx::query_scalar(
+            "WITH last AS (
+                 SELECT id, CASE WHEN ended_at IS NULL THEN state END AS was FROM drift
+                 WHERE applier = $1 AND cluster_uid = $2 AND api_group = $3 AND kind = $5 AND namespace = $6 AND name = $7
+                       AND (ended_at IS NULL OR $8 = 'contended' AND last_seen > $14::timestamptz - interval '10 minutes')
+                 ORDER BY ended_at IS NULL DESC, last_seen DESC LIMIT 1),
+             again AS (
+                 UPDATE drift d SET state = $8, missing = $9, managers = $10, fields = $11, message = $12,
+                     corrections = greatest(corrections, $13), last_seen = $14, ended_at = NULL
+                 FROM last WHERE d.id = last.id RETURNING last.was),
+             first AS (
+                 INSERT INTO drift (applier, cluster_uid, api_group, version, kind, namespace, name, state, missing, managers,
+                                    fields, message, corrections, first_seen, last_seen)
+                 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14 WHERE NOT EXISTS (SELECT FROM again))
+             SELECT was FROM again",
+        )
+        .bind(applier.0)
+        .bind(cluster.0)
+        .bind(&object.group)
+        .bind(&object.version)
+        .bind(&object.kind)
+        .bind(&object.namespace)
+        .bind(&object.name)
+        .bind(state.as_str())
+        .bind(missing)
+        .bind(managers)
+        .bind(Json(fields))
+        .bind(message)
+        .bind(i32::try_from(*corrected).unwrap_or(i32::MAX))
+        .bind(to_sql(now))
+        .fetch_optional(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("note what has drifted"))?;
+        Ok(before.flatten().as_deref() != Some(state.as_str()))
+    }
+
+    /// What went on differing of an applier is over, but for these objects. True where any was.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn settle_drift(
+        &mut self,
+        applier: ApplierUid,
+        goes_on: &[ObjectRef],
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let Columns { groups, kinds, namespaces, names, .. } = Columns::of(goes_on);
+        let ended = sqlx::query(
+            "UPDATE drift SET ended_at = $2 WHERE applier = $1 AND ended_at IS NULL
+             AND (api_group, kind, namespace, name) NOT IN
+                 (SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[]))",
+        )
+        .bind(applier.0)
+        .bind(to_sql(now))
+        .bind(groups)
+        .bind(kinds)
+        .bind(namespaces)
+        .bind(names)
+        .execute(&mut *self.inner)
+        .await
+        .map_err(StoreError::query("settle what has drifted"))?;
+        Ok(ended.rows_affected() > 0)
+    }
+}
+
+impl Store {
+    /// Whether the cluster has had all of this dispatch applied, and nothing else since: what differs there was changed by others.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn was_applied(
+        &self,
+        applier: ApplierUid,
+        cluster: ClusterUid,
+        dispatch: &Digest,
+    ) -> Result<bool, StoreError> {
+        sqlx::query_scalar(
+            "SELECT EXISTS (
+                 SELECT FROM reconciliation r
+                 WHERE applier = $1 AND cluster_uid = $2 AND dispatch_digest = $3 AND reason IN ($4, $5)
+                       AND NOT deletes AND NOT reads
+                       AND NOT EXISTS (SELECT FROM reconciliation n
+                                       WHERE n.applier = $1 AND n.attempt > r.attempt AND n.dispatch_digest <> $3))",
+        )
+        .bind(applier.0)
+        .bind(cluster.0)
+        .bind(dispatch.as_bytes().as_slice())
+        .bind(Reason::ReconciliationSucceeded.as_str())
+        .bind(Reason::HealthCheckFailed.as_str())
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::query("look whether a dispatch was applied before"))
+    }
+
+    /// Objects that differ or differed, on the whole fleet, the latest first.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn drift(&self, filter: &DriftFilter, limit: i64) -> Result<Vec<FleetDrift>, StoreError> {
+        let what = "look for drift";
+        let rows = sqlx::query(
+            "SELECT coalesce(c.name, '') AS cluster, k.kind AS applier_kind, k.namespace AS applier_namespace, k.name AS applier,
+                    d.api_group, d.version, d.kind, d.namespace, d.name, d.state, d.missing, d.managers, d.fields, d.message,
+                    d.corrections, d.first_seen, d.last_seen, d.ended_at
+             FROM drift d JOIN resource k ON k.uid = d.applier LEFT JOIN resource c ON c.uid = d.cluster_uid
+             WHERE ($1 = '' OR c.name = $1) AND ($2 = '' OR k.kind = $2) AND ($3 = '' OR k.namespace = $3)
+                   AND ($4 = '' OR k.name = $4) AND (NOT $5 OR d.ended_at IS NULL)
+                   AND ($6::timestamptz IS NULL OR d.last_seen < $6)
+             ORDER BY d.last_seen DESC, d.id DESC LIMIT $7",
+        )
+        .bind(&filter.cluster)
+        .bind(&filter.applier_kind)
+        .bind(&filter.applier_namespace)
+        .bind(&filter.applier)
+        .bind(filter.ongoing)
+        .bind(filter.before.map(to_sql))
+        .bind(limit)
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::query(what))?;
+        rows.iter().map(|row| read(row, what)).collect()
+    }
+
+    /// Forgets of each applier what is over, but for the newest `keep`.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn trim_drift(&self, keep: i64) -> Result<u64, StoreError> {
+        let trimmed = sqlx::query(
+            "DELETE FROM drift d USING
+               (SELECT id, row_number() OVER (PARTITION BY applier ORDER BY last_seen DESC, id DESC) AS place
+                FROM drift WHERE ended_at IS NOT NULL) n
+             WHERE d.id = n.id AND n.place > $1",
+        )
+        .bind(keep)
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::query("trim what has drifted"))?;
+        Ok(trimmed.rows_affected())
+    }
+}
+
+fn read(row: &PgRow, what: &'static str) -> Result<FleetDrift, StoreError> {
+    let drift = read_columns(row).map_err(StoreError::query(what))?;
+    let at = |column| -> Result<Timestamp, StoreError> {
+        from_sql(what, row.try_get::<OffsetDateTime, _>(column).map_err(StoreError::query(what))?)
+    };
+    let ended: Option<OffsetDateTime> = row.try_get("ended_at").map_err(StoreError::query(what))?;
+    Ok(FleetDrift {
+        first_seen: at("first_seen")?,
+        last_seen: at("last_seen")?,
+        ended: ended.map(|ended| from_sql(what, ended)).transpose()?,
+        ..drift
+    })
+}
+
+/// All but the times.
+fn read_columns(row: &PgRow) -> Result<FleetDrift, sqlx::Error> {
+    Ok(FleetDrift {
+        cluster: row.try_get("cluster")?,
+        applier: ApplierRef {
+            kind: row.try_get("applier_kind")?,
+            namespace: row.try_get("applier_namespace")?,
+            name: row.try_get("applier")?,
+        },
+        object: ObjectRef {
+            group: row.try_get("api_group")?,
+            version: row.try_get("version")?,
+            kind: row.try_get("kind")?,
+            namespace: row.try_get("namespace")?,
+            name: row.try_get("name")?,
+        },
+        state: row.try_get("state")?,
+        missing: row.try_get("missing")?,
+        managers: row.try_get("managers")?,
+        fields: row.try_get::<Json<Vec<FieldDrift>>, _>("fields")?.0,
+        message: row.try_get("message")?,
+        corrections: row.try_get("corrections")?,
+        first_seen: Timestamp::UNIX_EPOCH,
+        last_seen: Timestamp::UNIX_EPOCH,
+        ended: None,
+    })
+}
