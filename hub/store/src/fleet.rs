@@ -133,12 +133,14 @@ impl Store {
         let first = InventoryKey(Uuid::nil(), String::new(), String::new(), String::new(), String::new());
         let after = after.unwrap_or(&first);
         let rows = sqlx::query(
-            "SELECT found.*, coalesce(told.health, CASE WHEN ended.reason IS DISTINCT FROM 'ReconciliationSucceeded' \
-             THEN 'Unknown' WHEN waits THEN 'Current' END) AS health FROM ( \
+            "SELECT found.*, CASE WHEN found.unseen THEN 'Unknown: not seen since the agent of its cluster was last connected' \
+             ELSE coalesce(told.health, CASE WHEN ended.reason IS DISTINCT FROM 'ReconciliationSucceeded' \
+             THEN 'Unknown' WHEN waits THEN 'Current' END) END AS health FROM ( \
              SELECT i.cluster_uid, i.api_group, i.version, i.kind, i.namespace, i.name, i.intended, i.labels, \
              i.applier, coalesce(c.name, '') AS cluster, k.kind AS owner_kind, k.namespace AS owner_namespace, \
-             k.name AS owner, k.object #>> '{spec,wait}' = 'true' AS waits \
+             k.name AS owner, k.object #>> '{spec,wait}' = 'true' AS waits, is_unseen(k.object, lost.since) AS unseen \
              FROM inventory i LEFT JOIN resource c ON c.uid = i.cluster_uid LEFT JOIN resource k ON k.uid = i.applier \
+             LEFT JOIN lost_cluster lost ON lost.uid = i.cluster_uid \
              WHERE (i.cluster_uid, i.api_group, i.kind, i.namespace, i.name) > ($1, $2, $3, $4, $5) \
              AND ($6 = '' OR c.name = $6) AND ($7 = '' OR i.kind = $7) AND ($8 = '' OR i.namespace = $8) \
              AND ($9 = '' OR strpos(i.name, $9) > 0) AND ($10 = '' OR k.namespace = $10) AND ($11 = '' OR k.name = $11) \
@@ -183,9 +185,11 @@ impl Store {
              coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
              min(ready ->> 'lastTransitionTime') AS since \
              FROM (SELECT r.kind, r.namespace, CASE WHEN r.kind = 'Cluster' THEN r.name ELSE \
-                   coalesce(c.name, r.cluster_ref, '') END AS cluster, r.suspended, r.ready \
+                   coalesce(c.name, r.cluster_ref, '') END AS cluster, r.suspended, \
+                   shown_ready(r.ready, r.object, lost.since) AS ready \
                    FROM resource r LEFT JOIN resource c \
                    ON r.kind = ANY ($1) AND c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
+                   LEFT JOIN lost_cluster lost ON r.kind = ANY ($1) AND lost.name = coalesce(c.name, r.cluster_ref) \
                    WHERE r.kind = 'Cluster' OR r.kind = ANY ($1) OR r.kind = ANY ($2)) states \
              GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
         )
@@ -205,11 +209,14 @@ impl Store {
             "SELECT kind, namespace, cluster, coalesce(ready ->> 'status', '') AS ready, \
              coalesce(ready ->> 'reason', '') AS reason, suspended, count(*) AS count, \
              min(ready ->> 'lastTransitionTime') AS since \
-             FROM (SELECT kind, namespace, cluster_ref AS cluster, suspended, ready FROM resource \
-                   WHERE kind = ANY ($2) AND cluster_ref = ANY ($1) AND kubeconfig IS NULL \
+             FROM (SELECT r.kind, r.namespace, r.cluster_ref AS cluster, r.suspended, \
+                   shown_ready(r.ready, r.object, lost.since) AS ready \
+                   FROM resource r LEFT JOIN lost_cluster lost ON lost.name = r.cluster_ref \
+                   WHERE r.kind = ANY ($2) AND r.cluster_ref = ANY ($1) AND r.kubeconfig IS NULL \
                    UNION ALL \
-                   SELECT r.kind, r.namespace, c.name, r.suspended, r.ready FROM resource c \
-                   JOIN resource r ON r.kubeconfig = c.kubeconfig \
+                   SELECT r.kind, r.namespace, c.name, r.suspended, shown_ready(r.ready, r.object, lost.since) \
+                   FROM resource c JOIN resource r ON r.kubeconfig = c.kubeconfig \
+                   LEFT JOIN lost_cluster lost ON lost.uid = c.uid \
                    WHERE c.kind = 'Cluster' AND c.name = ANY ($1) AND r.kind = ANY ($2)) states \
              GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 5, 6",
         )
@@ -284,8 +291,10 @@ impl Store {
              ARRAY(SELECT used FROM unnest(r.refers_to) AS used WHERE split_part(used, '/', 1) = ANY ($3)) AS sources, \
              coalesce(r.object #>> '{spec,path}', '') AS path, \
              coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, \
-             coalesce(r.object #>> '{spec,pin,revision}', '') AS pinned, r.suspended, r.ready \
+             coalesce(r.object #>> '{spec,pin,revision}', '') AS pinned, r.suspended, \
+             shown_ready(r.ready, r.object, lost.since) AS ready \
              FROM resource r LEFT JOIN resource c ON c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
+             LEFT JOIN lost_cluster lost ON lost.name = coalesce(c.name, r.cluster_ref) \
              WHERE r.api_group = wanted.api_group AND r.kind = wanted.kind \
              AND (r.namespace COLLATE \"C\", r.name COLLATE \"C\") >= ($4, $5) \
              AND ((r.namespace, r.name) <> ($4, $5) OR r.kind COLLATE \"C\" > $6) \
@@ -294,7 +303,7 @@ impl Store {
              AND (($10 = '' AND $11 = '' AND $12 = '') OR EXISTS (SELECT FROM unnest(r.refers_to) AS used \
                   WHERE split_part(used, '/', 1) = ANY ($3) AND ($10 = '' OR split_part(used, '/', 1) = $10) \
                   AND ($11 = '' OR split_part(used, '/', 2) = $11) AND ($12 = '' OR split_part(used, '/', 3) = $12))) \
-             AND ($13 = '' OR CASE WHEN r.suspended THEN 'Suspended' ELSE coalesce(r.ready ->> 'status', 'Unknown') END = $13) \
+             AND ($13 = '' OR CASE WHEN r.suspended THEN 'Suspended' ELSE coalesce(shown_ready(r.ready, r.object, lost.since) ->> 'status', 'Unknown') END = $13) \
              ORDER BY r.namespace COLLATE \"C\", r.name COLLATE \"C\" LIMIT $14) found \
              ORDER BY found.namespace COLLATE \"C\", found.name COLLATE \"C\", found.kind COLLATE \"C\" LIMIT $14",
         )

@@ -255,7 +255,7 @@ export interface components {
             path: string;
             /** @description The revision to which it is pinned; empty where it follows its source. */
             pinned: string;
-            /** @description What its Ready condition says. */
+            /** @description What its Ready condition says. Of what could not be seen for longer than twice its interval: `Unknown`, with the reason `NotSeen`. */
             ready?: components["schemas"]["ReadyState"] | (null);
             /** @description Its resource, as in the path of its API: `kustomizations`. */
             resource: string;
@@ -451,7 +451,7 @@ export interface components {
             lastSeen: string;
             /** @description Who changed it, as far as that is known: managers of fields. */
             managers: string[];
-            /** @description Why it cannot be corrected. */
+            /** @description Why it cannot be corrected; else empty. */
             message: string;
             /** @description It is not, or was not, on the cluster. */
             missing: boolean;

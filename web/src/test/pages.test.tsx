@@ -222,6 +222,7 @@ describe('an applier of a kind that the dashboard does not know', () => {
         { path: '/data/word', told: true, live: '"by hand"', desired: '"git"' },
         { path: '/data/secret', told: false },
       ],
+      message: '',
       corrections: 0,
       firstSeen: '2026-01-02T03:04:05Z',
       lastSeen: '2026-01-02T03:04:05Z',

@@ -38,8 +38,7 @@ pub struct DriftItem {
     pub managers: Vec<String>,
     /// Where it differs.
     pub fields: Vec<DriftField>,
-    /// Why it cannot be corrected.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    /// Why it cannot be corrected; else empty.
     pub message: String,
     /// How often it was corrected.
     pub corrections: i32,

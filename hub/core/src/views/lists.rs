@@ -44,7 +44,7 @@ pub struct ApplierItem {
     pub pinned: String,
     /// Whether it is suspended.
     pub suspended: bool,
-    /// What its Ready condition says.
+    /// What its Ready condition says. Of what could not be seen for longer than twice its interval: `Unknown`, with the reason `NotSeen`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<ReadyState>,
 }

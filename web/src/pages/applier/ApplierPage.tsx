@@ -65,6 +65,9 @@ function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
   const navigate = useNavigate();
   const history = useQuery(queries.reconciliations(id));
   const sources = useSources(id, object);
+  // Views know for how long nobody has seen it.
+  const row = useQuery(queries.applierRow(id));
+  const unseen = row.data?.ready?.reason === 'NotSeen' ? row.data.ready : undefined;
   const ready = conditionOf(object, 'Ready');
   const suspended = object.spec?.suspend === true;
   const objects = ownedObjects(object, history.data);
@@ -78,7 +81,7 @@ function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
         </p>
         <h1>
           <Name>{name}</Name>
-          <Status state={readyState(ready, suspended)} />
+          <Status state={readyState(unseen ?? ready, suspended)} />
         </h1>
         <Actions id={id} object={object} sources={sources} />
       </header>
@@ -92,7 +95,8 @@ function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
           It is pinned to <Revision>{object.spec.pin.revision}</Revision> and does not follow its source.
         </p>
       )}
-      {ready?.status === 'False' && !suspended && (
+      {unseen && <p className="notice is-warning">It was {unseen.message}.</p>}
+      {!unseen && ready?.status === 'False' && !suspended && (
         <div className="notice is-failing">
           <p>
             <strong>{ready.reason}</strong> for <Age at={ready.lastTransitionTime} />
