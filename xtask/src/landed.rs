@@ -12,7 +12,7 @@ use crate::cache;
 use crate::process::Runner;
 
 /// The commit. Whoever lands a change of the protocol moves it to the newest one that has landed before.
-const COMMIT: &str = "6417ca04c18173497f74614df062ee71530a5550";
+const COMMIT: &str = "6902f855ea2febacb09ca1f2ba5d3031f6bfea87";
 
 /// The program of that version's agent; it is built where the cache lacks it.
 pub(crate) fn agent(root: &Path, runner: &Runner) -> Result<PathBuf> {

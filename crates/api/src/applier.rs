@@ -4,6 +4,7 @@ use roadstead_model::GoDuration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::annotated;
 use crate::kustomization::{
     Adopt, Delegation, DeletionPolicy, DependencyReference, Drift, GuardSpec, HealthCheck, HistoryEntry,
     KubeConfig, LookedUp, Pin, ResourceInventory, ServiceAccount, health_checks,
@@ -13,7 +14,15 @@ use crate::object::{Condition, LocalObjectReference, Object, Typed};
 /// What the hub reads and writes of an applier, whatever its kind.
 pub type AnyApplier = Object<ApplierSpec, AnyApplierStatus>;
 
-impl Typed for AnyApplier {}
+impl Typed for AnyApplier {
+    /// With what annotations say of the spec.
+    fn from_object(object: &Value) -> Result<Self, serde_json::Error> {
+        match annotated::merged(object) {
+            Some(merged) => Self::deserialize(&merged),
+            None => Self::deserialize(object),
+        }
+    }
+}
 
 /// What the specs of all kinds of appliers say in the same words. What a kind has no word for has its default.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,7 +3,8 @@
 //! Values only: no network, no clock, no database. [`KINDS`] is the one list; everything that serves, stores or checks
 //! an object goes by it.
 
-pub mod applier;
+pub mod annotated;
+mod applier;
 pub mod cluster;
 pub mod columns;
 pub mod convert;

@@ -68,7 +68,7 @@ impl Store {
                SELECT namespace, name, generation, deletion_timestamp IS NOT NULL AS deleting,
                       coalesce(object #> '{status,conditions}', 'null') AS conditions,
                       object #>> '{status,lastAppliedRevision}' AS last_applied_revision,
-                      object #> '{spec,pin}' IS NOT NULL AS pinned,
+                      coalesce(object #> '{spec,pin}', object #> '{metadata,annotations,fleet.roadstead.dev/pin}') IS NOT NULL AS pinned,
                       coalesce(refers_to, '{}') AS refers_to
                FROM resource
                WHERE api_group = $3 AND kind = $4

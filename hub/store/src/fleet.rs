@@ -291,7 +291,8 @@ impl Store {
              ARRAY(SELECT used FROM unnest(r.refers_to) AS used WHERE split_part(used, '/', 1) = ANY ($3)) AS sources, \
              coalesce(r.object #>> '{spec,path}', '') AS path, \
              coalesce(r.object #>> '{status,lastAppliedRevision}', '') AS revision, \
-             coalesce(r.object #>> '{spec,pin,revision}', '') AS pinned, r.suspended, \
+             coalesce(r.object #>> '{spec,pin,revision}', \
+             r.object #>> '{metadata,annotations,fleet.roadstead.dev/pin}', '') AS pinned, r.suspended, \
              shown_ready(r.ready, r.object, lost.since) AS ready \
              FROM resource r LEFT JOIN resource c ON c.kind = 'Cluster' AND c.kubeconfig = r.kubeconfig \
              LEFT JOIN lost_cluster lost ON lost.name = coalesce(c.name, r.cluster_ref) \

@@ -131,6 +131,17 @@ async fn drift_is_only_reported_where_that_is_asked_for() -> Result<()> {
     says_nothing(&fleet, "Drifted").await?;
     ensure!(drift(&fleet, "&ongoing=true").await?.is_empty(), "it is over");
     ensure!(drift(&fleet, "").await?.len() >= 3, "and still known");
+    // By an annotation, which a Flux and its schemas pass over, it is the same.
+    let annotated =
+        r#"{"metadata":{"annotations":{"fleet.roadstead.dev/drift":"Report"}},"spec":{"drift":null}}"#;
+    fleet.run(&["patch", "kustomization/app", "--type=merge", "-p", annotated]).await?;
+    let generation = fleet.get("kustomization/app").await?["metadata"]["generation"].clone();
+    eventually("it is reconciled", PATIENCE, || async {
+        let observed = fleet.get("kustomization/app").await?["status"]["observedGeneration"].clone();
+        ensure!(observed == generation, "{observed} of {generation}");
+        Ok(())
+    })
+    .await?;
     // So does another build.
     patch(&fleet, &ns, "configmap/map", BY_HAND).await?;
     says(&fleet, "Drifted", &["1 object differs"]).await?;

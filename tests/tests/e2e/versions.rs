@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_tests::gitserver::Commit;
-use roadstead_tests::{Fleet, config_map, kustomization, landed_agent};
+use roadstead_tests::{Fleet, PATIENCE, config_map, eventually, kustomization, landed_agent};
 use serde_json::Value;
 
 /// Whoever upgrades a hub has agents of the version before until each was upgraded, or for good.
@@ -38,6 +38,23 @@ async fn an_agent_of_the_last_landed_version_carries_out_what_this_hub_dispatche
     fleet.applied("app", &second).await?;
     fleet.cluster.has_word(ns, "first", Some("two")).await?;
     fleet.cluster.has_word(ns, "second", None).await?;
+
+    // What it corrects it tells without values; and what it would not do is not sent to it.
+    let by_hand = r#"{"data":{"word":"by hand"}}"#;
+    let args = ["patch", "configmap/first", "--namespace", ns, "--type=merge", "-p", by_hand];
+    fleet.cluster.kubectl().run(&args).await?;
+    fleet.cluster.has_word(ns, "first", Some("two")).await?;
+    eventually("the correction is told", PATIENCE, || async {
+        let told = fleet.run(&["get", "--raw", "/fleet/v1/drift/objects?applier=app"]).await?;
+        let told: Value = serde_json::from_str(&told)?;
+        let field = &told["items"][0]["fields"][0];
+        ensure!(field["path"] == "/data/word" && field["told"] == false, "{told:#}");
+        Ok(())
+    })
+    .await?;
+    fleet.apply(&kustomization("reports", "app", "./app/", &["drift: Report"])).await?;
+    fleet.fails("kustomization/reports", "AgentTooOld", &["drift-reports"]).await?;
+    fleet.run(&["delete", "kustomization/reports", "--timeout=60s"]).await?;
 
     // It is upgraded, and goes on.
     fleet.agent.kill9().await?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use regex::Regex;
 use serde_json::{Map, Value};
 
+use crate::annotated;
 use crate::kind::{KindId, NameRule};
 use crate::validate::FieldError;
 
@@ -40,6 +41,7 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
     match kind {
         KindId::Kustomization => {
             flux::kustomization(&object["spec"], &mut verdict);
+            verdict.errors.extend(annotated::check(object));
             flux::dependencies(&object["spec"], old.map(|old| &old["spec"]), &mut verdict.errors);
         }
         KindId::GitRepository => {

@@ -186,6 +186,36 @@ async fn what_was_not_seen_for_twice_its_interval_is_unknown() -> Result<()> {
 }
 
 #[tokio::test]
+async fn fields_of_our_own_can_stand_in_annotations() -> Result<()> {
+    let site = Site::new().await?;
+    let replica = site.replica().await?;
+    replica.kubectl.apply(OBJECTS).await?;
+    let generation = async || -> Result<i64> {
+        let object = replica.kubectl.get(&["ks", "web"]).await?;
+        object["metadata"]["generation"].as_i64().context("a generation")
+    };
+    assert_eq!(generation().await?, 1);
+    let annotate =
+        async |text: &str| replica.kubectl.run(&["annotate", "--overwrite", "ks", "web", text]).await;
+    let pin = "main@sha1:0d27ef211864b632e7576147f5111bab8a2be737";
+    annotate(&format!("fleet.roadstead.dev/pin={pin}")).await?;
+    assert_eq!(generation().await?, 2, "something else is wanted");
+    annotate("example.com/note=hello").await?;
+    assert_eq!(generation().await?, 2);
+    let found = get(&replica, "/fleet/v1/appliers?name=web").await?;
+    assert_eq!(found["items"][0]["pinned"], pin);
+    let Err(refused) = annotate("fleet.roadstead.dev/drift=Maybe").await else {
+        anyhow::bail!("it was taken")
+    };
+    let refused = refused.to_string();
+    assert!(refused.contains("metadata.annotations[fleet.roadstead.dev/drift]"), "{refused}");
+    assert!(refused.contains("want Correct or Report"), "{refused}");
+    annotate("fleet.roadstead.dev/pin-").await?;
+    assert_eq!(generation().await?, 3);
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_spans_clusters() -> Result<()> {
     let site = Site::new().await?;
     let replica = site.replica().await?;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
-use roadstead_api::{FieldError, Kind, KindId, Version, from_storage, rbac, rules, structural, to_storage};
+use roadstead_api::{
+    FieldError, Kind, KindId, Version, annotated, from_storage, rbac, rules, structural, to_storage,
+};
 use roadstead_hub_store::{LAST_APPLIED, SecretData, Stored};
 use serde_json::{Map, Value, json};
 
@@ -322,7 +324,9 @@ pub(crate) fn replace(
         }
     }
     after.secret = split_secret(kind.id, &mut object);
-    if wanted(&object) != wanted(&before.object) {
+    if wanted(&object) != wanted(&before.object)
+        || kind.id.is_applier() && annotated::wanted(&object) != annotated::wanted(&before.object)
+    {
         after.generation += 1;
     }
     after.object = object;

@@ -70,6 +70,7 @@ function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
   const unseen = row.data?.ready?.reason === 'NotSeen' ? row.data.ready : undefined;
   const ready = conditionOf(object, 'Ready');
   const suspended = object.spec?.suspend === true;
+  const pinned = object.spec?.pin?.revision ?? object.metadata.annotations?.['fleet.roadstead.dev/pin'];
   const objects = ownedObjects(object, history.data);
   const base = applierPage(id);
   const known = TABS.some(([each]) => each === tab);
@@ -90,9 +91,9 @@ function Body({ id, object }: { id: ObjectId; object: Applier }): ReactNode {
           It is being deleted since <Age at={object.metadata.deletionTimestamp} />.
         </p>
       )}
-      {object.spec?.pin && (
+      {pinned !== undefined && (
         <p className="notice is-warning">
-          It is pinned to <Revision>{object.spec.pin.revision}</Revision> and does not follow its source.
+          It is pinned to <Revision>{pinned}</Revision> and does not follow its source.
         </p>
       )}
       {unseen && <p className="notice is-warning">It was {unseen.message}.</p>}

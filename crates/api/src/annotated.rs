@@ -1,0 +1,151 @@
+//! Fields of appliers' specs that are Roadstead's own, as annotations: so that one file suits a Flux too, and a check against Flux's schemas.
+//!
+//! What the spec says wins. `spec.delegation` has no such form: it gives rights, and is taken from direct writes only.
+
+use roadstead_model::Revision;
+use serde_json::{Map, Value, json};
+
+use crate::kustomization::{Adopt, Drift, GuardSpec};
+use crate::validate::FieldError;
+
+const PREFIX: &str = "fleet.roadstead.dev/";
+
+/// The annotations' names without their prefix; the fields of the spec have the same.
+const FIELDS: [&str; 4] = ["adopt", "drift", "guard", "pin"];
+
+/// The fields that annotations say, as they would stand in the spec, and what is wrong with the others.
+fn fields(object: &Value) -> (Map<String, Value>, Vec<FieldError>) {
+    let (mut fields, mut errors) = (Map::new(), Vec::new());
+    for field in FIELDS {
+        let name = format!("{PREFIX}{field}");
+        let Some(text) = object["metadata"]["annotations"].get(&name).and_then(Value::as_str) else {
+            continue;
+        };
+        match read(field, text) {
+            Ok(value) => drop(fields.insert(field.to_owned(), value)),
+            Err(why) => {
+                let at = format!("metadata.annotations[{name}]");
+                errors.push(FieldError::invalid(at, &text.into(), why));
+            }
+        }
+    }
+    (fields, errors)
+}
+
+fn read(field: &str, text: &str) -> Result<Value, String> {
+    match field {
+        "drift" => {
+            let value = json!(text);
+            serde_json::from_value::<Drift>(value.clone()).map_err(|_| "want Correct or Report")?;
+            Ok(value)
+        }
+        "adopt" => {
+            let tools: Vec<&str> = text.split(',').map(str::trim).filter(|tool| !tool.is_empty()).collect();
+            let value = json!(tools);
+            serde_json::from_value::<Vec<Adopt>>(value.clone()).map_err(|_| "want Flux")?;
+            Ok(value)
+        }
+        "pin" => {
+            text.parse::<Revision>().map_err(|error| error.to_string())?;
+            Ok(json!({ "revision": text }))
+        }
+        _ => {
+            let want = "want JSON with mode, maxDeletionPercent or maxDeletions, as spec.guard has them";
+            let value: Value = serde_json::from_str(text).map_err(|error| format!("{want}: {error}"))?;
+            let guard: GuardSpec =
+                serde_json::from_value(value.clone()).map_err(|error| format!("{want}: {error}"))?;
+            let known = ["mode", "maxDeletionPercent", "maxDeletions"];
+            let is_known = |key: &String| known.contains(&key.as_str());
+            if !value.as_object().is_some_and(|fields| fields.keys().all(is_known)) {
+                return Err(want.to_owned());
+            }
+            if guard.max_deletion_percent.is_some_and(|percent| percent > 100) {
+                return Err("maxDeletionPercent must be at most 100".to_owned());
+            }
+            Ok(value)
+        }
+    }
+}
+
+/// What is wrong with annotations of an applier that stand for fields.
+pub(crate) fn check(object: &Value) -> Vec<FieldError> {
+    fields(object).1
+}
+
+/// The annotations that stand for fields: where one is changed, something else is wanted.
+#[must_use]
+pub fn wanted(object: &Value) -> Vec<(&'static str, &Value)> {
+    let annotations = &object["metadata"]["annotations"];
+    let given = |field: &'static str| Some((field, annotations.get(format!("{PREFIX}{field}"))?));
+    FIELDS.into_iter().filter_map(given).collect()
+}
+
+/// The object with the fields in its spec that annotations say, and the spec does not; none where it stays the same.
+pub(crate) fn merged(object: &Value) -> Option<Value> {
+    let (fields, _) = fields(object);
+    let missing: Vec<(String, Value)> = fields
+        .into_iter()
+        .filter(|(field, _)| object["spec"].get(field).is_none_or(Value::is_null))
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let mut object = object.clone();
+    object["spec"].as_object_mut()?.extend(missing);
+    Some(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{check, merged, wanted};
+    use crate::{AnyApplier, Typed as _};
+
+    fn object(annotations: &Value, spec: &Value) -> Value {
+        json!({ "apiVersion": "kustomize.toolkit.fluxcd.io/v1", "kind": "Kustomization",
+                "metadata": { "name": "app", "namespace": "apps", "annotations": annotations }, "spec": spec })
+    }
+
+    #[test]
+    fn annotations_say_what_the_spec_does_not() {
+        let annotations = json!({
+            "fleet.roadstead.dev/drift": "Report",
+            "fleet.roadstead.dev/adopt": "Flux",
+            "fleet.roadstead.dev/pin": "main@sha1:0d27ef211864b632e7576147f5111bab8a2be737",
+            "fleet.roadstead.dev/guard": "{\"mode\":\"Stop\",\"maxDeletions\":3}",
+            "fleet.roadstead.dev/delegation": "{\"clusters\":[\"*\"]}",
+        });
+        let said = object(&annotations, &json!({ "interval": "5m", "prune": true }));
+        assert!(check(&said).is_empty());
+        let spec = AnyApplier::from_object(&said).unwrap().spec;
+        let as_fields = json!({ "interval": "5m", "prune": true, "drift": "Report", "adopt": ["Flux"],
+            "pin": { "revision": "main@sha1:0d27ef211864b632e7576147f5111bab8a2be737" },
+            "guard": { "mode": "Stop", "maxDeletions": 3 } });
+        assert_eq!(spec, AnyApplier::from_object(&object(&json!({}), &as_fields)).unwrap().spec);
+        assert!(spec.delegation.is_none(), "rights are not given by annotations");
+        let both = object(&annotations, &json!({ "interval": "5m", "drift": "Correct" }));
+        assert_eq!(merged(&both).unwrap()["spec"]["drift"], "Correct");
+        assert_eq!(merged(&object(&json!({ "other": "x" }), &json!({ "interval": "5m" }))), None);
+        assert_eq!(wanted(&said).len(), 4);
+    }
+
+    #[test]
+    fn what_is_wrong_with_one_is_said_and_it_counts_for_nothing() {
+        for (name, text, why) in [
+            ("drift", "Maybe", "want Correct or Report"),
+            ("adopt", "Flux,Argo", "want Flux"),
+            ("pin", "", "fleet.roadstead.dev/pin"),
+            ("guard", "strict", "want JSON"),
+            ("guard", "{\"maxDeletion\":3}", "want JSON"),
+            ("guard", "{\"maxDeletionPercent\":101}", "at most 100"),
+        ] {
+            let annotations = json!({ format!("fleet.roadstead.dev/{name}"): text });
+            let object = object(&annotations, &json!({ "interval": "5m" }));
+            let errors: Vec<String> = check(&object).iter().map(ToString::to_string).collect();
+            assert_eq!(errors.len(), 1, "{name}: {text}: {errors:?}");
+            assert!(errors[0].contains(why) && errors[0].starts_with("metadata.annotations["), "{errors:?}");
+            assert_eq!(merged(&object), None, "{name}: {text}");
+        }
+    }
+}
