@@ -198,10 +198,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A folder that is removed when it goes out of scope.
-struct TemporaryFolder(PathBuf);
+pub(crate) struct TemporaryFolder(pub(crate) PathBuf);
 
 impl TemporaryFolder {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("roadstead-gitserver-").tempdir()?;
         Ok(Self(folder.keep()))
     }

@@ -32,6 +32,7 @@ mod rekey;
 mod rules;
 mod secrets;
 mod sources;
+mod ssh;
 mod unseen;
 mod variables;
 mod versions;

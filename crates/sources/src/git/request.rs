@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
 use super::greeting::KnownServer;
+use super::ssh::SshCredentials;
 use crate::attempt::Room;
 use crate::tree::TreeLimits;
 use roadstead_outbound::Secret;
@@ -150,6 +151,8 @@ pub enum Credentials {
     },
     /// `bearerToken` of the Secret.
     Bearer(Secret),
+    /// A key, and the hosts to show it to.
+    Ssh(SshCredentials),
 }
 
 /// How much a repository may make us read, keep and do.
@@ -185,7 +188,7 @@ impl Default for GitLimits {
 /// One fetch of one repository.
 #[derive(Debug, Clone)]
 pub struct GitRequest {
-    /// `https://…` or `http://…`, without credentials in it; `file:///…` with [`Self::allow_file`].
+    /// `https://…` or `http://…`, without credentials in it; `ssh://…`, with a user at most; `file:///…` with [`Self::allow_file`].
     pub url: String,
     /// Which commit.
     pub reference: GitReference,

@@ -14,6 +14,7 @@ use crate::tree::{Measure, TreeError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     Connecting,
+    LoggingIn,
     Listing,
     Receiving,
     Reading,
@@ -23,6 +24,7 @@ impl Phase {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
+            Self::LoggingIn => "logging in",
             Self::Listing => "listing references",
             Self::Receiving => "receiving the pack",
             Self::Reading => "reading the commit's files",

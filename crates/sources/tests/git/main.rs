@@ -8,3 +8,4 @@ mod hostile;
 mod kit;
 mod known;
 mod readers;
+mod ssh;

@@ -4,7 +4,8 @@ use roadstead_api::GitRepository;
 use roadstead_api::git_repository::{GitProvider, GitRepositorySpec};
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
-use roadstead_outbound::Purpose;
+use roadstead_outbound::{ProxyServer, Purpose};
+use roadstead_sources::git::SshCredentials;
 use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
 
 use crate::sources::secrets::SourceSecret;
@@ -50,8 +51,14 @@ impl SourceKind for Git {
         request.ignore = spec.ignore;
         request.known_server = asked.known.git;
         if let Some(secret) = &asked.secrets.login {
-            match credentials(secret) {
+            match credentials(secret, &request.url) {
                 Ok((credentials, ca)) => (request.credentials, request.ca) = (credentials, ca),
+                Err(why) => return Ok(Err(secret.wrong(&why))),
+            }
+        }
+        if let Some(secret) = &asked.secrets.proxy {
+            match proxy(secret, &request.url) {
+                Ok(proxy) => request.guard = request.guard.through(proxy),
                 Err(why) => return Ok(Err(secret.wrong(&why))),
             }
         }
@@ -62,7 +69,6 @@ impl SourceKind for Git {
 fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
     let fields = [
         ("spec.verify", spec.verify.is_some()),
-        ("spec.proxySecretRef", spec.proxy_secret_ref.is_some()),
         ("spec.recurseSubmodules", spec.recurse_submodules),
         ("spec.include", !spec.include.is_empty()),
         ("spec.sparseCheckout", !spec.sparse_checkout.is_empty()),
@@ -74,14 +80,12 @@ fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
 
 type Access = (Option<Credentials>, Option<Vec<u8>>);
 
-/// Credentials and CA, from the keys that Flux reads.
-fn credentials(secret: &SourceSecret) -> Result<Access, String> {
-    let text = |key: &str| secret.text(key);
-    for key in ["identity", "known_hosts"] {
-        if secret.has(key) {
-            return Err(format!("key {key}: Git over SSH is not supported by this version of Roadstead"));
-        }
+/// Credentials and CA, from the keys that Flux reads for a URL of this kind.
+fn credentials(secret: &SourceSecret, url: &str) -> Result<Access, String> {
+    if is_ssh(url) {
+        return Ok((Some(Credentials::Ssh(ssh_credentials(secret)?)), None));
     }
+    let text = |key: &str| secret.text(key);
     let ca = text("ca.crt")?.or(text("caFile")?).map(String::into_bytes);
     if let Some(token) = text("bearerToken")? {
         return Ok((Some(Credentials::Bearer(Secret::new(token.trim().to_owned()))), ca));
@@ -90,8 +94,34 @@ fn credentials(secret: &SourceSecret) -> Result<Access, String> {
         (Some(username), Some(password)) => {
             Ok((Some(Credentials::Basic { username, password: Secret::new(password) }), ca))
         }
+        (_, _) if secret.has("identity") => {
+            Err("has a key for SSH (identity), and the URL is not one of SSH: want username and password or bearerToken".to_owned())
+        }
         (None, None) => Ok((None, ca)),
         (Some(_), None) => Err("has a username but no password".to_owned()),
         (None, Some(_)) => Err("has a password but no username".to_owned()),
     }
+}
+
+fn is_ssh(url: &str) -> bool {
+    url.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("ssh://"))
+}
+
+fn proxy(secret: &SourceSecret, url: &str) -> Result<ProxyServer, String> {
+    if is_ssh(url) {
+        return Err("proxies are for http:// and https:// URLs: remove spec.proxySecretRef".to_owned());
+    }
+    secret.proxy()
+}
+
+fn ssh_credentials(secret: &SourceSecret) -> Result<SshCredentials, String> {
+    let wanted = |key: &str| {
+        let text = secret.text(key)?.filter(|text| !text.trim().is_empty());
+        text.ok_or_else(|| format!("has no {key}: over SSH it takes identity and known_hosts (`flux create secret git` makes such a Secret)"))
+    };
+    Ok(SshCredentials {
+        identity: Secret::new(wanted("identity")?),
+        passphrase: secret.text("password")?.map(Secret::new),
+        known_hosts: wanted("known_hosts")?,
+    })
 }
