@@ -198,7 +198,7 @@ impl SshServer {
         let config = self.folder.0.join("sshd_config");
         fs::write(&config, lines.join("\n") + "\n")?;
         if self.user == "root" {
-            // Where it has its own part that reads strangers' bytes run; its package makes it when it is started as a service.
+            // Where the part of it that reads untrusted bytes runs; it is made when it is started as a service.
             fs::create_dir_all("/run/sshd")?;
         }
         let log = fs::File::options().create(true).append(true).open(self.folder.0.join("log"))?;

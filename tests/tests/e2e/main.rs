@@ -35,5 +35,6 @@ mod sources;
 mod ssh;
 mod unseen;
 mod variables;
+mod verify;
 mod versions;
 mod workers;

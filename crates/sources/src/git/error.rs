@@ -235,6 +235,16 @@ pub enum GitError {
         /// Which file, if one is to blame.
         path: Option<String>,
     },
+    /// What was fetched is not signed by whom it should be.
+    #[error("`{url}` is not verified: {detail}")]
+    Unverified {
+        /// The repository.
+        url: String,
+        /// What was wrong, as Flux names it.
+        reason: Reason,
+        /// What was wrong with which object.
+        detail: String,
+    },
     /// A symbolic link leads out of the repository.
     #[error("`{url}` at {commit}: {source}")]
     LinkEscapes {
@@ -343,6 +353,7 @@ impl GitError {
             | Self::LoginUnusable { .. }
             | Self::CaUnusable { .. }
             | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
+            Self::Unverified { reason, .. } => *reason,
             Self::TooLarge { .. } | Self::LinkEscapes { .. } | Self::Tree { .. } | Self::Pack { .. } => {
                 Reason::StorageOperationFailed
             }

@@ -25,6 +25,7 @@ mod request;
 mod ssh;
 mod unread;
 mod url;
+mod verify;
 mod walk;
 mod wire;
 
@@ -39,6 +40,7 @@ pub use error::GitError;
 pub use greeting::KnownServer;
 pub use request::{Credentials, GitLimits, GitReference, GitRequest};
 pub use ssh::{SshCredentials, known_hosts};
+pub use verify::{PublicKeys, TrustedKeys, Verification, VerificationMode};
 
 use crate::artifact::Artifact;
 use crate::attempt::{
@@ -242,7 +244,14 @@ impl Attempt<'_> {
                     Err(self.internal("the reader reports a revision as unchanged that is not the known one"))
                 }
             },
-            Reply::Read { commit, files, unpacked_bytes, mut notes } => {
+            Reply::Read { commit, files, unpacked_bytes, mut notes, verified } => {
+                let verified = match &self.request.verify {
+                    None => None,
+                    Some(_) => match verify::told(&verified, self.request, &commit) {
+                        None => return Err(self.internal("the reader returned what it did not verify")),
+                        told => told,
+                    },
+                };
                 let (Some(revision), Some(brought)) = (revision(commit), self.desk.take_artifact()) else {
                     return Err(self.internal("the reader returned an incomplete artifact"));
                 };
@@ -257,6 +266,7 @@ impl Attempt<'_> {
                     artifact,
                     notes,
                     metadata: std::collections::BTreeMap::new(),
+                    verified,
                     room: brought.held,
                 })))
             }
@@ -334,6 +344,8 @@ async fn in_time(
             reference: request.reference.clone(),
             known: request.known.clone(),
             ignore: request.ignore.clone(),
+            verify: request.verify.clone(),
+            now: verify::now(),
             limits: request.limits.clone(),
             find_only,
             headings: Vec::new(),

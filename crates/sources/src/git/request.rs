@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::error::GitError;
 use super::greeting::KnownServer;
 use super::ssh::SshCredentials;
+use super::verify::Verification;
 use crate::attempt::Room;
 use crate::tree::TreeLimits;
 use roadstead_outbound::Secret;
@@ -215,6 +216,8 @@ pub struct GitRequest {
     pub known: Option<Revision>,
     /// What is known of the server from earlier looks with the same URL and reference; what this one learns is kept there.
     pub known_server: KnownServer,
+    /// What is to be signed, and by whom.
+    pub verify: Option<Verification>,
     /// `spec.ignore`.
     pub ignore: Option<String>,
     /// Where the temporary folder is made; the system's place for such if `None`.
@@ -240,6 +243,7 @@ impl GitRequest {
             disk: None,
             known: None,
             known_server: KnownServer::default(),
+            verify: None,
             ignore: None,
             scratch: None,
         }

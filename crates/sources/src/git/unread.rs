@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
 use super::request::GitRequest;
+use super::verify::Fault;
 use crate::artifact::ArtifactError;
 use crate::attempt::plain;
 use crate::tree::{Measure, TreeError};
@@ -52,6 +53,8 @@ pub(super) enum Unread {
     Tree { commit: Option<String>, source: TreeError },
     #[error("pack {path}: {detail}")]
     Pack { path: String, detail: String },
+    #[error("{detail}")]
+    Unverified { fault: Fault, detail: String },
     #[error("Git's SHA-256 object format")]
     Sha256,
     #[error("{detail}")]
@@ -89,6 +92,9 @@ impl Unread {
             Self::Pack { path, detail } => {
                 let source = std::io::Error::other(plain(&detail));
                 GitError::Pack { url, source: ArtifactError::Pack { path, source } }
+            }
+            Self::Unverified { fault, detail } => {
+                GitError::Unverified { url, reason: fault.reason(), detail: plain(&detail) }
             }
             Self::Sha256 => GitError::Unsupported { url, what: "Git's SHA-256 object format" },
             Self::Internal { detail } => GitError::Internal { url, detail: plain(&detail) },

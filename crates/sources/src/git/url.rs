@@ -110,6 +110,7 @@ impl Location {
             return refuse("a Git URL has no `?` and no `#`");
         }
         request.reference.check(&request.shown_url())?;
+        request.verify.as_ref().map_or(Ok(()), |verify| verify.check(request))?;
         Ok(location)
     }
 }

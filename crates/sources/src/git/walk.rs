@@ -33,22 +33,30 @@ pub(super) struct Walked {
     pub(super) notes: Vec<Note>,
 }
 
-/// Finds the files of the commit that `target` names; gives that commit's id as well.
-pub(super) fn walk(
+/// The commit that `target` leads to.
+pub(super) fn commit_of(
     objects: &(impl Find + FindHeader),
     target: &Target,
     order: &Order,
+) -> Result<ObjectId, Unread> {
+    let commit = peel(objects, target.object, order)?;
+    // An annotated tag is peeled by the server in its list, and by us from the objects: they must agree.
+    let (promised, found, unpeeled) = (&target.commit, commit.to_string(), target.object.to_string());
+    if *promised != found && *promised != unpeeled {
+        return Err(corrupt(format!("{} leads to {found}, not to {promised}", order.reference)));
+    }
+    Ok(commit)
+}
+
+/// Finds the files of a commit.
+pub(super) fn walk(
+    objects: &(impl Find + FindHeader),
+    commit: ObjectId,
+    order: &Order,
     ignore: Ignore,
     stop: &AtomicBool,
-) -> Result<(String, Walked), Unread> {
-    let commit = peel(objects, target.object, order)?;
+) -> Result<Walked, Unread> {
     let id = commit.to_string();
-    // An annotated tag is peeled by the server in its list, and by us from the objects: they must agree.
-    let promised = &target.commit;
-    let unpeeled = target.object.to_string();
-    if *promised != id && *promised != unpeeled {
-        return Err(corrupt(format!("{} leads to {id}, not to {promised}", order.reference)));
-    }
     let mut buffer = Vec::new();
     let root = objects
         .find_commit(&commit, &mut buffer)
@@ -69,7 +77,7 @@ pub(super) fn walk(
     }
     let Walk { builder, notes, .. } = walk;
     let tree = builder.finish().map_err(|error| Unread::tree(Some(&id), error))?;
-    Ok((id, Walked { tree, notes }))
+    Ok(Walked { tree, notes })
 }
 
 /// The bytes of a file that was found.
@@ -109,7 +117,12 @@ pub(super) fn peel(
     Err(corrupt(format!("{} has too many nested tags", order.reference)))
 }
 
-fn header(objects: &(impl Find + FindHeader), id: ObjectId, order: &Order) -> Result<Header, Unread> {
+/// The kind of an object and its size, if that is allowed.
+pub(super) fn header(
+    objects: &(impl Find + FindHeader),
+    id: ObjectId,
+    order: &Order,
+) -> Result<Header, Unread> {
     if id == ObjectId::empty_blob(id.kind()) {
         return Ok(Header { kind: Kind::Blob, size: 0 });
     }
@@ -123,7 +136,7 @@ fn header(objects: &(impl Find + FindHeader), id: ObjectId, order: &Order) -> Re
     }
 }
 
-fn corrupt(detail: String) -> Unread {
+pub(super) fn corrupt(detail: String) -> Unread {
     Unread::Corrupt { phase: Phase::Reading, detail }
 }
 

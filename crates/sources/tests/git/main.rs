@@ -9,3 +9,4 @@ mod kit;
 mod known;
 mod readers;
 mod ssh;
+mod verify;

@@ -344,7 +344,7 @@ async fn what_a_server_sends_is_bounded() {
     assert!(matches!(many, GitError::TooLarge { measure: Measure::AdvertisementBytes, .. }), "{many:?}");
 }
 
-/// A server that is no SSH server: sends `bytes` to whoever connects, and waits.
+/// A server that is not an SSH server: sends `bytes` to whoever connects, and waits.
 fn fake(bytes: &'static [u8]) -> std::net::SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();

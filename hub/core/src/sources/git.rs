@@ -1,15 +1,20 @@
 //! GitRepository: what its spec asks for, as a source.
 
 use roadstead_api::GitRepository;
-use roadstead_api::git_repository::{GitProvider, GitRepositorySpec};
+use roadstead_api::git_repository::{GitProvider, GitRepositorySpec, GitVerificationMode};
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::{ProxyServer, Purpose};
-use roadstead_sources::git::SshCredentials;
+use roadstead_sources::git::{SshCredentials, Verification, VerificationMode};
 use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
+use serde_json::Value;
 
-use crate::sources::secrets::SourceSecret;
+use crate::sources::secrets::{SourceSecret, SourceSecrets};
 use crate::sources::{Asked, SourceKind, fetch, notes};
+
+/// What of the status says how the artifact was verified.
+const MODE: &str = "sourceVerificationMode";
+const KEYS: &str = "observedVerificationKeys";
 
 /// The kind.
 pub(super) struct Git;
@@ -23,11 +28,29 @@ impl SourceKind for Git {
         Ok(unsupported(&stored.decode::<GitRepository>()?.spec))
     }
 
+    fn observed(&self, stored: &Stored) -> Result<Vec<(&'static str, Value)>, StoreError> {
+        // Those of how it was verified are null where nothing is.
+        let mut all = vec![("observedIgnore", stored.object["spec"]["ignore"].clone())];
+        all.extend([MODE, KEYS].map(|field| (field, Value::Null)));
+        Ok(all)
+    }
+
+    fn verdict(
+        &self,
+        stored: &Stored,
+        secrets: &SourceSecrets,
+    ) -> Result<Vec<(&'static str, Value)>, StoreError> {
+        let verification = verification(&stored.decode::<GitRepository>()?.spec, secrets);
+        Ok(verification.map_or_else(Vec::new, |Verification { mode, keys }| {
+            vec![(MODE, mode.as_str().into()), (KEYS, keys.digest().to_string().into())]
+        }))
+    }
+
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError> {
         let spec = asked.stored.decode::<GitRepository>()?.spec;
         let options = asked.options;
-        let mut request = GitRequest::new(spec.url);
-        let reference = spec.reference.unwrap_or_default();
+        let mut request = GitRequest::new(spec.url.clone());
+        let reference = spec.reference.clone().unwrap_or_default();
         let commit = asked.pinned.and_then(Revision::content).or(reference.commit.as_deref());
         request.reference = GitReference::from_spec(
             reference.branch.as_deref(),
@@ -48,6 +71,7 @@ impl SourceKind for Git {
         }
         request.plain_http_credentials = options.outbound.plain_http_credentials;
         request.timeout = notes::timeout(asked.spec);
+        request.verify = verification(&spec, asked.secrets);
         request.ignore = spec.ignore;
         request.known_server = asked.known.git;
         if let Some(secret) = &asked.secrets.login {
@@ -68,7 +92,6 @@ impl SourceKind for Git {
 
 fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
     let fields = [
-        ("spec.verify", spec.verify.is_some()),
         ("spec.recurseSubmodules", spec.recurse_submodules),
         ("spec.include", !spec.include.is_empty()),
         ("spec.sparseCheckout", !spec.sparse_checkout.is_empty()),
@@ -76,6 +99,18 @@ fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
         ("spec.provider", spec.provider.is_some_and(|provider| provider != GitProvider::Generic)),
     ];
     fields.into_iter().find(|(_, set)| *set).map(|(field, _)| field)
+}
+
+/// What is to be signed, and by whom. (Without their Secret, nothing of it is fetched.)
+fn verification(spec: &GitRepositorySpec, secrets: &SourceSecrets) -> Option<Verification> {
+    let mode = match spec.verify.as_ref()?.mode {
+        None | Some(GitVerificationMode::HEAD | GitVerificationMode::Head) => VerificationMode::Head,
+        Some(GitVerificationMode::Tag) => VerificationMode::Tag,
+        Some(GitVerificationMode::TagAndHEAD) => VerificationMode::TagAndHead,
+    };
+    // No keys verify nothing.
+    let keys = secrets.signers.as_ref().map(SourceSecret::trusted_keys).unwrap_or_default();
+    Some(Verification { mode, keys })
 }
 
 type Access = (Option<Credentials>, Option<Vec<u8>>);

@@ -7,6 +7,7 @@ use roadstead_api::{KindId, SourceSpec};
 use roadstead_hub_store::{SecretData, Stored};
 use roadstead_model::Reason;
 use roadstead_outbound::{ClientIdentity, ProxyServer, Secret};
+use roadstead_sources::git::TrustedKeys;
 use url::Url;
 
 use crate::HubError;
@@ -21,6 +22,8 @@ pub(super) struct SourceSecrets {
     pub(super) certificates: Option<SourceSecret>,
     /// Of `spec.proxySecretRef`.
     pub(super) proxy: Option<SourceSecret>,
+    /// Of `spec.verify.secretRef`.
+    pub(super) signers: Option<SourceSecret>,
 }
 
 /// One of them.
@@ -34,7 +37,7 @@ pub(super) struct SourceSecret {
 impl SourceSecrets {
     /// Their resource versions.
     pub(super) fn versions(&self) -> Vec<i64> {
-        let all = [&self.login, &self.certificates, &self.proxy];
+        let all = [&self.login, &self.certificates, &self.proxy, &self.signers];
         all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec()
     }
 }
@@ -56,6 +59,17 @@ impl SourceSecret {
         let bytes = STANDARD.decode(encoded).map_err(|_| format!("key {key} is not base64"))?;
         let text = String::from_utf8(bytes).map_err(|_| format!("key {key} is not text"))?;
         Ok(Some(text))
+    }
+
+    /// The public keys that it has, whatever else it has. What is not text is none.
+    pub(super) fn trusted_keys(&self) -> TrustedKeys {
+        let mut keys = TrustedKeys::default();
+        for key in self.data.iter().flat_map(SecretData::keys) {
+            if let Ok(Some(text)) = self.text(key) {
+                keys.add(key, &text);
+            }
+        }
+        keys
     }
 
     /// The same by the first of several keys that is there: Flux once had other names.
@@ -132,6 +146,29 @@ impl Sources {
             }
             *place = Some(secret);
         }
+        match self.signers_of(stored).await? {
+            Ok(signers) => all.signers = signers,
+            Err(why) => return Ok(Err((Reason::VerificationError, why))),
+        }
         Ok(Ok(all))
+    }
+
+    /// Whose signatures a source trusts, or why that cannot be known. It is sent nowhere.
+    async fn signers_of(&self, stored: &Stored) -> Result<Result<Option<SourceSecret>, String>, HubError> {
+        let Some(name) = stored.object["spec"]["verify"]["secretRef"]["name"].as_str() else {
+            return Ok(Ok(None));
+        };
+        let full = format!("Secret '{}/{name}'", stored.namespace);
+        let Some(found) = self.store.get(KindId::Secret, &stored.namespace, name).await? else {
+            return Ok(Err(format!("public keys secret error: {full} of spec.verify.secretRef not found")));
+        };
+        let secret = SourceSecret { full, version: found.resource_version, data: found.secret };
+        if secret.trusted_keys().is_empty() {
+            return Ok(Err(format!(
+                "public keys secret error: {} has no public keys: want armoured OpenPGP keys (*.asc) or SSH keys (*.sshpub)",
+                secret.full
+            )));
+        }
+        Ok(Ok(Some(secret)))
     }
 }

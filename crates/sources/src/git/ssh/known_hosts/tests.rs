@@ -144,3 +144,72 @@ fn hashed_names_are_found_by_their_host_and_port_alone() {
         assert_eq!(known.trust(host, port).is_known().is_ok(), wanted, "{host}:{port}");
     }
 }
+
+/// The cases of `../shared/source-cases`, as Flux's own library has them. Where `../shared` is not there, nothing is tested.
+#[test]
+fn cases_of_flux() {
+    use std::io::Read as _;
+    let shared = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    if !shared.exists() {
+        eprintln!("NOT TESTED: {} is not there, so the cases of known_hosts are left out", shared.display());
+        return;
+    }
+    let archive = std::fs::File::open(shared.join("source-cases/source-cases.tar.gz")).unwrap();
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(archive));
+    let mut entries = archive.entries().unwrap().map(Result::unwrap);
+    let mut entry = entries.find(|entry| entry.path().unwrap().ends_with("known_hosts.json")).unwrap();
+    let mut text = String::new();
+    entry.read_to_string(&mut text).unwrap();
+    let cases: serde_json::Value = serde_json::from_str(&text).unwrap();
+
+    for case in cases["wildcard"].as_array().unwrap() {
+        let (pattern, text) = (case[0].as_str().unwrap(), case[1].as_str().unwrap());
+        assert_eq!(is_like(text, pattern), case[2].as_bool().unwrap(), "{pattern} {text}");
+    }
+    let split = |host: &str| match host.rsplit_once(':') {
+        Some((host, port)) => (host.to_owned(), port.parse().unwrap()),
+        None => (host.to_owned(), SSH_PORT),
+    };
+    for case in cases["authority"].as_array().unwrap() {
+        let (hosts, host) = (case[0].as_str().unwrap(), case[1].as_str().unwrap());
+        // Here a host always comes with its port.
+        if host.contains(':') {
+            let known = KnownHosts::parse(&format!("@cert-authority {}", line(hosts))).unwrap();
+            let (host, port) = split(host);
+            assert_eq!(
+                known.trust(&host, port).has_authorities(),
+                case[2].as_bool().unwrap(),
+                "{hosts} {host}"
+            );
+        }
+    }
+    for case in cases["hashed"].as_array().unwrap() {
+        let entry = case["entry"].as_str().unwrap();
+        match (Hosts::parse(entry), case["match"].as_bool()) {
+            (Ok(hosts), Some(wanted)) => {
+                assert_eq!(hosts.have(case["host"].as_str().unwrap()), wanted, "{entry}");
+            }
+            // What does not begin with a bar is a pattern.
+            (Ok(_), None) => assert!(!entry.starts_with('|'), "{entry}"),
+            (Err(why), wanted) => assert!(wanted.is_none(), "{entry}: {why}"),
+        }
+    }
+    let key = |name: &str| PublicKey::from_openssh(cases["keys"][name].as_str().unwrap()).unwrap();
+    for case in cases["check"].as_array().unwrap() {
+        let host = Some(case["host"].as_str().unwrap()).filter(|host| !host.is_empty());
+        let (host, port) = split(host.unwrap_or_else(|| case["ip"].as_str().unwrap()));
+        let trust = KnownHosts::parse(case["file"].as_str().unwrap()).unwrap().trust(&host, port);
+        let checked = trust.check_key(&key(case["offered"].as_str().unwrap()));
+        // Flux takes the first of a host's keys of one kind only. OpenSSH takes each of them, which is what a file is for
+        // while a server changes its key: so does this.
+        let first_only = case["note"].as_str().is_some_and(|note| note.starts_with("the first line"));
+        assert_eq!(checked.is_ok(), case["ok"].as_bool().unwrap() || first_only, "{case}: {checked:?}");
+        let revoked = case["revoked"].as_bool().unwrap_or_default();
+        assert_eq!(matches!(checked, Err(Distrust::Revoked(_))), revoked, "{case}: {checked:?}");
+        let wanted = case["wanted_keys"].as_array().into_iter().flatten();
+        let wanted: Vec<PublicKey> = wanted.map(|name| key(name.as_str().unwrap())).collect();
+        if case["wanted_keys"].is_array() {
+            assert_eq!(trust.keys(), wanted, "{case}");
+        }
+    }
+}
