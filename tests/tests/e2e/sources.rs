@@ -393,3 +393,39 @@ async fn a_proxy_that_a_user_names_is_on_the_way() -> Result<()> {
     fleet.fails("gitrepository/app", "AuthenticationFailed", &["apps/proxy", "spec.proxySecretRef"]).await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn some_folders_of_a_repository_are_taken() -> Result<()> {
+    let fleet = Fleet::start("sparse").await?;
+    let space = fleet.cluster.namespace("sparse").await?;
+    let repository = fleet.git.add_repository("app.git")?;
+    let config = |word: &str| config_map(space.name(), "sparse", word);
+    let files = Commit::new().file("apps/a.yaml", config("one")).file("apps-old/a.yaml", config("old"));
+    let first = repository.commit("main", "First", &files)?;
+    let url = fleet.git.url("app.git");
+    let spec = "secretRef: {name: git}\n  sparseCheckout: [./apps]";
+    fleet.apply(&git_repository("app", &url, spec)).await?;
+    fleet.apply(&kustomization("app", "app", ".", &[])).await?;
+    fleet.applied("app", &first).await?;
+    fleet.cluster.has_word(space.name(), "sparse", Some("one")).await?;
+    let source = fleet.get("gitrepository/app").await?;
+    ensure!(source["status"]["observedSparseCheckout"] == serde_json::json!(["./apps"]), "{source:#}");
+    let spec = spec.replace("./apps", "none");
+    fleet.apply(&git_repository("app", &url, &spec)).await?;
+    fleet
+        .fails(
+            "gitrepository/app",
+            "GitOperationFailed",
+            &["sparse checkout dir 'none' does not exist in repository"],
+        )
+        .await?;
+    for (field, value) in
+        [("recurseSubmodules", "true"), ("include", "[{repository: {name: other}}]"), ("provider", "azure")]
+    {
+        let spec = format!("secretRef: {{name: git}}\n  {field}: {value}");
+        fleet.apply(&git_repository("app", &url, &spec)).await?;
+        let parts = [&format!("spec.{field}") as &str, "not supported"];
+        fleet.fails("gitrepository/app", "GitOperationFailed", &parts).await?;
+    }
+    fleet.cluster.has_word(space.name(), "sparse", Some("one")).await
+}

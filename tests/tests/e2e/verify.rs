@@ -123,3 +123,49 @@ async fn only_what_is_signed_by_those_of_the_secret_is_applied() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test]
+async fn a_tag_that_gpg_signed() -> Result<()> {
+    let fleet = Fleet::start("verify-gpg").await?;
+    let repository = fleet.git.add_repository("app.git")?;
+    let first = repository.commit("main", "First", &Commit::new().file("a", "1"))?;
+    // GnuPG's agent has a socket there, whose path must be short.
+    let home = tempfile::Builder::new().prefix("gpg").tempdir_in("/tmp")?;
+    let gpg = async |args: &[&str]| -> Result<String> {
+        let mut command = tokio::process::Command::new("gpg");
+        command.args(["--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]).args(args);
+        let output = command.env("GNUPGHOME", home.path()).kill_on_drop(true).output().await?;
+        ensure!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    gpg(&["--quick-generate-key", "ann <ann@example.com>", "rsa3072", "sign", "1y"]).await?;
+    let public = gpg(&["--armor", "--export", "ann@example.com"]).await?;
+    let args = ["-c", "user.signingkey=ann@example.com", "tag", "-s", "-m", "Release", "v1", "main"];
+    repository.git(args, &[("GNUPGHOME", home.path().as_os_str())], b"")?;
+    let _ = tokio::process::Command::new("gpgconf")
+        .args(["--kill", "all"])
+        .env("GNUPGHOME", home.path())
+        .status()
+        .await;
+    let entry = format!("--from-literal=ann.asc={public}");
+    let secret = ["create", "secret", "generic", "signers", &entry, "--dry-run=client", "-o", "yaml"];
+    fleet.apply(&fleet.run(&secret).await?).await?;
+    let at = |tag: &str| {
+        let spec = "secretRef: {name: git}\n  verify: {mode: Tag, secretRef: {name: signers}}";
+        let object = git_repository("app", &fleet.git.url("app.git"), spec);
+        object.replace("{branch: main}", &format!("{{tag: {tag}}}"))
+    };
+    fleet.apply(&at("v1")).await?;
+    let message = fleet.ready("gitrepository/app").await?;
+    ensure!(message == format!("stored artifact for revision 'v1@sha1:{first}'"), "{message}");
+    let verdict = verdict(&fleet).await?;
+    let told = verdict["message"].as_str().unwrap_or_default();
+    ensure!(told.starts_with("verified signature of\n\t- tag 'v1@"), "{verdict}");
+    // The same object under another name, and one that nobody signed.
+    repository.git(["update-ref", "refs/tags/v2", "refs/tags/v1"], &[], b"")?;
+    repository.annotated_tag("v3", "main")?;
+    fleet.apply(&at("v2")).await?;
+    refused(&fleet, "InvalidGitObject", &["another name"]).await?;
+    fleet.apply(&at("v3")).await?;
+    refused(&fleet, "InvalidTagSignature", &["it is not signed"]).await
+}

@@ -235,6 +235,14 @@ pub enum GitError {
         /// Which file, if one is to blame.
         path: Option<String>,
     },
+    /// The folders that are asked for are not there, or none that could be.
+    #[error("`{url}`: failed to sparse checkout directories: {why}")]
+    Sparse {
+        /// The repository.
+        url: String,
+        /// Why.
+        why: String,
+    },
     /// What was fetched is not signed by whom it should be.
     #[error("`{url}` is not verified: {detail}")]
     Unverified {
@@ -360,6 +368,7 @@ impl GitError {
             Self::ReferenceRefused { .. }
             | Self::RepositoryNotFound { .. }
             | Self::ReferenceNotFound { .. }
+            | Self::Sparse { .. }
             | Self::Untrusted { .. }
             | Self::HostUntrusted { .. }
             | Self::NotServed { .. }

@@ -47,10 +47,12 @@ impl GuardedWire {
         }
         let authorization = request.credentials.as_ref().map(authorization).transpose();
         let authorization = authorization.map_err(|why| internal(why.to_owned()))?;
-        let client = Client::new(request.guard.clone(), request.ca.as_deref());
+        let (ca, identity) = (request.ca.as_deref(), request.identity.as_ref());
+        let client = Client::as_someone(request.guard.clone(), ca, identity);
         let client = client.map_err(|error| match error {
             ClientError::Authority(detail) => GitError::CaUnusable { url: request.shown_url(), detail },
-            ClientError::Identity(detail) | ClientError::Tls(detail) => internal(detail),
+            ClientError::Identity(why) => GitError::LoginUnusable { url: request.shown_url(), why },
+            ClientError::Tls(detail) => internal(detail),
         })?;
         stop.hide_behind(client.veil());
         Ok(Self {

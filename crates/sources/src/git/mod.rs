@@ -22,6 +22,7 @@ mod own_runtime;
 pub(crate) mod reader;
 mod remote;
 mod request;
+mod sparse;
 mod ssh;
 mod unread;
 mod url;
@@ -345,6 +346,7 @@ async fn in_time(
             known: request.known.clone(),
             ignore: request.ignore.clone(),
             verify: request.verify.clone(),
+            sparse: request.sparse.clone(),
             now: verify::now(),
             limits: request.limits.clone(),
             find_only,

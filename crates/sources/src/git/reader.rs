@@ -30,6 +30,8 @@ pub(crate) struct Order {
     /// The revision that needs not be read.
     pub(super) known: Option<Revision>,
     pub(super) ignore: Option<String>,
+    /// The folders that are taken; all where there are none.
+    pub(super) sparse: Vec<String>,
     pub(super) limits: GitLimits,
     /// What is to be signed, and by whom.
     pub(super) verify: Option<Verification>,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use gix::bstr::ByteSlice;
 use roadstead_budget::Pool;
 use roadstead_model::Revision;
-use roadstead_outbound::{Guard, Policy, Purpose};
+use roadstead_outbound::{ClientIdentity, Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
@@ -199,6 +199,8 @@ pub struct GitRequest {
     pub plain_http_credentials: bool,
     /// PEM of certificate authorities to trust besides the system's.
     pub ca: Option<Vec<u8>>,
+    /// The certificate to show to servers that ask for one.
+    pub identity: Option<ClientIdentity>,
     /// Whether `file://` is allowed: for development on one machine only, since it reads whatever the process may read.
     pub allow_file: bool,
     /// The way out, which decides what may be connected to.
@@ -218,6 +220,8 @@ pub struct GitRequest {
     pub known_server: KnownServer,
     /// What is to be signed, and by whom.
     pub verify: Option<Verification>,
+    /// The folders that are taken; all where there are none.
+    pub sparse: Vec<String>,
     /// `spec.ignore`.
     pub ignore: Option<String>,
     /// Where the temporary folder is made; the system's place for such if `None`.
@@ -235,6 +239,7 @@ impl GitRequest {
             credentials: None,
             plain_http_credentials: false,
             ca: None,
+            identity: None,
             allow_file: false,
             guard: Guard::new(Arc::new(Policy::default()), Purpose::Git),
             timeout: Duration::from_secs(60),
@@ -244,6 +249,7 @@ impl GitRequest {
             known: None,
             known_server: KnownServer::default(),
             verify: None,
+            sparse: Vec::new(),
             ignore: None,
             scratch: None,
         }

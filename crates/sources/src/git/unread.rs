@@ -53,6 +53,8 @@ pub(super) enum Unread {
     Tree { commit: Option<String>, source: TreeError },
     #[error("pack {path}: {detail}")]
     Pack { path: String, detail: String },
+    #[error("no folder {folder}")]
+    NoFolder { folder: String },
     #[error("{detail}")]
     Unverified { fault: Fault, detail: String },
     #[error("Git's SHA-256 object format")]
@@ -93,6 +95,10 @@ impl Unread {
                 let source = std::io::Error::other(plain(&detail));
                 GitError::Pack { url, source: ArtifactError::Pack { path, source } }
             }
+            Self::NoFolder { folder } => GitError::Sparse {
+                url,
+                why: format!("sparse checkout dir '{}' does not exist in repository", plain(&folder)),
+            },
             Self::Unverified { fault, detail } => {
                 GitError::Unverified { url, reason: fault.reason(), detail: plain(&detail) }
             }

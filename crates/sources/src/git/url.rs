@@ -8,6 +8,7 @@ use url::Url;
 
 use super::error::GitError;
 use super::request::GitRequest;
+use super::sparse::Sparse;
 
 /// Where a repository is.
 #[derive(Debug, Clone)]
@@ -110,6 +111,8 @@ impl Location {
             return refuse("a Git URL has no `?` and no `#`");
         }
         request.reference.check(&request.shown_url())?;
+        let sparse = Sparse::check(&request.sparse);
+        sparse.map_err(|why| GitError::Sparse { url: request.shown_url(), why })?;
         request.verify.as_ref().map_or(Ok(()), |verify| verify.check(request))?;
         Ok(location)
     }

@@ -9,6 +9,7 @@ use gix::objs::{Find, FindExt as _, FindHeader, Header, Kind};
 use super::error::git_chain;
 use super::reader::Order;
 use super::remote::Target;
+use super::sparse::{Place, Sparse};
 use super::unread::{Phase, Unread};
 use crate::attempt::{MOST_NOTES, Note};
 use crate::ignore::{FILE_NAME, Ignore, Verdict};
@@ -70,12 +71,17 @@ pub(super) fn walk(
         builder: TreeBuilder::new(order.limits.tree.clone()),
         notes: Vec::new(),
         seen: 0,
+        sparse: Sparse::new(&order.sparse),
     };
+    walk.sparse.see("");
     let mut folders = vec![(String::new(), root, ignore)];
     while let Some((path, tree, ignore)) = folders.pop() {
         walk.folder(&path, tree, ignore, &mut folders)?;
     }
-    let Walk { builder, notes, .. } = walk;
+    let Walk { builder, notes, sparse, .. } = walk;
+    if let Some(folder) = sparse.missing() {
+        return Err(Unread::NoFolder { folder: folder.to_owned() });
+    }
     let tree = builder.finish().map_err(|error| Unread::tree(Some(&id), error))?;
     Ok(Walked { tree, notes })
 }
@@ -153,6 +159,8 @@ struct Walk<'a, O> {
     notes: Vec<Note>,
     /// Entries looked at, also those that are left out: a tree that refers to itself many times costs time, not bytes.
     seen: u32,
+    /// The folders that are asked for.
+    sparse: Sparse,
 }
 
 /// One line of a Git tree, owned.
@@ -171,7 +179,8 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         folders: &mut Vec<(String, ObjectId, Ignore)>,
     ) -> Result<(), Unread> {
         let lines = self.lines(id)?;
-        let own = lines.iter().find(|line| {
+        let is_taken = self.sparse.place(path) == Place::Inside;
+        let own = lines.iter().filter(|_| is_taken).find(|line| {
             line.name == FILE_NAME.as_bytes()
                 && matches!(line.kind, EntryKind::Blob | EntryKind::BlobExecutable)
         });
@@ -206,6 +215,14 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         ignore: &Ignore,
         folders: &mut Vec<(String, ObjectId, Ignore)>,
     ) -> Result<(), Unread> {
+        if kind == EntryKind::Tree {
+            self.sparse.see(&path);
+        }
+        match self.sparse.place(&path) {
+            Place::Above if kind == EntryKind::Tree => {}
+            Place::Inside if kind == EntryKind::Tree || !self.sparse.is_one(&path) => {}
+            _ => return Ok(()),
+        }
         let verdict = ignore.look(&path, kind == EntryKind::Tree);
         let excluded = verdict.is_some_and(Verdict::excluded);
         match kind {

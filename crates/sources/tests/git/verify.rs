@@ -417,7 +417,7 @@ async fn another_set_of_keys_has_another_digest() {
         (SshKey::make(&["-t", "ed25519"], "").unwrap(), SshKey::make(&["-t", "ed25519"], "").unwrap());
     let digest = |keys: &[(&str, &str)]| trusted(keys).digest();
     let both = [("a.sshpub", one.public.as_str()), ("b.sshpub", &other.public)];
-    assert_eq!(digest(&both), digest(&[both[1], both[0]]), "the order of entries is no matter");
+    assert_eq!(digest(&both), digest(&[both[1], both[0]]), "the order of entries counts");
     assert_ne!(digest(&both), digest(&both[..1]));
     assert_ne!(digest(&both[..1]), digest(&[("a.sshpub", &other.public)]));
     // What is not public is not among them.

@@ -4,7 +4,7 @@ use roadstead_api::GitRepository;
 use roadstead_api::git_repository::{GitProvider, GitRepositorySpec, GitVerificationMode};
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
-use roadstead_outbound::{ProxyServer, Purpose};
+use roadstead_outbound::{ClientIdentity, ProxyServer, Purpose};
 use roadstead_sources::git::{SshCredentials, Verification, VerificationMode};
 use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
 use serde_json::Value;
@@ -30,7 +30,11 @@ impl SourceKind for Git {
 
     fn observed(&self, stored: &Stored) -> Result<Vec<(&'static str, Value)>, StoreError> {
         // Those of how it was verified are null where nothing is.
-        let mut all = vec![("observedIgnore", stored.object["spec"]["ignore"].clone())];
+        let spec = &stored.object["spec"];
+        let mut all = vec![
+            ("observedIgnore", spec["ignore"].clone()),
+            ("observedSparseCheckout", spec["sparseCheckout"].clone()),
+        ];
         all.extend([MODE, KEYS].map(|field| (field, Value::Null)));
         Ok(all)
     }
@@ -71,12 +75,13 @@ impl SourceKind for Git {
         }
         request.plain_http_credentials = options.outbound.plain_http_credentials;
         request.timeout = notes::timeout(asked.spec);
+        request.sparse = spec.sparse_checkout.clone();
         request.verify = verification(&spec, asked.secrets);
         request.ignore = spec.ignore;
         request.known_server = asked.known.git;
         if let Some(secret) = &asked.secrets.login {
             match credentials(secret, &request.url) {
-                Ok((credentials, ca)) => (request.credentials, request.ca) = (credentials, ca),
+                Ok(access) => access.give(&mut request),
                 Err(why) => return Ok(Err(secret.wrong(&why))),
             }
         }
@@ -94,7 +99,6 @@ fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
     let fields = [
         ("spec.recurseSubmodules", spec.recurse_submodules),
         ("spec.include", !spec.include.is_empty()),
-        ("spec.sparseCheckout", !spec.sparse_checkout.is_empty()),
         ("spec.serviceAccountName", spec.service_account_name.is_some()),
         ("spec.provider", spec.provider.is_some_and(|provider| provider != GitProvider::Generic)),
     ];
@@ -113,26 +117,44 @@ fn verification(spec: &GitRepositorySpec, secrets: &SourceSecrets) -> Option<Ver
     Some(Verification { mode, keys })
 }
 
-type Access = (Option<Credentials>, Option<Vec<u8>>);
+/// What a Secret has to log in with.
+#[derive(Default)]
+struct Access {
+    credentials: Option<Credentials>,
+    ca: Option<Vec<u8>>,
+    identity: Option<ClientIdentity>,
+}
+
+impl Access {
+    fn give(self, request: &mut GitRequest) {
+        (request.credentials, request.ca, request.identity) = (self.credentials, self.ca, self.identity);
+    }
+}
 
 /// Credentials and CA, from the keys that Flux reads for a URL of this kind.
 fn credentials(secret: &SourceSecret, url: &str) -> Result<Access, String> {
     if is_ssh(url) {
-        return Ok((Some(Credentials::Ssh(ssh_credentials(secret)?)), None));
+        let credentials = Some(Credentials::Ssh(ssh_credentials(secret)?));
+        return Ok(Access { credentials, ..Access::default() });
     }
     let text = |key: &str| secret.text(key);
     let ca = text("ca.crt")?.or(text("caFile")?).map(String::into_bytes);
+    let identity = secret.identity()?;
     if let Some(token) = text("bearerToken")? {
-        return Ok((Some(Credentials::Bearer(Secret::new(token.trim().to_owned()))), ca));
+        let credentials = Some(Credentials::Bearer(Secret::new(token.trim().to_owned())));
+        return Ok(Access { credentials, ca, identity });
     }
     match (text("username")?, text("password")?) {
         (Some(username), Some(password)) => {
-            Ok((Some(Credentials::Basic { username, password: Secret::new(password) }), ca))
+            let credentials = Some(Credentials::Basic { username, password: Secret::new(password) });
+            Ok(Access { credentials, ca, identity })
         }
-        (_, _) if secret.has("identity") => {
-            Err("has a key for SSH (identity), and the URL is not one of SSH: want username and password or bearerToken".to_owned())
+        _ if secret.has("identity") => {
+            Err("has a key for SSH (identity), and the URL is not one of SSH: want username and \
+             password or bearerToken"
+                .to_owned())
         }
-        (None, None) => Ok((None, ca)),
+        (None, None) => Ok(Access { credentials: None, ca, identity }),
         (Some(_), None) => Err("has a username but no password".to_owned()),
         (None, Some(_)) => Err("has a password but no username".to_owned()),
     }

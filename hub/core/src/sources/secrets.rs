@@ -83,18 +83,27 @@ impl SourceSecret {
     /// Authorities to trust, and the certificate to show: what `spec.certSecretRef` names has one of them at least.
     pub(super) fn certificates(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
         let ca = self.first(["ca.crt", "caFile"])?.map(String::into_bytes);
-        let identity = match (self.first(["tls.crt", "certFile"])?, self.first(["tls.key", "keyFile"])?) {
-            (Some(certificates), Some(key)) => {
-                Some(ClientIdentity { certificates: certificates.into_bytes(), key: Secret::new(key) })
-            }
-            (None, None) => None,
-            (Some(_), None) => return Err("has tls.crt but no tls.key".to_owned()),
-            (None, Some(_)) => return Err("has tls.key but no tls.crt".to_owned()),
-        };
+        let identity = self.identity_of(["tls.crt", "certFile"], ["tls.key", "keyFile"])?;
         if ca.is_none() && identity.is_none() {
             return Err("has neither ca.crt nor tls.crt and tls.key".to_owned());
         }
         Ok((ca, identity))
+    }
+
+    /// The certificate to show, by the names that are read beside a login.
+    pub(super) fn identity(&self) -> Result<Option<ClientIdentity>, String> {
+        self.identity_of(["tls.crt"; 2], ["tls.key"; 2])
+    }
+
+    fn identity_of(&self, certificate: [&str; 2], key: [&str; 2]) -> Result<Option<ClientIdentity>, String> {
+        match (self.first(certificate)?, self.first(key)?) {
+            (Some(certificates), Some(key)) => {
+                Ok(Some(ClientIdentity { certificates: certificates.into_bytes(), key: Secret::new(key) }))
+            }
+            (None, None) => Ok(None),
+            (Some(_), None) => Err("has tls.crt but no tls.key".to_owned()),
+            (None, Some(_)) => Err("has tls.key but no tls.crt".to_owned()),
+        }
     }
 
     /// The proxy that `spec.proxySecretRef` names.

@@ -30,7 +30,7 @@ impl TrustedKeys {
     pub fn add(&mut self, name: &str, text: &str) {
         let keys = if name.ends_with(".sshpub") {
             let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-            // What is no key stays where it is, and spoils the others as before.
+            // What is not a key stays where it is, and spoils the others as before.
             let public = lines.map(|line| if ssh::is_public(line) { line } else { ssh::NO_KEY });
             let lines: Vec<String> = public.map(str::to_owned).collect();
             (!lines.is_empty()).then_some(PublicKeys::Ssh(lines))

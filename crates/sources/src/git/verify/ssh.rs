@@ -18,7 +18,7 @@ pub(super) fn is_public(line: &str) -> bool {
     })
 }
 
-/// Whether one of the keys made this signature: its fingerprint, or why not. A line that is no key spoils its entry.
+/// Whether one of the keys made this signature: its fingerprint, or why not. A line that is not a key spoils its entry.
 pub(super) fn verify(text: &str, payload: &[u8], entries: &[(&str, &[String])]) -> Result<String, String> {
     let signature =
         SshSig::from_pem(format!("{}\n", text.trim_end())).map_err(|_| "its SSH signature is damaged")?;
