@@ -219,11 +219,10 @@ impl Sources {
         verdict: &[(&'static str, Value)],
     ) -> Result<Option<Revision>, HubError> {
         let (status, more) = (&status.source, &status.more);
-        let verified = |conditions| conditions::is_true(conditions, SOURCE_VERIFIED, stored.generation);
-        if !verdict.is_empty()
-            && !(verified(&status.conditions)
-                && verdict.iter().all(|(field, value)| more.get(*field) == Some(value)))
-        {
+        let is_verified = verdict.is_empty()
+            || conditions::is_true(&status.conditions, SOURCE_VERIFIED, stored.generation)
+                && verdict.iter().all(|(field, value)| more.get(*field) == Some(value));
+        if !is_verified {
             return Ok(None);
         }
         let Some(artifact) = &status.artifact else { return Ok(None) };
