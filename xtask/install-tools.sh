@@ -31,6 +31,8 @@ have_faketime() {
 	return 1
 }
 
+have_sshd() { [ -x /usr/sbin/sshd ] || have sshd; }
+
 packages=
 need() { packages="$packages $1"; }
 have cc || need gcc
@@ -42,6 +44,9 @@ have flock || need util-linux
 python3 -c "import venv, ensurepip" >/dev/null 2>&1 || need python3-venv
 have_postgres || need postgresql
 have psql || need postgresql-client
+have ssh-keygen || need openssh-client
+# For tests of Git over SSH, which run a server of their own as they are.
+have_sshd || need openssh-server
 # For tests of programs whose clock is off.
 have_faketime || need libfaketime
 have_chromium || need chromium
@@ -52,6 +57,8 @@ if [ -n "$packages" ]; then
 		echo "installing:$packages" >&2
 		log=$(mktemp)
 		trap 'rm -f "$log"' EXIT
+		# The package would begin to serve on all addresses of this machine: this file keeps it from that.
+		have_sshd || { mkdir -p /etc/ssh && : >/etc/ssh/sshd_not_to_be_run; }
 		# shellcheck disable=SC2086 # a list of words
 		if ! { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $packages; } \
 			>"$log" 2>&1 </dev/null; then
@@ -61,7 +68,7 @@ if [ -n "$packages" ]; then
 	else
 		echo "Missing programs. On Debian and Ubuntu these packages bring them:" >&2
 		echo "    sudo apt-get update && sudo apt-get install$packages" >&2
-		echo "On Fedora: gcc glibc-devel git gnupg2 util-linux python3 postgresql-server postgresql libfaketime chromium" >&2
+		echo "On Fedora: gcc glibc-devel git gnupg2 openssh-clients openssh-server util-linux python3 postgresql-server postgresql libfaketime chromium" >&2
 		exit 1
 	fi
 fi

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::kustomization::is_false;
 use crate::object::{LocalObjectReference, Object, Typed, duration_schema};
-use crate::source::SourceStatus;
+use crate::source::{Artifact, SourceStatus};
 
 /// A stored GitRepository.
-pub type GitRepository = Object<GitRepositorySpec, SourceStatus>;
+pub type GitRepository = Object<GitRepositorySpec, GitRepositoryStatus>;
 
 impl Typed for GitRepository {}
 
@@ -132,4 +132,34 @@ pub struct GitInclude {
     /// Where it is put. Defaults to the other's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_path: Option<String>,
+}
+
+/// GitRepositoryStatus records the last fetch.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GitRepositoryStatus {
+    /// What all sources have.
+    #[serde(flatten)]
+    pub source: SourceStatus,
+    /// The artifacts that were put into the last one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub included_artifacts: Vec<Artifact>,
+    /// The ignore patterns of the last artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_ignore: Option<String>,
+    /// Whether the last artifact has submodules.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub observed_recurse_submodules: bool,
+    /// What the last artifact includes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observed_include: Vec<GitInclude>,
+    /// The directories of the last artifact.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub observed_sparse_checkout: Vec<String>,
+    /// What of the last artifact was verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_verification_mode: Option<GitVerificationMode>,
+    /// The digest of the public keys by which it was verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_verification_keys: Option<String>,
 }

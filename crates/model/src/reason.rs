@@ -82,6 +82,16 @@ reasons! {
     Succeeded,
     /// A Git operation failed.
     GitOperationFailed,
+    /// The keys that signatures are verified by cannot be had.
+    VerificationError,
+    /// A tag is to be verified where none is fetched.
+    InvalidVerificationMode,
+    /// What is to be verified has no signature that could be.
+    InvalidGitObject,
+    /// The signature of a tag is not one of a trusted key.
+    InvalidTagSignature,
+    /// The signature of a commit is not one of a trusted key.
+    InvalidCommitSignature,
     /// An artifact could not be pulled from its registry.
     OCIArtifactPullFailed,
     /// An artifact has not the layer that is asked for, or it cannot be unpacked.

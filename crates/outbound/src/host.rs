@@ -73,7 +73,8 @@ impl Authority {
     #[must_use]
     pub fn of_url(url: &Url) -> Option<Self> {
         let scheme = scheme(url.scheme());
-        Some(Self { scheme, host: Host::parse(url.host_str()?)?, port: url.port_or_known_default()? })
+        let port = url.port_or_known_default().or_else(|| (url.scheme() == "ssh").then_some(22))?;
+        Some(Self { scheme, host: Host::parse(url.host_str()?)?, port })
     }
 
     /// That of a URI, as HTTP libraries have it.

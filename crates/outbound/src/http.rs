@@ -50,7 +50,8 @@ impl Veil {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn set(&self, drawn: bool) {
+    /// Draws or lifts it: for those who speak another protocol than HTTP on a connection of their own.
+    pub fn set(&self, drawn: bool) {
         self.0.store(drawn, Ordering::Relaxed);
     }
 }

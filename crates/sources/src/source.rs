@@ -64,6 +64,8 @@ pub struct Fetched {
     pub notes: Vec<Note>,
     /// What else is known of it, for the artifact's status: annotations of an OCI artifact's manifest, 16 KiB at most.
     pub metadata: BTreeMap<String, String>,
+    /// Whose signatures were verified, where that was asked for: the message of the condition.
+    pub verified: Option<String>,
     /// What was reserved for the artifact ([`Source::reserve_in`]): free again once this is dropped.
     pub room: Option<roadstead_budget::Reservation>,
 }
@@ -108,6 +110,12 @@ impl FetchError {
             Self::Oci(error) => Some(error.reason()),
             Self::GaveWay { .. } => None,
         }
+    }
+
+    /// Whether it is not signed by whom it should be.
+    #[must_use]
+    pub fn is_unverified(&self) -> bool {
+        matches!(self, Self::Git(GitError::Unverified { .. }))
     }
 
     /// Whether it may go away without anyone changing the source or the object: try again soon, rather than at the next interval.

@@ -77,6 +77,12 @@ trait SourceKind: Sync {
         Ok(Vec::new())
     }
 
+    /// What its status notes of how its artifact was verified: with anything else in it, the artifact is to be verified again.
+    /// Empty where nothing is verified.
+    fn verdict(&self, _: &Stored, _: &SourceSecrets) -> Result<Vec<(&'static str, Value)>, StoreError> {
+        Ok(Vec::new())
+    }
+
     /// The source as its spec asks for it, or what is wrong with one of its Secrets.
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError>;
 }

@@ -1,5 +1,7 @@
 //! A real Git server over HTTPS and HTTP: Git's own `http-backend` behind hyper and rustls, with faults on demand.
 //!
+//! [`SshServer`] is one over SSH.
+//!
 //! For tests and the demo. [`GitServer::start`] makes a certificate authority of its own, serves on a free port of the
 //! loopback interface and keeps its repositories in a folder that goes away with it. [`Repository`] commits to them with
 //! the system's `git`, cut off from the user's settings. [`GitServer::fault`] makes the server hang, lie or refuse.
@@ -10,11 +12,13 @@ mod backend;
 mod fault;
 mod repository;
 mod serve;
+mod ssh;
 mod tls;
 
 pub use fault::Fault;
 pub use repository::{Commit, Repository, init_bare};
 pub use serve::{GitServer, Options, Seen};
+pub use ssh::{SshKey, SshServer};
 pub use tls::Authority;
 
 /// Installs aws-lc as the process's rustls provider, if there is none yet.

@@ -78,6 +78,7 @@ async fn main() -> Result<()> {
         authority: arguments.ca_dir,
         names,
         login,
+        ..Options::default()
     };
     let server = GitServer::start(options).await?;
     // Not println!, which panics when nobody reads.

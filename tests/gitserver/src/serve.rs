@@ -42,6 +42,8 @@ pub struct Options {
     pub authority: Option<PathBuf>,
     /// The names and addresses in the server's certificate, besides that of `listen`.
     pub names: Vec<String>,
+    /// Whether clients must show a certificate of the authority.
+    pub certified: bool,
     /// User and password that everyone must give.
     pub login: Option<(String, String)>,
 }
@@ -54,6 +56,7 @@ impl Default for Options {
             tls: true,
             authority: None,
             names: vec!["localhost".to_owned()],
+            certified: false,
             login: None,
         }
     }
@@ -121,7 +124,8 @@ impl GitServer {
         };
         let mut names = options.names;
         names.push(address.ip().to_string());
-        let tls = authority.as_ref().map(|authority| authority.server_config(&names)).transpose()?;
+        let tls =
+            authority.as_ref().map(|authority| authority.config(&names, options.certified)).transpose()?;
         let (root, folder) = match options.root {
             Some(root) => (root, None),
             None => {
@@ -133,6 +137,14 @@ impl GitServer {
             Arc::new(Shared { root, login: options.login, fault: Mutex::default(), seen: Mutex::default() });
         let task = tokio::spawn(accept(listener, tls.map(TlsAcceptor::from), Arc::clone(&shared)));
         Ok(Self { address, authority, shared, task, _folder: folder })
+    }
+
+    /// A certificate for a client and its key, in PEM; none over plain HTTP.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn client(&self) -> Result<Option<(String, String)>> {
+        self.authority.as_ref().map(Authority::client).transpose()
     }
 
     /// Where it listens.
@@ -198,10 +210,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// A folder that is removed when it goes out of scope.
-struct TemporaryFolder(PathBuf);
+pub(crate) struct TemporaryFolder(pub(crate) PathBuf);
 
 impl TemporaryFolder {
-    fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("roadstead-gitserver-").tempdir()?;
         Ok(Self(folder.keep()))
     }

@@ -4,9 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 
 /// A self-made certificate authority.
 pub struct Authority {
@@ -60,18 +65,44 @@ impl Authority {
     /// # Errors
     /// If a name is none, or no crypto provider is installed.
     pub fn server_config(&self, names: &[String]) -> Result<Arc<ServerConfig>> {
+        self.config(names, false)
+    }
+
+    /// The same; `certified` says whether clients must show a certificate of the authority.
+    pub(crate) fn config(&self, names: &[String], certified: bool) -> Result<Arc<ServerConfig>> {
         let key = KeyPair::generate().context("making the server's key")?;
         let certificate = CertificateParams::new(names.to_vec())
             .context("the server's names")?
             .signed_by(&key, &self.issuer)
             .context("signing the server's certificate")?;
         let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(anyhow::Error::msg)?;
-        let mut config = ServerConfig::builder()
-            .with_no_client_auth()
+        let builder = ServerConfig::builder();
+        let builder = if certified {
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes())?)?;
+            builder.with_client_cert_verifier(WebPkiClientVerifier::builder(Arc::new(roots)).build()?)
+        } else {
+            builder.with_no_client_auth()
+        };
+        let mut config = builder
             .with_single_cert(vec![certificate.der().clone()], key)
             .context("the server's certificate")?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
+    }
+}
+
+impl Authority {
+    /// A certificate for a client and its key, in PEM.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn client(&self) -> Result<(String, String)> {
+        let key = KeyPair::generate().context("making a client's key")?;
+        let mut params = CertificateParams::new(Vec::<String>::new())?;
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params.signed_by(&key, &self.issuer).context("signing a client's certificate")?;
+        Ok((certificate.pem(), key.serialize_pem()))
     }
 }
 

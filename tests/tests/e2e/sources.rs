@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use roadstead_tests::gitserver::{Commit, Fault, GitServer, Options, init_bare};
 use roadstead_tests::lasting_git;
 use roadstead_tests::{
-    Fleet, PATIENCE, config_map, eventually, folder, free_port, git_repository, kustomization,
+    ConnectProxy, Fleet, PATIENCE, config_map, eventually, folder, free_port, git_repository, kustomization,
 };
 
 /// A GitRepository of `url` for another reference than a branch.
@@ -341,4 +341,91 @@ async fn what_is_wrong_in_a_repository_is_named_and_others_go_on() -> Result<()>
     fleet.fails("gitrepository/local", "URLInvalid", &[&url, "--dev"]).await?;
     fleet.apply(&kustomization("local", "local", "fine", &[])).await?;
     fleet.fails("kustomization/local", "ArtifactFailed", &["apps/local", "--dev"]).await.map(|_| ())
+}
+
+#[tokio::test]
+async fn a_proxy_that_a_user_names_is_on_the_way() -> Result<()> {
+    let fleet = Fleet::start("git-proxy").await?;
+    let proxy = ConnectProxy::start().await?;
+    let repository = fleet.git.add_repository("app.git")?;
+    let first = repository.commit("main", "First", &Commit::new().file("a", "1"))?;
+    let url = fleet.git.url("app.git");
+    let proxy_url = proxy.url();
+    let parts = proxy_url.strip_prefix("http://").and_then(|rest| rest.split_once('@'));
+    let (login, host) = parts.context("a proxy with a login")?;
+    let (name, right) = login.split_once(':').context("a login with a password")?;
+    let address = format!("--from-literal=address=http://{host}");
+    let name = format!("--from-literal=username={name}");
+    let secret = async |password: &str| -> Result<()> {
+        let password = format!("--from-literal=password={password}");
+        let args = [
+            "create",
+            "secret",
+            "generic",
+            "proxy",
+            &address,
+            &name,
+            &password,
+            "--dry-run=client",
+            "-o",
+            "yaml",
+        ];
+        fleet.apply(&fleet.run(&args).await?).await.map(|_| ())
+    };
+    secret("wr0ng").await?;
+    let spec = "secretRef: {name: git}\n  proxySecretRef: {name: proxy}";
+    fleet.apply(&git_repository("app", &url, spec)).await?;
+    let message = fleet.fails("gitrepository/app", "GitOperationFailed", &["cannot reach"]).await?;
+    ensure!(!message.contains("wr0ng"), "{message}");
+    ensure!(fleet.git.take_seen().is_empty(), "it went another way");
+    secret(right).await?;
+    let message = fleet.ready("gitrepository/app").await?;
+    ensure!(message.contains(&first), "{message}");
+    let to = fleet.git.address().to_string();
+    let asked = proxy.asked();
+    ensure!(!asked.is_empty() && asked.iter().all(|asked| *asked == to), "{asked:?}");
+    ensure!(!fleet.hub.logs().contains("wr0ng"), "the password is in the log");
+    // A proxy is not for SSH.
+    fleet.apply(&git_repository("app", "ssh://git@127.0.0.1:1/app.git", spec)).await?;
+    fleet.fails("gitrepository/app", "AuthenticationFailed", &["apps/git", "identity"]).await?;
+    let spec = "proxySecretRef: {name: proxy}";
+    fleet.apply(&git_repository("app", "ssh://git@127.0.0.1:1/app.git", spec)).await?;
+    fleet.fails("gitrepository/app", "AuthenticationFailed", &["apps/proxy", "spec.proxySecretRef"]).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn some_folders_of_a_repository_are_taken() -> Result<()> {
+    let fleet = Fleet::start("sparse").await?;
+    let space = fleet.cluster.namespace("sparse").await?;
+    let repository = fleet.git.add_repository("app.git")?;
+    let config = |word: &str| config_map(space.name(), "sparse", word);
+    let files = Commit::new().file("apps/a.yaml", config("one")).file("apps-old/a.yaml", config("old"));
+    let first = repository.commit("main", "First", &files)?;
+    let url = fleet.git.url("app.git");
+    let spec = "secretRef: {name: git}\n  sparseCheckout: [./apps]";
+    fleet.apply(&git_repository("app", &url, spec)).await?;
+    fleet.apply(&kustomization("app", "app", ".", &[])).await?;
+    fleet.applied("app", &first).await?;
+    fleet.cluster.has_word(space.name(), "sparse", Some("one")).await?;
+    let source = fleet.get("gitrepository/app").await?;
+    ensure!(source["status"]["observedSparseCheckout"] == serde_json::json!(["./apps"]), "{source:#}");
+    let spec = spec.replace("./apps", "none");
+    fleet.apply(&git_repository("app", &url, &spec)).await?;
+    fleet
+        .fails(
+            "gitrepository/app",
+            "GitOperationFailed",
+            &["sparse checkout dir 'none' does not exist in repository"],
+        )
+        .await?;
+    for (field, value) in
+        [("recurseSubmodules", "true"), ("include", "[{repository: {name: other}}]"), ("provider", "azure")]
+    {
+        let spec = format!("secretRef: {{name: git}}\n  {field}: {value}");
+        fleet.apply(&git_repository("app", &url, &spec)).await?;
+        let parts = [&format!("spec.{field}") as &str, "not supported"];
+        fleet.fails("gitrepository/app", "GitOperationFailed", &parts).await?;
+    }
+    fleet.cluster.has_word(space.name(), "sparse", Some("one")).await
 }

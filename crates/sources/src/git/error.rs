@@ -42,8 +42,13 @@ pub enum GitError {
     /// can look around in the hub's network by what it says.
     #[error(
         "cannot reach `{url}`: at that address, which is not public, connections are refused or not answered in time, or \
-         the answer is not HTTP, or the server's certificate is not trusted (if it is of your own CA, put that into \
-         `ca.crt` of the Secret in `spec.secretRef`); the hub's log says which"
+         {}; the hub's log says which",
+        if url.starts_with("ssh://") {
+            "the answer is not SSH, or the host's key is not one of those in `known_hosts` of the Secret in `spec.secretRef`"
+        } else {
+            "the answer is not HTTP, or the server's certificate is not trusted (if it is of your own CA, put that into \
+             `ca.crt` of the Secret in `spec.secretRef`)"
+        }
     )]
     NotReached {
         /// The repository.
@@ -65,6 +70,50 @@ pub enum GitError {
         /// The repository.
         url: String,
         /// Why.
+        detail: String,
+    },
+    /// What the Secret has to log in with cannot be used.
+    #[error("cannot log in at `{url}`: {why}")]
+    LoginUnusable {
+        /// The repository.
+        url: String,
+        /// Why, without any of it.
+        why: String,
+    },
+    /// The host is not the one that `known_hosts` has.
+    #[error(
+        "the host of `{url}` is not trusted: {why}. If you know that the server is the right one, put what `{scan}` prints into \
+         `known_hosts` of the Secret in `spec.secretRef` (`flux create secret git` does so)"
+    )]
+    HostUntrusted {
+        /// The repository.
+        url: String,
+        /// What it showed, or what is not known.
+        why: String,
+        /// The command that asks it for its keys.
+        scan: String,
+    },
+    /// The server does not let this key in.
+    #[error(
+        "`{url}` does not let user `{user}` in with the {key} of the Secret in `spec.secretRef`: {}",
+        if *partial { "the server wants more than a key" } else { "add its public key to the repository, as a deploy key say" }
+    )]
+    KeyNotAccepted {
+        /// The repository.
+        url: String,
+        /// The user.
+        user: String,
+        /// The key's kind and fingerprint.
+        key: String,
+        /// Whether the key was right and not enough.
+        partial: bool,
+    },
+    /// There is no such repository on an SSH server, or not for this key.
+    #[error("no Git repository is served at `{url}`, or this key may not read it: {detail}")]
+    NotServed {
+        /// The repository.
+        url: String,
+        /// What the server said.
         detail: String,
     },
     /// The server wants other credentials, or some.
@@ -186,6 +235,24 @@ pub enum GitError {
         /// Which file, if one is to blame.
         path: Option<String>,
     },
+    /// The folders that are asked for are not there, or none that could be.
+    #[error("`{url}`: failed to sparse checkout directories: {why}")]
+    Sparse {
+        /// The repository.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// What was fetched is not signed by whom it should be.
+    #[error("`{url}` is not verified: {detail}")]
+    Unverified {
+        /// The repository.
+        url: String,
+        /// What was wrong, as Flux names it.
+        reason: Reason,
+        /// What was wrong with which object.
+        detail: String,
+    },
     /// A symbolic link leads out of the repository.
     #[error("`{url}` at {commit}: {source}")]
     LinkEscapes {
@@ -289,16 +356,22 @@ impl GitError {
             Self::TooLarge { measure: Measure::TransferBytes | Measure::AdvertisementBytes, .. } => {
                 Reason::GitOperationFailed
             }
-            Self::Auth { .. } | Self::CaUnusable { .. } | Self::PlainCredentials { .. } => {
-                Reason::AuthenticationFailed
-            }
+            Self::Auth { .. }
+            | Self::KeyNotAccepted { .. }
+            | Self::LoginUnusable { .. }
+            | Self::CaUnusable { .. }
+            | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
+            Self::Unverified { reason, .. } => *reason,
             Self::TooLarge { .. } | Self::LinkEscapes { .. } | Self::Tree { .. } | Self::Pack { .. } => {
                 Reason::StorageOperationFailed
             }
             Self::ReferenceRefused { .. }
             | Self::RepositoryNotFound { .. }
             | Self::ReferenceNotFound { .. }
+            | Self::Sparse { .. }
             | Self::Untrusted { .. }
+            | Self::HostUntrusted { .. }
+            | Self::NotServed { .. }
             | Self::Unreachable { .. }
             | Self::NotReached { .. }
             | Self::Status { .. }

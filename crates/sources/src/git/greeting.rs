@@ -51,6 +51,16 @@ impl Advertisement {
         })
     }
 
+    /// Whether a server that was asked again says the same of itself.
+    pub(super) fn is_still(&self, answer: &Answer) -> bool {
+        matches!(&answer.body, Body::Memory(body) if *body == self.body) && answer.heading == self.heading
+    }
+
+    /// What to ask next.
+    pub(super) fn into_next(self) -> Ask {
+        self.next
+    }
+
     /// The answer, and what to ask next.
     pub(super) fn into_parts(self) -> (Answer, Ask) {
         (Answer { heading: self.heading, body: Body::Memory(self.body) }, self.next)

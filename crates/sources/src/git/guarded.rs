@@ -1,9 +1,6 @@
 //! The wire over the guarded way out: HTTP with deadlines, limits, redirects that are followed to the same repository
 //! only, and credentials that go to their own server only. What comes is kept as it is; nothing here reads it.
 
-use std::io::{self, Write as _};
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, USER_AGENT,
@@ -12,26 +9,23 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use roadstead_outbound::{Client, ClientError, SendError, Trail, credentials_belong, secret_header};
-use tokio::runtime::Runtime;
 use url::Url;
 
 use super::error::GitError;
+use super::intake::Intake;
+use super::own_runtime::OwnRuntime;
 use super::request::{Credentials, GitRequest};
 use super::unread::Phase;
 use super::wire::{Ask, What};
-use crate::attempt::{Answer, Body, Spool, Stop, chain, shown_url, untrusted};
-use crate::tree::Measure;
+use crate::attempt::{Answer, Stop, chain, shown_url, untrusted};
 
-/// An answer of so many bytes stays in memory; a larger one, and any pack, goes to a file.
-const SMALL: usize = 64 << 10;
 /// Servers look whether it begins so.
 const AGENT: &str = concat!("git/roadstead-", env!("CARGO_PKG_VERSION"));
 const GIT_PROTOCOL: HeaderName = HeaderName::from_static("git-protocol");
 
 /// A wire to one server, for one attempt.
 pub(super) struct GuardedWire {
-    /// Taken out only when dropped.
-    runtime: Option<Runtime>,
+    own: OwnRuntime,
     client: Client,
     stop: Stop,
     shown_url: String,
@@ -40,33 +34,8 @@ pub(super) struct GuardedWire {
     authorization: Option<HeaderValue>,
     /// Where the repository is, after a redirect.
     base_url: String,
-    /// For what the server can do and its references.
-    advertisement: Allowance,
-    packs: Allowance,
-    spool: Spool,
+    intake: Intake,
     has_asked: bool,
-}
-
-/// How many bytes may come.
-struct Allowance {
-    measure: Measure,
-    limit: u64,
-    left: u64,
-}
-
-impl Allowance {
-    fn new(measure: Measure, limit: u64) -> Self {
-        Self { measure, limit, left: limit }
-    }
-}
-
-impl Drop for GuardedWire {
-    fn drop(&mut self) {
-        // A look-up of a name may still be in the system's hands, for longer than we have time.
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
 }
 
 impl GuardedWire {
@@ -78,48 +47,25 @@ impl GuardedWire {
         }
         let authorization = request.credentials.as_ref().map(authorization).transpose();
         let authorization = authorization.map_err(|why| internal(why.to_owned()))?;
-        let client = Client::new(request.guard.clone(), request.ca.as_deref());
+        let (ca, identity) = (request.ca.as_deref(), request.identity.as_ref());
+        let client = Client::as_someone(request.guard.clone(), ca, identity);
         let client = client.map_err(|error| match error {
             ClientError::Authority(detail) => GitError::CaUnusable { url: request.shown_url(), detail },
-            ClientError::Identity(detail) | ClientError::Tls(detail) => internal(detail),
+            ClientError::Identity(why) => GitError::LoginUnusable { url: request.shown_url(), why },
+            ClientError::Tls(detail) => internal(detail),
         })?;
         stop.hide_behind(client.veil());
-        // A runtime of its own: what one server does to it is felt by nobody else.
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| internal(error.to_string()))?;
         Ok(Self {
-            runtime: Some(runtime),
+            own: OwnRuntime::new(&shown_url, stop)?,
             client,
             stop: stop.clone(),
             shown_url,
             origin: url.clone(),
             authorization,
             base_url: url.as_str().to_owned(),
-            advertisement: Allowance::new(Measure::AdvertisementBytes, request.limits.advertisement_bytes),
-            packs: Allowance::new(Measure::TransferBytes, request.limits.transfer_bytes),
-            spool: Spool::new(request.scratch.clone(), request.disk.clone()),
+            intake: Intake::new(request),
             has_asked: false,
         })
-    }
-
-    /// Waits for `future` as long as there is time.
-    fn wait<T>(&self, future: impl Future<Output = T>) -> Result<T, GitError> {
-        let url = || self.shown_url.clone();
-        let Some(runtime) = &self.runtime else {
-            return Err(GitError::Internal { url: url(), detail: "the connection is gone".to_owned() });
-        };
-        let stopped = self.stop.stopped();
-        let result = runtime.block_on(async {
-            tokio::select! {
-                biased;
-                () = stopped => None,
-                result = future => Some(result),
-            }
-        });
-        // Becomes a timeout where that is the cause.
-        result.ok_or_else(|| GitError::Cancelled { url: url() })
     }
 
     fn unreachable(&self, error: &SendError) -> GitError {
@@ -152,42 +98,15 @@ impl GuardedWire {
         // Whatever is asked first, the connection is what may fail.
         let first = !std::mem::replace(&mut self.has_asked, true);
         self.stop.enter(if first { Phase::Connecting } else { phase }.text());
-        let internal = |error: io::Error| GitError::Internal {
-            url: self.shown_url.clone(),
-            detail: format!("temporary folder: {error}"),
-        };
-        let mut file = None;
-        if is_pack {
-            file = Some(self.spool.file().map_err(internal)?);
-        }
+        let mut taken = self.intake.begin(is_pack)?;
         let response = self.exchange(ask)?;
         let heading = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let heading = heading.unwrap_or_default().chars().take(200).collect();
         let mut body = response.into_body();
-        let mut memory = Vec::new();
-        while let Some(bytes) = self.next(&mut body, is_pack)? {
-            let internal = |error: io::Error| GitError::Internal {
-                url: self.shown_url.clone(),
-                detail: format!("temporary folder: {error}"),
-            };
-            if file.is_some() || memory.len() + bytes.len() > SMALL {
-                let more = bytes.len() + memory.len();
-                self.spool.make_room(more).map_err(|_| GitError::NoDisk { url: self.shown_url.clone() })?;
-            }
-            match &mut file {
-                Some(file) => file.write_all(&bytes).map_err(internal)?,
-                None => {
-                    memory.extend_from_slice(&bytes);
-                    if memory.len() > SMALL {
-                        let mut large = self.spool.file().map_err(internal)?;
-                        large.write_all(&std::mem::take(&mut memory)).map_err(internal)?;
-                        file = Some(large);
-                    }
-                }
-            }
+        while let Some(bytes) = self.next(&mut body)? {
+            self.intake.take(&mut taken, &bytes)?;
         }
-        let body = file.map_or(Body::Memory(memory), |file| Body::File(Arc::new(file)));
-        Ok(Answer { heading, body })
+        Ok(Answer { heading, body: taken.into_body() })
     }
 
     /// Sends a request, and gives the answer after the redirects that may be followed.
@@ -214,7 +133,8 @@ impl GuardedWire {
             }
             let had_credentials = credentials.is_some();
             let sent = sent.body(Full::new(body.clone())).map_err(|error| internal(error.to_string()))?;
-            let response = self.wait(self.client.send(sent))?.map_err(|error| self.unreachable(&error))?;
+            let response =
+                self.own.wait(self.client.send(sent))?.map_err(|error| self.unreachable(&error))?;
             if !response.status().is_redirection() {
                 return self.accept(response, had_credentials);
             }
@@ -270,24 +190,17 @@ impl GuardedWire {
     }
 
     /// The next bytes of an answer; none at its end.
-    fn next(&mut self, body: &mut Incoming, is_pack: bool) -> Result<Option<Bytes>, GitError> {
+    fn next(&self, body: &mut Incoming) -> Result<Option<Bytes>, GitError> {
         loop {
-            let Some(frame) = self.wait(body.frame())? else { return Ok(None) };
+            let Some(frame) = self.own.wait(body.frame())? else { return Ok(None) };
             let frame = frame.map_err(|error| GitError::Unreachable {
                 url: self.shown_url.clone(),
                 phase: self.stop.phase(),
                 detail: chain(&error),
             })?;
-            let Ok(bytes) = frame.into_data() else { continue };
-            let allowance = if is_pack { &mut self.packs } else { &mut self.advertisement };
-            allowance.left =
-                allowance.left.checked_sub(bytes.len() as u64).ok_or_else(|| GitError::TooLarge {
-                    url: self.shown_url.clone(),
-                    measure: allowance.measure,
-                    limit: allowance.limit,
-                    path: None,
-                })?;
-            return Ok(Some(bytes));
+            if let Ok(bytes) = frame.into_data() {
+                return Ok(Some(bytes));
+            }
         }
     }
 }
@@ -321,6 +234,7 @@ fn authorization(credentials: &Credentials) -> Result<HeaderValue, &'static str>
             format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair))
         }
         Credentials::Bearer(token) => format!("Bearer {}", token.expose()),
+        Credentials::Ssh(_) => return Err("an SSH key is not for HTTP"),
     };
     let text = zeroize::Zeroizing::new(text);
     secret_header(&text).map_err(|_| "the token has characters that cannot be sent")

@@ -1,4 +1,4 @@
-//! One fetch of one Git repository, over HTTPS, HTTP or (where the operator allows it) the local file system.
+//! One fetch of one Git repository, over HTTPS, HTTP, SSH or (where the operator allows it) the local file system.
 //!
 //! [`resolve`] asks which commit a reference points to; [`fetch`] does that and, unless it is the one that the caller
 //! already has, brings its files as an artifact. Each ends within [`GitRequest::timeout`], whatever the server does: it hangs
@@ -16,12 +16,17 @@ mod error;
 mod greeting;
 mod guarded;
 mod http;
+mod intake;
 mod local;
+mod own_runtime;
 pub(crate) mod reader;
 mod remote;
 mod request;
+mod sparse;
+mod ssh;
 mod unread;
 mod url;
+mod verify;
 mod walk;
 mod wire;
 
@@ -35,6 +40,8 @@ use tokio_util::sync::CancellationToken;
 pub use error::GitError;
 pub use greeting::KnownServer;
 pub use request::{Credentials, GitLimits, GitReference, GitRequest};
+pub use ssh::{SshCredentials, known_hosts};
+pub use verify::{PublicKeys, TrustedKeys, Verification, VerificationMode};
 
 use crate::artifact::Artifact;
 use crate::attempt::{
@@ -47,7 +54,7 @@ use greeting::Advertisement;
 use reader::{Order, Reply};
 use unread::{Phase, Unread};
 use url::Location;
-use wire::{Ask, What};
+use wire::{Ask, What, Wire};
 
 /// The greeting, the references, the pack.
 const MOST_REQUESTS: usize = 3;
@@ -106,20 +113,35 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     /// Over the network: asks, and has the answers read, until there is nothing more to ask.
-    async fn over_http(mut self, url: &::url::Url) -> Result<Outcome, GitError> {
+    async fn over_network(mut self, mut wire: Wire) -> Result<Outcome, GitError> {
         let known_server = &self.request.known_server;
-        let mut wire = guarded::GuardedWire::new(url, self.request, self.stop)?;
+        let mut known = known_server.take();
         let mut is_known = false;
         let mut ask = Ask::Greeting;
-        if let Some(advertisement) = known_server.take() {
+        if let Some(advertisement) = known.take_if(|_| !wire.always_greets()) {
             let (answer, next) = advertisement.into_parts();
             self.take_answer(answer);
             (is_known, ask) = (true, next);
         }
         let mut second = is_known.then(|| ask.clone());
         while self.desk.answers.len() < MOST_REQUESTS {
-            let reply;
-            (wire, reply) = self.ask(wire, ask).await?;
+            let about = about(&ask);
+            let answer;
+            (wire, answer) = self.ask(wire, ask, &about).await?;
+            let reply = match answer {
+                Ok(answer) => {
+                    // What comes of the same words is known.
+                    let same = known.take().filter(|known| known.is_still(&answer));
+                    self.take_answer(answer);
+                    if let Some(known) = same {
+                        ask = known.into_next();
+                        second = Some(ask.clone());
+                        continue;
+                    }
+                    Ok(self.read(&about).await?)
+                }
+                Err(error) => Err(error),
+            };
             match reply {
                 Ok(Reply::Ask(next)) if next.is_sound() && next != Ask::Greeting => {
                     second.get_or_insert_with(|| next.clone());
@@ -148,32 +170,19 @@ impl Attempt<'_> {
         Err(self.internal("the reader asks too many questions"))
     }
 
-    /// Asks the server, and has the answer read.
+    /// Asks the server.
     async fn ask(
         &mut self,
-        mut wire: guarded::GuardedWire,
+        mut wire: Wire,
         ask: Ask,
-    ) -> Result<(guarded::GuardedWire, Result<Reply, GitError>), GitError> {
-        let about = match &ask {
-            Ask::Greeting => "greeting",
-            Ask::UploadPack { what: What::References, .. } => "references",
-            Ask::UploadPack { what: What::Pack(id), .. } => id,
-        }
-        .to_owned();
-        self.engine.admit(&about).await.map_err(|ended| self.ended(ended))?;
+        about: &str,
+    ) -> Result<(Wire, Result<Answer, GitError>), GitError> {
+        self.engine.admit(about).await.map_err(|ended| self.ended(ended))?;
         let asked = tokio::task::spawn_blocking(move || {
             let answer = wire.ask(&ask);
             (wire, answer)
         });
-        let (wire, answer) = asked.await.map_err(|error| self.internal(&error.to_string()))?;
-        let reply = match answer {
-            Ok(answer) => {
-                self.take_answer(answer);
-                Ok(self.read(&about).await?)
-            }
-            Err(error) => Err(error),
-        };
-        Ok((wire, reply))
+        asked.await.map_err(|error| self.internal(&error.to_string()))
     }
 
     fn take_answer(&mut self, answer: Answer) {
@@ -236,7 +245,14 @@ impl Attempt<'_> {
                     Err(self.internal("the reader reports a revision as unchanged that is not the known one"))
                 }
             },
-            Reply::Read { commit, files, unpacked_bytes, mut notes } => {
+            Reply::Read { commit, files, unpacked_bytes, mut notes, verified } => {
+                let verified = match &self.request.verify {
+                    None => None,
+                    Some(_) => match verify::told(&verified, self.request, &commit) {
+                        None => return Err(self.internal("the reader returned what it did not verify")),
+                        told => told,
+                    },
+                };
                 let (Some(revision), Some(brought)) = (revision(commit), self.desk.take_artifact()) else {
                     return Err(self.internal("the reader returned an incomplete artifact"));
                 };
@@ -251,6 +267,7 @@ impl Attempt<'_> {
                     artifact,
                     notes,
                     metadata: std::collections::BTreeMap::new(),
+                    verified,
                     room: brought.held,
                 })))
             }
@@ -265,6 +282,16 @@ impl Attempt<'_> {
     fn ended(&self, Ended { why, transient }: Ended) -> GitError {
         GitError::Ended { url: self.request.shown_url(), why, transient }
     }
+}
+
+/// What a question is about, for those who decide whether its answer is read.
+fn about(ask: &Ask) -> String {
+    match ask {
+        Ask::Greeting => "greeting",
+        Ask::UploadPack { what: What::References, .. } => "references",
+        Ask::UploadPack { what: What::Pack(id), .. } => id,
+    }
+    .to_owned()
 }
 
 #[async_trait]
@@ -318,6 +345,9 @@ async fn in_time(
             reference: request.reference.clone(),
             known: request.known.clone(),
             ignore: request.ignore.clone(),
+            verify: request.verify.clone(),
+            sparse: request.sparse.clone(),
+            now: verify::now(),
             limits: request.limits.clone(),
             find_only,
             headings: Vec::new(),
@@ -326,7 +356,14 @@ async fn in_time(
     };
     let work = async {
         match location {
-            Location::Http(url) => attempt.over_http(&url).await,
+            Location::Http(to) => {
+                let wire = guarded::GuardedWire::new(&to, &request, &stop)?;
+                attempt.over_network(Wire::Http(wire)).await
+            }
+            Location::Ssh(to) => {
+                let wire = ssh::SshWire::new(&to, &request, &stop)?;
+                attempt.over_network(Wire::Ssh(wire)).await
+            }
             Location::File(path) => attempt.on_disk(path).await,
         }
     };

@@ -15,6 +15,7 @@ use super::http::Client;
 use super::remote::{Session, Target};
 use super::request::{GitLimits, GitReference};
 use super::unread::Unread;
+use super::verify::{self, Verification, Verified};
 use super::walk;
 use super::wire::Ask;
 use crate::artifact::{ArtifactError, pack_to};
@@ -29,7 +30,13 @@ pub(crate) struct Order {
     /// The revision that needs not be read.
     pub(super) known: Option<Revision>,
     pub(super) ignore: Option<String>,
+    /// The folders that are taken; all where there are none.
+    pub(super) sparse: Vec<String>,
     pub(super) limits: GitLimits,
+    /// What is to be signed, and by whom.
+    pub(super) verify: Option<Verification>,
+    /// Seconds since 1970.
+    pub(super) now: u64,
     /// Whether the commit is all that is wanted.
     pub(super) find_only: bool,
     /// The content types of the server's answers, as far as they are there.
@@ -44,7 +51,7 @@ pub(super) enum Reply {
     /// The reference's commit: the known one, or all that was wanted.
     Found { commit: String },
     /// The artifact was brought.
-    Read { commit: String, files: usize, unpacked_bytes: u64, notes: Vec<Note> },
+    Read { commit: String, files: usize, unpacked_bytes: u64, notes: Vec<Note>, verified: Vec<Verified> },
     /// It cannot be read.
     Unread(Unread),
 }
@@ -90,10 +97,13 @@ pub(super) fn bring(
     stop: &AtomicBool,
 ) -> Result<Reply, Unread> {
     let ignore = Ignore::new(order.ignore.as_deref()).map_err(|error| Unread::tree(None, error))?;
-    let (commit, walked) = walk::walk(objects, target, order, ignore, stop)?;
-    if order.knows(&commit) {
-        return Ok(Reply::Found { commit });
+    let commit = walk::commit_of(objects, target, order)?;
+    if order.knows(&commit.to_string()) {
+        return Ok(Reply::Found { commit: commit.to_string() });
     }
+    // Before anything of its files is looked at.
+    let verified = verify::verify(objects, target, commit, order)?;
+    let walked = walk::walk(objects, commit, order, ignore, stop)?;
     let mut unread = None;
     let packed = file(folder).map_err(|error| internal(&error)).and_then(|file| {
         pack_to(BufWriter::new(file), &walked.tree, |blob| {
@@ -117,7 +127,8 @@ pub(super) fn bring(
     }
     bring_file(&mut file, size, line).map_err(|error| internal(&error))?;
     let (files, unpacked_bytes) = (walked.tree.len(), walked.tree.bytes());
-    Ok(Reply::Read { commit, files, unpacked_bytes, notes: walked.notes })
+    let commit = commit.to_string();
+    Ok(Reply::Read { commit, files, unpacked_bytes, notes: walked.notes, verified })
 }
 
 impl Order {

@@ -7,11 +7,13 @@ use std::time::Duration;
 use gix::bstr::ByteSlice;
 use roadstead_budget::Pool;
 use roadstead_model::Revision;
-use roadstead_outbound::{Guard, Policy, Purpose};
+use roadstead_outbound::{ClientIdentity, Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
 use super::greeting::KnownServer;
+use super::ssh::SshCredentials;
+use super::verify::Verification;
 use crate::attempt::Room;
 use crate::tree::TreeLimits;
 use roadstead_outbound::Secret;
@@ -150,6 +152,8 @@ pub enum Credentials {
     },
     /// `bearerToken` of the Secret.
     Bearer(Secret),
+    /// A key, and the hosts to show it to.
+    Ssh(SshCredentials),
 }
 
 /// How much a repository may make us read, keep and do.
@@ -185,7 +189,7 @@ impl Default for GitLimits {
 /// One fetch of one repository.
 #[derive(Debug, Clone)]
 pub struct GitRequest {
-    /// `https://…` or `http://…`, without credentials in it; `file:///…` with [`Self::allow_file`].
+    /// `https://…` or `http://…`, without credentials in it; `ssh://…`, with a user at most; `file:///…` with [`Self::allow_file`].
     pub url: String,
     /// Which commit.
     pub reference: GitReference,
@@ -195,6 +199,8 @@ pub struct GitRequest {
     pub plain_http_credentials: bool,
     /// PEM of certificate authorities to trust besides the system's.
     pub ca: Option<Vec<u8>>,
+    /// The certificate to show to servers that ask for one.
+    pub identity: Option<ClientIdentity>,
     /// Whether `file://` is allowed: for development on one machine only, since it reads whatever the process may read.
     pub allow_file: bool,
     /// The way out, which decides what may be connected to.
@@ -212,6 +218,10 @@ pub struct GitRequest {
     pub known: Option<Revision>,
     /// What is known of the server from earlier looks with the same URL and reference; what this one learns is kept there.
     pub known_server: KnownServer,
+    /// What is to be signed, and by whom.
+    pub verify: Option<Verification>,
+    /// The folders that are taken; all where there are none.
+    pub sparse: Vec<String>,
     /// `spec.ignore`.
     pub ignore: Option<String>,
     /// Where the temporary folder is made; the system's place for such if `None`.
@@ -229,6 +239,7 @@ impl GitRequest {
             credentials: None,
             plain_http_credentials: false,
             ca: None,
+            identity: None,
             allow_file: false,
             guard: Guard::new(Arc::new(Policy::default()), Purpose::Git),
             timeout: Duration::from_secs(60),
@@ -237,6 +248,8 @@ impl GitRequest {
             disk: None,
             known: None,
             known_server: KnownServer::default(),
+            verify: None,
+            sparse: Vec::new(),
             ignore: None,
             scratch: None,
         }

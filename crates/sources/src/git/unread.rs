@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
 use super::request::GitRequest;
+use super::verify::Fault;
 use crate::artifact::ArtifactError;
 use crate::attempt::plain;
 use crate::tree::{Measure, TreeError};
@@ -14,6 +15,7 @@ use crate::tree::{Measure, TreeError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Phase {
     Connecting,
+    LoggingIn,
     Listing,
     Receiving,
     Reading,
@@ -23,6 +25,7 @@ impl Phase {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
+            Self::LoggingIn => "logging in",
             Self::Listing => "listing references",
             Self::Receiving => "receiving the pack",
             Self::Reading => "reading the commit's files",
@@ -50,6 +53,10 @@ pub(super) enum Unread {
     Tree { commit: Option<String>, source: TreeError },
     #[error("pack {path}: {detail}")]
     Pack { path: String, detail: String },
+    #[error("no folder {folder}")]
+    NoFolder { folder: String },
+    #[error("{detail}")]
+    Unverified { fault: Fault, detail: String },
     #[error("Git's SHA-256 object format")]
     Sha256,
     #[error("{detail}")]
@@ -87,6 +94,13 @@ impl Unread {
             Self::Pack { path, detail } => {
                 let source = std::io::Error::other(plain(&detail));
                 GitError::Pack { url, source: ArtifactError::Pack { path, source } }
+            }
+            Self::NoFolder { folder } => GitError::Sparse {
+                url,
+                why: format!("sparse checkout dir '{}' does not exist in repository", plain(&folder)),
+            },
+            Self::Unverified { fault, detail } => {
+                GitError::Unverified { url, reason: fault.reason(), detail: plain(&detail) }
             }
             Self::Sha256 => GitError::Unsupported { url, what: "Git's SHA-256 object format" },
             Self::Internal { detail } => GitError::Internal { url, detail: plain(&detail) },

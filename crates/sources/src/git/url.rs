@@ -2,16 +2,79 @@
 
 use std::path::PathBuf;
 
+use percent_encoding::percent_decode_str;
+use roadstead_outbound::{Authority, Host};
 use url::Url;
 
 use super::error::GitError;
 use super::request::GitRequest;
+use super::sparse::Sparse;
 
 /// Where a repository is.
 #[derive(Debug, Clone)]
 pub(super) enum Location {
     Http(Url),
+    Ssh(SshUrl),
     File(PathBuf),
+}
+
+/// A repository that is reached over SSH.
+#[derive(Debug, Clone)]
+pub(super) struct SshUrl {
+    pub(super) authority: Authority,
+    pub(super) user: String,
+    path: String,
+}
+
+impl SshUrl {
+    /// What is wrong with it, or what it says.
+    fn parse(url: &Url) -> Result<Self, &'static str> {
+        const MOST_USER: usize = 256;
+        if url.password().is_some() {
+            return Err(
+                "it holds a password; over SSH a key is used, in the Secret that `spec.secretRef` names",
+            );
+        }
+        let authority = Authority::of_url(url).ok_or("it has no host that can be connected to")?;
+        let decoded = |text: &str| {
+            let text = percent_decode_str(text).decode_utf8().ok()?.into_owned();
+            (!text.chars().any(char::is_control)).then_some(text)
+        };
+        let user = decoded(url.username()).ok_or("its user is not text")?;
+        if user.len() > MOST_USER {
+            return Err("its user is longer than 256 bytes");
+        }
+        let user = if user.is_empty() { "git".to_owned() } else { user };
+        let path = decoded(url.path()).ok_or("its path is not text")?;
+        if path.trim_matches('/').is_empty() {
+            return Err("it names no repository: want `ssh://git@host/path`");
+        }
+        Ok(Self { authority, user, path })
+    }
+
+    /// What is to be run there: by the server's shell, to which the path is one word whatever is in it.
+    pub(super) fn command(&self) -> String {
+        // A home folder is not beneath the root.
+        let path = if self.path.starts_with("/~") { &self.path[1..] } else { self.path.as_str() };
+        format!("git-upload-pack '{}'", path.replace('\'', r"'\''").replace('!', r"'\!'"))
+    }
+
+    /// The host as `known_hosts` has it.
+    pub(super) fn host_in_file(&self) -> String {
+        match &self.authority.host {
+            Host::Ip(address) => address.to_string(),
+            Host::Name(name) => name.clone(),
+        }
+    }
+
+    /// What asks the host for its keys.
+    pub(super) fn scan(&self) -> String {
+        let host = self.host_in_file();
+        match self.authority.port {
+            22 => format!("ssh-keyscan {host}"),
+            port => format!("ssh-keyscan -p {port} {host}"),
+        }
+    }
 }
 
 impl Location {
@@ -22,7 +85,9 @@ impl Location {
             return refuse("it is longer than 2048 bytes");
         }
         let Ok(url) = Url::parse(&request.url) else {
-            return refuse("it is not a URL; want `https://host/path`");
+            return refuse(
+                "it is not a URL; want `https://host/path` or `ssh://git@host/path` (`git@host:path` is none, and a `:` after the host is followed by a port)",
+            );
         };
         let location = match url.scheme() {
             "https" | "http" => Self::Http(url.clone()),
@@ -33,16 +98,22 @@ impl Location {
                 Ok(path) => Self::File(path),
                 Err(()) => return refuse("a `file://` URL is `file:///` and an absolute path"),
             },
-            "ssh" => return refuse("`ssh://` is not supported yet; use `https://`"),
-            _ => return refuse("the scheme must be `https` or `http`"),
+            "ssh" => match SshUrl::parse(&url) {
+                Ok(to) => Self::Ssh(to),
+                Err(why) => return refuse(why),
+            },
+            _ => return refuse("the scheme must be `https`, `http` or `ssh`"),
         };
-        if !url.username().is_empty() || url.password().is_some() {
+        if !matches!(location, Self::Ssh(_)) && (!url.username().is_empty() || url.password().is_some()) {
             return refuse("it holds credentials; put them into the Secret that `spec.secretRef` names");
         }
         if url.query().is_some() || url.fragment().is_some() {
             return refuse("a Git URL has no `?` and no `#`");
         }
         request.reference.check(&request.shown_url())?;
+        let sparse = Sparse::check(&request.sparse);
+        sparse.map_err(|why| GitError::Sparse { url: request.shown_url(), why })?;
+        request.verify.as_ref().map_or(Ok(()), |verify| verify.check(request))?;
         Ok(location)
     }
 }
@@ -62,7 +133,11 @@ mod tests {
     fn refusals_say_why_and_keep_secrets() {
         assert!(refusal("https://user:hunter2@git.example/x").contains("holds credentials"));
         assert!(refusal("file:///srv/git").contains("--dev"));
-        assert!(refusal("ssh://git@git.example/x").contains("not supported yet"));
+        assert!(refusal("ssh://git:hunter2@git.example/x").contains("password"));
+        assert!(refusal("ssh://git@git.example/").contains("no repository"));
+        assert!(refusal("ssh://git@git.example:org/x").contains("port"));
+        assert!(refusal("ssh://git@git.example/a%0ab").contains("not text"));
+        assert!(refusal("ssh:///srv/x").contains("no host"));
         assert!(refusal("git@git.example:x").contains("not a URL"));
         assert!(refusal("ext::sh -c true").contains("refused"));
         assert!(refusal("https://git.example/x?token=hunter2").contains('?'));
@@ -72,9 +147,36 @@ mod tests {
             "https://git.example/x?token=hunter2",
             "hunter2@git.example:x",
             "ftp://u:hunter2@h",
+            "ssh://git:hunter2@git.example/x",
+            "ssh://git:hunter2@git.example:org/x",
             "https://u:hunter2@[bad/x",
         ] {
             assert!(!refusal(url).contains("hunter2"), "{}", refusal(url));
         }
+    }
+
+    #[test]
+    fn what_is_run_over_ssh_is_one_word() {
+        let to = |url: &str| match Location::parse(&GitRequest::new(url)) {
+            Ok(Location::Ssh(to)) => to,
+            other => panic!("{other:?}"),
+        };
+        for (url, user, command, scan) in [
+            ("ssh://git.example/a/b.git", "git", "git-upload-pack '/a/b.git'", "ssh-keyscan git.example"),
+            ("ssh://me@Git.Example.:2222/a", "me", "git-upload-pack '/a'", "ssh-keyscan -p 2222 git.example"),
+            ("ssh://a%20b@[::1]/~me/a", "a b", "git-upload-pack '~me/a'", "ssh-keyscan ::1"),
+            (
+                "ssh://h.example/a'$(b)!%20;c",
+                "git",
+                r"git-upload-pack '/a'\''$(b)'\!' ;c'",
+                "ssh-keyscan h.example",
+            ),
+            ("ssh://h.example/--help", "git", "git-upload-pack '/--help'", "ssh-keyscan h.example"),
+        ] {
+            let to = to(url);
+            assert_eq!((to.user.as_str(), to.command().as_str(), to.scan().as_str()), (user, command, scan));
+        }
+        // Whatever notation its address has, it is judged as that address.
+        assert_eq!(to("ssh://git@2130706433/x").host_in_file(), "127.0.0.1");
     }
 }

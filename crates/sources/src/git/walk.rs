@@ -9,6 +9,7 @@ use gix::objs::{Find, FindExt as _, FindHeader, Header, Kind};
 use super::error::git_chain;
 use super::reader::Order;
 use super::remote::Target;
+use super::sparse::{Place, Sparse};
 use super::unread::{Phase, Unread};
 use crate::attempt::{MOST_NOTES, Note};
 use crate::ignore::{FILE_NAME, Ignore, Verdict};
@@ -33,22 +34,30 @@ pub(super) struct Walked {
     pub(super) notes: Vec<Note>,
 }
 
-/// Finds the files of the commit that `target` names; gives that commit's id as well.
-pub(super) fn walk(
+/// The commit that `target` leads to.
+pub(super) fn commit_of(
     objects: &(impl Find + FindHeader),
     target: &Target,
     order: &Order,
+) -> Result<ObjectId, Unread> {
+    let commit = peel(objects, target.object, order)?;
+    // An annotated tag is peeled by the server in its list, and by us from the objects: they must agree.
+    let (promised, found, unpeeled) = (&target.commit, commit.to_string(), target.object.to_string());
+    if *promised != found && *promised != unpeeled {
+        return Err(corrupt(format!("{} leads to {found}, not to {promised}", order.reference)));
+    }
+    Ok(commit)
+}
+
+/// Finds the files of a commit.
+pub(super) fn walk(
+    objects: &(impl Find + FindHeader),
+    commit: ObjectId,
+    order: &Order,
     ignore: Ignore,
     stop: &AtomicBool,
-) -> Result<(String, Walked), Unread> {
-    let commit = peel(objects, target.object, order)?;
+) -> Result<Walked, Unread> {
     let id = commit.to_string();
-    // An annotated tag is peeled by the server in its list, and by us from the objects: they must agree.
-    let promised = &target.commit;
-    let unpeeled = target.object.to_string();
-    if *promised != id && *promised != unpeeled {
-        return Err(corrupt(format!("{} leads to {id}, not to {promised}", order.reference)));
-    }
     let mut buffer = Vec::new();
     let root = objects
         .find_commit(&commit, &mut buffer)
@@ -62,14 +71,19 @@ pub(super) fn walk(
         builder: TreeBuilder::new(order.limits.tree.clone()),
         notes: Vec::new(),
         seen: 0,
+        sparse: Sparse::new(&order.sparse),
     };
+    walk.sparse.see("");
     let mut folders = vec![(String::new(), root, ignore)];
     while let Some((path, tree, ignore)) = folders.pop() {
         walk.folder(&path, tree, ignore, &mut folders)?;
     }
-    let Walk { builder, notes, .. } = walk;
+    let Walk { builder, notes, sparse, .. } = walk;
+    if let Some(folder) = sparse.missing() {
+        return Err(Unread::NoFolder { folder: folder.to_owned() });
+    }
     let tree = builder.finish().map_err(|error| Unread::tree(Some(&id), error))?;
-    Ok((id, Walked { tree, notes }))
+    Ok(Walked { tree, notes })
 }
 
 /// The bytes of a file that was found.
@@ -109,7 +123,12 @@ pub(super) fn peel(
     Err(corrupt(format!("{} has too many nested tags", order.reference)))
 }
 
-fn header(objects: &(impl Find + FindHeader), id: ObjectId, order: &Order) -> Result<Header, Unread> {
+/// The kind of an object and its size, if that is allowed.
+pub(super) fn header(
+    objects: &(impl Find + FindHeader),
+    id: ObjectId,
+    order: &Order,
+) -> Result<Header, Unread> {
     if id == ObjectId::empty_blob(id.kind()) {
         return Ok(Header { kind: Kind::Blob, size: 0 });
     }
@@ -123,7 +142,7 @@ fn header(objects: &(impl Find + FindHeader), id: ObjectId, order: &Order) -> Re
     }
 }
 
-fn corrupt(detail: String) -> Unread {
+pub(super) fn corrupt(detail: String) -> Unread {
     Unread::Corrupt { phase: Phase::Reading, detail }
 }
 
@@ -140,6 +159,8 @@ struct Walk<'a, O> {
     notes: Vec<Note>,
     /// Entries looked at, also those that are left out: a tree that refers to itself many times costs time, not bytes.
     seen: u32,
+    /// The folders that are asked for.
+    sparse: Sparse,
 }
 
 /// One line of a Git tree, owned.
@@ -158,7 +179,8 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         folders: &mut Vec<(String, ObjectId, Ignore)>,
     ) -> Result<(), Unread> {
         let lines = self.lines(id)?;
-        let own = lines.iter().find(|line| {
+        let is_taken = self.sparse.place(path) == Place::Inside;
+        let own = lines.iter().filter(|_| is_taken).find(|line| {
             line.name == FILE_NAME.as_bytes()
                 && matches!(line.kind, EntryKind::Blob | EntryKind::BlobExecutable)
         });
@@ -193,6 +215,14 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         ignore: &Ignore,
         folders: &mut Vec<(String, ObjectId, Ignore)>,
     ) -> Result<(), Unread> {
+        if kind == EntryKind::Tree {
+            self.sparse.see(&path);
+        }
+        match self.sparse.place(&path) {
+            Place::Above if kind == EntryKind::Tree => {}
+            Place::Inside if kind == EntryKind::Tree || !self.sparse.is_one(&path) => {}
+            _ => return Ok(()),
+        }
         let verdict = ignore.look(&path, kind == EntryKind::Tree);
         let excluded = verdict.is_some_and(Verdict::excluded);
         match kind {

@@ -7,6 +7,40 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error::GitError;
+use super::guarded::GuardedWire;
+use super::ssh::SshWire;
+use crate::attempt::Answer;
+
+/// The other side's network: sends requests, and keeps what is answered.
+pub(super) enum Wire {
+    Http(GuardedWire),
+    Ssh(SshWire),
+}
+
+impl Wire {
+    /// Asks, and keeps what is answered. Blocks.
+    pub(super) fn ask(&mut self, ask: &Ask) -> Result<Answer, GitError> {
+        match self {
+            Self::Http(wire) => wire.ask(ask),
+            Self::Ssh(wire) => wire.ask(ask),
+        }
+    }
+
+    /// Whether the repository is elsewhere than its URL says.
+    pub(super) fn was_redirected(&self) -> bool {
+        match self {
+            Self::Http(wire) => wire.was_redirected(),
+            Self::Ssh(_) => false,
+        }
+    }
+
+    /// Whether the server says what it can do on each connection, so that it is never spared.
+    pub(super) fn always_greets(&self) -> bool {
+        matches!(self, Self::Ssh(_))
+    }
+}
+
 /// What is to be asked of the server, of the two things that can be asked by this protocol. Which server, which repository
 /// of it and with which credentials is not for whoever speaks the protocol to say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -229,7 +229,14 @@ impl Attempt<'_> {
         if self.request.operation == LayerOperation::Copy {
             let (bytes, room) = self.copy(&blob, layer.size).await?;
             let artifact = Artifact { digest, bytes, files: 1, unpacked_bytes: layer.size };
-            return Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes, metadata, room })));
+            return Ok(Outcome::Fetched(Box::new(Fetched {
+                revision,
+                artifact,
+                notes,
+                metadata,
+                verified: None,
+                room,
+            })));
         }
         let manifests = self.desk.answers.len();
         self.desk.answers.push(blob);
@@ -243,7 +250,14 @@ impl Attempt<'_> {
                 let digest = Digest::of(&brought.bytes);
                 let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
                 let room = brought.held;
-                Ok(Outcome::Fetched(Box::new(Fetched { revision, artifact, notes, metadata, room })))
+                Ok(Outcome::Fetched(Box::new(Fetched {
+                    revision,
+                    artifact,
+                    notes,
+                    metadata,
+                    verified: None,
+                    room,
+                })))
             }
             Reply::Unread(unread) => Err(unread.of(self.request, &revision.to_string())),
             _ => Err(self.internal("the reader answers another question")),

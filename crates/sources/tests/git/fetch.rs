@@ -5,12 +5,14 @@ use std::time::Duration;
 use crate::kit::{Kit, artifact, error, fetched, files, quiet_files, way_to};
 use roadstead_budget::Pool;
 use roadstead_model::Reason;
+use roadstead_outbound::ClientIdentity;
 use roadstead_sources::Room;
+use roadstead_sources::Secret;
 use roadstead_sources::{
     Credentials, Entry, GitError, GitLimits, GitReference, GitRequest, Measure, Note, Outcome, fetch,
     resolve, unpack,
 };
-use roadstead_test_gitserver::{Commit, Fault};
+use roadstead_test_gitserver::{Commit, Fault, GitServer, Options, install_crypto};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -367,4 +369,70 @@ async fn redirects() {
     assert_eq!(plain.server.take_seen(), []);
     kit.server.fault(Fault::RedirectTo("https://127.0.0.1/admin".to_owned()));
     assert!(matches!(error(request).await, GitError::RedirectRefused { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_asks_for_a_certificate() {
+    install_crypto();
+    let server = GitServer::start(Options { certified: true, ..Options::default() }).await.unwrap();
+    let repository = server.add_repository("app.git").unwrap();
+    repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
+    let request = GitRequest {
+        reference: GitReference::Branch("main".to_owned()),
+        ca: server.ca_pem().map(|pem| pem.as_bytes().to_vec()),
+        guard: way_to(&[server.address()]),
+        ..GitRequest::new(server.url("app.git"))
+    };
+    let without = error(request.clone()).await;
+    assert!(matches!(without, GitError::Unreachable { .. }), "{without:?}");
+    let shown = |(certificates, key): (String, String)| GitRequest {
+        identity: Some(ClientIdentity { certificates: certificates.into_bytes(), key: Secret::new(key) }),
+        ..request.clone()
+    };
+    let (certificate, key) = server.client().unwrap().unwrap();
+    assert_eq!(quiet_files(shown((certificate.clone(), key))).await, ["v"]);
+    let junk = error(shown((certificate, "hunter2".to_owned()))).await;
+    assert!(matches!(junk, GitError::LoginUnusable { .. }), "{junk:?}");
+    assert!(!format!("{junk} {junk:?}").contains("hunter2"), "{junk}");
+    let other = GitServer::start(Options::default()).await.unwrap();
+    let other = error(shown(other.client().unwrap().unwrap())).await;
+    assert!(matches!(other, GitError::Unreachable { .. }), "{other:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn some_folders_are_taken() {
+    let kit = Kit::start(false, None).await;
+    let files = Commit::new()
+        .file("root.yaml", "1")
+        .file(".sourceignore", "secret.yaml\n")
+        .file("apps/web/a.yaml", "1")
+        .file("apps/web/secret.yaml", "1")
+        .file("apps/web/deep/b.yaml", "1")
+        .file("apps/web/.sourceignore", "deep/\n")
+        .file("apps/c.yaml", "1")
+        .file("apps-old/d.yaml", "1")
+        .file("base/e.yaml", "1");
+    kit.repository.commit("main", "1", &files).unwrap();
+    let taking = |folders: &[&str]| GitRequest {
+        sparse: folders.iter().map(|folder| (*folder).to_owned()).collect(),
+        ..kit.request("main")
+    };
+    let web = ["apps/web/.sourceignore", "apps/web/a.yaml", "apps/web/secret.yaml"];
+    assert_eq!(quiet_files(taking(&["./apps/web/"])).await, web);
+    assert_eq!(quiet_files(taking(&["base"])).await, ["base/e.yaml"]);
+    let both = quiet_files(taking(&["base", "apps/web"])).await;
+    assert_eq!(both, [&web[..], &["base/e.yaml"]].concat());
+    let whole = quiet_files(taking(&["."])).await;
+    assert_eq!(whole, quiet_files(kit.request("main")).await);
+    for (folders, word) in [
+        (&["apps", "none"][..], "sparse checkout dir 'none' does not exist"),
+        (&["root.yaml"], "sparse checkout dir 'root.yaml' does not exist"),
+        (&["ap"], "'ap' does not exist"),
+        (&["../other"], "not a folder"),
+    ] {
+        let error = error(taking(folders)).await;
+        assert!(matches!(error, GitError::Sparse { .. }), "{error:?}");
+        assert!(error.to_string().contains(word), "{error}");
+        assert_eq!(error.reason(), Reason::GitOperationFailed);
+    }
 }

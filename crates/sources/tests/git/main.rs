@@ -8,3 +8,5 @@ mod hostile;
 mod kit;
 mod known;
 mod readers;
+mod ssh;
+mod verify;

@@ -1,14 +1,20 @@
 //! GitRepository: what its spec asks for, as a source.
 
 use roadstead_api::GitRepository;
-use roadstead_api::git_repository::{GitProvider, GitRepositorySpec};
+use roadstead_api::git_repository::{GitProvider, GitRepositorySpec, GitVerificationMode};
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
-use roadstead_outbound::Purpose;
+use roadstead_outbound::{ClientIdentity, ProxyServer, Purpose};
+use roadstead_sources::git::{SshCredentials, Verification, VerificationMode};
 use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
+use serde_json::Value;
 
-use crate::sources::secrets::SourceSecret;
+use crate::sources::secrets::{SourceSecret, SourceSecrets};
 use crate::sources::{Asked, SourceKind, fetch, notes};
+
+/// What of the status says how the artifact was verified.
+const MODE: &str = "sourceVerificationMode";
+const KEYS: &str = "observedVerificationKeys";
 
 /// The kind.
 pub(super) struct Git;
@@ -22,11 +28,33 @@ impl SourceKind for Git {
         Ok(unsupported(&stored.decode::<GitRepository>()?.spec))
     }
 
+    fn observed(&self, stored: &Stored) -> Result<Vec<(&'static str, Value)>, StoreError> {
+        // Those of how it was verified are null where nothing is.
+        let spec = &stored.object["spec"];
+        let mut all = vec![
+            ("observedIgnore", spec["ignore"].clone()),
+            ("observedSparseCheckout", spec["sparseCheckout"].clone()),
+        ];
+        all.extend([MODE, KEYS].map(|field| (field, Value::Null)));
+        Ok(all)
+    }
+
+    fn verdict(
+        &self,
+        stored: &Stored,
+        secrets: &SourceSecrets,
+    ) -> Result<Vec<(&'static str, Value)>, StoreError> {
+        let verification = verification(&stored.decode::<GitRepository>()?.spec, secrets);
+        Ok(verification.map_or_else(Vec::new, |Verification { mode, keys }| {
+            vec![(MODE, mode.as_str().into()), (KEYS, keys.digest().to_string().into())]
+        }))
+    }
+
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError> {
         let spec = asked.stored.decode::<GitRepository>()?.spec;
         let options = asked.options;
-        let mut request = GitRequest::new(spec.url);
-        let reference = spec.reference.unwrap_or_default();
+        let mut request = GitRequest::new(spec.url.clone());
+        let reference = spec.reference.clone().unwrap_or_default();
         let commit = asked.pinned.and_then(Revision::content).or(reference.commit.as_deref());
         request.reference = GitReference::from_spec(
             reference.branch.as_deref(),
@@ -47,11 +75,19 @@ impl SourceKind for Git {
         }
         request.plain_http_credentials = options.outbound.plain_http_credentials;
         request.timeout = notes::timeout(asked.spec);
+        request.sparse = spec.sparse_checkout.clone();
+        request.verify = verification(&spec, asked.secrets);
         request.ignore = spec.ignore;
         request.known_server = asked.known.git;
         if let Some(secret) = &asked.secrets.login {
-            match credentials(secret) {
-                Ok((credentials, ca)) => (request.credentials, request.ca) = (credentials, ca),
+            match credentials(secret, &request.url) {
+                Ok(access) => access.give(&mut request),
+                Err(why) => return Ok(Err(secret.wrong(&why))),
+            }
+        }
+        if let Some(secret) = &asked.secrets.proxy {
+            match proxy(secret, &request.url) {
+                Ok(proxy) => request.guard = request.guard.through(proxy),
                 Err(why) => return Ok(Err(secret.wrong(&why))),
             }
         }
@@ -61,37 +97,88 @@ impl SourceKind for Git {
 
 fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
     let fields = [
-        ("spec.verify", spec.verify.is_some()),
-        ("spec.proxySecretRef", spec.proxy_secret_ref.is_some()),
         ("spec.recurseSubmodules", spec.recurse_submodules),
         ("spec.include", !spec.include.is_empty()),
-        ("spec.sparseCheckout", !spec.sparse_checkout.is_empty()),
         ("spec.serviceAccountName", spec.service_account_name.is_some()),
         ("spec.provider", spec.provider.is_some_and(|provider| provider != GitProvider::Generic)),
     ];
     fields.into_iter().find(|(_, set)| *set).map(|(field, _)| field)
 }
 
-type Access = (Option<Credentials>, Option<Vec<u8>>);
+/// What is to be signed, and by whom. (Without their Secret, nothing of it is fetched.)
+fn verification(spec: &GitRepositorySpec, secrets: &SourceSecrets) -> Option<Verification> {
+    let mode = match spec.verify.as_ref()?.mode {
+        None | Some(GitVerificationMode::HEAD | GitVerificationMode::Head) => VerificationMode::Head,
+        Some(GitVerificationMode::Tag) => VerificationMode::Tag,
+        Some(GitVerificationMode::TagAndHEAD) => VerificationMode::TagAndHead,
+    };
+    // No keys verify nothing.
+    let keys = secrets.signers.as_ref().map(SourceSecret::trusted_keys).unwrap_or_default();
+    Some(Verification { mode, keys })
+}
 
-/// Credentials and CA, from the keys that Flux reads.
-fn credentials(secret: &SourceSecret) -> Result<Access, String> {
-    let text = |key: &str| secret.text(key);
-    for key in ["identity", "known_hosts"] {
-        if secret.has(key) {
-            return Err(format!("key {key}: Git over SSH is not supported by this version of Roadstead"));
-        }
+/// What a Secret has to log in with.
+#[derive(Default)]
+struct Access {
+    credentials: Option<Credentials>,
+    ca: Option<Vec<u8>>,
+    identity: Option<ClientIdentity>,
+}
+
+impl Access {
+    fn give(self, request: &mut GitRequest) {
+        (request.credentials, request.ca, request.identity) = (self.credentials, self.ca, self.identity);
     }
+}
+
+/// Credentials and CA, from the keys that Flux reads for a URL of this kind.
+fn credentials(secret: &SourceSecret, url: &str) -> Result<Access, String> {
+    if is_ssh(url) {
+        let credentials = Some(Credentials::Ssh(ssh_credentials(secret)?));
+        return Ok(Access { credentials, ..Access::default() });
+    }
+    let text = |key: &str| secret.text(key);
     let ca = text("ca.crt")?.or(text("caFile")?).map(String::into_bytes);
+    let identity = secret.identity()?;
     if let Some(token) = text("bearerToken")? {
-        return Ok((Some(Credentials::Bearer(Secret::new(token.trim().to_owned()))), ca));
+        let credentials = Some(Credentials::Bearer(Secret::new(token.trim().to_owned())));
+        return Ok(Access { credentials, ca, identity });
     }
     match (text("username")?, text("password")?) {
         (Some(username), Some(password)) => {
-            Ok((Some(Credentials::Basic { username, password: Secret::new(password) }), ca))
+            let credentials = Some(Credentials::Basic { username, password: Secret::new(password) });
+            Ok(Access { credentials, ca, identity })
         }
-        (None, None) => Ok((None, ca)),
+        _ if secret.has("identity") => {
+            Err("has a key for SSH (identity), and the URL is not one of SSH: want username and \
+             password or bearerToken"
+                .to_owned())
+        }
+        (None, None) => Ok(Access { credentials: None, ca, identity }),
         (Some(_), None) => Err("has a username but no password".to_owned()),
         (None, Some(_)) => Err("has a password but no username".to_owned()),
     }
+}
+
+fn is_ssh(url: &str) -> bool {
+    url.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("ssh://"))
+}
+
+fn proxy(secret: &SourceSecret, url: &str) -> Result<ProxyServer, String> {
+    if is_ssh(url) {
+        return Err("proxies are for http:// and https:// URLs: remove spec.proxySecretRef".to_owned());
+    }
+    secret.proxy()
+}
+
+fn ssh_credentials(secret: &SourceSecret) -> Result<SshCredentials, String> {
+    let wanted = |key: &str| {
+        let text = secret.text(key)?.filter(|text| !text.trim().is_empty());
+        text.ok_or_else(|| format!("has no {key}: over SSH it takes identity and known_hosts (`flux create secret git` makes such a Secret)"))
+    };
+    Ok(SshCredentials {
+        identity: Secret::new(wanted("identity")?),
+        passphrase: secret.text("password")?.map(Secret::new),
+        known_hosts: wanted("known_hosts")?,
+    })
 }

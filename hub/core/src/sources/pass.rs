@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{
-    AnySource, AnySourceStatus, Artifact, ConditionStatus, PipelineRole, SourceSpec, SourceStatus, Time,
+    AnySource, AnySourceStatus, Artifact, Condition, ConditionStatus, PipelineRole, SourceSpec, SourceStatus,
+    Time,
 };
 use roadstead_budget::PoolName;
 use roadstead_hub_store::{AtRest, Stored};
@@ -24,6 +25,16 @@ const LOGGER: &str = "controllers.Source";
 /// The type of the condition that says what artifact there is, and by its generation which spec it was made from. As
 /// in Flux it stays as it is where a later fetch fails.
 const ARTIFACT_IN_STORAGE: &str = "ArtifactInStorage";
+/// The type of the condition that says whether what is fetched is signed as it is asked for. Absent where nothing is asked.
+const SOURCE_VERIFIED: &str = "SourceVerified";
+/// Reasons of that condition.
+const UNVERIFIED: [Reason; 5] = [
+    Reason::VerificationError,
+    Reason::InvalidVerificationMode,
+    Reason::InvalidGitObject,
+    Reason::InvalidTagSignature,
+    Reason::InvalidCommitSignature,
+];
 /// Where nothing is to be done for a source, and the interval of one that has none.
 const LONG: Duration = Duration::from_secs(3600);
 /// A source that fails is tried again after this, or after a tenth of its interval, where that is longer.
@@ -45,6 +56,8 @@ pub struct FetchJob {
     pinned: Option<Revision>,
     /// The revision that need not be fetched again.
     known: Option<Revision>,
+    /// What the status notes of how it was verified.
+    verdict: Vec<(&'static str, Value)>,
     seen: Stored,
     spec: SourceSpec,
     handles: Option<String>,
@@ -89,6 +102,9 @@ impl FetchJob {
     }
 }
 
+/// A source that is to be fetched, and what its status notes of how it is verified.
+type Wanted = (Box<dyn Source>, Vec<(&'static str, Value)>);
+
 impl Sources {
     /// What is to be fetched for this source.
     ///
@@ -103,7 +119,7 @@ impl Sources {
             return Ok(FetchPlan::Nothing(now + LONG));
         };
         let AnySource { spec, status, .. } = stored.decode()?;
-        let status = status.unwrap_or_default().source;
+        let status = status.unwrap_or_default();
         if spec.suspend {
             self.write_source_status(&stored, |status, generation| {
                 conditions::set_suspended(&mut status.conditions, "the artifact", generation, now);
@@ -115,11 +131,12 @@ impl Sources {
         let grace = self.store.source_grace(uid, &spec.url, now).await?;
         let pinned = self.store.wanted_artifact(uid).await?;
         match self.asked_for(&stored, kind, &spec, pinned.as_ref(), grace).await? {
-            Ok(source) if pinned.is_some() => {
+            Ok((source, verdict)) if pinned.is_some() => {
                 let job = FetchJob {
                     source,
                     pinned,
                     known: None,
+                    verdict,
                     seen: stored,
                     spec,
                     handles: None,
@@ -128,7 +145,7 @@ impl Sources {
                 };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
-            Ok(source) => {
+            Ok((source, verdict)) => {
                 if notes::is_capped(&spec) {
                     // Before it is fetched, which takes as long as it may.
                     self.write_source_status(&stored, |status, generation| {
@@ -136,9 +153,10 @@ impl Sources {
                     })
                     .await?;
                 }
-                let known = self.known_revision(&stored, &status).await?;
-                let asked = handles.is_some() && handles != status.last_handled_reconcile_at;
-                let job = FetchJob { source, pinned, known, seen: stored, spec, handles, asked, grace };
+                let known = self.known_revision(&stored, &status, &verdict).await?;
+                let asked = handles.is_some() && handles != status.source.last_handled_reconcile_at;
+                let job =
+                    FetchJob { source, pinned, known, verdict, seen: stored, spec, handles, asked, grace };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
             Err((reason, message)) => {
@@ -148,7 +166,7 @@ impl Sources {
         }
     }
 
-    /// The source as its spec and its Secret have it, or why it cannot be fetched.
+    /// The source as its spec and its Secret have it, with how it is verified, or why it cannot be fetched.
     async fn asked_for(
         &self,
         stored: &Stored,
@@ -156,7 +174,7 @@ impl Sources {
         spec: &SourceSpec,
         pinned: Option<&Revision>,
         grace: Option<Timestamp>,
-    ) -> Result<Result<Box<dyn Source>, (Reason, String)>, HubError> {
+    ) -> Result<Result<Wanted, (Reason, String)>, HubError> {
         if let Some(field) = kind.unsupported(stored)? {
             let message = format!(
                 "{field} is not supported by this version of Roadstead; nothing was fetched. Remove it to go on"
@@ -178,11 +196,12 @@ impl Sources {
             known: self.known_servers.of(stored.uid, (stored.generation, secrets.versions())),
         };
         let source = kind.source(asked)?.map_err(|why| (Reason::AuthenticationFailed, why));
+        let verdict = kind.verdict(stored, &secrets)?;
         Ok(source.map(|mut source| {
             if let Some(workers) = &self.options.workers {
                 source.reserve_in(fetch::room(workers));
             }
-            source
+            (source, verdict)
         }))
     }
 
@@ -192,12 +211,20 @@ impl Sources {
     }
 
     /// The revision that need not be fetched again: that of the artifact, if it is still stored and was made from the
-    /// spec as it is now.
+    /// spec as it is now, and verified by the keys that are there now.
     async fn known_revision(
         &self,
         stored: &Stored,
-        status: &SourceStatus,
+        status: &AnySourceStatus,
+        verdict: &[(&'static str, Value)],
     ) -> Result<Option<Revision>, HubError> {
+        let (status, more) = (&status.source, &status.more);
+        let is_verified = verdict.is_empty()
+            || conditions::is_true(&status.conditions, SOURCE_VERIFIED, stored.generation)
+                && verdict.iter().all(|(field, value)| more.get(*field) == Some(value));
+        if !is_verified {
+            return Ok(None);
+        }
         let Some(artifact) = &status.artifact else { return Ok(None) };
         if !conditions::is_true(&status.conditions, ARTIFACT_IN_STORAGE, stored.generation) {
             return Ok(None);
@@ -309,7 +336,8 @@ impl Sources {
         let tolerated = job.tolerated();
         let Some(kind) = kind(job.seen.kind) else { return Ok(()) };
         let message = kind.stored_message(revision);
-        let observed = kind.observed(&job.seen)?;
+        let mut observed = kind.observed(&job.seen)?;
+        observed.extend(job.verdict.iter().cloned());
         if job.grace.is_some() && tolerated.is_none() {
             // It needs none, and is not to need one later: where a name leads may change.
             self.store.end_source_grace(job.seen.uid).await?;
@@ -332,6 +360,7 @@ impl Sources {
                         metadata: fetched.metadata.clone(),
                     });
                     note_observed(&mut status.more, observed);
+                    note_verdict(&mut of_all.conditions, fetched.verified.as_deref(), generation, now);
                 }
                 let status = &mut status.source;
                 for condition in [READY, ARTIFACT_IN_STORAGE] {
@@ -376,15 +405,18 @@ impl Sources {
                 // Nothing is tolerated where nothing is fetched.
                 notes::note(&mut status.conditions, spec, None, generation, now);
                 status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());
-                conditions::set(
-                    &mut status.conditions,
-                    READY,
-                    ConditionStatus::False,
-                    reason,
-                    message,
-                    generation,
-                    now,
-                );
+                let of_verifying = UNVERIFIED.contains(&reason).then_some(SOURCE_VERIFIED);
+                for condition in [Some(READY), of_verifying].into_iter().flatten() {
+                    conditions::set(
+                        &mut status.conditions,
+                        condition,
+                        ConditionStatus::False,
+                        reason,
+                        message,
+                        generation,
+                        now,
+                    );
+                }
                 status.observed_generation = Some(generation);
             })
             .await?;
@@ -438,6 +470,22 @@ impl Sources {
             tx.commit().await?;
         }
         Ok(())
+    }
+}
+
+/// Says whose signatures were verified, or nothing where none were asked for.
+fn note_verdict(conditions: &mut Vec<Condition>, told: Option<&str>, generation: i64, now: Timestamp) {
+    match told {
+        Some(told) => conditions::set(
+            conditions,
+            SOURCE_VERIFIED,
+            ConditionStatus::True,
+            Reason::Succeeded,
+            told,
+            generation,
+            now,
+        ),
+        None => conditions.retain(|condition| condition.type_ != SOURCE_VERIFIED),
     }
 }
 

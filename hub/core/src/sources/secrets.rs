@@ -7,6 +7,7 @@ use roadstead_api::{KindId, SourceSpec};
 use roadstead_hub_store::{SecretData, Stored};
 use roadstead_model::Reason;
 use roadstead_outbound::{ClientIdentity, ProxyServer, Secret};
+use roadstead_sources::git::TrustedKeys;
 use url::Url;
 
 use crate::HubError;
@@ -21,6 +22,8 @@ pub(super) struct SourceSecrets {
     pub(super) certificates: Option<SourceSecret>,
     /// Of `spec.proxySecretRef`.
     pub(super) proxy: Option<SourceSecret>,
+    /// Of `spec.verify.secretRef`.
+    pub(super) signers: Option<SourceSecret>,
 }
 
 /// One of them.
@@ -34,7 +37,7 @@ pub(super) struct SourceSecret {
 impl SourceSecrets {
     /// Their resource versions.
     pub(super) fn versions(&self) -> Vec<i64> {
-        let all = [&self.login, &self.certificates, &self.proxy];
+        let all = [&self.login, &self.certificates, &self.proxy, &self.signers];
         all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec()
     }
 }
@@ -58,6 +61,17 @@ impl SourceSecret {
         Ok(Some(text))
     }
 
+    /// The public keys that it has, whatever else it has. What is not text is none.
+    pub(super) fn trusted_keys(&self) -> TrustedKeys {
+        let mut keys = TrustedKeys::default();
+        for key in self.data.iter().flat_map(SecretData::keys) {
+            if let Ok(Some(text)) = self.text(key) {
+                keys.add(key, &text);
+            }
+        }
+        keys
+    }
+
     /// The same by the first of several keys that is there: Flux once had other names.
     fn first(&self, keys: [&str; 2]) -> Result<Option<String>, String> {
         match self.text(keys[0])? {
@@ -69,18 +83,27 @@ impl SourceSecret {
     /// Authorities to trust, and the certificate to show: what `spec.certSecretRef` names has one of them at least.
     pub(super) fn certificates(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
         let ca = self.first(["ca.crt", "caFile"])?.map(String::into_bytes);
-        let identity = match (self.first(["tls.crt", "certFile"])?, self.first(["tls.key", "keyFile"])?) {
-            (Some(certificates), Some(key)) => {
-                Some(ClientIdentity { certificates: certificates.into_bytes(), key: Secret::new(key) })
-            }
-            (None, None) => None,
-            (Some(_), None) => return Err("has tls.crt but no tls.key".to_owned()),
-            (None, Some(_)) => return Err("has tls.key but no tls.crt".to_owned()),
-        };
+        let identity = self.identity_of(["tls.crt", "certFile"], ["tls.key", "keyFile"])?;
         if ca.is_none() && identity.is_none() {
             return Err("has neither ca.crt nor tls.crt and tls.key".to_owned());
         }
         Ok((ca, identity))
+    }
+
+    /// The certificate to show, by the names that are read beside a login.
+    pub(super) fn identity(&self) -> Result<Option<ClientIdentity>, String> {
+        self.identity_of(["tls.crt"; 2], ["tls.key"; 2])
+    }
+
+    fn identity_of(&self, certificate: [&str; 2], key: [&str; 2]) -> Result<Option<ClientIdentity>, String> {
+        match (self.first(certificate)?, self.first(key)?) {
+            (Some(certificates), Some(key)) => {
+                Ok(Some(ClientIdentity { certificates: certificates.into_bytes(), key: Secret::new(key) }))
+            }
+            (None, None) => Ok(None),
+            (Some(_), None) => Err("has tls.crt but no tls.key".to_owned()),
+            (None, Some(_)) => Err("has tls.key but no tls.crt".to_owned()),
+        }
     }
 
     /// The proxy that `spec.proxySecretRef` names.
@@ -132,6 +155,29 @@ impl Sources {
             }
             *place = Some(secret);
         }
+        match self.signers_of(stored).await? {
+            Ok(signers) => all.signers = signers,
+            Err(why) => return Ok(Err((Reason::VerificationError, why))),
+        }
         Ok(Ok(all))
+    }
+
+    /// Whose signatures a source trusts, or why that cannot be known. It is sent nowhere.
+    async fn signers_of(&self, stored: &Stored) -> Result<Result<Option<SourceSecret>, String>, HubError> {
+        let Some(name) = stored.object["spec"]["verify"]["secretRef"]["name"].as_str() else {
+            return Ok(Ok(None));
+        };
+        let full = format!("Secret '{}/{name}'", stored.namespace);
+        let Some(found) = self.store.get(KindId::Secret, &stored.namespace, name).await? else {
+            return Ok(Err(format!("public keys secret error: {full} of spec.verify.secretRef not found")));
+        };
+        let secret = SourceSecret { full, version: found.resource_version, data: found.secret };
+        if secret.trusted_keys().is_empty() {
+            return Ok(Err(format!(
+                "public keys secret error: {} has no public keys: want armoured OpenPGP keys (*.asc) or SSH keys (*.sshpub)",
+                secret.full
+            )));
+        }
+        Ok(Ok(Some(secret)))
     }
 }

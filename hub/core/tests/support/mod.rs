@@ -279,7 +279,7 @@ impl Site {
 
 fn ready_source(stored: &Stored, digest: Digest, now: jiff::Timestamp) -> Result<SourceStatus> {
     let source: GitRepository = stored.decode()?;
-    let mut status = source.status.unwrap_or_default();
+    let mut status = source.status.unwrap_or_default().source;
     let commit = digest.hex();
     status.artifact = Some(Artifact {
         digest: digest.to_string(),
