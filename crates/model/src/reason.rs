@@ -86,6 +86,12 @@ reasons! {
     OCIArtifactPullFailed,
     /// An artifact has not the layer that is asked for, or it cannot be unpacked.
     OCIArtifactLayerOperationFailed,
+    /// A bucket could not be listed, or its objects not be fetched.
+    BucketOperationFailed,
+    /// A source's token service is not one that its provider can use.
+    InvalidSTSConfiguration,
+    /// A source's provider and what is given for it do not fit.
+    InvalidProviderConfiguration,
     /// What a source's reference points to could not be determined.
     ReadOperationFailed,
     /// Credentials of a source are missing or unusable.
