@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the foreign parts that tests use with the hub, once for each of their versions, and prints the folder that holds
-# them: bin/flux, bin/sops, bin/age-keygen and bin/registry, an OCI registry (built from their Go modules), python/bin/python with the package `kubernetes`, and Cluster API's definition
-# of its kind Cluster (cluster-api/clusters.yaml).
+# them: bin/flux, bin/sops, bin/age-keygen and bin/registry, an OCI registry (built from their Go modules), python/bin/python with the packages
+# `kubernetes` and `moto`, an S3 server (python/bin/moto_server), azurite, a server of Azure Blob Storage (azurite/node_modules), and Cluster API's
+# definition of its kind Cluster (cluster-api/clusters.yaml).
 #
 # The folder is the only line on stdout; progress goes to stderr. The first time takes minutes.
 set -eu
@@ -12,13 +13,15 @@ cluster_api=v1.14.2
 sops=v3.13.3
 age=v1.3.1
 registry=v3.0.0
+moto=5.2.5
+azurite=3.35.0
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${ROADSTEAD_CACHE:-$HOME/.cache/roadstead}/clients
 key=$({ uname -m; cat "$here/install.sh"; } | sha256sum | cut -c1-16)
 out=$cache/$key
 
-done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/bin/sops" ] && [ -x "$out/bin/registry" ] && [ -x "$out/python/bin/python" ]; }
+done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/bin/sops" ] && [ -x "$out/bin/registry" ] && [ -x "$out/python/bin/moto_server" ]; }
 if done_already; then
 	printf '%s\n' "$out"
 	exit 0
@@ -43,6 +46,10 @@ mkdir -p "$out/bin"
 echo "clients: installing Python's kubernetes $kubernetes" >&2
 python3 -m venv "$out/python" >&2 9>&-
 "$out/python/bin/python" -m pip install --quiet --disable-pip-version-check "kubernetes==$kubernetes" >&2 9>&-
+
+echo "clients: installing moto $moto and azurite $azurite" >&2
+"$out/python/bin/python" -m pip install --quiet --disable-pip-version-check "moto[server]==$moto" >&2 9>&-
+npm install --prefix "$out/azurite" --no-save --no-audit --no-fund --loglevel=error "azurite@$azurite" >&2 9>&-
 
 echo "clients: building flux $flux" >&2
 tmp=$(mktemp -d "$cache/.build-XXXXXX")

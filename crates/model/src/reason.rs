@@ -88,10 +88,6 @@ reasons! {
     OCIArtifactLayerOperationFailed,
     /// A bucket could not be listed, or its objects not be fetched.
     BucketOperationFailed,
-    /// A source's token service is not one that its provider can use.
-    InvalidSTSConfiguration,
-    /// A source's provider and what is given for it do not fit.
-    InvalidProviderConfiguration,
     /// What a source's reference points to could not be determined.
     ReadOperationFailed,
     /// Credentials of a source are missing or unusable.

@@ -13,7 +13,7 @@ use crate::tree::{Measure, TreeError, TreeLimits, check_path};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) key: String,
-    /// Without the quotation marks that some servers set.
+    /// As the revision has it.
     pub(super) etag: String,
     pub(super) size: u64,
     /// Of Google's, by which it is asked for.

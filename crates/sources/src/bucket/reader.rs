@@ -140,6 +140,7 @@ fn next(order: &Order, page: Span, line: &Line) -> Result<Reply, Unread> {
 
 /// An index that is being made.
 struct Indexing<'a> {
+    store: BucketStore,
     limits: &'a BucketLimits,
     prefix: &'a str,
     walk: Walk,
@@ -175,7 +176,9 @@ impl Indexing<'_> {
             return Ok(());
         }
         check_key(&object.key, limits)?;
-        let etag = plain_etag(&object.etag).to_owned();
+        // Flux notes etags as they are listed; its client of S3 takes the quotation marks away.
+        let etag = if self.store == BucketStore::S3 { plain_etag(&object.etag) } else { &object.etag };
+        let etag = etag.to_owned();
         if etag.is_empty() || etag.len() > MOST_ETAG || etag.chars().any(char::is_control) {
             return Err(corrupt(&format!("'{}' has no valid etag", shown(&object.key))));
         }
@@ -219,6 +222,7 @@ fn index(
         root = root.with_file("", &whole(line, patterns, limits.tree.file_bytes)?)?;
     }
     let mut indexing = Indexing {
+        store: order.store,
         limits,
         prefix,
         walk: Walk::new(root),

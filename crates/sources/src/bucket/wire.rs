@@ -187,7 +187,7 @@ impl<'a> Wire<'a> {
             let mut headers = HeaderMap::new();
             headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
             if let (Some(etag), BucketStore::S3 | BucketStore::Azure) = (etag, self.request.store) {
-                let quoted = HeaderValue::from_str(&format!("\"{etag}\""));
+                let quoted = HeaderValue::from_str(&format!("\"{}\"", plain_etag(etag)));
                 headers.insert(IF_MATCH, quoted.map_err(|_| Why::Corrupt("its etag is invalid".to_owned()))?);
             }
             match self.request.store {
@@ -236,7 +236,7 @@ fn is_other(headers: &HeaderMap, object: &Listed) -> bool {
     match text(&GENERATION) {
         // Google's etag of what an object holds is another one than that of the list.
         Some(generation) => generation.parse() != Ok(object.generation),
-        None => text(&ETAG).is_some_and(|etag| plain_etag(etag) != object.etag),
+        None => text(&ETAG).is_some_and(|etag| plain_etag(etag) != plain_etag(&object.etag)),
     }
 }
 
