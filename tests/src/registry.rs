@@ -102,7 +102,7 @@ impl Registry {
 }
 
 /// Makes an authority, `ca.pem`, and a certificate of it for this machine, `server.pem` and `server.key`.
-fn certify(folder: &Path) -> Result<()> {
+pub(crate) fn certify(folder: &Path) -> Result<()> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::<String>::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -1,9 +1,13 @@
 //! Stores that lie, send without end, or say nothing.
 
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use roadstead_sources::bucket::{BucketLimits, BucketLogin, BucketStore, Why};
-use roadstead_sources::{BucketError, BucketRequest, TreeLimits};
+use async_trait::async_trait;
+use roadstead_sources::bucket::{BucketLimits, BucketLogin, BucketStore, Why, fetch_with};
+use roadstead_sources::{BucketError, BucketRequest, Desk, Ended, Engine, InProcess, TreeLimits};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::fetch::{STORES, fetch, fetched, files};
 use crate::server::{Fault, Server, way_to};
@@ -201,4 +205,106 @@ async fn servers_that_fail_hang_or_are_not_trusted() {
     );
     let strange = error(BucketRequest { ca: None, ..server.request() }).await;
     assert!(strange.to_string().contains("spec.certSecretRef"), "{strange}");
+}
+
+/// Notes what readers are told; one that was taken over brings this list of objects, and says this.
+#[derive(Default)]
+struct Readers {
+    orders: Mutex<Vec<Vec<u8>>>,
+    list: Option<Vec<u8>>,
+    instead: Option<serde_json::Value>,
+}
+
+#[async_trait]
+impl Engine for Readers {
+    async fn admit(&self, about: &str) -> Result<(), Ended> {
+        self.orders.lock().unwrap().push(about.as_bytes().to_vec());
+        Ok(())
+    }
+
+    async fn run(&self, about: &str, order: Vec<u8>, desk: &mut Desk) -> Result<Vec<u8>, Ended> {
+        self.orders.lock().unwrap().push(order.clone());
+        if let Some(reply) = &self.instead {
+            return Ok(reply.to_string().into_bytes());
+        }
+        match &self.list {
+            Some(list) if String::from_utf8_lossy(&order).contains("\"Index\"") => {
+                desk.begin();
+                let room = [&[2][..], &(list.len() as u64).to_le_bytes()].concat();
+                desk.answer(&room).await.unwrap();
+                desk.answer(&[&[3][..], list].concat()).await.unwrap();
+                Ok(b"\"Indexed\"".to_vec())
+            }
+            _ => InProcess::default().run(about, order, desk).await,
+        }
+    }
+}
+
+/// A list of objects as readers bring it.
+fn noted(objects: &[(&str, u64)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (key, size) in objects {
+        for text in [key, "e1"] {
+            bytes.extend_from_slice(&u16::try_from(text.len()).unwrap().to_le_bytes());
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        for number in [*size, 0, 0] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+#[tokio::test]
+async fn a_reader_is_told_no_url_and_no_credentials_and_what_it_says_is_checked() {
+    let server = Server::start(BucketStore::S3, true).await;
+    server.put("a", "a");
+    server.put(".sourceignore", "*.md");
+    let login = BucketLogin::AccessKey { id: "identity".to_owned(), secret: "hunter2".into() };
+    let request = BucketRequest { login, ..server.request() };
+    let (readers, cancel) = (Readers::default(), CancellationToken::new());
+    fetch_with(request.clone(), &readers, &cancel).await.unwrap();
+    let orders = readers.orders.into_inner().unwrap();
+    assert!(orders.len() >= 5, "a page, the list and the artifact");
+    for order in orders {
+        let text = String::from_utf8(order).unwrap();
+        for word in ["127.0.0.1", "apps", "identity", "hunter2", "AWS4"] {
+            assert!(!text.contains(word), "{word} in {text}");
+        }
+    }
+    // One that was taken over.
+    server.seen();
+    let honest = Readers { list: Some(noted(&[("a", 1)])), ..Readers::default() };
+    fetch_with(request.clone(), &honest, &cancel).await.unwrap();
+    for list in [
+        noted(&[("../../other/a", 1)]),
+        noted(&[("/a", 1)]),
+        noted(&[("a", 1), ("a", 1)]),
+        noted(&[("a", u64::MAX)]),
+        noted(&[("a", 1)])[1..].to_vec(),
+        vec![0xff; 1_000],
+    ] {
+        server.seen();
+        let readers = Readers { list: Some(list.clone()), ..Readers::default() };
+        fetch_with(request.clone(), &readers, &cancel).await.unwrap_err();
+        let whats = server.whats();
+        assert!(
+            whats.iter().all(|what| what.contains("/apps?") || what.ends_with(".sourceignore")),
+            "{whats:?}"
+        );
+    }
+    for reply in [
+        json!({ "Next": { "next": "../../x?y", "objects": 1 } }),
+        json!("Indexed"),
+        json!({ "Packed": { "files": 1, "unpacked_bytes": 1 } }),
+        json!({ "Code": "hunter2" }),
+        json!("nothing"),
+    ] {
+        let readers = Readers { instead: Some(reply.clone()), ..Readers::default() };
+        assert!(fetch_with(request.clone(), &readers, &cancel).await.is_err(), "{reply}");
+    }
+    server.fault(Fault::Status(403, String::new()));
+    let readers = Readers { instead: Some(json!({ "Code": "hunter2" })), ..Readers::default() };
+    let error = fetch_with(request, &readers, &cancel).await.unwrap_err();
+    assert!(error.to_string().ends_with("the server answered HTTP 403"), "{error}");
 }
