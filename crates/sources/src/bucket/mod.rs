@@ -176,6 +176,8 @@ impl Attempt<'_> {
         let too_large = |measure, limit| Err(Why::TooLarge { measure, limit, path: None }.at(self.index()));
         let mut pages: Vec<Span> = Vec::new();
         let mut next: Option<String> = None;
+        // Of a part of the bucket the list does not say whether there are patterns at its root.
+        let mut may_have_patterns = self.request.prefix.as_ref().is_some_and(|prefix| !prefix.is_empty());
         loop {
             self.stop.enter("listing the bucket");
             self.admit("list").await?;
@@ -195,9 +197,10 @@ impl Attempt<'_> {
                 return too_large(Measure::ObjectListBytes, limits.list_bytes);
             }
             let page = What::Page(received.since(offset));
-            let Reply::Next { next: follows, .. } = self.read("list", page, received).await? else {
+            let Reply::Next { next: follows, has_patterns } = self.read("list", page, received).await? else {
                 return Err(self.internal("the reader answers another question"));
             };
+            may_have_patterns |= has_patterns;
             match follows {
                 None => break,
                 Some(follows) if next.as_ref() == Some(&follows) => {
@@ -209,7 +212,7 @@ impl Attempt<'_> {
                 follows => next = follows,
             }
         }
-        let patterns = self.patterns(wire, received).await?;
+        let patterns = if may_have_patterns { self.patterns(wire, received).await? } else { None };
         self.indexed(pages, patterns, received).await
     }
 

@@ -46,7 +46,11 @@ pub(super) enum What {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     /// The page's successor.
-    Next { next: Option<String>, objects: usize },
+    Next {
+        next: Option<String>,
+        /// The bucket's own file with patterns is on it.
+        has_patterns: bool,
+    },
     /// A word for what is wrong.
     Code(Option<String>),
     /// The index was brought.
@@ -133,9 +137,13 @@ fn too_large(measure: Measure, limit: u64, path: Option<&str>) -> Unread {
 }
 
 fn next(order: &Order, page: Span, line: &Line) -> Result<Reply, Unread> {
-    let read = listing::read(order.store, span(line, page), &mut |_| Ok(()));
+    let mut has_patterns = false;
+    let read = listing::read(order.store, span(line, page), &mut |object| {
+        has_patterns |= object.key == FILE_NAME;
+        Ok(())
+    });
     let read = read.map_err(|why| corrupt(&why))?;
-    Ok(Reply::Next { next: read.next, objects: read.objects })
+    Ok(Reply::Next { next: read.next, has_patterns })
 }
 
 /// An index that is being made.

@@ -294,7 +294,7 @@ async fn a_reader_is_told_no_url_and_no_credentials_and_what_it_says_is_checked(
         );
     }
     for reply in [
-        json!({ "Next": { "next": "../../x?y", "objects": 1 } }),
+        json!({ "Next": { "next": "../../x?y", "has_patterns": false } }),
         json!("Indexed"),
         json!({ "Packed": { "files": 1, "unpacked_bytes": 1 } }),
         json!({ "Code": "hunter2" }),
