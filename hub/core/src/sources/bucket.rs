@@ -237,7 +237,7 @@ mod tests {
 
     use super::{BucketSpec, unsupported, url};
 
-    fn spec(more: serde_json::Value) -> BucketSpec {
+    fn spec(more: &serde_json::Value) -> BucketSpec {
         let mut spec = json!({ "bucketName": "b", "endpoint": "s3.example", "interval": "1m" });
         let more = more.as_object().cloned().unwrap_or_default();
         spec.as_object_mut().expect("an object").extend(more);
@@ -260,7 +260,7 @@ mod tests {
             (json!({ "provider": "aws", "sts": sts("aws") }), Some("spec.sts.provider aws")),
             (json!({ "provider": "azure", "serviceAccountName": "a" }), Some("spec.serviceAccountName")),
         ] {
-            let found = unsupported(&spec(more.clone()));
+            let found = unsupported(&spec(&more));
             assert_eq!(found.is_some(), named.is_some(), "{more}: {found:?}");
             assert!(found.unwrap_or_default().starts_with(named.unwrap_or_default()), "{more}: {found:?}");
         }
@@ -268,8 +268,8 @@ mod tests {
 
     #[test]
     fn the_url_of_a_bucket_is_its_servers() {
-        assert_eq!(url(&spec(json!({}))), "https://s3.example");
-        assert_eq!(url(&spec(json!({ "insecure": true }))), "http://s3.example");
-        assert_eq!(url(&spec(json!({ "endpoint": "https://a.blob.example" }))), "https://a.blob.example");
+        assert_eq!(url(&spec(&json!({}))), "https://s3.example");
+        assert_eq!(url(&spec(&json!({ "insecure": true }))), "http://s3.example");
+        assert_eq!(url(&spec(&json!({ "endpoint": "https://a.blob.example" }))), "https://a.blob.example");
     }
 }
