@@ -15,7 +15,7 @@ use crate::attempt::{Answer, Body, Spool};
 /// So many bytes stay in memory.
 const SMALL: u64 = 64 << 10;
 /// Bytes of an object that are written at once.
-const WRITTEN: usize = 256 << 10;
+const WRITTEN: usize = 64 << 10;
 
 /// All that was received.
 pub(super) struct Received {

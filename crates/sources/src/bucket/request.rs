@@ -112,7 +112,7 @@ pub struct BucketLimits {
     pub pages: usize,
     /// Bytes of the keys and etags of those objects that are taken.
     pub index_bytes: u64,
-    /// Objects that are received at once.
+    /// Objects that are received at once: each is a connection, and a hub with few open files fetches many sources at once.
     pub at_once: usize,
     /// What the artifact may hold.
     pub tree: TreeLimits,
@@ -128,7 +128,7 @@ impl Default for BucketLimits {
             page_bytes: 8 << 20,
             pages: 1_000,
             index_bytes: 8 << 20,
-            at_once: 8,
+            at_once: 4,
             tree: TreeLimits::default(),
             artifact_bytes: 256 << 20,
         }

@@ -3,6 +3,7 @@
 use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use roadstead_outbound::{ClientIdentity, Secret};
 use roadstead_sources::BucketRequest;
 use roadstead_sources::bucket::{AzureProof, BucketLogin, BucketStore, GoogleKey, LdapLogin, Why};
 use roadstead_test_gitserver::Authority;
@@ -83,6 +84,42 @@ async fn ldap_passwords_are_changed_for_keys_of_a_session() {
     let error = fetch(request(service.authority.as_ref())).await.unwrap_err();
     assert_eq!(error.reason().as_str(), "AuthenticationFailed", "{error}");
     assert!(!error.to_string().contains("hunter"), "{error}");
+}
+
+#[tokio::test]
+async fn a_client_is_known_by_its_certificate() {
+    roadstead_test_gitserver::install_crypto();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let ca = params.self_signed(&key).unwrap();
+    let issuer = rcgen::Issuer::new(params, key);
+    let sign = |name: &str| {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (params.signed_by(&key, &issuer).unwrap(), key)
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let verifier = rustls::server::WebPkiClientVerifier::builder(roots.into()).build().unwrap();
+    let (certificate, key) = sign("127.0.0.1");
+    let key = rustls::pki_types::PrivateKeyDer::try_from(key.serialize_der()).unwrap();
+    let config = rustls::ServerConfig::builder()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![certificate.der().clone()], key)
+        .unwrap();
+    let server = Server::with(BucketStore::S3, Some(config.into()), None).await;
+    server.put("a", "a");
+    let (certificate, key) = sign("client");
+    let identity =
+        |key: String| ClientIdentity { certificates: certificate.pem().into_bytes(), key: Secret::new(key) };
+    let nobody = BucketRequest { insecure: false, ca: Some(ca.pem().into_bytes()), ..server.request() };
+    assert!(fetch(nobody.clone()).await.is_err());
+    fetched(BucketRequest { identity: Some(identity(key.serialize_pem())), ..nobody.clone() }).await;
+    let unusable = BucketRequest { identity: Some(identity("hunter2".to_owned())), ..nobody };
+    let error = fetch(unusable).await.unwrap_err();
+    assert_eq!(error.reason().as_str(), "AuthenticationFailed", "{error}");
+    assert!(!error.to_string().contains("hunter2"), "{error}");
 }
 
 #[tokio::test]

@@ -104,6 +104,14 @@ impl Server {
         let authority = tls.then(|| Authority::new().unwrap());
         let config =
             authority.as_ref().map(|authority| authority.server_config(&["127.0.0.1".to_owned()]).unwrap());
+        Self::with(store, config, authority).await
+    }
+
+    pub(crate) async fn with(
+        store: BucketStore,
+        config: Option<Arc<rustls::ServerConfig>>,
+        authority: Option<Authority>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State {

@@ -118,13 +118,8 @@ fn use_secrets(
         }
         request.login = BucketLogin::Ldap(Box::new(ldap));
     }
-    if let Some(secret) = &secrets.certificates {
-        (request.ca, request.identity) = secret.certificates().map_err(|why| secret.wrong(&why))?;
-    }
-    if let Some(secret) = &secrets.proxy {
-        let proxy = secret.proxy().map_err(|why| secret.wrong(&why))?;
-        request.guard = request.guard.clone().through(proxy);
-    }
+    (request.ca, request.identity) = secrets.of_tls()?;
+    request.guard = secrets.way(request.guard.clone())?;
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use roadstead_api::object::LocalObjectReference;
 use roadstead_api::{KindId, SourceSpec};
 use roadstead_hub_store::{SecretData, Stored};
 use roadstead_model::Reason;
-use roadstead_outbound::{ClientIdentity, ProxyServer, Secret};
+use roadstead_outbound::{ClientIdentity, Guard, ProxyServer, Secret};
 use url::Url;
 
 use crate::HubError;
@@ -40,6 +40,21 @@ impl SourceSecrets {
     pub(super) fn versions(&self) -> Vec<i64> {
         let all = [&self.login, &self.certificates, &self.proxy, &self.sts, &self.sts_certificates];
         all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec()
+    }
+}
+
+impl SourceSecrets {
+    /// Whom to trust, and what to show, by `spec.certSecretRef`.
+    pub(super) fn of_tls(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
+        let Some(secret) = &self.certificates else { return Ok((None, None)) };
+        secret.certificates().map_err(|why| secret.wrong(&why))
+    }
+
+    /// The way out, through the proxy of `spec.proxySecretRef` where there is one.
+    pub(super) fn way(&self, guard: Guard) -> Result<Guard, String> {
+        let Some(secret) = &self.proxy else { return Ok(guard) };
+        let proxy = secret.proxy().map_err(|why| secret.wrong(&why))?;
+        Ok(guard.through(proxy))
     }
 }
 
