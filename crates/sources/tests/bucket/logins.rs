@@ -79,7 +79,25 @@ async fn ldap_passwords_are_changed_for_keys_of_a_session() {
     server.fault(Fault::Status(403, String::new()));
     fetch(trusting).await.unwrap_err();
     assert_eq!(service.seen().len(), 1);
-    // Refused, and a redirect of the service's is not followed with a password.
+    // What listens at an address that is not public is not told, however slow it is, and a redirect is not followed with a password.
+    service.fault(Fault::Hang);
+    let network: roadstead_outbound::Rule = "127.0.0.0/8".parse().unwrap();
+    let policy = roadstead_outbound::Policy::new(vec![network]);
+    let coarse =
+        roadstead_outbound::Guard::new(std::sync::Arc::new(policy), roadstead_outbound::Purpose::Bucket);
+    let slow = std::time::Duration::from_millis(500);
+    let insecure =
+        BucketRequest { guard: coarse, timeout: slow, plain_http_credentials: true, ..request(None) };
+    let BucketLogin::Ldap(mut plain) = ldap(None) else { panic!() };
+    let silent = Server::start(BucketStore::S3, false).await;
+    silent.fault(Fault::Hang);
+    plain.endpoint = format!("{}/token", silent.url());
+    let error = fetch(BucketRequest { login: BucketLogin::Ldap(plain), ..insecure }).await.unwrap_err();
+    assert!(matches!(*error.why, Why::NotReached { .. }), "{error}");
+    service.fault(Fault::Status(307, String::new()));
+    let error = fetch(request(service.authority.as_ref())).await.unwrap_err();
+    assert!(matches!(*error.why, Why::RedirectRefused { .. }), "{error}");
+    service.fault(Fault::None);
     service.token("");
     let error = fetch(request(service.authority.as_ref())).await.unwrap_err();
     assert_eq!(error.reason().as_str(), "AuthenticationFailed", "{error}");
