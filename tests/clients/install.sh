@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs the foreign parts that tests use with the hub, once for each of their versions, and prints the folder that holds
-# them: bin/flux, bin/sops, bin/age-keygen and bin/registry, an OCI registry (built from their Go modules), python/bin/python with the package `kubernetes`, and Cluster API's definition
-# of its kind Cluster (cluster-api/clusters.yaml).
+# them: bin/flux, bin/sops, bin/age-keygen and bin/registry, an OCI registry (built from their Go modules), python/bin/python with the package
+# `kubernetes`, stores/bin/python with `boto3` and `azure-storage-blob`, stores/bin/moto_server, an S3 server, azurite, a server of Azure Blob Storage (azurite/node_modules), and Cluster API's
+# definition of its kind Cluster (cluster-api/clusters.yaml).
 #
 # The folder is the only line on stdout; progress goes to stderr. The first time takes minutes.
 set -eu
@@ -12,13 +13,16 @@ cluster_api=v1.14.2
 sops=v3.13.3
 age=v1.3.1
 registry=v3.0.0
+moto=5.2.5
+azure_storage=12.31.1
+azurite=3.35.0
 
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${ROADSTEAD_CACHE:-$HOME/.cache/roadstead}/clients
 key=$({ uname -m; cat "$here/install.sh"; } | sha256sum | cut -c1-16)
 out=$cache/$key
 
-done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/bin/sops" ] && [ -x "$out/bin/registry" ] && [ -x "$out/python/bin/python" ]; }
+done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/bin/sops" ] && [ -x "$out/bin/registry" ] && [ -x "$out/python/bin/python" ] && [ -x "$out/stores/bin/moto_server" ]; }
 if done_already; then
 	printf '%s\n' "$out"
 	exit 0
@@ -43,6 +47,12 @@ mkdir -p "$out/bin"
 echo "clients: installing Python's kubernetes $kubernetes" >&2
 python3 -m venv "$out/python" >&2 9>&-
 "$out/python/bin/python" -m pip install --quiet --disable-pip-version-check "kubernetes==$kubernetes" >&2 9>&-
+
+echo "clients: installing moto $moto and azurite $azurite" >&2
+# An environment of its own: some of what these packages want is not what the package above wants.
+python3 -m venv "$out/stores" >&2 9>&-
+"$out/stores/bin/python" -m pip install --quiet --disable-pip-version-check "moto[server]==$moto" "azure-storage-blob==$azure_storage" >&2 9>&-
+npm install --prefix "$out/azurite" --no-save --no-audit --no-fund --loglevel=error "azurite@$azurite" >&2 9>&-
 
 echo "clients: building flux $flux" >&2
 tmp=$(mktemp -d "$cache/.build-XXXXXX")

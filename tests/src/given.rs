@@ -33,7 +33,8 @@ pub fn landed_agent() -> Result<PathBuf> {
     Ok(PathBuf::from(variable("ROADSTEAD_TEST_LANDED_AGENT")?))
 }
 
-/// The folder with foreign parts: `bin/flux`, `bin/registry`, `bin/sops`, `python/bin/python`, `cluster-api/clusters.yaml`.
+/// The folder with foreign parts: `bin/flux`, `bin/registry`, `bin/sops`, `python/bin/python`, `stores/bin/moto_server`, `azurite`, and
+/// `cluster-api/clusters.yaml`.
 ///
 /// # Errors
 /// When the run says none.

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use tempfile::TempDir;
 
 use crate::given::{clients, folder};
@@ -102,14 +102,20 @@ impl Registry {
 }
 
 /// Makes an authority, `ca.pem`, and a certificate of it for this machine, `server.pem` and `server.key`.
-fn certify(folder: &Path) -> Result<()> {
+pub(crate) fn certify(folder: &Path) -> Result<()> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::<String>::new())?;
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    // OpenSSL takes a certificate whose issuer has its name for its own issuer.
+    params.distinguished_name.push(DnType::CommonName, "authority of this test");
     std::fs::write(folder.join("ca.pem"), params.self_signed(&key)?.pem())?;
     let issuer = Issuer::new(params, key);
     let key = KeyPair::generate()?;
-    let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&key, &issuer)?;
+    let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
+    params.distinguished_name.push(DnType::CommonName, "server of this test");
+    params.use_authority_key_identifier_extension = true;
+    let certificate = params.signed_by(&key, &issuer)?;
     std::fs::write(folder.join("server.pem"), certificate.pem())?;
     std::fs::write(folder.join("server.key"), key.serialize_pem())?;
     Ok(())

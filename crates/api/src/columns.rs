@@ -154,9 +154,9 @@ pub(crate) static ROLE_BINDING: [Column; 6] = [
 pub(crate) static BUCKET: [Column; 6] = [
     NAME,
     column("Endpoint", "Where the bucket is.", 0, Cell::Pointer("/spec/endpoint")),
+    AGE,
     READY,
     STATUS,
-    AGE,
     REVISION,
 ];
 pub(crate) static HELM_CHART: [Column; 9] = [

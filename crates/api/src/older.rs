@@ -11,9 +11,10 @@ use crate::kind::{Kind, KindId, Version};
 const OLDER: [&str; 3] = ["v1beta1", "v1beta2", "v1beta3"];
 
 /// Fields that once were, changed nothing in the end, and went.
-const WITHOUT_EFFECT: [(KindId, &[&str]); 2] = [
+const WITHOUT_EFFECT: [(KindId, &[&str]); 3] = [
     // Since 0.36 there is one implementation; nobody ever granted access by `accessFrom`.
     (KindId::GitRepository, &["gitImplementation", "accessFrom"]),
+    (KindId::Bucket, &["accessFrom"]),
     // Validation is always the server's since 0.15.
     (KindId::Kustomization, &["validation"]),
 ];

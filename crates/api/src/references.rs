@@ -136,6 +136,9 @@ pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
         found.local(KindId::Secret, &spec[field]["name"]);
     }
     found.local(KindId::Secret, &spec["verify"]["secretRef"]["name"]);
+    for field in ["secretRef", "certSecretRef"] {
+        found.local(KindId::Secret, &spec["sts"][field]["name"]);
+    }
     for include in items(&spec["include"]) {
         found.local(KindId::GitRepository, &include["repository"]["name"]);
     }

@@ -319,7 +319,7 @@ static BUCKET: Kind = Kind {
     builtin: false,
     child: ChildRule::Always,
     role: PipelineRole::Source,
-    reconciled: false,
+    reconciled: true,
     references: references::source,
     columns: &columns::BUCKET,
     versions: &[Version::only(SOURCE, "v1", generate::<Bucket>)],

@@ -24,6 +24,7 @@ pub type HelmChart = Object<HelmChartSpec, HelmChartStatus>;
 pub type AnySource = Object<SourceSpec, AnySourceStatus>;
 
 impl Typed for AnySource {}
+impl Typed for Bucket {}
 impl Typed for OciRepository {}
 
 /// What the specs of all kinds of sources say in the same words.
@@ -43,6 +44,8 @@ pub struct SourceSpec {
     pub cert_secret_ref: Option<LocalObjectReference>,
     /// The Secret that holds the proxy's address and credentials.
     pub proxy_secret_ref: Option<LocalObjectReference>,
+    /// Where credentials are changed for others.
+    pub sts: Option<BucketSts>,
     /// Whether fetching is held back.
     #[serde(default)]
     pub suspend: bool,

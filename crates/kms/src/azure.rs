@@ -2,17 +2,13 @@
 
 use std::time::Duration;
 
-use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::Method;
 use jiff::Timestamp;
 use roadstead_outbound::Host;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;
 use serde_json::json;
-use url::Url;
 use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
@@ -22,9 +18,9 @@ use crate::call::{Calls, PER_KEY, Request};
 use crate::credentials::{AzureCredential, AzureProof};
 use crate::error::ServiceError;
 use crate::gcp::{bearer, no_token};
-use crate::sign::{Padding, TokenKey};
 use crate::token;
 use roadstead_outbound::Secret;
+use roadstead_signing::azure_assertion;
 
 /// Where vaults are, each with one name before it.
 const DOMAINS: [&str; 7] = [
@@ -200,7 +196,12 @@ fn application(
             form.append_pair("client_secret", secret.expose());
             None
         }
-        AzureProof::Certificate { pem, send_chain } => Some(signed(pem, *send_chain, client_id, &url)?),
+        AzureProof::Certificate { pem, send_chain } => {
+            let now = Timestamp::now().as_second();
+            let signed = azure_assertion(pem, *send_chain, client_id, url.as_str(), now);
+            let unusable = |why| format!("the client certificate is unusable: {why}");
+            Some(signed.map_err(|why| ServiceError::Credential(unusable(why)))?)
+        }
         AzureProof::Federated(source) => Some(token::read(source)?),
     };
     if let Some(assertion) = assertion {
@@ -209,34 +210,6 @@ fn application(
     }
     let body = Zeroizing::new(form.finish().into_bytes());
     Ok(Request::new(Method::POST, url).with_body("application/x-www-form-urlencoded", body))
-}
-
-/// A token of one's own, signed with the key of a certificate that the application has.
-fn signed(pem: &Secret, send_chain: bool, client_id: &str, audience: &Url) -> Result<Secret, ServiceError> {
-    let unusable = |why: &str| ServiceError::Credential(format!("the client certificate is unusable: {why}"));
-    let key = TokenKey::from_pem(pem.expose()).map_err(unusable)?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.expose().as_bytes()).collect();
-    let chain = chain.map_err(|_| unusable("it is not PEM"))?;
-    let first = chain.first().ok_or_else(|| unusable("there is no certificate in it"))?;
-    let mut header = json!({
-        "alg": "PS256",
-        "typ": "JWT",
-        "x5t#S256": URL_SAFE_NO_PAD.encode(digest(&SHA256, first)),
-    });
-    if send_chain {
-        let chain: Vec<String> = chain.iter().map(|certificate| STANDARD.encode(certificate)).collect();
-        if let Some(header) = header.as_object_mut() {
-            header.insert("x5c".to_owned(), chain.into());
-        }
-    }
-    let mut id = [0_u8; 16];
-    aws_lc_rs::rand::fill(&mut id).map_err(|_| unusable("there is no randomness"))?;
-    let now = Timestamp::now().as_second();
-    let claims = json!({
-        "aud": audience.as_str(), "iss": client_id, "sub": client_id, "jti": URL_SAFE_NO_PAD.encode(id),
-        "nbf": now - 60, "iat": now, "exp": now + 600,
-    });
-    key.sign(&header, &claims, Padding::Pss)
 }
 
 fn managed(

@@ -21,8 +21,8 @@ use crate::address::Address;
 use crate::credentials::{
     AwsCredential, AzureCredential, AzureProof, Credentials, GcpCredential, VaultCredential, VaultProof,
 };
-use crate::sign::TokenKey;
 use roadstead_outbound::Secret;
+use roadstead_signing::TokenKey;
 
 /// Of an entry for a key service.
 const ENTRY_BYTES: usize = 64 << 10;

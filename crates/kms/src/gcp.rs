@@ -17,9 +17,9 @@ use crate::cache::{Cache, UNSAID};
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::{GcpCredential, TokenSource};
 use crate::error::ServiceError;
-use crate::sign::{Padding, TokenKey};
 use crate::token;
 use roadstead_outbound::Secret;
+use roadstead_signing::GoogleAccount;
 
 const SCOPE: &str = "https://www.googleapis.com/auth/cloudkms";
 const PLATFORM: &str = "https://www.googleapis.com/auth/cloud-platform";
@@ -226,14 +226,9 @@ fn assertion(
     private_key: &Secret,
     token_uri: &Address,
 ) -> Result<Secret, ServiceError> {
-    let key = TokenKey::from_pem(private_key.expose())
-        .map_err(|why| ServiceError::Credential(format!("the service account's key is unusable: {why}")))?;
-    let now = Timestamp::now().as_second();
-    let header = json!({ "alg": "RS256", "typ": "JWT", "kid": key_id });
-    let claims = json!({
-        "iss": email, "scope": SCOPE, "aud": token_uri.to_string(), "iat": now, "exp": now + 600,
-    });
-    key.sign(&header, &claims, Padding::Pkcs1)
+    let account = GoogleAccount { email, key_id, private_key };
+    let signed = account.assertion(SCOPE, &token_uri.to_string(), Timestamp::now().as_second());
+    signed.map_err(|why| ServiceError::Credential(format!("the service account's key is unusable: {why}")))
 }
 
 #[cfg(test)]

@@ -96,6 +96,8 @@ reasons! {
     OCIArtifactPullFailed,
     /// An artifact has not the layer that is asked for, or it cannot be unpacked.
     OCIArtifactLayerOperationFailed,
+    /// A bucket could not be listed, or its objects not be fetched.
+    BucketOperationFailed,
     /// What a source's reference points to could not be determined.
     ReadOperationFailed,
     /// Credentials of a source are missing or unusable.

@@ -201,6 +201,19 @@ impl Client {
         ca: Option<&[u8]>,
         identity: Option<&ClientIdentity>,
     ) -> Result<Self, ClientError> {
+        Self::for_many(guard, ca, identity, 1)
+    }
+
+    /// As [`Client::as_someone`]; keeps so many connections to each server for the next requests.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn for_many(
+        guard: Guard,
+        ca: Option<&[u8]>,
+        identity: Option<&ClientIdentity>,
+        idle: usize,
+    ) -> Result<Self, ClientError> {
         let tls = tls(ca, identity)?;
         let proxies = guard.proxies();
         let connector = Connector::new(guard);
@@ -211,7 +224,7 @@ impl Client {
             .enable_all_versions()
             .wrap_connector(connector);
         let inner = HyperClient::builder(TokioExecutor::new())
-            .pool_max_idle_per_host(1)
+            .pool_max_idle_per_host(idle)
             .pool_idle_timeout(Duration::from_secs(30))
             .http1_max_buf_size(MAX_HEAD)
             .http2_max_header_list_size(MAX_HEAD as u32)

@@ -92,6 +92,16 @@ impl Ignore {
         Ok(Self { rules: vec![Arc::new(defaults)], last: last.map(Arc::new), inherited: None })
     }
 
+    /// Those of `spec.ignore` alone, without the defaults: of a bucket.
+    ///
+    /// # Errors
+    /// [`TreeError::TooLarge`] if there are too many patterns.
+    pub fn without_defaults(spec: Option<&str>) -> Result<Self, TreeError> {
+        let mut all = Self::new(spec)?;
+        all.rules.clear();
+        Ok(all)
+    }
+
     /// The patterns in force in `folder` (the one that these are for: empty for the root, without a `/` at its end) when
     /// it holds a `.sourceignore` with `content`.
     ///
@@ -140,6 +150,36 @@ impl Ignore {
     }
 }
 
+/// Decides about paths that come without their folders, by patterns of the root alone.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    root: Ignore,
+    /// The folders on the way to the last path: what lies in one folder often comes in one piece.
+    folders: Vec<(String, Ignore)>,
+}
+
+impl Walk {
+    pub(crate) fn new(root: Ignore) -> Self {
+        Self { root, folders: Vec::new() }
+    }
+
+    /// Whether the file at `path` stays out. It costs memory for each folder that it lies in.
+    pub(crate) fn excludes(&mut self, path: &str) -> bool {
+        let is_beneath = |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+        while self.folders.last().is_some_and(|(folder, _)| !is_beneath(folder)) {
+            self.folders.pop();
+        }
+        let known = self.folders.last().map_or(0, |(folder, _)| folder.len() + 1);
+        for (at, _) in path.match_indices('/').filter(|(at, _)| *at >= known) {
+            let folder = &path[..at];
+            let above = self.folders.last().map_or(&self.root, |(_, ignore)| ignore);
+            let inside = above.inside(above.look(folder, true));
+            self.folders.push((folder.to_owned(), inside));
+        }
+        self.folders.last().map_or(&self.root, |(_, ignore)| ignore).excludes(path, false)
+    }
+}
+
 impl Verdict {
     /// Whether the path stays out.
     #[must_use]
@@ -182,7 +222,7 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use super::Ignore;
+    use super::{Ignore, Walk};
 
     /// The decision about `path`, folder by folder.
     fn excludes(ignore: &Ignore, path: &str, is_folder: bool) -> bool {
@@ -254,6 +294,29 @@ mod tests {
         let ignore = Ignore::new(None).unwrap().with_file("apps", b"/tmp\n*.bak\n").unwrap();
         let paths = ["tmp/a", "apps/tmp/a", "apps/x/tmp/a", "a.bak", "apps/x/a.bak"];
         assert_eq!(kept(&ignore, &paths), ["tmp/a", "apps/x/tmp/a", "a.bak"]);
+    }
+
+    #[test]
+    fn a_bucket_has_no_defaults_and_paths_come_in_any_order() {
+        let ignore = Ignore::without_defaults(Some("/b/\n!/b/keep/\n*.md")).unwrap();
+        let mut walk = Walk::new(ignore.with_file("", b"/a/\n*.png\n").unwrap());
+        let kept: Vec<&str> = [
+            ".git/config",
+            "x.jpg",
+            "b/keep/x",
+            "a/x",
+            "b/x",
+            "x.png",
+            "b/keep/y/z",
+            "b/keep/y.md",
+            "c/a/x",
+            "ab/x",
+            "b/keeps",
+        ]
+        .into_iter()
+        .filter(|path| !walk.excludes(path))
+        .collect();
+        assert_eq!(kept, [".git/config", "x.jpg", "b/keep/x", "b/keep/y/z", "c/a/x", "ab/x"]);
     }
 
     #[test]

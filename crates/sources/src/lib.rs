@@ -1,18 +1,20 @@
 //! From a source to a verified artifact.
 //!
 //! A [`Source`] is fetched into an [`Artifact`]: a tar.gz that depends on nothing but the files in it, addressed by its
-//! digest. [`git::fetch`] does so for one Git repository at one reference, [`oci::fetch_with`] for one OCI repository. [`unpack`] reads such an artifact back into a
-//! [`Tree`] in memory. Polling, storing and telling others is the hub's; here lies one attempt, bounded in bytes, files and
+//! digest. [`git::fetch`] does so for one Git repository at one reference, [`oci::fetch_with`] for one OCI repository,
+//! [`bucket::fetch_with`] for one bucket. [`unpack`] reads such an artifact back into a [`Tree`] in memory. Polling, storing and telling others is the hub's; here lies one attempt, bounded in bytes, files and
 //! time.
 //!
-//! The rooms: [`source`] is what all kinds have in common for those who fetch, `attempt` what a fetch stands on, [`git`] and [`oci`] read one from a repository, [`tree`] is what an artifact
-//! holds and which rules hold for it, [`artifact`] packs and unpacks it, [`ignore`] leaves files out. All but `git` and `oci` are pure.
+//! The rooms: [`source`] is what all kinds have in common for those who fetch, `attempt` what a fetch stands on, [`git`], [`oci`] and [`bucket`] fetch one of their kind, [`tree`] is what an artifact
+//! holds and which rules hold for it, [`artifact`] packs and unpacks it, [`ignore`] leaves files out. All but `git`, `oci`
+//! and `bucket` are pure.
 //!
 //! Nothing here is written to disk but what a server sent, Git's own pack and the artifact that is made of it, in private
 //! temporary folders that go away with the attempt ([`sweep_scratch`] removes what a killed process left).
 
 pub mod artifact;
 mod attempt;
+pub mod bucket;
 pub mod git;
 mod gzip;
 pub mod ignore;
@@ -24,6 +26,7 @@ pub mod version;
 
 pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};
 pub use attempt::{Desk, Ended, Engine, InProcess, Line, MOST_QUESTION, Note, Room, Scratch, sweep_scratch};
+pub use bucket::{BucketError, BucketRequest};
 pub use git::{Credentials, GitError, GitLimits, GitReference, GitRequest, fetch, fetch_with, resolve};
 pub use oci::{OciError, OciReference, OciRequest};
 pub use reading::read;

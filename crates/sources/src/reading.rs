@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::Line;
+use crate::bucket;
 use crate::git;
 use crate::oci;
 
@@ -14,6 +15,7 @@ use crate::oci;
 pub(crate) enum Job<'a> {
     Git(&'a git::reader::Order),
     Oci(&'a oci::reader::Order),
+    Bucket(&'a bucket::reader::Order),
 }
 
 /// The same where it arrives.
@@ -21,6 +23,7 @@ pub(crate) enum Job<'a> {
 enum Arrived {
     Git(git::reader::Order),
     Oci(oci::reader::Order),
+    Bucket(bucket::reader::Order),
 }
 
 impl Job<'_> {
@@ -36,6 +39,7 @@ pub fn read(order: &[u8], folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<
     match serde_json::from_slice(order) {
         Ok(Arrived::Git(order)) => git::reader::read(&order, folder, line, stop),
         Ok(Arrived::Oci(order)) => oci::reader::read(&order, folder, line, stop),
+        Ok(Arrived::Bucket(order)) => bucket::reader::read(&order, folder, line, stop),
         Err(_) => Vec::new(),
     }
 }

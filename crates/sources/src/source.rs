@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::artifact::Artifact;
 use crate::attempt::{Engine, Note, Room};
+use crate::bucket::BucketError;
 use crate::git::GitError;
 use crate::oci::OciError;
 
@@ -89,6 +90,9 @@ pub enum FetchError {
     /// Of an OCI repository.
     #[error(transparent)]
     Oci(#[from] OciError),
+    /// Of a bucket.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
     /// Others waited for its place.
     #[error(
         "`{url}` was not fetched within {held:.0?} and gave way to other sources that are waiting; it will be tried again"
@@ -108,6 +112,7 @@ impl FetchError {
         match self {
             Self::Git(error) => Some(error.reason()),
             Self::Oci(error) => Some(error.reason()),
+            Self::Bucket(error) => Some(error.reason()),
             Self::GaveWay { .. } => None,
         }
     }
@@ -124,6 +129,7 @@ impl FetchError {
         match self {
             Self::Git(error) => error.is_transient(),
             Self::Oci(error) => error.is_transient(),
+            Self::Bucket(error) => error.is_transient(),
             Self::GaveWay { .. } => true,
         }
     }
@@ -134,6 +140,7 @@ impl FetchError {
         match self {
             Self::Git(error) => error.is_for_want_of_memory(),
             Self::Oci(error) => error.is_for_want_of_memory(),
+            Self::Bucket(error) => error.is_for_want_of_memory(),
             Self::GaveWay { .. } => false,
         }
     }

@@ -79,6 +79,14 @@ pub enum Measure {
     ListPages,
     /// Tags of an OCI repository.
     Tags,
+    /// Objects of a bucket.
+    Keys,
+    /// Bytes of a bucket's list of objects.
+    ObjectListBytes,
+    /// Pages of it.
+    ObjectListPages,
+    /// Bytes of what is noted of a bucket's objects.
+    IndexBytes,
 }
 
 impl fmt::Display for Measure {
@@ -101,6 +109,10 @@ impl fmt::Display for Measure {
             Self::ListBytes => "bytes of lists of tags",
             Self::ListPages => "pages of tags",
             Self::Tags => "tags",
+            Self::Keys => "objects in the bucket",
+            Self::ObjectListBytes => "bytes of lists of objects",
+            Self::ObjectListPages => "pages of objects",
+            Self::IndexBytes => "bytes of keys and etags",
         })
     }
 }
@@ -376,7 +388,7 @@ pub(crate) fn too_large(measure: Measure, limit: u64, path: Option<&str>) -> Tre
 }
 
 /// Refuses whatever is not a plain relative path beneath the root.
-fn check_path(path: &str, limits: &TreeLimits) -> Result<(), TreeError> {
+pub(crate) fn check_path(path: &str, limits: &TreeLimits) -> Result<(), TreeError> {
     let bad = |why: &'static str| Err(TreeError::BadPath { path: path.to_owned(), why: why.into() });
     if path.len() > limits.path_bytes {
         return Err(too_large(Measure::PathBytes, limits.path_bytes as u64, Some(path)));

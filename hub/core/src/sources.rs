@@ -1,6 +1,7 @@
 //! Sources: passes over them, the fetching, and what their conditions say. A kind is one implementation of [`SourceKind`], in
 //! one file, and a line of [`kind`]; all else is the same for all.
 
+mod bucket;
 pub(crate) mod fetch;
 mod git;
 pub(crate) mod notes;
@@ -67,6 +68,11 @@ trait SourceKind: Sync {
     /// A field that is set and that this version cannot act on: to pass over it would fetch something other than what was asked for.
     fn unsupported(&self, stored: &Stored) -> Result<Option<&'static str>, StoreError>;
 
+    /// Where it is fetched from, where `spec.url` does not say so.
+    fn url(&self, _: &Stored) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
     /// What an artifact that was stored is said to be.
     fn stored_message(&self, revision: &Revision) -> String {
         format!("stored artifact for revision '{revision}'")
@@ -114,6 +120,7 @@ fn kind(kind: KindId) -> Option<&'static dyn SourceKind> {
     match kind {
         KindId::GitRepository => Some(&git::Git),
         KindId::OciRepository => Some(&oci::Oci),
+        KindId::Bucket => Some(&bucket::Buckets),
         _ => None,
     }
 }

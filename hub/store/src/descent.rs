@@ -132,10 +132,16 @@ impl Store {
     /// Where the database cannot be reached.
     pub async fn urls_of_secret(&self, namespace: &str, secret: &str) -> Result<Vec<String>, StoreError> {
         sqlx::query_scalar(AssertSqlSafe(format!(
-            "SELECT DISTINCT object #>> '{{spec,url}}' FROM resource
+            "SELECT DISTINCT used.url FROM resource, LATERAL (VALUES
+                 (object #>> '{{spec,secretRef,name}}', object #>> '{{spec,url}}'),
+                 (object #>> '{{spec,secretRef,name}}',
+                  CASE WHEN object #>> '{{spec,endpoint}}' LIKE '%://%' THEN ''
+                       WHEN object #>> '{{spec,insecure}}' = 'true' THEN 'http://' ELSE 'https://' END
+                  || (object #>> '{{spec,endpoint}}')),
+                 (object #>> '{{spec,sts,secretRef,name}}', object #>> '{{spec,sts,endpoint}}')
+             ) AS used (secret, url)
              WHERE kind = ANY($3) AND namespace = $1 AND refers_to @> ARRAY['Secret/' || $1 || '/' || $2]
-               AND object #>> '{{spec,secretRef,name}}' = $2
-               AND object #>> '{{spec,url}}' IS NOT NULL
+               AND used.secret = $2 AND used.url IS NOT NULL
                AND NOT EXISTS (SELECT FROM child WHERE child.kind = resource.kind AND child.namespace = resource.namespace
                                AND child.name = resource.name AND child.object = resource.uid AND {GIT_WROTE})"
         )))

@@ -119,6 +119,14 @@ async fn what_objects_of_an_older_database_refer_to_is_known() -> Result<()> {
             }),
         ),
         (KindId::Bucket, json!({ "certSecretRef": { "name": "ca" } })),
+        (
+            KindId::Bucket,
+            json!({
+                "secretRef": { "name": "keys" },
+                "sts": { "secretRef": { "name": "ldap" }, "certSecretRef": { "name": "ca" } },
+            }),
+        ),
+        (KindId::OciRepository, json!({ "url": "oci://registry.example/app" })),
         (KindId::HelmChart, json!({ "sourceRef": { "kind": "HelmRepository", "name": "charts" } })),
         (KindId::Provider, json!({ "secretRef": { "name": "login" } })),
     ];
@@ -149,6 +157,19 @@ async fn what_objects_of_an_older_database_refer_to_is_known() -> Result<()> {
         let expected: BTreeSet<String> = references.iter().map(Reference::key).collect();
         let found: Option<BTreeSet<String>> = found.map(|keys| keys.into_iter().collect());
         ensure!(found == (!expected.is_empty()).then_some(expected), "{kind} {number}: {found:?}");
+        // Kinds that were only stored, and are fetched now, are looked at.
+        let due: bool = sqlx::query_scalar(
+            "SELECT EXISTS (SELECT FROM schedule JOIN resource USING (uid)
+                            WHERE schedule.kind = 'source' AND resource.kind = $1 AND name = $2 AND due_at <= now())",
+        )
+        .bind(kind.get().kind)
+        .bind(number.to_string())
+        .fetch_one(&mut connection)
+        .await?;
+        ensure!(
+            due == matches!(kind, KindId::Bucket | KindId::OciRepository),
+            "{kind} {number} is due: {due}"
+        );
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ mod adoption;
 mod agent_life;
 mod agents;
 mod appliers;
+mod bucket;
 mod clocks;
 mod costs;
 mod crashes;

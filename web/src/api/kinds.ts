@@ -54,8 +54,18 @@ export interface SourceSpec {
   suspend?: boolean;
   interval?: string;
   url?: string;
+  /** Of a Bucket: the server, and the bucket there. */
+  endpoint?: string;
+  bucketName?: string;
   ref?: Record<string, string>;
   sourceRef?: { kind: string; name: string; namespace?: string };
+}
+
+/** Where a source is fetched from; empty where nothing says so. */
+export function addressOf(spec: SourceSpec | undefined): string {
+  if (spec?.url !== undefined) return spec.url;
+  const { endpoint, bucketName } = spec ?? {};
+  return endpoint === undefined ? '' : `${endpoint.replace(/\/+$/, '')}/${bucketName ?? ''}`;
 }
 
 export interface SourceStatus {

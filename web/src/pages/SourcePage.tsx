@@ -5,7 +5,7 @@ import { Suspense, lazy } from 'react';
 import { Link, useParams } from 'react-router';
 
 import type { ObjectId, Source, SourceSpec } from '../api/kinds';
-import { SOURCE_KINDS, conditionOf } from '../api/kinds';
+import { SOURCE_KINDS, addressOf, conditionOf } from '../api/kinds';
 import { object } from '../api/queries';
 import { Actions } from '../ui/Actions';
 import { ApplierTable } from '../ui/ApplierTable';
@@ -54,7 +54,7 @@ function Body({ id, source }: { id: ObjectId; source: Source }): ReactNode {
   const suspended = spec.suspend === true;
   const text = (value: string | undefined): ReactNode => <Name>{value ?? '–'}</Name>;
   const rows: [string, ReactNode][] = [
-    ['Address', <ExternalLink key="url" address={spec.url ?? '–'} />],
+    ['Address', <ExternalLink key="url" address={addressOf(spec) || '–'} />],
     [
       'Reference',
       text(

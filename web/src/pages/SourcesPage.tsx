@@ -5,7 +5,7 @@ import { useCallback, useMemo } from 'react';
 import { Link } from 'react-router';
 
 import type { Source } from '../api/kinds';
-import { SOURCE_KINDS, conditionOf } from '../api/kinds';
+import { SOURCE_KINDS, addressOf, conditionOf } from '../api/kinds';
 import { sources } from '../api/queries';
 import { useFilters } from '../lib/useFilters';
 import { count, matches } from '../lib/words';
@@ -47,7 +47,7 @@ function Sources({ items }: { items: readonly Source[] }): ReactNode {
         (item) =>
           (filters.kind === '' || item.kind === filters.kind) &&
           (filters.state === '' || stateOf(item) === filters.state) &&
-          matches(filters.q, [item.metadata.name, item.metadata.namespace ?? '', item.spec?.url ?? '']),
+          matches(filters.q, [item.metadata.name, item.metadata.namespace ?? '', addressOf(item.spec)]),
       ),
     [items, filters],
   );
@@ -144,6 +144,6 @@ const COLUMNS: readonly Column<Source>[] = [
     id: 'url',
     title: 'Address',
     className: 'wide late',
-    cell: (row) => <ExternalLink address={row.spec?.url ?? ''} />,
+    cell: (row) => <ExternalLink address={addressOf(row.spec)} />,
   },
 ];

@@ -264,14 +264,50 @@ pub(super) fn source(spec: &Value, verdict: &mut Verdict) {
             "type oci wants a URL that begins with oci://",
         ));
     }
-    let sts = &spec["sts"]["provider"];
-    let fits = matches!(
-        (spec["provider"].as_str().unwrap_or("generic"), sts.as_str()),
-        (_, None) | ("aws", Some("aws")) | ("generic", Some("ldap"))
-    );
-    if !fits {
-        let why = "provider aws takes aws, provider generic takes ldap, the others take none";
-        errors.push(FieldError::invalid("spec.sts.provider", sts, why));
+}
+
+/// What Flux's own rules say of a Bucket, in its words; and that no signature is in a URL that everyone may read.
+pub(super) fn bucket(spec: &Value, errors: &mut Vec<FieldError>) {
+    let (provider, sts) = (spec["provider"].as_str().unwrap_or("generic"), &spec["sts"]);
+    let has_account = !spec["serviceAccountName"].is_null();
+    let rules = [
+        (
+            matches!(provider, "gcp" | "azure") && !sts.is_null(),
+            "STS configuration is only supported for the 'aws' and 'generic' Bucket providers",
+        ),
+        (
+            provider == "aws" && !sts.is_null() && sts["provider"] != "aws",
+            "'aws' is the only supported STS provider for the 'aws' Bucket provider",
+        ),
+        (
+            provider == "generic" && !sts.is_null() && sts["provider"] != "ldap",
+            "'ldap' is the only supported STS provider for the 'generic' Bucket provider",
+        ),
+        (
+            sts["provider"] == "aws" && !sts["secretRef"].is_null(),
+            "spec.sts.secretRef is not required for the 'aws' STS provider",
+        ),
+        (
+            sts["provider"] == "aws" && !sts["certSecretRef"].is_null(),
+            "spec.sts.certSecretRef is not required for the 'aws' STS provider",
+        ),
+        (
+            provider == "generic" && has_account,
+            "ServiceAccountName is not supported for the 'generic' Bucket provider",
+        ),
+        (
+            has_account && !spec["secretRef"].is_null(),
+            "cannot set both .spec.secretRef and .spec.serviceAccountName",
+        ),
+    ];
+    let what = Value::from("object");
+    let broken = rules.iter().filter(|(broken, _)| *broken);
+    errors.extend(broken.map(|(_, why)| FieldError::invalid("spec", &what, why)));
+    if spec["endpoint"].as_str().is_some_and(|endpoint| endpoint.contains('?')) {
+        // The value is not repeated: it may be a signature.
+        let why =
+            "must not have a query: put a shared access signature into the Secret that spec.secretRef names";
+        errors.push(FieldError::forbidden("spec.endpoint", why));
     }
 }
 

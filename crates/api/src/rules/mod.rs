@@ -50,6 +50,9 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         }
         KindId::Bucket | KindId::OciRepository | KindId::HelmRepository | KindId::HelmChart => {
             flux::source(&object["spec"], &mut verdict);
+            if kind == KindId::Bucket {
+                flux::bucket(&object["spec"], &mut verdict.errors);
+            }
             flux::url_without_credentials(object, old, &mut verdict);
         }
         KindId::Provider | KindId::Alert | KindId::Receiver => {
@@ -75,7 +78,7 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
 /// What is not done yet about objects of a kind, for a warning: nobody shall wait for it.
 fn not_acted_on(kind: KindId) -> Option<&'static str> {
     match kind {
-        KindId::Bucket | KindId::HelmRepository | KindId::HelmChart => Some("does not fetch them yet"),
+        KindId::HelmRepository | KindId::HelmChart => Some("does not fetch them yet"),
         KindId::Provider | KindId::Alert => Some("does not send notifications yet"),
         KindId::Receiver => Some("does not accept webhook calls yet"),
         KindId::Role | KindId::ClusterRole | KindId::RoleBinding | KindId::ClusterRoleBinding => {

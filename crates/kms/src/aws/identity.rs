@@ -14,9 +14,10 @@ use crate::cache::UNSAID;
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::{AwsCredential, TokenSource};
 use crate::error::ServiceError;
-use crate::sign::{self, AwsKeys, Scope};
+use crate::sign;
 use crate::token;
 use roadstead_outbound::Secret;
+use roadstead_signing::{AwsKeys, Scope};
 
 const FORM: &str = "application/x-www-form-urlencoded";
 const VERSION: &str = "2011-06-15";

@@ -17,8 +17,9 @@ use crate::cache::Cache;
 use crate::call::{Calls, Reply, Request};
 use crate::credentials::AwsCredential;
 use crate::error::ServiceError;
-use crate::sign::{self, AwsKeys, Scope};
+use crate::sign;
 use roadstead_outbound::Secret;
+use roadstead_signing::{AwsKeys, Scope};
 
 /// What it says of credentials that were given out and do not count any more.
 const EXPIRED: [&str; 3] = ["ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId"];

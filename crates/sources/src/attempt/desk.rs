@@ -1,7 +1,7 @@
 //! What a reader can ask for and bring while it is at it, and where that is answered: outside of the process that reads.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -183,10 +183,54 @@ impl Desk {
     }
 }
 
+/// An answer, as it is read by a reader, from some byte on.
+pub(crate) struct AnswerReader {
+    line: Line,
+    number: usize,
+    offset: u64,
+    chunk: io::Cursor<Vec<u8>>,
+}
+
+impl AnswerReader {
+    pub(crate) fn new(line: &Line, number: usize, offset: u64) -> Self {
+        Self { line: line.clone(), number, offset, chunk: io::Cursor::default() }
+    }
+
+    /// Goes on from there; what was received and lies there is not asked for again.
+    pub(crate) fn go_to(&mut self, offset: u64) {
+        let length = self.chunk.get_ref().len() as u64;
+        match offset.checked_sub(self.offset - length) {
+            Some(within) if within <= length => self.chunk.set_position(within),
+            _ => {
+                self.offset = offset;
+                self.chunk = io::Cursor::default();
+            }
+        }
+    }
+}
+
+impl io::Read for AnswerReader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.chunk.read(buffer)?;
+        if count > 0 || buffer.is_empty() {
+            return Ok(count);
+        }
+        let bytes = self.line.ask(&Question::Answer { number: self.number, offset: self.offset })?;
+        self.offset += bytes.len() as u64;
+        self.chunk = io::Cursor::new(bytes);
+        self.chunk.read(buffer)
+    }
+}
+
 /// Brings an artifact that lies in a file.
 pub(crate) fn bring_file(file: &mut File, size: u64, line: &Line) -> io::Result<()> {
     file.flush()?;
     file.rewind()?;
+    bring(file, size, line)
+}
+
+/// Brings so many bytes.
+pub(crate) fn bring(file: &mut impl io::Read, size: u64, line: &Line) -> io::Result<()> {
     line.ask(&Question::Room(size))?;
     let mut buffer = vec![0; PIECE];
     let mut left = size;
@@ -201,11 +245,35 @@ pub(crate) fn bring_file(file: &mut File, size: u64, line: &Line) -> io::Result<
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::time::{Duration, Instant};
 
     use tokio_util::sync::CancellationToken;
 
     use super::*;
+
+    #[test]
+    fn an_answer_is_read_from_anywhere_and_asked_for_once() {
+        let all: Vec<u8> = (0..=255).collect();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (told, bytes) = (Arc::clone(&asked), all.clone());
+        let line = Line::new(move |question| {
+            let Some(Question::Answer { number: 3, offset }) = Question::decode(question) else { panic!() };
+            told.lock().unwrap().push(offset);
+            let rest = bytes.get(usize::try_from(offset).unwrap()..).unwrap_or_default();
+            Ok(rest[..rest.len().min(100)].to_vec())
+        });
+        let mut reader = AnswerReader::new(&line, 3, 10);
+        for (at, asks) in
+            [(10, vec![10]), (60, vec![10]), (20, vec![10]), (110, vec![10, 110]), (5, vec![10, 110, 5])]
+        {
+            reader.go_to(at as u64);
+            let mut some = [0; 20];
+            reader.read_exact(&mut some).unwrap();
+            assert_eq!(some, all[at..at + 20]);
+            assert_eq!(*asked.lock().unwrap(), asks);
+        }
+    }
 
     fn desk(most: u64) -> Desk {
         let stop = Stop::new(Instant::now() + Duration::from_secs(60), CancellationToken::new());

@@ -16,7 +16,7 @@ pub use note::Note;
 pub use room::Room;
 pub use scratch::{Scratch, sweep_scratch};
 
-pub(crate) use desk::{Answer, Body, Question, bring_file};
+pub(crate) use desk::{Answer, AnswerReader, Body, Question, bring, bring_file};
 pub(crate) use engine::on_a_thread;
 pub(crate) use note::MOST_NOTES;
 pub(crate) use spool::Spool;

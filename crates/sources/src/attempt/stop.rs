@@ -1,6 +1,6 @@
 //! How work on a blocking thread learns that it shall end.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use roadstead_outbound::Veil;
@@ -12,12 +12,12 @@ pub(crate) struct Stop {
     deadline: Instant,
     token: CancellationToken,
     phase: Arc<Mutex<&'static str>>,
-    veil: Arc<OnceLock<Veil>>,
+    veils: Arc<Mutex<Vec<Veil>>>,
 }
 
 impl Stop {
     pub(crate) fn new(deadline: Instant, token: CancellationToken) -> Self {
-        Self { deadline, token, phase: Arc::new(Mutex::new("starting")), veil: Arc::default() }
+        Self { deadline, token, phase: Arc::new(Mutex::new("starting")), veils: Arc::default() }
     }
 
     pub(crate) fn deadline(&self) -> Instant {
@@ -37,15 +37,14 @@ impl Stop {
         *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the wire says of what may be told.
+    /// What a wire says of what may be told.
     pub(crate) fn hide_behind(&self, veil: Veil) {
-        // There is one wire for one attempt.
-        let _ = self.veil.set(veil);
+        self.veils.lock().unwrap_or_else(PoisonError::into_inner).push(veil);
     }
 
     /// Whether it would tell too much to say how far it came.
     pub(crate) fn is_veiled(&self) -> bool {
-        self.veil.get().is_some_and(Veil::is_drawn)
+        self.veils.lock().unwrap_or_else(PoisonError::into_inner).iter().any(Veil::is_drawn)
     }
 
     /// Ends when the work shall end.

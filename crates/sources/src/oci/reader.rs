@@ -14,7 +14,7 @@ use super::manifest::{Descriptor, Manifest, layer as layer_of};
 use super::request::OciLimits;
 use super::tags::Range;
 use super::unread::Unread;
-use crate::attempt::{Line, Note, Question, bring_file};
+use crate::attempt::{AnswerReader, Line, Note, bring_file};
 use crate::tree::Measure;
 
 /// An index may lead to another one, and that to a manifest.
@@ -76,7 +76,7 @@ pub(crate) fn read(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool)
 
 fn tag(range: &Range, line: &Line) -> Result<Reply, Unread> {
     let picker = range.compile().map_err(|detail| Unread::Internal { detail })?;
-    picker.pick(BufReader::with_capacity(READING, Answer::new(line, 0))).map(Reply::Tag)
+    picker.pick(BufReader::with_capacity(READING, AnswerReader::new(line, 0, 0))).map(Reply::Tag)
 }
 
 /// Reads the manifests, each of which the one before it named.
@@ -90,7 +90,7 @@ fn find(
         manifests.checked_sub(1).ok_or_else(|| Unread::Internal { detail: "nothing to read".to_owned() })?;
     let mut bytes = Vec::new();
     let most = limits.manifest_bytes;
-    let read = Answer::new(line, last).take(most + 1).read_to_end(&mut bytes);
+    let read = AnswerReader::new(line, last, 0).take(most + 1).read_to_end(&mut bytes);
     read.map_err(|error| Unread::Internal { detail: error.to_string() })?;
     if bytes.len() as u64 > most {
         return Err(Unread::TooLarge { measure: Measure::ManifestBytes, limit: most });
@@ -119,7 +119,7 @@ fn extract(
     line: &Line,
     stop: &AtomicBool,
 ) -> Result<Reply, Unread> {
-    let unpacked = layer::unpack(Answer::new(line, manifests), &limits.tree, folder, stop)?;
+    let unpacked = layer::unpack(AnswerReader::new(line, manifests, 0), &limits.tree, folder, stop)?;
     let mut packed = unpacked.pack(ignore, &limits.tree, folder, stop)?;
     send(&mut packed.file, limits.artifact_bytes, line)?;
     let layer::Packed { files, unpacked_bytes, notes, .. } = packed;
@@ -133,31 +133,4 @@ fn send(file: &mut File, limit: u64, line: &Line) -> Result<(), Unread> {
         return Err(Unread::TooLarge { measure: Measure::ArtifactBytes, limit });
     }
     bring_file(file, size, line).map_err(internal)
-}
-
-/// An answer of the registry's, as it is read from outside.
-struct Answer {
-    line: Line,
-    number: usize,
-    offset: u64,
-    chunk: io::Cursor<Vec<u8>>,
-}
-
-impl Answer {
-    fn new(line: &Line, number: usize) -> Self {
-        Self { line: line.clone(), number, offset: 0, chunk: io::Cursor::default() }
-    }
-}
-
-impl Read for Answer {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.chunk.read(buffer)?;
-        if count > 0 || buffer.is_empty() {
-            return Ok(count);
-        }
-        let bytes = self.line.ask(&Question::Answer { number: self.number, offset: self.offset })?;
-        self.offset += bytes.len() as u64;
-        self.chunk = io::Cursor::new(bytes);
-        self.chunk.read(buffer)
-    }
 }

@@ -12,6 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use roadstead_budget::MemoryBudget;
 use roadstead_model::{Digest, ResourceUid};
+use roadstead_sources::bucket::{BucketLimits, KnownBucket};
 use roadstead_sources::git::KnownServer;
 use roadstead_sources::oci::{KnownRegistry, OciLimits};
 use roadstead_sources::{Desk, Ended, Engine, Line, MOST_QUESTION, Room};
@@ -57,6 +58,7 @@ type Asking = (i64, Vec<i64>);
 pub(crate) struct Known {
     pub(crate) git: KnownServer,
     pub(crate) registry: KnownRegistry,
+    pub(crate) bucket: KnownBucket,
 }
 
 impl KnownServers {
@@ -126,6 +128,14 @@ pub(crate) fn limits(workers: &Workers, mut limits: GitLimits) -> GitLimits {
 /// The same of an OCI repository, whose layer's files are read one by one.
 pub(crate) fn oci_limits(workers: &Workers, mut limits: OciLimits) -> OciLimits {
     limits.tree.file_bytes = limits.tree.file_bytes.min(workers.readers.settings().memory / 2);
+    limits.artifact_bytes = limits.artifact_bytes.min(workers.artifacts.size() / COPIES);
+    limits
+}
+
+/// The same of a bucket, whose objects are read one by one.
+pub(crate) fn bucket_limits(workers: &Workers, mut limits: BucketLimits) -> BucketLimits {
+    limits.tree.file_bytes = limits.tree.file_bytes.min(workers.readers.settings().memory / 2);
+    limits.index_bytes = limits.index_bytes.min(workers.artifacts.size() / COPIES);
     limits.artifact_bytes = limits.artifact_bytes.min(workers.artifacts.size() / COPIES);
     limits
 }

@@ -92,13 +92,8 @@ fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), 
     if let Some(secret) = &secrets.login {
         request.logins = logins(secret).map_err(|why| secret.wrong(&why))?;
     }
-    if let Some(secret) = &secrets.certificates {
-        (request.ca, request.identity) = secret.certificates().map_err(|why| secret.wrong(&why))?;
-    }
-    if let Some(secret) = &secrets.proxy {
-        let proxy = secret.proxy().map_err(|why| secret.wrong(&why))?;
-        request.guard = request.guard.clone().through(proxy);
-    }
+    (request.ca, request.identity) = secrets.of_tls()?;
+    request.guard = secrets.way(request.guard.clone())?;
     Ok(())
 }
 

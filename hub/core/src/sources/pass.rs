@@ -118,7 +118,10 @@ impl Sources {
         let Some(kind) = kind(stored.kind).filter(|_| stored.deletion_timestamp.is_none()) else {
             return Ok(FetchPlan::Nothing(now + LONG));
         };
-        let AnySource { spec, status, .. } = stored.decode()?;
+        let AnySource { mut spec, status, .. } = stored.decode()?;
+        if let Some(url) = kind.url(&stored)? {
+            spec.url = url;
+        }
         let status = status.unwrap_or_default();
         if spec.suspend {
             self.write_source_status(&stored, |status, generation| {

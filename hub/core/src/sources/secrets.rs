@@ -6,7 +6,7 @@ use roadstead_api::object::LocalObjectReference;
 use roadstead_api::{KindId, SourceSpec};
 use roadstead_hub_store::{SecretData, Stored};
 use roadstead_model::Reason;
-use roadstead_outbound::{ClientIdentity, ProxyServer, Secret};
+use roadstead_outbound::{ClientIdentity, Guard, ProxyServer, Secret};
 use roadstead_sources::git::TrustedKeys;
 use url::Url;
 
@@ -24,6 +24,10 @@ pub(super) struct SourceSecrets {
     pub(super) proxy: Option<SourceSecret>,
     /// Of `spec.verify.secretRef`.
     pub(super) signers: Option<SourceSecret>,
+    /// Of `spec.sts.secretRef`.
+    pub(super) sts: Option<SourceSecret>,
+    /// Of `spec.sts.certSecretRef`.
+    pub(super) sts_certificates: Option<SourceSecret>,
 }
 
 /// One of them.
@@ -37,8 +41,24 @@ pub(super) struct SourceSecret {
 impl SourceSecrets {
     /// Their resource versions.
     pub(super) fn versions(&self) -> Vec<i64> {
-        let all = [&self.login, &self.certificates, &self.proxy, &self.signers];
+        let all =
+            [&self.login, &self.certificates, &self.proxy, &self.signers, &self.sts, &self.sts_certificates];
         all.map(|secret| secret.as_ref().map_or(0, |secret| secret.version)).to_vec()
+    }
+}
+
+impl SourceSecrets {
+    /// Whom to trust, and what to show, by `spec.certSecretRef`.
+    pub(super) fn of_tls(&self) -> Result<(Option<Vec<u8>>, Option<ClientIdentity>), String> {
+        let Some(secret) = &self.certificates else { return Ok((None, None)) };
+        secret.certificates().map_err(|why| secret.wrong(&why))
+    }
+
+    /// The way out, through the proxy of `spec.proxySecretRef` where there is one.
+    pub(super) fn way(&self, guard: Guard) -> Result<Guard, String> {
+        let Some(secret) = &self.proxy else { return Ok(guard) };
+        let proxy = secret.proxy().map_err(|why| secret.wrong(&why))?;
+        Ok(guard.through(proxy))
     }
 }
 
@@ -129,10 +149,15 @@ impl Sources {
         spec: &SourceSpec,
     ) -> Result<Result<SourceSecrets, (Reason, String)>, HubError> {
         let mut all = SourceSecrets::default();
-        let named: [(&str, &Option<LocalObjectReference>, &mut Option<SourceSecret>); 3] = [
+        let sts = spec.sts.as_ref();
+        let login = sts.and_then(|sts| sts.secret_ref.clone());
+        let certificates = sts.and_then(|sts| sts.cert_secret_ref.clone());
+        let named: [(&str, &Option<LocalObjectReference>, &mut Option<SourceSecret>); 5] = [
             ("secretRef", &spec.secret_ref, &mut all.login),
             ("certSecretRef", &spec.cert_secret_ref, &mut all.certificates),
             ("proxySecretRef", &spec.proxy_secret_ref, &mut all.proxy),
+            ("sts.secretRef", &login, &mut all.sts),
+            ("sts.certSecretRef", &certificates, &mut all.sts_certificates),
         ];
         for (field, reference, place) in named {
             let Some(reference) = reference else { continue };
@@ -147,10 +172,14 @@ impl Sources {
                 // What is for a proxy goes to the address that stands beside it.
                 "proxySecretRef" => false,
                 // Whom to trust is public.
-                "certSecretRef" => secret.has("tls.key") || secret.has("keyFile"),
+                "certSecretRef" | "sts.certSecretRef" => secret.has("tls.key") || secret.has("keyFile"),
                 _ => true,
             };
-            if is_shown && let Err(why) = self.access.may_send(stored, &found, &spec.url).await? {
+            let to = match sts {
+                Some(sts) if field.starts_with("sts.") => &sts.endpoint,
+                _ => &spec.url,
+            };
+            if is_shown && let Err(why) = self.access.may_send(stored, &found, to).await? {
                 return Ok(Err((Reason::AccessDenied, why)));
             }
             *place = Some(secret);

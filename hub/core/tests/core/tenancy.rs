@@ -239,6 +239,68 @@ async fn a_child_source_sends_no_credential_to_a_server_that_nobody_used_it_for(
     Ok(())
 }
 
+/// A Bucket says in other words where it is, and may have a second Secret, for the server that changes it for keys.
+#[tokio::test]
+async fn a_child_bucket_sends_no_credential_to_a_server_that_nobody_used_it_for() -> Result<()> {
+    let bucket = |space: &str, name: &str, spec: Value| {
+        let mut object = json!({ "apiVersion": "source.toolkit.fluxcd.io/v1", "kind": "Bucket",
+            "metadata": { "namespace": space, "name": name },
+            "spec": { "interval": "1h", "bucketName": "b", "endpoint": "s3.example.com" } });
+        for (key, value) in spec.as_object().into_iter().flatten() {
+            object["spec"][key] = value.clone();
+        }
+        object
+    };
+    let secret = || json!({ "name": "keys" });
+    let sts =
+        |endpoint: &str| json!({ "provider": "ldap", "endpoint": endpoint, "secretRef": { "name": "ldap" } });
+    let files = [file(
+        "root/sources.yaml",
+        &[
+            bucket("flux-system", "evil", json!({ "endpoint": "evil.test", "secretRef": secret() })),
+            bucket("flux-system", "plain", json!({ "insecure": true, "secretRef": secret() })),
+            bucket("flux-system", "elsewhere", json!({ "sts": sts("https://evil.test/sts") })),
+            bucket(
+                "flux-system",
+                "good",
+                json!({ "endpoint": "https://s3.example.com", "secretRef": secret() }),
+            ),
+            bucket(
+                "flux-system",
+                "fine",
+                json!({ "endpoint": "other.test", "sts": sts("https://sts.example.com/") }),
+            ),
+        ],
+    )];
+    let site = team_a(json!({}), &files).await?;
+    for (name, data) in [
+        ("keys", json!({ "accesskey": "id", "secretkey": "k" })),
+        ("ldap", json!({ "username": "u", "password": "p" })),
+    ] {
+        let metadata = json!({ "namespace": "team-a", "name": name });
+        site.apply(json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": data }))
+            .await?;
+    }
+    site.apply(bucket("team-a", "used", json!({ "secretRef": secret() }))).await?;
+    site.apply(bucket("team-a", "session", json!({ "sts": sts("https://sts.example.com") }))).await?;
+    site.process("team-a", "app").await?;
+    let plan = async |name: &str| -> Result<bool> {
+        let uid = site.stored(KindId::Bucket, "team-a", name).await?.uid;
+        let planned = site.hub.sources.plan_fetch(uid).await?;
+        Ok(matches!(planned, FetchPlan::Fetch(job) if job.source.has_credentials()))
+    };
+    for name in ["evil", "plain", "elsewhere"] {
+        ensure!(!plan(name).await?, "{name} is fetched with the credential");
+        let (reason, message) = site.ready(KindId::Bucket, "team-a", name).await?;
+        let named = message.contains("fleet.roadstead.dev/allowed-hosts");
+        ensure!(reason == "AccessDenied" && named, "{reason}: {message}");
+    }
+    for name in ["good", "fine", "used", "session"] {
+        ensure!(plan(name).await?, "{name}: what a person used it for is not fetched");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn kinds_that_give_rights_on_the_hub_do_not_come_from_a_build() -> Result<()> {
     let rbac = "rbac.authorization.k8s.io/v1";
