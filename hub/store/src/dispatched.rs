@@ -481,10 +481,8 @@ mod tests {
 
     #[test]
     fn what_an_older_hub_would_leave_out_waits_for_one_that_knows_it() {
-        let format = |change: fn(&mut Group)| {
-            let mut group = Group::of(Digest::of(b"build"));
-            change(&mut group);
-            format_of(&DispatchSpec {
+        let of = |change: fn(&mut DispatchSpec)| {
+            let mut spec = DispatchSpec {
                 applier: ApplierRef::kustomization("team-a", "app"),
                 purpose: Purpose::Reconcile,
                 full: false,
@@ -496,15 +494,19 @@ mod tests {
                 default_namespace: None,
                 service_account: None,
                 timeout: Duration::from_secs(90),
-                groups: vec![group],
+                groups: vec![Group::of(Digest::of(b"build"))],
                 steps: vec![StepKind::Apply { group: 0 }.into()],
-            })
+            };
+            change(&mut spec);
+            format_of(&spec)
         };
-        assert_eq!(format(|_| ()), GROUPS_FORMAT);
-        assert_eq!(format(|group| group.substitute = Some(Default::default())), PLAIN_FORMAT);
-        assert_eq!(format(|group| group.decrypt = Some(Default::default())), DECRYPTING_FORMAT);
-        assert_eq!(format(|group| group.sealed = true), DECRYPTING_FORMAT);
-        assert_eq!(format(|group| group.adopt_flux = true), FORMAT);
+        assert_eq!(of(|_| ()), GROUPS_FORMAT);
+        assert_eq!(of(|spec| spec.groups[0].substitute = Some(Default::default())), PLAIN_FORMAT);
+        assert_eq!(of(|spec| spec.groups[0].decrypt = Some(Default::default())), DECRYPTING_FORMAT);
+        assert_eq!(of(|spec| spec.groups[0].sealed = true), DECRYPTING_FORMAT);
+        assert_eq!(of(|spec| spec.groups[0].adopt_flux = true), CORRECTING_FORMAT);
+        assert_eq!(of(|spec| spec.drift = DriftMode::Report), FORMAT);
+        assert_eq!(of(|spec| spec.offline.keep_secrets = true), FORMAT);
     }
 
     #[test]

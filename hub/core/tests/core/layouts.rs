@@ -157,7 +157,7 @@ async fn a_repository_with_infrastructure_and_apps_works_unchanged_for_two_clust
     root(&site, "production", production, &files, json!({}), json!({})).await?;
     let ended = settle(&site, &files).await?;
     // Its Kustomizations take their files from what Flux' ArtifactGenerator makes, which the hub does not serve yet.
-    let other = "spec.sourceRef.kind other than GitRepository and OCIRepository is not supported";
+    let other = "spec.sourceRef.kind other than one of GitRepository, Bucket, OCIRepository is not supported";
     let mut waiting = Vec::new();
     for name in ["staging/apps", "staging/infra-controllers", "staging/infra-configs"] {
         waiting.push((name, other));

@@ -290,8 +290,8 @@ fn substitute(post_build: &PostBuild, home: &str) -> Substitute {
 /// The first field that this version cannot act on.
 fn unsupported(spec: &KustomizationSpec) -> Option<String> {
     let fetched = KindId::of_role(PipelineRole::Source).filter(|kind| kind.get().reconciled);
-    let fetched = fetched.map(|kind| kind.get().kind).collect::<Vec<_>>().join(" and ");
-    let of_other_sources = format!("spec.sourceRef.kind other than {fetched}");
+    let fetched = fetched.map(|kind| kind.get().kind).collect::<Vec<_>>().join(", ");
+    let of_other_sources = format!("spec.sourceRef.kind other than one of {fetched}");
     let by_account =
         spec.decryption.as_ref().is_some_and(|decryption| decryption.service_account_name.is_some());
     let fields = [
