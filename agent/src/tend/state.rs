@@ -1,0 +1,205 @@
+//! What is known of all appliers, and what it means that something of them was seen, or done. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use roadstead_apply::{Footprint, Scope};
+use roadstead_model::{ApplierUid, DriftState, DriftedObject, ObjectRef, ServiceAccount};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::drift::{Came, Drift, Drifts};
+use super::entry::{Entry, From, News};
+use super::{LastApplied, Watch};
+
+/// Of so many objects it is kept in mind which fields differ; of further ones only that they do.
+const MAX_DETAILED: usize = 2_000;
+
+/// How a watch stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Status {
+    /// It does not tell all changes yet, or just now.
+    Opening,
+    /// It tells all changes.
+    Live,
+    /// It is not allowed, since then.
+    Forbidden(Instant),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Whether the hub knows of corrections: one that does not cannot say which appliers rest.
+    pub(super) is_allowed: bool,
+    /// Whether a hub has said so, or that it does not.
+    pub(super) is_told: bool,
+    pub(super) appliers: HashMap<ApplierUid, Tending>,
+    /// Since when there is no hub; none while there is one.
+    pub(super) alone_since: Option<Instant>,
+    /// Whose an object is.
+    pub(super) owners: HashMap<ObjectRef, ApplierUid>,
+    pub(super) statuses: HashMap<Watch, Status>,
+    /// Why watches are not allowed.
+    pub(super) refusals: HashMap<Watch, String>,
+}
+
+/// What is known of one applier.
+#[derive(Debug, Default)]
+pub(super) struct Tending {
+    pub(super) account: Option<ServiceAccount>,
+    /// When all of its objects were last asked about.
+    pub(super) looked: Option<Instant>,
+    pub(super) objects: HashMap<ObjectRef, Entry>,
+    /// With what its objects are corrected; none while a dispatch is under way, or where it failed.
+    pub(super) last: Option<Arc<LastApplied>>,
+    pub(super) suspects: BTreeMap<ObjectRef, Suspect>,
+    /// A correction is under way.
+    pub(super) correcting: Option<CancellationToken>,
+    /// Nothing is corrected before the next dispatch.
+    pub(super) rests: bool,
+    /// A dispatch is under way.
+    pub(super) is_busy: bool,
+    /// How many objects it owns.
+    pub(super) owned: usize,
+    /// Whether nothing had to be asked about it when that was last looked at.
+    pub(super) is_settled: bool,
+    /// Whether its last dispatch waited for health.
+    pub(super) awaits_health: bool,
+    pub(super) drifts: Drifts,
+}
+
+#[derive(Debug)]
+pub(super) struct Suspect {
+    pub(super) due: Instant,
+    pub(super) writers: BTreeSet<String>,
+}
+
+impl Tending {
+    pub(super) fn suspect(&mut self, object: &ObjectRef, writers: Vec<String>, due: Instant) {
+        let suspect = self.suspects.entry(object.clone());
+        suspect.or_insert(Suspect { due, writers: BTreeSet::new() }).writers.extend(writers);
+    }
+}
+
+impl Tending {
+    /// What was only reported is to be corrected.
+    pub(super) fn take_up_reported(&mut self, due: Instant) {
+        let reported =
+            self.objects.iter_mut().filter_map(|(object, entry)| entry.take_up().then_some(object));
+        let reported: Vec<ObjectRef> = reported.cloned().collect();
+        reported.iter().for_each(|object| self.suspect(object, Vec::new(), due));
+    }
+}
+
+/// What tells of an object in `scope`. As the agent a kind is watched at once; where that is forbidden, by namespace.
+pub(super) fn watch_for(
+    account: Option<&ServiceAccount>,
+    scope: &Scope,
+    statuses: &HashMap<Watch, Status>,
+) -> Watch {
+    let watch = Watch { account: account.cloned(), scope: Arc::new(scope.clone()) };
+    if watch.account.is_some() {
+        return watch;
+    }
+    let wide = Watch { account: None, scope: Arc::new(scope.everywhere()) };
+    if matches!(statuses.get(&wide), Some(Status::Forbidden(_))) { watch } else { wide }
+}
+
+impl State {
+    /// Takes what came of correcting, or of observing.
+    pub(super) fn take_up(&mut self, applier: ApplierUid, came: Came, now: Instant) {
+        let Came { mut drift, written, reported, unsettled, failure } = came;
+        let mut room =
+            MAX_DETAILED.saturating_sub(self.appliers.values().map(|tending| tending.drifts.len()).sum());
+        let Self { appliers, statuses, .. } = self;
+        let Some(tending) = appliers.get_mut(&applier) else { return };
+        let account = tending.account.clone();
+        let mut drifted = |object: &ObjectRef, state, corrected, message: &str| {
+            let mut drift = drift.remove(object).unwrap_or_default();
+            if room == 0 {
+                drift.fields.clear();
+            }
+            room = room.saturating_sub(1);
+            let Drift { missing, managers, fields, scope, footprint } = drift;
+            let (object, message) = (object.clone(), message.to_owned());
+            let watch = scope.map(|scope| watch_for(account.as_ref(), &scope, statuses));
+            (DriftedObject { object, state, missing, managers, fields, corrected, message }, watch, footprint)
+        };
+        for object in &reported {
+            let (drifted, watch, footprint) = drifted(object, DriftState::Reported, 0, "");
+            tending.drifts.add(drifted);
+            if let Some(entry) = tending.objects.get_mut(object) {
+                entry.was_reported(watch, footprint);
+                // What is written all the time is looked at more and more slowly.
+                entry.was_corrected(now);
+            }
+        }
+        let mut again = Vec::new();
+        for object in &written {
+            let Some(entry) = tending.objects.get_mut(object) else { continue };
+            entry.was_corrected(now);
+            if let Some(count) = entry.contended(now) {
+                tending.drifts.add(drifted(object, DriftState::Contended, count, "").0);
+            }
+            if entry.is_suspect() {
+                again.push((object.clone(), entry.not_before(now)));
+            }
+        }
+        for object in &unsettled {
+            let Some(entry) = tending.objects.get_mut(object) else { continue };
+            entry.was_corrected(now);
+            tending.drifts.add(drifted(object, DriftState::Failed, 0, &failure).0);
+            again.push((object.clone(), entry.not_before(now)));
+        }
+        for (object, due) in again {
+            tending.suspect(&object, Vec::new(), due);
+        }
+    }
+
+    /// The entry of an object, with its applier, where this watch is the one that tells of it.
+    fn entry(&mut self, watch: &Watch, object: &ObjectRef) -> Option<(&mut Tending, bool)> {
+        let owner = self.owners.get(object)?;
+        let tending = self.appliers.get_mut(owner)?;
+        let entry = tending.objects.get(object)?;
+        // One that was not applied yet has no watch.
+        let is_its = entry.watch.as_ref().is_none_or(|its| its == watch);
+        Some((tending, is_its))
+    }
+
+    /// Whether there is more to be corrected than before.
+    pub(super) fn saw(
+        &mut self,
+        watch: &Watch,
+        object: &ObjectRef,
+        footprint: Footprint,
+        from: From,
+        now: Instant,
+    ) -> bool {
+        let Some((tending, true)) = self.entry(watch, object) else { return false };
+        let Some(entry) = tending.objects.get_mut(object) else { return false };
+        let (news, due) = (entry.see(footprint, from), entry.not_before(now));
+        match news {
+            News::Changed(writers) if tending.last.is_some() => {
+                tending.suspect(object, writers, due);
+                true
+            }
+            News::Stands => {
+                tending.suspects.remove(object);
+                tending.drifts.settle(object);
+                false
+            }
+            News::Changed(_) | News::Nothing => false,
+        }
+    }
+
+    /// The same of an object that is not there any more.
+    pub(super) fn lost(&mut self, watch: &Watch, object: &ObjectRef, now: Instant) -> bool {
+        let Some((tending, true)) = self.entry(watch, object) else { return false };
+        let Some(entry) = tending.objects.get_mut(object) else { return false };
+        let (is_suspect, due) = (entry.gone(object), entry.not_before(now));
+        let is_news = is_suspect && tending.last.is_some();
+        if is_news {
+            tending.suspect(object, Vec::new(), due);
+        }
+        is_news
+    }
+}
