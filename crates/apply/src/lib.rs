@@ -21,6 +21,7 @@
 
 mod compare;
 mod deletions;
+mod difference;
 mod directives;
 mod discovery;
 mod engine;

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use roadstead_model::{Action, FieldDrift, FieldValues, ObjectRef, PendingDeletion, Stage, guard};
+use roadstead_model::{Action, ObjectRef, PendingDeletion, Stage, guard};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::compare::Values;
 use crate::deletions::{bound, uid};
+use crate::difference::{differ, tell_difference};
 use crate::directives::{Directives, Ssa};
 use crate::discovery::get;
 use crate::engine::Engine;
@@ -25,9 +25,7 @@ use crate::side_by_side::side_by_side;
 use crate::takeover::{FluxOwner, Restarts};
 use crate::transport::{Answer, Call, Form, Refusal};
 use crate::wait::{Goal, wait};
-use crate::{
-    Applied, Difference, Error, FIELD_MANAGER, Footprint, OWNER_LABEL, Prepared, Scope, compare, takeover,
-};
+use crate::{Applied, Error, FIELD_MANAGER, Footprint, OWNER_LABEL, Prepared, Scope, compare, takeover};
 
 /// How long a kind whose CRD was just established may be answered with 404.
 const NEW_KIND_GRACE: Duration = Duration::from_secs(10);
@@ -337,48 +335,6 @@ async fn validate(engine: &Engine, planned: &Planned) -> Result<Verdict, ObjectF
 fn created(engine: &Engine, planned: &Planned) -> Verdict {
     tell_difference(engine, planned, |difference| difference.missing = true);
     Verdict::Create
-}
-
-/// Tells the ledger how an object differs from what is to be sent, where it wants to know.
-fn tell_difference(engine: &Engine, planned: &Planned, differ: impl FnOnce(&mut Difference)) {
-    if let Some(ledger) = engine.ledger.as_ref().filter(|ledger| ledger.wants_differences()) {
-        let scope = Scope::of(&planned.reference, &planned.resource);
-        let mut difference =
-            Difference { scope, missing: false, fields: Vec::new(), managers: Vec::new(), footprint: None };
-        differ(&mut difference);
-        ledger.differs(&planned.reference, difference);
-    }
-}
-
-/// How applying changes an object: what differs from the answer to the dry-run, and what goes as it is taken over.
-fn differ(
-    difference: &mut Difference,
-    planned: &Planned,
-    live: &Value,
-    wanted: &Value,
-    ignored: &[Pointer],
-    extras: Vec<String>,
-) {
-    let values = if planned.sensitive { Values::Hashed } else { Values::Plain };
-    let mut fields = if ignored.is_empty() {
-        compare::differences(live, wanted, values)
-    } else {
-        compare::differences(&pointer::without(live, ignored), &pointer::without(wanted, ignored), values)
-    };
-    for path in extras {
-        if fields.iter().all(|field| field.path != path) {
-            let tell = |object: &Value| object.pointer(&path).map(|value| values.tell(value));
-            // Of a list, elements go.
-            let is_list = live.pointer(&path).is_some_and(Value::is_array);
-            let told = FieldValues { live: tell(live), desired: tell(wanted).filter(|_| is_list) };
-            fields.push(FieldDrift { path, values: Some(told) });
-        }
-    }
-    fields.sort();
-    fields.truncate(compare::MAX_NAMED);
-    difference.managers = takeover::managers_of(live, &fields);
-    difference.fields = fields;
-    difference.footprint = Some(Footprint::of(live));
 }
 
 /// Whether applying would change more than what is ignored. Whose an object is, is never ignored.
