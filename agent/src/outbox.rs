@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use roadstead_model::{ApplierUid, Digest, DispatchKey, FieldDrift, ObjectRef, ObjectResult, Position};
+use roadstead_model::{ApplierUid, Digest, DispatchKey, ObjectRef, ObjectResult, Position};
 use roadstead_proto::limits::MAX_TENDED;
 use roadstead_proto::v1::Refused;
 use roadstead_proto::{
@@ -21,6 +21,7 @@ use roadstead_proto::{
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
+use crate::tend;
 use reports::Reports;
 
 /// The least time between two messages of progress.
@@ -437,12 +438,7 @@ impl Outbox {
 
 /// About how many bytes a correction takes in memory.
 fn bytes_of(correction: &Correction) -> usize {
-    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let field = |field: &FieldDrift| {
-        let values = field.values.as_ref();
-        field.path.len() + values.map_or(0, |values| text(&values.live) + text(&values.desired)) + 96
-    };
-    let object = |object: &Corrected| object.fields.iter().map(field).sum::<usize>() + 512;
+    let object = |object: &Corrected| tend::bytes_of(&object.fields) + 512;
     correction.objects.iter().map(object).sum()
 }
 

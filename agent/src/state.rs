@@ -7,6 +7,7 @@ use roadstead_model::chain;
 use roadstead_proto::limits::MAX_UNWATCHED;
 use roadstead_proto::{AgentState, Unwatched};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::cluster::Cluster;
 use crate::home::Home;
@@ -15,14 +16,22 @@ use crate::runner::Runner;
 /// How often it is looked. A pause is in force at once, whatever is told of it here.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Looks for as long as it runs.
 pub(crate) async fn watch<C: Cluster>(home: Home, runner: Runner<C>, told: watch::Sender<AgentState>) {
     let mut is_paused = false;
     loop {
         // Where it cannot be read, it is what it was: the policy that is read before anything is done says why.
-        match home.is_paused().await {
-            Ok(paused) => is_paused = paused,
-            Err(error) => tracing::debug!(error = chain(&error), "whether the agent is paused is not known"),
+        match timeout(PATIENCE, home.is_paused()).await {
+            Ok(Ok(paused)) => is_paused = paused,
+            Ok(Err(error)) => {
+                tracing::debug!(error = chain(&error), "cannot tell whether the agent is paused");
+            }
+            Err(_) => {
+                tracing::debug!("cannot tell whether the agent is paused: the apiserver does not answer");
+            }
         }
         let state = state(is_paused, runner.unwatched());
         told.send_if_modified(|before| {

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use roadstead_apply::{Applied, Difference, Ledger};
 use roadstead_model::{ApplierUid, Digest, ObjectRef};
 
-use super::Tended;
+use super::{Tended, bytes_of};
+
+/// How many bytes of fields are kept of one run: those of further objects are not told. A few runs are under way at once.
+const MAX_BYTES: usize = 1024 * 1024;
 
 /// Keeps how an applier's objects are applied, and how they differed from that.
 pub(crate) struct Book {
@@ -16,7 +19,14 @@ pub(crate) struct Book {
     doubted: bool,
     /// How objects differ is wanted.
     wanted: bool,
-    differences: Mutex<BTreeMap<ObjectRef, Difference>>,
+    differences: Mutex<Differences>,
+}
+
+#[derive(Debug, Default)]
+struct Differences {
+    of: BTreeMap<ObjectRef, Difference>,
+    /// About how many bytes their fields would take, all of them.
+    bytes: usize,
 }
 
 impl Book {
@@ -32,7 +42,7 @@ impl Book {
 
     /// How objects differed, as far as that was wanted.
     pub(crate) fn take_differences(&self) -> BTreeMap<ObjectRef, Difference> {
-        std::mem::take(&mut *self.differences.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.differences.lock().unwrap_or_else(PoisonError::into_inner).of)
     }
 }
 
@@ -49,8 +59,13 @@ impl Ledger for Book {
         self.wanted
     }
 
-    fn differs(&self, object: &ObjectRef, difference: Difference) {
-        self.differences.lock().unwrap_or_else(PoisonError::into_inner).insert(object.clone(), difference);
+    fn differs(&self, object: &ObjectRef, mut difference: Difference) {
+        let mut differences = self.differences.lock().unwrap_or_else(PoisonError::into_inner);
+        differences.bytes += bytes_of(&difference.fields);
+        if differences.bytes > MAX_BYTES {
+            difference.fields = Vec::new();
+        }
+        differences.of.insert(object.clone(), difference);
     }
 
     fn note(&self, object: &ObjectRef, applied: Applied) {

@@ -16,6 +16,16 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 /// How many characters of a manager's name are told.
 const MAX_NAME: usize = 128;
 
+/// About how many bytes fields take in memory, with their values.
+pub(crate) fn bytes_of(fields: &[FieldDrift]) -> usize {
+    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let field = |field: &FieldDrift| {
+        let values = field.values.as_ref();
+        field.path.len() + values.map_or(0, |values| text(&values.live) + text(&values.desired)) + 96
+    };
+    fields.iter().map(field).sum()
+}
+
 /// How one object differs, or differed before it was corrected.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Drift {
@@ -73,8 +83,9 @@ pub(super) struct Drifts {
 }
 
 impl Drifts {
-    pub(super) fn len(&self) -> usize {
-        self.objects.len()
+    /// About how many bytes its fields and messages take.
+    pub(super) fn bytes(&self) -> usize {
+        self.objects.values().map(|drifted| bytes_of(&drifted.fields) + drifted.message.len()).sum()
     }
 
     /// An object goes on differing.

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::until::until;
 pub(crate) use book::Book;
 use drift::Drifts;
-pub(crate) use drift::{Came, Drift};
+pub(crate) use drift::{Came, Drift, bytes_of};
 use entry::{Entry, From};
 pub(crate) use last::LastApplied;
 use state::{State, Status, Tending, watch_for};

@@ -8,12 +8,14 @@ use roadstead_model::{ApplierUid, DriftState, DriftedObject, ObjectRef, ServiceA
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::drift::{Came, Drift, Drifts};
+use super::drift::{Came, Drift, Drifts, bytes_of};
 use super::entry::{Entry, From, News};
 use super::{LastApplied, Watch};
 
-/// Of so many objects it is kept in mind which fields differ; of further ones only that they do.
-const MAX_DETAILED: usize = 2_000;
+/// How many bytes of fields and messages are kept in mind of all objects that go on differing; of further ones only that they do.
+const MAX_DETAIL_BYTES: usize = 4 * 1024 * 1024;
+/// What is kept of why one cannot be corrected.
+const MAX_MESSAGE: usize = 1024;
 
 /// How a watch stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,9 +80,7 @@ impl Tending {
         let suspect = self.suspects.entry(object.clone());
         suspect.or_insert(Suspect { due, writers: BTreeSet::new() }).writers.extend(writers);
     }
-}
 
-impl Tending {
     /// What was only reported is to be corrected.
     pub(super) fn take_up_reported(&mut self, due: Instant) {
         let reported =
@@ -108,19 +108,24 @@ impl State {
     /// Takes what came of correcting, or of observing.
     pub(super) fn take_up(&mut self, applier: ApplierUid, came: Came, now: Instant) {
         let Came { mut drift, written, reported, unsettled, failure } = came;
-        let mut room =
-            MAX_DETAILED.saturating_sub(self.appliers.values().map(|tending| tending.drifts.len()).sum());
+        let kept: usize = self.appliers.values().map(|tending| tending.drifts.bytes()).sum();
+        let mut room = MAX_DETAIL_BYTES.saturating_sub(kept);
+        let failure = &failure[..failure.floor_char_boundary(MAX_MESSAGE)];
         let Self { appliers, statuses, .. } = self;
         let Some(tending) = appliers.get_mut(&applier) else { return };
         let account = tending.account.clone();
         let mut drifted = |object: &ObjectRef, state, corrected, message: &str| {
             let mut drift = drift.remove(object).unwrap_or_default();
-            if room == 0 {
-                drift.fields.clear();
+            let bytes = bytes_of(&drift.fields) + message.len();
+            let (object, mut message) = (object.clone(), message.to_owned());
+            match room.checked_sub(bytes) {
+                Some(left) => room = left,
+                None => {
+                    drift.fields.clear();
+                    message.clear();
+                }
             }
-            room = room.saturating_sub(1);
             let Drift { missing, managers, fields, scope, footprint } = drift;
-            let (object, message) = (object.clone(), message.to_owned());
             let watch = scope.map(|scope| watch_for(account.as_ref(), &scope, statuses));
             (DriftedObject { object, state, missing, managers, fields, corrected, message }, watch, footprint)
         };
@@ -147,7 +152,7 @@ impl State {
         for object in &unsettled {
             let Some(entry) = tending.objects.get_mut(object) else { continue };
             entry.was_corrected(now);
-            tending.drifts.add(drifted(object, DriftState::Failed, 0, &failure).0);
+            tending.drifts.add(drifted(object, DriftState::Failed, 0, failure).0);
             again.push((object.clone(), entry.not_before(now)));
         }
         for (object, due) in again {

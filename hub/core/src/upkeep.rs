@@ -17,7 +17,7 @@ const KEPT_CHANGES: Duration = Duration::from_secs(3600);
 const KEPT_CHANGES_AT_LEAST: i64 = 10_000;
 
 /// Corrected objects that are kept of each applier.
-const KEPT_DRIFT: i64 = 500;
+const KEPT_DRIFT: i64 = 100;
 
 impl Hub {
     /// Drops what nobody needs any more.

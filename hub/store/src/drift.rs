@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use roadstead_model::{
     ApplierRef, ApplierUid, ClusterUid, Digest, DriftFilter, DriftedObject, FieldDrift, ObjectRef, Reason,
 };
+use serde::Serialize;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use sqlx::types::Json;
@@ -56,8 +57,37 @@ pub struct FleetDrift {
     pub ended: Option<Timestamp>,
 }
 
+/// An object that is told of, as the statements take it.
+#[derive(Serialize)]
+struct Told<'a> {
+    /// Its place in the list.
+    n: usize,
+    #[serde(flatten)]
+    object: &'a ObjectRef,
+    missing: bool,
+    managers: &'a [String],
+    fields: &'a [FieldDrift],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<&'static str>,
+    message: &'a str,
+    corrections: u32,
+}
+
+impl<'a> Told<'a> {
+    fn corrected((n, corrected): (usize, &'a CorrectedDrift<'a>)) -> Self {
+        let CorrectedDrift { object, missing, managers, fields } = *corrected;
+        Self { n, object, missing, managers, fields, state: None, message: "", corrections: 1 }
+    }
+
+    fn drifted((n, drifted): (usize, &'a DriftedObject)) -> Self {
+        let DriftedObject { object, state, missing, managers, fields, corrected, message } = drifted;
+        let (missing, state, corrections) = (*missing, Some(state.as_str()), *corrected);
+        Self { n, object, missing, managers, fields, state, message, corrections }
+    }
+}
+
 impl Tx {
-    /// Notes that an object was corrected: with what goes on of it, or was corrected of it a while ago.
+    /// Notes that objects were corrected, each once in the list: with what goes on of one, or was corrected of it a while ago.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -65,45 +95,46 @@ impl Tx {
         &mut self,
         applier: ApplierUid,
         cluster: ClusterUid,
-        corrected: &CorrectedDrift<'_>,
+        corrected: &[CorrectedDrift<'_>],
         began: Timestamp,
-        told: Timestamp,
+        now: Timestamp,
     ) -> Result<(), StoreError> {
-        let CorrectedDrift { object, missing, managers, fields } = *corrected;
+        let told: Vec<Told<'_>> = corrected.iter().enumerate().map(Told::corrected).collect();
         // What is contended goes on, whether it was corrected once more or not.
         sqlx::query(
-            "WITH last AS (
-                 SELECT id FROM drift
-                 WHERE applier = $1 AND cluster_uid = $2 AND api_group = $3 AND kind = $5 AND namespace = $6 AND name = $7
-                       AND (ended_at IS NULL OR last_seen > $11::timestamptz - interval '10 minutes')
-                 ORDER BY ended_at IS NULL DESC, last_seen DESC LIMIT 1),
+            "WITH told AS (
+                 SELECT * FROM jsonb_to_recordset($3) AS t (\"group\" text, version text, kind text, namespace text, name text,
+                                                           missing boolean, managers text[], fields jsonb)),
+             last AS (
+                 SELECT t.*, (SELECT d.id FROM drift d
+                              WHERE d.applier = $1 AND d.cluster_uid = $2 AND d.api_group = t.\"group\" AND d.kind = t.kind
+                                    AND d.namespace = t.namespace AND d.name = t.name
+                                    AND (d.ended_at IS NULL OR d.last_seen > $4::timestamptz - interval '10 minutes')
+                              ORDER BY d.ended_at IS NULL DESC, d.last_seen DESC LIMIT 1) AS id
+                 FROM told t),
              again AS (
-                 UPDATE drift d SET corrections = corrections + 1, managers = $9, fields = $10, missing = $8, last_seen = $12,
-                     ended_at = CASE WHEN state = 'contended' AND ended_at IS NULL THEN NULL ELSE $12::timestamptz END
-                 FROM last WHERE d.id = last.id RETURNING d.id)
+                 UPDATE drift d SET corrections = d.corrections + 1, managers = last.managers, fields = last.fields,
+                     missing = last.missing, last_seen = $5,
+                     ended_at = CASE WHEN d.state = 'contended' AND d.ended_at IS NULL THEN NULL ELSE $5::timestamptz END
+                 FROM last WHERE d.id = last.id)
              INSERT INTO drift (applier, cluster_uid, api_group, version, kind, namespace, name, missing, managers, fields,
                                 corrections, first_seen, last_seen, ended_at)
-             SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, $11, $12, $12 WHERE NOT EXISTS (SELECT FROM again)",
+             SELECT $1, $2, \"group\", version, kind, namespace, name, missing, managers, fields, 1, $4, $5, $5
+             FROM last WHERE id IS NULL",
         )
         .bind(applier.0)
         .bind(cluster.0)
-        .bind(&object.group)
-        .bind(&object.version)
-        .bind(&object.kind)
-        .bind(&object.namespace)
-        .bind(&object.name)
-        .bind(missing)
-        .bind(managers)
-        .bind(Json(fields))
+        .bind(Json(told))
         .bind(to_sql(began))
-        .bind(to_sql(told))
+        .bind(to_sql(now))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("note what was corrected"))?;
         Ok(())
     }
 
-    /// Notes that an object goes on differing. True where that is news: it did not before, or for another reason.
+    /// Notes that objects go on differing, each once in the list. Gives the places of those of which that is news: they did not before,
+    /// or for another reason.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -111,44 +142,43 @@ impl Tx {
         &mut self,
         applier: ApplierUid,
         cluster: ClusterUid,
-        drifted: &DriftedObject,
+        drifted: &[&DriftedObject],
         now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let DriftedObject { object, state, missing, managers, fields, corrected, message } = drifted;
-        let before: Option<Option<String>> = sqlx::query_scalar(
-            "WITH last AS (
-                 SELECT id, CASE WHEN ended_at IS NULL THEN state END AS was FROM drift
-                 WHERE applier = $1 AND cluster_uid = $2 AND api_group = $3 AND kind = $5 AND namespace = $6 AND name = $7
-                       AND (ended_at IS NULL OR $8 = 'contended' AND last_seen > $14::timestamptz - interval '10 minutes')
-                 ORDER BY ended_at IS NULL DESC, last_seen DESC LIMIT 1),
+    ) -> Result<Vec<usize>, StoreError> {
+        let told: Vec<Told<'_>> = drifted.iter().copied().enumerate().map(Told::drifted).collect();
+        let news: Vec<i64> = sqlx::query_scalar(
+            "WITH told AS (
+                 SELECT * FROM jsonb_to_recordset($3) AS t (n bigint, \"group\" text, version text, kind text, namespace text,
+                     name text, state text, missing boolean, managers text[], fields jsonb, message text, corrections bigint)),
+             last AS (
+                 SELECT t.*, l.id, l.was FROM told t LEFT JOIN LATERAL (
+                     SELECT d.id, CASE WHEN d.ended_at IS NULL THEN d.state END AS was FROM drift d
+                     WHERE d.applier = $1 AND d.cluster_uid = $2 AND d.api_group = t.\"group\" AND d.kind = t.kind
+                           AND d.namespace = t.namespace AND d.name = t.name
+                           AND (d.ended_at IS NULL
+                                OR t.state = 'contended' AND d.last_seen > $4::timestamptz - interval '10 minutes')
+                     ORDER BY d.ended_at IS NULL DESC, d.last_seen DESC LIMIT 1) l ON true),
              again AS (
-                 UPDATE drift d SET state = $8, missing = $9, managers = $10, fields = $11, message = $12,
-                     corrections = greatest(corrections, $13), last_seen = $14, ended_at = NULL
-                 FROM last WHERE d.id = last.id RETURNING last.was),
+                 UPDATE drift d SET state = last.state, missing = last.missing, managers = last.managers, fields = last.fields,
+                     message = last.message, corrections = greatest(d.corrections, least(last.corrections, 2147483647)::integer),
+                     last_seen = $4, ended_at = NULL
+                 FROM last WHERE d.id = last.id),
              first AS (
                  INSERT INTO drift (applier, cluster_uid, api_group, version, kind, namespace, name, state, missing, managers,
                                     fields, message, corrections, first_seen, last_seen)
-                 SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $14 WHERE NOT EXISTS (SELECT FROM again))
-             SELECT was FROM again",
+                 SELECT $1, $2, \"group\", version, kind, namespace, name, state, missing, managers, fields, message,
+                        least(corrections, 2147483647)::integer, $4, $4
+                 FROM last WHERE id IS NULL)
+             SELECT n FROM last WHERE was IS DISTINCT FROM state ORDER BY n",
         )
         .bind(applier.0)
         .bind(cluster.0)
-        .bind(&object.group)
-        .bind(&object.version)
-        .bind(&object.kind)
-        .bind(&object.namespace)
-        .bind(&object.name)
-        .bind(state.as_str())
-        .bind(missing)
-        .bind(managers)
-        .bind(Json(fields))
-        .bind(message)
-        .bind(i32::try_from(*corrected).unwrap_or(i32::MAX))
+        .bind(Json(told))
         .bind(to_sql(now))
-        .fetch_optional(&mut *self.inner)
+        .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query("note what has drifted"))?;
-        Ok(before.flatten().as_deref() != Some(state.as_str()))
+        Ok(news.into_iter().filter_map(|n| usize::try_from(n).ok()).collect())
     }
 
     /// What went on differing of an applier is over, but for these objects. True where any was.

@@ -73,16 +73,16 @@ impl Site {
         let corrected =
             CorrectedDrift { object: &object, missing: false, managers: &managers, fields: &fields };
         let mut tx = self.store.begin().await?;
-        tx.note_corrected(self.applier, self.cluster, &corrected, at, at).await?;
+        tx.note_corrected(self.applier, self.cluster, &[corrected], at, at).await?;
         tx.commit().await?;
         Ok(())
     }
 
     async fn tell(&self, drifted: &DriftedObject, at: Timestamp) -> Result<bool> {
         let mut tx = self.store.begin().await?;
-        let is_news = tx.note_drifted(self.applier, self.cluster, drifted, at).await?;
+        let news = tx.note_drifted(self.applier, self.cluster, &[drifted], at).await?;
         tx.commit().await?;
-        Ok(is_news)
+        Ok(news == [0])
     }
 
     async fn settle(&self, goes_on: &[ObjectRef], at: Timestamp) -> Result<bool> {
@@ -143,6 +143,12 @@ async fn what_is_reported_goes_on_until_it_is_settled() -> Result<()> {
         site.tell(&drifted("one", DriftState::Failed), now + Duration::from_secs(9)).await?,
         "another reason"
     );
+    // Several at once: only what is new among them is news.
+    let (known, new) = (drifted("one", DriftState::Failed), drifted("three", DriftState::Reported));
+    let mut tx = site.store.begin().await?;
+    let news = tx.note_drifted(site.applier, site.cluster, &[&known, &new], now).await?;
+    ensure!(news == [1], "{news:?}");
+    drop(tx);
     let ongoing =
         |cluster: &str| DriftFilter { ongoing: true, cluster: cluster.to_owned(), ..DriftFilter::default() };
     ensure!(site.store.drift(&ongoing(""), 100).await?.len() == 2);

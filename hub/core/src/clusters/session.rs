@@ -230,7 +230,7 @@ impl Sessions {
         .await?;
         tx.commit().await?;
         let AgentState { paused, total, .. } = state;
-        tracing::info!(cluster = session.name, paused, unwatched = total, "what the agent does not do");
+        tracing::info!(cluster = session.name, paused, unwatched = total, "the agent reported its state");
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What agents correct by themselves: recorded as an attempt of its own, with who had changed what.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use roadstead_hub_store::{CorrectedDrift, RecordedCorrection};
@@ -81,11 +81,16 @@ impl Delivery {
                 told: now,
             })
             .await?;
-        for CorrectedObject { object, action, managers, fields } in &objects {
-            let missing = *action == Action::Created;
-            let corrected = CorrectedDrift { object, missing, managers, fields };
-            tx.note_corrected(key.applier, session.cluster, &corrected, now - *ago, now).await?;
-        }
+        // Each once, whatever the agent says.
+        let corrected: BTreeMap<&ObjectRef, CorrectedDrift<'_>> = objects
+            .iter()
+            .map(|CorrectedObject { object, action, managers, fields }| {
+                let missing = *action == Action::Created;
+                (object, CorrectedDrift { object, missing, managers, fields })
+            })
+            .collect();
+        let corrected: Vec<CorrectedDrift<'_>> = corrected.into_values().collect();
+        tx.note_corrected(key.applier, session.cluster, &corrected, now - *ago, now).await?;
         events::on_changes(&mut tx, &stored, &changes, now).await?;
         tx.commit().await?;
         tracing::info!(

@@ -41,11 +41,12 @@ impl Delivery {
         self.sessions.must_be_current(session).await?;
         let now = self.clock.now();
         let DriftReport { key, objects, total } = report;
-        let owned: BTreeSet<ObjectRef> =
+        // Each counts once, whatever the agent says.
+        let mut owned: BTreeSet<ObjectRef> =
             self.store.inventory(session.cluster, key.applier).await?.into_iter().collect();
         let is_whole = *total == objects.len();
         let objects: Vec<&DriftedObject> =
-            objects.iter().filter(|drifted| owned.contains(&drifted.object)).collect();
+            objects.iter().filter(|drifted| owned.remove(&drifted.object)).collect();
         let mut tx = self.store.begin().await?;
         // Always the object first, as the end of a dispatch does.
         let Some(mut stored) = tx.get_by_uid(key.applier.into()).await? else { return Ok(()) };
@@ -53,12 +54,9 @@ impl Delivery {
         if attempt.is_open || stored.deletion_timestamp.is_some() {
             return Ok(());
         }
-        let mut news = Vec::new();
-        for drifted in &objects {
-            if tx.note_drifted(key.applier, session.cluster, drifted, now).await? {
-                news.push(*drifted);
-            }
-        }
+        let news = tx.note_drifted(key.applier, session.cluster, &objects, now).await?;
+        let news: Vec<&DriftedObject> =
+            news.into_iter().filter_map(|place| objects.get(place).copied()).collect();
         if is_whole {
             let goes_on: Vec<ObjectRef> = objects.iter().map(|drifted| drifted.object.clone()).collect();
             tx.settle_drift(key.applier, &goes_on, now).await?;
