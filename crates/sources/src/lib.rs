@@ -21,11 +21,17 @@ pub mod ignore;
 pub mod oci;
 mod reading;
 pub mod source;
+#[cfg(test)]
+#[path = "../tests/common/source_cases.rs"]
+mod source_cases;
 pub mod tree;
 pub mod version;
 
 pub use artifact::{Artifact, ArtifactError, pack, unpack, unpack_from};
-pub use attempt::{Desk, Ended, Engine, InProcess, Line, MOST_QUESTION, Note, Room, Scratch, sweep_scratch};
+pub use attempt::{
+    AttemptError, Desk, Ended, Engine, InProcess, Line, MOST_QUESTION, Note, Room, Scratch, TrustedBy,
+    sweep_scratch,
+};
 pub use bucket::{BucketError, BucketRequest};
 pub use git::{Credentials, GitError, GitLimits, GitReference, GitRequest, fetch, fetch_with, resolve};
 pub use oci::{OciError, OciReference, OciRequest};

@@ -15,7 +15,7 @@ use roadstead_hub_core::sources::{FetchJob, FetchPlan};
 use roadstead_hub_core::{HubOptions, Outbound};
 use roadstead_model::ResourceUid;
 use roadstead_outbound::Policy;
-use roadstead_sources::{FetchError, Fetched, GitError, Measure, Outcome, TreeLimits, unpack};
+use roadstead_sources::{AttemptError, FetchError, Fetched, GitError, Measure, Outcome, TreeLimits, unpack};
 use roadstead_sources::{InProcess, Room};
 use roadstead_test_gitserver::{Commit, Fault, GitServer, Options, Repository, install_crypto};
 use roadstead_worker::FileAccess;
@@ -349,7 +349,10 @@ async fn servers_that_hang_hold_no_worker() -> Result<()> {
     stop.cancel();
     while let Some(ended) = hanging.join_next().await {
         let error = ended??.err().context("it was fetched")?;
-        ensure!(matches!(error, FetchError::Git(GitError::Cancelled { .. })), "{error:?}");
+        ensure!(
+            matches!(error, FetchError::Git(GitError::Attempt(AttemptError::Cancelled { .. }))),
+            "{error:?}"
+        );
     }
     kit.site.close().await;
     Ok(())

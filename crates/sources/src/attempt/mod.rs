@@ -3,6 +3,7 @@
 
 mod desk;
 mod engine;
+mod failure;
 mod note;
 mod room;
 mod scratch;
@@ -12,12 +13,14 @@ mod text;
 
 pub use desk::{Desk, Line, MOST_QUESTION};
 pub use engine::{Ended, Engine, InProcess};
+pub use failure::{AttemptError, TrustedBy};
 pub use note::Note;
 pub use room::Room;
 pub use scratch::{Scratch, sweep_scratch};
 
 pub(crate) use desk::{Answer, AnswerReader, Body, Question, bring, bring_file};
 pub(crate) use engine::on_a_thread;
+pub(crate) use failure::Limited;
 pub(crate) use note::MOST_NOTES;
 pub(crate) use spool::Spool;
 pub(crate) use stop::Stop;

@@ -1,13 +1,12 @@
 //! What can go wrong with a bucket.
 
 use std::fmt;
-use std::time::Duration;
 
 use roadstead_model::Reason;
-use roadstead_outbound::Refusal;
 
 use super::request::BucketLimits;
 use crate::artifact::ArtifactError;
+use crate::attempt::AttemptError;
 use crate::tree::{Measure, TreeError, shown};
 
 /// Why there is no new artifact. No text of it holds a credential, or the query of a URL.
@@ -61,6 +60,9 @@ impl fmt::Display for Step {
 /// Why something could not be done.
 #[derive(Debug, thiserror::Error)]
 pub enum Why {
+    /// There is no answer, or not in time.
+    #[error(transparent)]
+    Attempt(#[from] AttemptError),
     /// There is no such bucket.
     #[error("bucket '{}' not found", shown(bucket))]
     NoBucket {
@@ -70,14 +72,6 @@ pub enum Why {
     /// What the spec says is not what we can ask for.
     #[error("{0}")]
     Refused(String),
-    /// The policy does not let it be connected to, or somewhere that it redirects to.
-    #[error("`{url}` is not fetched: {refusal}")]
-    AddressRefused {
-        /// The bucket.
-        url: String,
-        /// Which address, and what would allow it.
-        refusal: Box<Refusal>,
-    },
     /// Credentials would be sent in the clear.
     #[error(
         "nothing is sent to `{url}`: without TLS anyone on the way could read the credentials; use https, or start the hub with \
@@ -85,17 +79,6 @@ pub enum Why {
     )]
     PlainCredentials {
         /// Where they would go.
-        url: String,
-    },
-    /// There is no usable answer from an address that is not public. Says the same whatever listens there, so that nobody
-    /// can look around in the hub's network by what it says.
-    #[error(
-        "cannot reach `{url}`: at that address, which is not public, connections are refused or not answered in time, or \
-         the answer is not HTTP, or the server's certificate is not trusted (if it is of your own CA, put that into \
-         `ca.crt` of the Secret in `spec.certSecretRef`; if it has none, set `spec.insecure`); the hub's log says which"
-    )]
-    NotReached {
-        /// The bucket.
         url: String,
     },
     /// Certificates or keys that were given hold nothing that can be used.
@@ -110,25 +93,6 @@ pub enum Why {
         code: Option<String>,
         /// Whether there were any credentials.
         had_credentials: bool,
-    },
-    /// The server's certificate is not trusted.
-    #[error(
-        "the certificate of `{url}` is not trusted: {detail}; if it is of your own CA, put that into `ca.crt` of the Secret \
-         in `spec.certSecretRef`"
-    )]
-    Untrusted {
-        /// The bucket.
-        url: String,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// The server cannot be reached, or breaks off.
-    #[error("cannot reach `{url}`: {detail}")]
-    Unreachable {
-        /// The bucket.
-        url: String,
-        /// Why it failed.
-        detail: String,
     },
     /// The server is there, and fails.
     #[error("{}", denied(*status, code))]
@@ -146,27 +110,11 @@ pub enum Why {
         /// Why not.
         why: String,
     },
-    /// Not done in time.
-    #[error("`{url}` was not fetched within {timeout:?} (while {phase})")]
-    Timeout {
-        /// The bucket.
-        url: String,
-        /// How long was waited.
-        timeout: Duration,
-        /// What was going on when time was up.
-        phase: &'static str,
-    },
     /// What all fetches may have of the disk is in use.
     #[error(
         "it is too large to be fetched beside the other sources: all the disk space for fetches is in use; it is tried again"
     )]
     NoDisk,
-    /// The caller ended it.
-    #[error("fetching `{url}` was cancelled")]
-    Cancelled {
-        /// The bucket.
-        url: String,
-    },
     /// What the server sent is damaged, or is not what it promised.
     #[error("the server sent something invalid: {0}")]
     Corrupt(String),
@@ -229,23 +177,24 @@ impl From<TreeError> for Why {
 }
 
 impl Why {
-    /// What is told of a failure at an address that is not public; the operator's log has the rest.
-    pub(super) fn not_reached(url: String, detail: &str) -> Self {
-        tracing::info!(url, detail, "a source at an address that is not public cannot be reached");
-        Self::NotReached { url }
-    }
-
     /// What it is of a step.
     pub(super) fn at(self, step: Step) -> BucketError {
         let step = match &self {
             // These say all there is to say.
             Self::NoBucket { .. }
             | Self::Refused(_)
-            | Self::AddressRefused { .. }
-            | Self::Cancelled { .. } => Step::Attempt,
+            | Self::Attempt(AttemptError::AddressRefused { .. } | AttemptError::Cancelled { .. }) => {
+                Step::Attempt
+            }
             _ => step,
         };
         BucketError { step, why: Box::new(self) }
+    }
+}
+
+impl From<AttemptError> for BucketError {
+    fn from(error: AttemptError) -> Self {
+        Why::from(error).at(Step::Attempt)
     }
 }
 
@@ -254,7 +203,8 @@ impl BucketError {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match (self.why.as_ref(), &self.step) {
-            (Why::Refused(_) | Why::AddressRefused { .. }, _) => Reason::URLInvalid,
+            (Why::Attempt(error), _) => error.reason().unwrap_or(Reason::BucketOperationFailed),
+            (Why::Refused(_), _) => Reason::URLInvalid,
             (Why::PlainCredentials { .. } | Why::Unusable(_), _) | (Why::Denied { .. }, Step::Token(_)) => {
                 Reason::AuthenticationFailed
             }
@@ -288,16 +238,8 @@ impl BucketError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self.why.as_ref() {
-            Why::Unreachable { .. }
-            | Why::NotReached { .. }
-            | Why::Timeout { .. }
-            | Why::NoDisk
-            | Why::Cancelled { .. }
-            | Why::Changed
-            | Why::Internal(_)
-            | Why::Corrupt(_) => true,
-            // Its name may lead elsewhere soon, and the operator may allow it.
-            Why::AddressRefused { .. } => true,
+            Why::Attempt(error) => error.is_transient(),
+            Why::NoDisk | Why::Changed | Why::Internal(_) | Why::Corrupt(_) => true,
             Why::Ended { transient, .. } => *transient,
             Why::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,

@@ -38,7 +38,7 @@ pub use known::KnownBucket;
 pub use request::{AzureProof, BucketLimits, BucketLogin, BucketRequest, BucketStore, GoogleKey, LdapLogin};
 
 use crate::artifact::Artifact;
-use crate::attempt::{Desk, Ended, Engine, Room, Stop};
+use crate::attempt::{Desk, Ended, Engine, Limited, Room, Stop, TrustedBy};
 use crate::ignore::Ignore;
 use crate::reading::Job;
 use crate::source::{FetchError, Fetched, Outcome, Source};
@@ -68,30 +68,10 @@ pub async fn fetch_with(
     Ignore::without_defaults(request.ignore.as_deref())
         .map_err(|error| Why::from(error).at(Step::Attempt))?;
     let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
-    let started = Instant::now();
     let attempt = Attempt { request: &request, engine, stop: &stop };
-    let result = tokio::select! {
-        biased;
-        result = attempt.run() => Some(result),
-        () = cancel.cancelled() => None,
-        () = tokio::time::sleep_until(stop.deadline().into()) => None,
-    };
-    let result = result.unwrap_or_else(|| Err(Why::Cancelled { url: url.clone() }.at(Step::Attempt)));
-    let elapsed_ms = started.elapsed().as_millis();
-    tracing::debug!(url, elapsed_ms, ok = result.is_ok(), "bucket checked");
-    result.map_err(|error| {
-        // However the work broke off: if it was told to stop, that is the cause.
-        let why = if cancel.is_cancelled() {
-            Why::Cancelled { url }
-        } else if stop.is_past() && stop.is_veiled() {
-            Why::not_reached(url, &error.to_string())
-        } else if stop.is_past() {
-            Why::Timeout { url, timeout, phase: stop.phase() }
-        } else {
-            return error;
-        };
-        why.at(Step::Attempt)
-    })
+    let trust = TrustedBy::CertSecretRef;
+    let limited = Limited { kind: "bucket", url, trust, timeout, stop: &stop, cancel };
+    limited.run(attempt.run()).await
 }
 
 /// A fetch of one bucket.

@@ -15,7 +15,7 @@ use super::index::{Listed, Span, check_key, decode, encode, plain_etag};
 use super::listing::{self, Object};
 use super::request::{BucketLimits, BucketStore};
 use crate::artifact::{ArtifactError, pack_to};
-use crate::attempt::{AnswerReader, Line, bring, bring_file, plain};
+use crate::attempt::{AnswerReader, AttemptError, Line, bring, bring_file, plain};
 use crate::ignore::{FILE_NAME, Ignore, Walk};
 use crate::tree::{Content, Entry, Measure, TreeBuilder, TreeError, shown};
 
@@ -81,7 +81,7 @@ impl Unread {
                 Why::Pack(ArtifactError::Pack { path, source })
             }
             Self::Internal(detail) => Why::Internal(plain(&detail)),
-            Self::Stopped => Why::Cancelled { url },
+            Self::Stopped => Why::Attempt(AttemptError::Cancelled { url }),
         }
     }
 }

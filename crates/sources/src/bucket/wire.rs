@@ -17,11 +17,13 @@ use super::place::{Place, is_region};
 use super::received::{self, Received};
 use super::request::{BucketRequest, BucketStore};
 use super::sign::{Signer, azure_version, sign};
-use crate::attempt::{chain, shown_url, untrusted};
+use crate::attempt::{AttemptError, TrustedBy, chain, shown_url};
 use crate::ignore::FILE_NAME;
 use crate::tree::Measure;
 
 pub(super) const AGENT: &str = concat!("roadstead/", env!("CARGO_PKG_VERSION"));
+/// What is tried on the wire: the step that it is for is told before it.
+const ASKING: &str = "asking the server";
 /// Bytes that are read of an answer that says no.
 const MOST_REFUSAL: u64 = 16 << 10;
 const REGION: HeaderName = HeaderName::from_static("x-amz-bucket-region");
@@ -45,18 +47,7 @@ pub(super) fn client(
 
 /// What is told of a server that gave no answer.
 pub(super) fn unreachable(shown: &str, error: &SendError) -> Why {
-    let url = shown.to_owned();
-    if let Some(refusal) = &error.refusal {
-        return Why::AddressRefused { url, refusal: Box::new(refusal.clone()) };
-    }
-    let detail = chain(error.source.as_ref());
-    if error.veiled {
-        return Why::not_reached(url, &detail);
-    }
-    match untrusted(error.source.as_ref()) {
-        Some(detail) => Why::Untrusted { url, detail },
-        None => Why::Unreachable { url, detail },
-    }
+    AttemptError::of_sending(shown.to_owned(), TrustedBy::CertSecretRef, ASKING, error).into()
 }
 
 /// What came of asking for something.
@@ -162,7 +153,8 @@ impl<'a> Wire<'a> {
     }
 
     fn broken(&self, error: &(dyn std::error::Error + 'static)) -> Why {
-        Why::Unreachable { url: self.request.shown_url(), detail: chain(error) }
+        AttemptError::Unreachable { url: self.request.shown_url(), phase: ASKING, detail: chain(error) }
+            .into()
     }
 
     /// Whether the server says that the bucket is in another region; requests go there from now on.

@@ -1,18 +1,18 @@
 //! What can go wrong with a Git source.
 
-use std::time::Duration;
-
 use roadstead_model::Reason;
-use roadstead_outbound::Refusal;
 
 use super::request::{GitLimits, GitRequest};
 use crate::artifact::ArtifactError;
-use crate::attempt::one_line;
+use crate::attempt::{AttemptError, one_line};
 use crate::tree::{Measure, TreeError};
 
 /// Why there is no new artifact. Every text names the URL, and none holds a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
+    /// There is no answer, or not in time.
+    #[error(transparent)]
+    Attempt(#[from] AttemptError),
     /// The URL is not one that we take.
     #[error("the URL `{url}` is refused: {why}")]
     UrlRefused {
@@ -21,36 +21,12 @@ pub enum GitError {
         /// Why.
         why: String,
     },
-    /// The policy does not let it be connected to, or somewhere that it redirects to.
-    #[error("`{url}` is not fetched: {refusal}")]
-    AddressRefused {
-        /// The repository.
-        url: String,
-        /// Which address, and what would allow it.
-        refusal: Box<Refusal>,
-    },
     /// Credentials would be sent in the clear.
     #[error(
         "`{url}` is not fetched: without TLS anyone on the way could read the credentials of `spec.secretRef`; use \
          `https://`, or start the hub with --allow-plain-http-credentials"
     )]
     PlainCredentials {
-        /// The repository.
-        url: String,
-    },
-    /// There is no usable answer from an address that is not public. Says the same whatever listens there, so that nobody
-    /// can look around in the hub's network by what it says.
-    #[error(
-        "cannot reach `{url}`: at that address, which is not public, connections are refused or not answered in time, or \
-         {}; the hub's log says which",
-        if url.starts_with("ssh://") {
-            "the answer is not SSH, or the host's key is not one of those in `known_hosts` of the Secret in `spec.secretRef`"
-        } else {
-            "the answer is not HTTP, or the server's certificate is not trusted (if it is of your own CA, put that into \
-             `ca.crt` of the Secret in `spec.secretRef`)"
-        }
-    )]
-    NotReached {
         /// The repository.
         url: String,
     },
@@ -148,27 +124,6 @@ pub enum GitError {
         /// What the server said, if it did.
         detail: String,
     },
-    /// The server's certificate is not trusted.
-    #[error(
-        "the certificate of `{url}` is not trusted: {detail}; if it is of your own CA, put that into `ca.crt` of the \
-         Secret in `spec.secretRef`"
-    )]
-    Untrusted {
-        /// The repository.
-        url: String,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// The server cannot be reached, or breaks off.
-    #[error("cannot reach `{url}` ({phase}): {detail}")]
-    Unreachable {
-        /// The repository.
-        url: String,
-        /// What was tried.
-        phase: &'static str,
-        /// Why it failed.
-        detail: String,
-    },
     /// The server is there, and fails.
     #[error("`{url}` answered HTTP {status} ({phase})")]
     Status {
@@ -189,27 +144,11 @@ pub enum GitError {
         /// Why not.
         why: String,
     },
-    /// Not done in time.
-    #[error("`{url}` was not fetched within {timeout:?} (while {phase})")]
-    Timeout {
-        /// The repository.
-        url: String,
-        /// How long was waited.
-        timeout: Duration,
-        /// What was going on when time was up.
-        phase: &'static str,
-    },
     /// What all fetches may have of the disk is in use.
     #[error(
         "`{url}` is too large to be fetched beside the other sources: all the disk space for fetches is in use; it is tried again"
     )]
     NoDisk {
-        /// The repository.
-        url: String,
-    },
-    /// The caller ended it.
-    #[error("fetching `{url}` was cancelled")]
-    Cancelled {
         /// The repository.
         url: String,
     },
@@ -318,12 +257,6 @@ pub enum GitError {
 }
 
 impl GitError {
-    /// What is told of a failure at an address that is not public; the operator's log has the rest.
-    pub(super) fn not_reached(url: String, detail: &str) -> Self {
-        tracing::info!(url, detail, "a source at an address that is not public cannot be reached");
-        Self::NotReached { url }
-    }
-
     pub(super) fn tree(request: &GitRequest, commit: Option<&str>, source: TreeError) -> Self {
         let url = request.shown_url();
         let commit = commit.unwrap_or("spec.ignore").to_owned();
@@ -351,7 +284,8 @@ impl GitError {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::UrlRefused { .. } | Self::AddressRefused { .. } => Reason::URLInvalid,
+            Self::Attempt(error) => error.reason().unwrap_or(Reason::GitOperationFailed),
+            Self::UrlRefused { .. } => Reason::URLInvalid,
             // What a server sends without end is the server's doing; the rest is about what would be stored.
             Self::TooLarge { measure: Measure::TransferBytes | Measure::AdvertisementBytes, .. } => {
                 Reason::GitOperationFailed
@@ -369,16 +303,11 @@ impl GitError {
             | Self::RepositoryNotFound { .. }
             | Self::ReferenceNotFound { .. }
             | Self::Sparse { .. }
-            | Self::Untrusted { .. }
             | Self::HostUntrusted { .. }
             | Self::NotServed { .. }
-            | Self::Unreachable { .. }
-            | Self::NotReached { .. }
             | Self::Status { .. }
             | Self::RedirectRefused { .. }
-            | Self::Timeout { .. }
             | Self::NoDisk { .. }
-            | Self::Cancelled { .. }
             | Self::Corrupt { .. }
             | Self::Ended { .. }
             | Self::Unsupported { .. }
@@ -407,15 +336,8 @@ impl GitError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. }
-            | Self::NotReached { .. }
-            | Self::Timeout { .. }
-            | Self::NoDisk { .. }
-            | Self::Cancelled { .. }
-            | Self::Internal { .. } => true,
-            // Its name may lead elsewhere soon, and the operator may allow it.
-            Self::AddressRefused { .. } => true,
-            Self::Corrupt { .. } => true,
+            Self::Attempt(error) => error.is_transient(),
+            Self::NoDisk { .. } | Self::Internal { .. } | Self::Corrupt { .. } => true,
             Self::Ended { transient, .. } => *transient,
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,

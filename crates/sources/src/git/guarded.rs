@@ -17,7 +17,7 @@ use super::own_runtime::OwnRuntime;
 use super::request::{Credentials, GitRequest};
 use super::unread::Phase;
 use super::wire::{Ask, What};
-use crate::attempt::{Answer, Stop, chain, shown_url, untrusted};
+use crate::attempt::{Answer, AttemptError, Stop, TrustedBy, chain, shown_url};
 
 /// Servers look whether it begins so.
 const AGENT: &str = concat!("git/roadstead-", env!("CARGO_PKG_VERSION"));
@@ -70,17 +70,7 @@ impl GuardedWire {
 
     fn unreachable(&self, error: &SendError) -> GitError {
         let url = self.shown_url.clone();
-        if let Some(refusal) = &error.refusal {
-            return GitError::AddressRefused { url, refusal: Box::new(refusal.clone()) };
-        }
-        let detail = chain(error.source.as_ref());
-        if error.veiled {
-            return GitError::not_reached(url, &detail);
-        }
-        match untrusted(error.source.as_ref()) {
-            Some(detail) => GitError::Untrusted { url, detail },
-            None => GitError::Unreachable { url, phase: self.stop.phase(), detail },
-        }
+        AttemptError::of_sending(url, TrustedBy::SecretRef, self.stop.phase(), error).into()
     }
 
     /// Whether the repository is elsewhere than its URL says.
@@ -193,10 +183,12 @@ impl GuardedWire {
     fn next(&self, body: &mut Incoming) -> Result<Option<Bytes>, GitError> {
         loop {
             let Some(frame) = self.own.wait(body.frame())? else { return Ok(None) };
-            let frame = frame.map_err(|error| GitError::Unreachable {
-                url: self.shown_url.clone(),
-                phase: self.stop.phase(),
-                detail: chain(&error),
+            let frame = frame.map_err(|error| {
+                GitError::Attempt(AttemptError::Unreachable {
+                    url: self.shown_url.clone(),
+                    phase: self.stop.phase(),
+                    detail: chain(&error),
+                })
             })?;
             if let Ok(bytes) = frame.into_data() {
                 return Ok(Some(bytes));

@@ -45,7 +45,8 @@ pub use verify::{PublicKeys, TrustedKeys, Verification, VerificationMode};
 
 use crate::artifact::Artifact;
 use crate::attempt::{
-    Answer, Desk, Ended, Engine, InProcess, MOST_NOTES, Note, Room, Scratch, Stop, on_a_thread,
+    Answer, Desk, Ended, Engine, InProcess, Limited, MOST_NOTES, Note, Room, Scratch, Stop, TrustedBy,
+    on_a_thread,
 };
 use crate::ignore::Ignore;
 use crate::reading::Job;
@@ -217,7 +218,7 @@ impl Attempt<'_> {
             let local = local::Local::open(&path, &request)?;
             let target = local.find(&order)?;
             if order.find_only {
-                return Ok((Reply::Found { commit: target.commit }, order));
+                return Ok::<_, GitError>((Reply::Found { commit: target.commit }, order));
             }
             let reply = reader::bring(local.objects(), &target, &order, folder.path(), line, stop);
             Ok((reply.unwrap_or_else(Reply::Unread), order))
@@ -336,7 +337,10 @@ async fn in_time(
     let timeout = request.timeout;
     let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
     let _ends_the_threads = stop.clone().on_drop();
-    let started = Instant::now();
+    let trust = match location {
+        Location::Ssh(_) => TrustedBy::KnownHosts,
+        Location::Http(_) | Location::File(_) => TrustedBy::SecretRef,
+    };
     let attempt = Attempt {
         request: &request,
         engine,
@@ -367,29 +371,6 @@ async fn in_time(
             Location::File(path) => attempt.on_disk(path).await,
         }
     };
-    let result = tokio::select! {
-        biased;
-        result = work => Some(result),
-        () = cancel.cancelled() => None,
-        () = tokio::time::sleep_until(stop.deadline().into()) => None,
-    };
-    let result = result.unwrap_or_else(|| Err(GitError::Cancelled { url: url.clone() }));
-    tracing::debug!(
-        url,
-        elapsed_ms = started.elapsed().as_millis(),
-        ok = result.is_ok(),
-        "Git source checked"
-    );
-    result.map_err(|error| {
-        // However the work broke off: if it was told to stop, that is the cause.
-        if cancel.is_cancelled() {
-            GitError::Cancelled { url }
-        } else if stop.is_past() && stop.is_veiled() {
-            GitError::not_reached(url, &error.to_string())
-        } else if stop.is_past() {
-            GitError::Timeout { url, timeout, phase: stop.phase() }
-        } else {
-            error
-        }
-    })
+    let limited = Limited { kind: "Git", url, trust, timeout, stop: &stop, cancel };
+    limited.run(work).await
 }

@@ -3,7 +3,7 @@
 use tokio::runtime::Runtime;
 
 use super::error::GitError;
-use crate::attempt::Stop;
+use crate::attempt::{AttemptError, Stop};
 
 /// Waits for one server on a blocking thread, as long as there is time.
 pub(super) struct OwnRuntime {
@@ -37,7 +37,7 @@ impl OwnRuntime {
             }
         });
         // Becomes a timeout where that is the cause.
-        result.ok_or_else(|| GitError::Cancelled { url: url() })
+        result.ok_or_else(|| GitError::Attempt(AttemptError::Cancelled { url: url() }))
     }
 }
 

@@ -8,7 +8,7 @@ use super::error::GitError;
 use super::request::GitRequest;
 use super::verify::Fault;
 use crate::artifact::ArtifactError;
-use crate::attempt::plain;
+use crate::attempt::{AttemptError, plain};
 use crate::tree::{Measure, TreeError};
 
 /// What is being read.
@@ -104,7 +104,7 @@ impl Unread {
             }
             Self::Sha256 => GitError::Unsupported { url, what: "Git's SHA-256 object format" },
             Self::Internal { detail } => GitError::Internal { url, detail: plain(&detail) },
-            Self::Stopped => GitError::Cancelled { url },
+            Self::Stopped => GitError::Attempt(AttemptError::Cancelled { url }),
         }
     }
 }

@@ -1,17 +1,18 @@
 //! What can go wrong with an OCI repository.
 
-use std::time::Duration;
-
 use roadstead_model::Reason;
-use roadstead_outbound::Refusal;
 
 use super::request::OciLimits;
 use crate::artifact::ArtifactError;
+use crate::attempt::AttemptError;
 use crate::tree::{Measure, TreeError};
 
 /// Why there is no new artifact. Every text names the URL, and none holds a credential.
 #[derive(Debug, thiserror::Error)]
 pub enum OciError {
+    /// There is no answer, or not in time.
+    #[error(transparent)]
+    Attempt(#[from] AttemptError),
     /// The URL is not one that we take.
     #[error("the URL `{url}` is refused: {why}")]
     UrlRefused {
@@ -20,31 +21,12 @@ pub enum OciError {
         /// Why.
         why: String,
     },
-    /// The policy does not let it be connected to, or somewhere that it redirects to.
-    #[error("`{url}` is not fetched: {refusal}")]
-    AddressRefused {
-        /// The repository.
-        url: String,
-        /// Which address, and what would allow it.
-        refusal: Box<Refusal>,
-    },
     /// Credentials would be sent in the clear.
     #[error(
         "`{url}` is not fetched: without TLS anyone on the way could read the credentials of `spec.secretRef`; leave out \
          `spec.insecure`, or start the hub with --allow-plain-http-credentials"
     )]
     PlainCredentials {
-        /// The repository.
-        url: String,
-    },
-    /// There is no usable answer from an address that is not public. Says the same whatever listens there, so that nobody
-    /// can look around in the hub's network by what it says.
-    #[error(
-        "cannot reach `{url}`: at that address, which is not public, connections are refused or not answered in time, or \
-         the answer is not HTTP, or the server's certificate is not trusted (if it is of your own CA, put that into \
-         `ca.crt` of the Secret in `spec.certSecretRef`; if it has none, set `spec.insecure`); the hub's log says which"
-    )]
-    NotReached {
         /// The repository.
         url: String,
     },
@@ -109,27 +91,6 @@ pub enum OciError {
         /// HTTP's status: 404 or 410.
         status: u16,
     },
-    /// The server's certificate is not trusted.
-    #[error(
-        "the certificate of `{url}` is not trusted: {detail}; if it is of your own CA, put that into `ca.crt` of the Secret \
-         in `spec.certSecretRef`"
-    )]
-    Untrusted {
-        /// The repository.
-        url: String,
-        /// What is wrong with it.
-        detail: String,
-    },
-    /// The server cannot be reached, or breaks off.
-    #[error("cannot reach `{url}` ({phase}): {detail}")]
-    Unreachable {
-        /// The repository.
-        url: String,
-        /// What was tried.
-        phase: &'static str,
-        /// Why it failed.
-        detail: String,
-    },
     /// The server is there, and fails.
     #[error("`{url}` answered HTTP {status} ({phase})")]
     Status {
@@ -150,27 +111,11 @@ pub enum OciError {
         /// Why not.
         why: String,
     },
-    /// Not done in time.
-    #[error("`{url}` was not fetched within {timeout:?} (while {phase})")]
-    Timeout {
-        /// The repository.
-        url: String,
-        /// How long was waited.
-        timeout: Duration,
-        /// What was going on when time was up.
-        phase: &'static str,
-    },
     /// What all fetches may have of the disk is in use.
     #[error(
         "`{url}` is too large to be fetched beside the other sources: all the disk space for fetches is in use; it is tried again"
     )]
     NoDisk {
-        /// The repository.
-        url: String,
-    },
-    /// The caller ended it.
-    #[error("fetching `{url}` was cancelled")]
-    Cancelled {
         /// The repository.
         url: String,
     },
@@ -249,12 +194,6 @@ pub enum OciError {
 }
 
 impl OciError {
-    /// What is told of a failure at an address that is not public; the operator's log has the rest.
-    pub(super) fn not_reached(url: String, detail: &str) -> Self {
-        tracing::info!(url, detail, "a source at an address that is not public cannot be reached");
-        Self::NotReached { url }
-    }
-
     pub(super) fn tree(url: String, revision: &str, source: TreeError) -> Self {
         match source {
             TreeError::TooLarge { measure, limit, path } => {
@@ -269,7 +208,8 @@ impl OciError {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::UrlRefused { .. } | Self::AddressRefused { .. } => Reason::URLInvalid,
+            Self::Attempt(error) => error.reason().unwrap_or(Reason::OCIArtifactPullFailed),
+            Self::UrlRefused { .. } => Reason::URLInvalid,
             Self::ReferenceRefused { .. } | Self::NoTag { .. } => Reason::ReadOperationFailed,
             Self::Auth { .. }
             | Self::TokenService { .. }
@@ -285,14 +225,9 @@ impl OciError {
             },
             Self::Pack { .. } => Reason::StorageOperationFailed,
             Self::NotFound { .. }
-            | Self::Untrusted { .. }
-            | Self::Unreachable { .. }
-            | Self::NotReached { .. }
             | Self::Status { .. }
             | Self::RedirectRefused { .. }
-            | Self::Timeout { .. }
             | Self::NoDisk { .. }
-            | Self::Cancelled { .. }
             | Self::Corrupt { .. }
             | Self::Ended { .. }
             | Self::Unsupported { .. }
@@ -318,15 +253,8 @@ impl OciError {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Unreachable { .. }
-            | Self::NotReached { .. }
-            | Self::Timeout { .. }
-            | Self::NoDisk { .. }
-            | Self::Cancelled { .. }
-            | Self::Internal { .. }
-            | Self::Corrupt { .. } => true,
-            // Its name may lead elsewhere soon, and the operator may allow it.
-            Self::AddressRefused { .. } => true,
+            Self::Attempt(error) => error.is_transient(),
+            Self::NoDisk { .. } | Self::Internal { .. } | Self::Corrupt { .. } => true,
             Self::Ended { transient, .. } | Self::TokenService { transient, .. } => *transient,
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,

@@ -41,7 +41,7 @@ pub use login::{RegistryLogin, RegistryLogins};
 pub use request::{LayerOperation, OciLimits, OciReference, OciRequest};
 
 use crate::artifact::Artifact;
-use crate::attempt::{Answer, Body, Desk, Ended, Engine, MOST_NOTES, Note, Room, Stop};
+use crate::attempt::{Answer, Body, Desk, Ended, Engine, Limited, MOST_NOTES, Note, Room, Stop, TrustedBy};
 use crate::ignore::Ignore;
 use crate::reading::Job;
 use crate::source::{FetchError, Fetched, Outcome, Source};
@@ -74,33 +74,14 @@ pub async fn fetch_with(
     Ignore::new(request.ignore.as_deref())
         .map_err(|error| OciError::tree(url.clone(), "spec.ignore", error))?;
     let stop = Stop::new(Instant::now() + timeout, cancel.child_token());
-    let started = Instant::now();
     let work = async {
         let wire = Wire::new(&request, name, &stop)?;
         let desk = Desk::new(request.limits.artifact_bytes, request.room.clone(), &stop);
         Attempt { request: &request, engine, stop: &stop, wire, desk }.run().await
     };
-    let result = tokio::select! {
-        biased;
-        result = work => Some(result),
-        () = cancel.cancelled() => None,
-        () = tokio::time::sleep_until(stop.deadline().into()) => None,
-    };
-    let result = result.unwrap_or_else(|| Err(OciError::Cancelled { url: url.clone() }));
-    let elapsed_ms = started.elapsed().as_millis();
-    tracing::debug!(url, elapsed_ms, ok = result.is_ok(), "OCI source checked");
-    result.map_err(|error| {
-        // However the work broke off: if it was told to stop, that is the cause.
-        if cancel.is_cancelled() {
-            OciError::Cancelled { url }
-        } else if stop.is_past() && stop.is_veiled() {
-            OciError::not_reached(url, &error.to_string())
-        } else if stop.is_past() {
-            OciError::Timeout { url, timeout, phase: stop.phase() }
-        } else {
-            error
-        }
-    })
+    let trust = TrustedBy::CertSecretRef;
+    let limited = Limited { kind: "OCI", url, trust, timeout, stop: &stop, cancel };
+    limited.run(work).await
 }
 
 /// A fetch of one repository: what is asked for, and how far it is.

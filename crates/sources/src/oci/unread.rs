@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::error::OciError;
 use super::request::OciRequest;
 use crate::artifact::ArtifactError;
-use crate::attempt::plain;
+use crate::attempt::{AttemptError, plain};
 use crate::tree::{Measure, TreeError};
 
 /// Why there is no artifact. What it says came from a process that read untrusted bytes: it is text, and no more.
@@ -54,7 +54,7 @@ impl Unread {
             }
             Self::Unsupported { what } => OciError::Unsupported { url, what: plain(&what) },
             Self::Internal { detail } => OciError::Internal { url, detail: plain(&detail) },
-            Self::Stopped => OciError::Cancelled { url },
+            Self::Stopped => OciError::Attempt(AttemptError::Cancelled { url }),
         }
     }
 }

@@ -24,7 +24,7 @@ use super::known::Pass;
 use super::login::RegistryLogin;
 use super::name::RepositoryName;
 use super::request::OciRequest;
-use crate::attempt::{Answer, Body, Spool, Stop, chain, shown_url, untrusted};
+use crate::attempt::{Answer, AttemptError, Body, Spool, Stop, TrustedBy, chain, shown_url};
 use crate::tree::Measure;
 
 /// An answer of so many bytes stays in memory; a larger one goes to a file.
@@ -210,10 +210,12 @@ impl<'a> Wire<'a> {
     ) -> Result<(), OciError> {
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| OciError::Unreachable {
-                url: self.url(),
-                phase: self.stop.phase(),
-                detail: chain(&error),
+            let frame = frame.map_err(|error| {
+                OciError::Attempt(AttemptError::Unreachable {
+                    url: self.url(),
+                    phase: self.stop.phase(),
+                    detail: chain(&error),
+                })
             })?;
             let Ok(bytes) = frame.into_data() else { continue };
             sink.length += bytes.len() as u64;
@@ -360,18 +362,7 @@ impl<'a> Wire<'a> {
     }
 
     fn unreachable(&self, error: &SendError) -> OciError {
-        let url = self.url();
-        if let Some(refusal) = &error.refusal {
-            return OciError::AddressRefused { url, refusal: Box::new(refusal.clone()) };
-        }
-        let detail = chain(error.source.as_ref());
-        if error.veiled {
-            return OciError::not_reached(url, &detail);
-        }
-        match untrusted(error.source.as_ref()) {
-            Some(detail) => OciError::Untrusted { url, detail },
-            None => OciError::Unreachable { url, phase: self.stop.phase(), detail },
-        }
+        AttemptError::of_sending(self.url(), TrustedBy::CertSecretRef, self.stop.phase(), error).into()
     }
 
     /// Does what a challenge asks for; what comes of it is kept for this request and those to come.

@@ -1,32 +1,16 @@
 //! The cases beside the repository (`../shared/source-cases/bucket.json`). Where `../shared` is not there, the test says so and tests
 //! nothing.
 
-use std::io::Read as _;
-use std::path::Path;
-
-use flate2::read::GzDecoder;
 use roadstead_sources::bucket::BucketStore;
 use serde_json::Value;
 
 use crate::fetch::{fetch, fetched, files};
 use crate::server::{Fault, Server};
+use crate::source_cases::source_cases;
 
 fn cases() -> Option<Value> {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    if !shared.exists() {
-        eprintln!("NOT TESTED: {} is not there, so the cases of buckets are left out", shared.display());
-        return None;
-    }
-    let archive = std::fs::File::open(shared.join("source-cases/source-cases.tar.gz")).unwrap();
-    let mut archive = tar::Archive::new(GzDecoder::new(archive));
-    let mut entry = archive
-        .entries()
-        .unwrap()
-        .map(Result::unwrap)
-        .find(|entry| entry.path().unwrap().ends_with("bucket.json"));
-    let mut text = String::new();
-    entry.as_mut().unwrap().read_to_string(&mut text).unwrap();
-    Some(serde_json::from_str(&text).unwrap())
+    let files = source_cases("buckets")?;
+    Some(serde_json::from_slice(&files["bucket.json"]).unwrap())
 }
 
 /// A list as Google's JSON has it, which says keys and etags as they are.

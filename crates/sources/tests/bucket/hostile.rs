@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use roadstead_sources::bucket::{BucketLimits, BucketLogin, BucketStore, Why, fetch_with};
-use roadstead_sources::{BucketError, BucketRequest, Desk, Ended, Engine, InProcess, TreeLimits};
+use roadstead_sources::{
+    AttemptError, BucketError, BucketRequest, Desk, Ended, Engine, InProcess, TreeLimits,
+};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -76,7 +78,7 @@ async fn lists_end() {
         ..request
     })
     .await;
-    assert!(matches!(*by_time.why, Why::Timeout { .. }), "{by_time}");
+    assert!(matches!(*by_time.why, Why::Attempt(AttemptError::Timeout { .. })), "{by_time}");
     assert!(started.elapsed() < Duration::from_secs(10));
 }
 
@@ -150,7 +152,7 @@ async fn redirects_are_followed_without_credentials_and_only_where_the_policy_le
     let request = || BucketRequest { login: login(), ..server.request() };
     server.fault(Fault::ObjectsAt(other.url()));
     let refused = error(request()).await;
-    assert!(matches!(*refused.why, Why::AddressRefused { .. }), "{refused}");
+    assert!(matches!(*refused.why, Why::Attempt(AttemptError::AddressRefused { .. })), "{refused}");
     assert_eq!(refused.reason().as_str(), "URLInvalid");
     assert!(other.seen().is_empty());
     let guard = way_to(&[server.address, other.address]);

@@ -4,8 +4,8 @@ use aws_lc_rs::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use roadstead_outbound::{ClientIdentity, Secret};
-use roadstead_sources::BucketRequest;
 use roadstead_sources::bucket::{AzureProof, BucketLogin, BucketStore, GoogleKey, LdapLogin, Why};
+use roadstead_sources::{AttemptError, BucketRequest};
 use roadstead_test_gitserver::Authority;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::Value;
@@ -93,7 +93,7 @@ async fn ldap_passwords_are_changed_for_keys_of_a_session() {
     silent.fault(Fault::Hang);
     plain.endpoint = format!("{}/token", silent.url());
     let error = fetch(BucketRequest { login: BucketLogin::Ldap(plain), ..insecure }).await.unwrap_err();
-    assert!(matches!(*error.why, Why::NotReached { .. }), "{error}");
+    assert!(matches!(*error.why, Why::Attempt(AttemptError::NotReached { .. })), "{error}");
     service.fault(Fault::Status(307, String::new()));
     let error = fetch(request(service.authority.as_ref())).await.unwrap_err();
     assert!(matches!(*error.why, Why::RedirectRefused { .. }), "{error}");

@@ -7,3 +7,5 @@ mod fetch;
 mod hostile;
 mod logins;
 mod server;
+#[path = "../common/source_cases.rs"]
+mod source_cases;

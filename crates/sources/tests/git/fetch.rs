@@ -9,8 +9,8 @@ use roadstead_outbound::ClientIdentity;
 use roadstead_sources::Room;
 use roadstead_sources::Secret;
 use roadstead_sources::{
-    Credentials, Entry, GitError, GitLimits, GitReference, GitRequest, Measure, Note, Outcome, fetch,
-    resolve, unpack,
+    AttemptError, Credentials, Entry, GitError, GitLimits, GitReference, GitRequest, Measure, Note, Outcome,
+    fetch, resolve, unpack,
 };
 use roadstead_test_gitserver::{Commit, Fault, GitServer, Options, install_crypto};
 use tokio_util::sync::CancellationToken;
@@ -140,15 +140,22 @@ async fn a_certificate_of_an_unknown_ca_is_refused() {
     let kit = Kit::start(true, None).await;
     kit.repository.commit("main", "1", &Commit::new().file("v", "1")).unwrap();
     let without = error(GitRequest { ca: None, ..kit.request("main") }).await;
-    assert!(matches!(without, GitError::Untrusted { .. }), "{without:?}");
+    assert!(matches!(without, GitError::Attempt(AttemptError::Untrusted { .. })), "{without:?}");
     assert!(without.to_string().contains("ca.crt"), "{without}");
     let other = Kit::start(true, None).await;
     let wrong = error(GitRequest { ca: other.request("main").ca, ..kit.request("main") }).await;
-    assert!(matches!(wrong, GitError::Untrusted { .. }), "{wrong:?}");
+    assert!(matches!(wrong, GitError::Attempt(AttemptError::Untrusted { .. })), "{wrong:?}");
     // A name that the certificate does not have.
     let url = kit.url().replace("127.0.0.1", "127.0.0.2");
     let name = error(GitRequest { url, ..kit.request("main") }).await;
-    assert!(matches!(name, GitError::Untrusted { .. } | GitError::Unreachable { .. }), "{name:?}");
+    assert!(
+        matches!(
+            name,
+            GitError::Attempt(AttemptError::Untrusted { .. })
+                | GitError::Attempt(AttemptError::Unreachable { .. })
+        ),
+        "{name:?}"
+    );
     for junk in [b"junk".to_vec(), b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec()]
     {
         let error = error(GitRequest { ca: Some(junk), ..kit.request("main") }).await;
@@ -199,7 +206,7 @@ async fn only_so_many_artifacts_are_in_memory_at_once() {
     // What was fetched is in memory as long as somebody holds it.
     let held = fetched(request.clone()).await;
     let late = error(GitRequest { timeout: Duration::from_secs(3), ..request.clone() }).await;
-    assert!(matches!(late, GitError::Timeout { .. }), "{late:?}");
+    assert!(matches!(late, GitError::Attempt(AttemptError::Timeout { .. })), "{late:?}");
     assert!(late.to_string().contains("waiting for other sources"), "{late}");
     // To learn that nothing is new takes no room.
     let known = Some(held.revision.clone());
@@ -384,7 +391,7 @@ async fn a_server_that_asks_for_a_certificate() {
         ..GitRequest::new(server.url("app.git"))
     };
     let without = error(request.clone()).await;
-    assert!(matches!(without, GitError::Unreachable { .. }), "{without:?}");
+    assert!(matches!(without, GitError::Attempt(AttemptError::Unreachable { .. })), "{without:?}");
     let shown = |(certificates, key): (String, String)| GitRequest {
         identity: Some(ClientIdentity { certificates: certificates.into_bytes(), key: Secret::new(key) }),
         ..request.clone()
@@ -396,7 +403,7 @@ async fn a_server_that_asks_for_a_certificate() {
     assert!(!format!("{junk} {junk:?}").contains("hunter2"), "{junk}");
     let other = GitServer::start(Options::default()).await.unwrap();
     let other = error(shown(other.client().unwrap().unwrap())).await;
-    assert!(matches!(other, GitError::Unreachable { .. }), "{other:?}");
+    assert!(matches!(other, GitError::Attempt(AttemptError::Unreachable { .. })), "{other:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

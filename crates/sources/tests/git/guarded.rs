@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use roadstead_model::Reason;
 use roadstead_outbound::{Guard, Policy, Proxies, Purpose, Resolve};
-use roadstead_sources::{Credentials, GitError, GitRequest};
+use roadstead_sources::{AttemptError, Credentials, GitError, GitRequest};
 use roadstead_test_gitserver::{Commit, Fault, GitServer, Options, install_crypto};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -50,7 +50,10 @@ async fn a_url_reaches_no_address_that_the_operator_does_not_allow() {
             let request = GitRequest { guard: by(&["0.0.0.0/0", "::/0"]), url, ..kit.request("main") };
             async move {
                 let error = error(request).await;
-                assert!(matches!(error, GitError::AddressRefused { .. }), "{host}: {error:?}");
+                assert!(
+                    matches!(error, GitError::Attempt(AttemptError::AddressRefused { .. })),
+                    "{host}: {error:?}"
+                );
                 assert_eq!(error.reason(), Reason::URLInvalid);
                 error.to_string().replace(&port.to_string(), "PORT")
             }
@@ -85,7 +88,7 @@ async fn redirects_lead_to_no_address_that_the_operator_does_not_allow() {
     ] {
         kit.server.fault(Fault::Redirect(to.clone()));
         let error = error(request.clone()).await;
-        assert!(matches!(error, GitError::AddressRefused { .. }), "{to}: {error:?}");
+        assert!(matches!(error, GitError::Attempt(AttemptError::AddressRefused { .. })), "{to}: {error:?}");
     }
     kit.server.fault(Fault::RedirectTo("http://169.254.169.254/latest/meta-data/".to_owned()));
     assert!(matches!(error(request.clone()).await, GitError::RedirectRefused { .. }));
@@ -132,7 +135,7 @@ async fn a_name_that_leads_elsewhere_the_second_time_is_refused_then() {
     let request = with(&[&["127.0.0.1"], &["127.0.0.3"]]);
     assert_eq!(files(&fetched(request.clone()).await), ["v"]);
     let error = error(request).await;
-    assert!(matches!(error, GitError::AddressRefused { .. }), "{error:?}");
+    assert!(matches!(error, GitError::Attempt(AttemptError::AddressRefused { .. })), "{error:?}");
     // Of mixed answers, whichever comes first.
     for mixed in [&["127.0.0.3", "127.0.0.1"] as &[&str], &["127.0.0.1", "10.0.0.1"]] {
         assert_eq!(files(&fetched(with(&[mixed])).await), ["v"]);
@@ -191,7 +194,10 @@ async fn what_is_told_of_an_allowed_network_does_not_depend_on_what_listens_ther
                 ..GitRequest::new(format!("{scheme}://{address}/app.git"))
             };
             let error = error(request).await;
-            assert!(matches!(error, GitError::NotReached { .. }), "{what}, {scheme}: {error:?}");
+            assert!(
+                matches!(error, GitError::Attempt(AttemptError::NotReached { .. })),
+                "{what}, {scheme}: {error:?}"
+            );
             assert!(error.is_transient() && error.reason() == Reason::GitOperationFailed);
             let text = error.to_string().replace(&format!("{scheme}://{address}"), "URL");
             told.push((what, text));
@@ -204,7 +210,7 @@ async fn what_is_told_of_an_allowed_network_does_not_depend_on_what_listens_ther
     let request =
         GitRequest { guard: way_to(&[closed]), ..GitRequest::new(format!("http://{closed}/app.git")) };
     let error = error(request).await;
-    assert!(matches!(error, GitError::Unreachable { .. }), "{error:?}");
+    assert!(matches!(error, GitError::Attempt(AttemptError::Unreachable { .. })), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -307,7 +313,7 @@ async fn a_repository_behind_the_operators_proxy() {
     assert!(lines.iter().all(|line| line.starts_with("CONNECT git.example:443 HTTP/1.1")), "{lines:?}");
     for url in ["https://127.0.0.1/app.git", "https://git.internal/app.git", "https://10.0.0.1/app.git"] {
         let error = error(request(url)).await;
-        assert!(matches!(error, GitError::AddressRefused { .. }), "{url}: {error:?}");
+        assert!(matches!(error, GitError::Attempt(AttemptError::AddressRefused { .. })), "{url}: {error:?}");
     }
     assert!(seen.lock().unwrap().is_empty());
     // Over plain HTTP the proxy is sent whole requests, and its password with them.

@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use crate::kit::{Kit, error, fetched, files, way_to};
 use roadstead_model::Reason;
-use roadstead_sources::{GitError, GitLimits, GitReference, GitRequest, Measure, TreeLimits, fetch};
+use roadstead_sources::{
+    AttemptError, GitError, GitLimits, GitReference, GitRequest, Measure, TreeLimits, fetch,
+};
 use roadstead_test_gitserver::{Commit, Fault};
 use tokio_util::sync::CancellationToken;
 
@@ -40,7 +42,10 @@ async fn a_server_that_hangs_or_trickles_ends_in_time() {
         let started = Instant::now();
         let error = error(GitRequest { timeout, ..kit.request("main") }).await;
         let took = started.elapsed();
-        assert!(matches!(error, GitError::Timeout { phase: p, .. } if p == phase), "{fault:?}: {error:?}");
+        assert!(
+            matches!(error, GitError::Attempt(AttemptError::Timeout { phase: p, .. }) if p == phase),
+            "{fault:?}: {error:?}"
+        );
         assert!(took >= timeout && took < timeout + Duration::from_secs(20), "{fault:?}: {took:?}");
         assert!(error.is_transient() && error.reason() == Reason::GitOperationFailed);
         assert!(error.to_string().contains("1.5s") && error.to_string().contains(&kit.url()), "{error}");
@@ -58,7 +63,7 @@ async fn a_port_that_takes_connections_and_says_nothing_ends_in_time() {
         let request = GitRequest { timeout: Duration::from_millis(700), guard, ..GitRequest::new(url) };
         let started = Instant::now();
         roadstead_test_gitserver::install_crypto();
-        assert!(matches!(error(request).await, GitError::Timeout { .. }));
+        assert!(matches!(error(request).await, GitError::Attempt(AttemptError::Timeout { .. })));
         assert!(started.elapsed() < Duration::from_secs(20));
     }
 }
@@ -88,7 +93,7 @@ async fn no_thread_and_no_folder_is_left_behind() {
     let started = Instant::now();
     cancel.cancel();
     let error = task.await.unwrap().unwrap_err();
-    assert!(matches!(error, GitError::Cancelled { .. }), "{error:?}");
+    assert!(matches!(error, GitError::Attempt(AttemptError::Cancelled { .. })), "{error:?}");
     crate::kit::until("the thread to end", || left() == 0).await;
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 
@@ -107,17 +112,17 @@ async fn a_server_that_is_away() {
     drop(listener);
     roadstead_test_gitserver::install_crypto();
     let error = error(GitRequest { guard, ..GitRequest::new(url) }).await;
-    assert!(matches!(error, GitError::Unreachable { .. }), "{error:?}");
+    assert!(matches!(error, GitError::Attempt(AttemptError::Unreachable { .. })), "{error:?}");
     assert!(error.is_transient() && error.to_string().contains("refused"), "{error}");
     let nowhere = crate::kit::error(GitRequest::new("https://nowhere.invalid/app.git")).await;
-    assert!(matches!(nowhere, GitError::Unreachable { .. }), "{nowhere:?}");
+    assert!(matches!(nowhere, GitError::Attempt(AttemptError::Unreachable { .. })), "{nowhere:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_breaks_off_or_sends_rubbish() {
     let kit = kit(true).await;
     let cut = with_fault(&kit, Fault::CutInPack).await;
-    assert!(matches!(cut, GitError::Unreachable { .. }), "{cut:?}");
+    assert!(matches!(cut, GitError::Attempt(AttemptError::Unreachable { .. })), "{cut:?}");
     for fault in [Fault::TruncatePack, Fault::CorruptPack, Fault::WebPage] {
         let error = with_fault(&kit, fault.clone()).await;
         assert!(matches!(error, GitError::Corrupt { .. }), "{fault:?}: {error:?}");

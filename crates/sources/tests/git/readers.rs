@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use roadstead_sources::git::fetch_with;
-use roadstead_sources::{Credentials, GitError, GitRequest, Outcome};
+use roadstead_sources::{AttemptError, Credentials, GitError, GitRequest, Outcome};
 use roadstead_sources::{Desk, Ended, Engine, InProcess};
 use roadstead_test_gitserver::Commit;
 use tokio_util::sync::CancellationToken;
@@ -149,7 +149,7 @@ async fn a_reader_that_never_has_an_answer_ends_with_the_fetch() {
     let kit = kit().await;
     let request = GitRequest { timeout: Duration::from_millis(800), ..request(&kit) };
     let error = fetch_with(request, &Silent, &CancellationToken::new()).await.unwrap_err();
-    assert!(matches!(error, GitError::Timeout { .. }), "{error:?}");
+    assert!(matches!(error, GitError::Attempt(AttemptError::Timeout { .. })), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

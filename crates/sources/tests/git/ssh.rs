@@ -7,7 +7,7 @@ use std::time::Duration;
 use roadstead_model::Reason;
 use roadstead_sources::git::SshCredentials;
 use roadstead_sources::{
-    Credentials, GitError, GitLimits, GitReference, GitRequest, Measure, Outcome, Secret, fetch,
+    AttemptError, Credentials, GitError, GitLimits, GitReference, GitRequest, Measure, Outcome, Secret, fetch,
 };
 use roadstead_test_gitserver::{Commit, Repository, SshKey, SshServer, install_crypto};
 use tokio_util::sync::CancellationToken;
@@ -376,16 +376,23 @@ async fn servers_that_are_none_and_addresses_that_are_not_allowed() {
     };
     let silent = fake(b"");
     let late = error(at(silent, way_to(&[silent]))).await;
-    assert!(matches!(late, GitError::Timeout { phase: "connecting", .. }), "{late:?}");
+    assert!(matches!(late, GitError::Attempt(AttemptError::Timeout { phase: "connecting", .. })), "{late:?}");
     let half = fake(b"SSH-2.0-fake\r\n");
     let late = error(at(half, way_to(&[half]))).await;
-    assert!(matches!(late, GitError::Timeout { .. }), "{late:?}");
+    assert!(matches!(late, GitError::Attempt(AttemptError::Timeout { .. })), "{late:?}");
     let web = fake(b"HTTP/1.1 400 Bad Request\r\n\r\n\x00\x00\x00\x00\x00\x00\x00\x00");
     let none = error(at(web, way_to(&[web]))).await;
-    assert!(matches!(none, GitError::Timeout { .. } | GitError::Unreachable { .. }), "{none:?}");
+    assert!(
+        matches!(
+            none,
+            GitError::Attempt(AttemptError::Timeout { .. })
+                | GitError::Attempt(AttemptError::Unreachable { .. })
+        ),
+        "{none:?}"
+    );
 
     let refused = error(GitRequest { guard: by(&[] as &[&str]), ..kit.request() }).await;
-    assert!(matches!(refused, GitError::AddressRefused { .. }), "{refused:?}");
+    assert!(matches!(refused, GitError::Attempt(AttemptError::AddressRefused { .. })), "{refused:?}");
     assert!(refused.to_string().contains("--allow-network git=127.0.0.1/32"), "{refused}");
     // Of a whole network it is not told what listens where.
     let coarse = || by(&["127.0.0.0/8"]);
@@ -401,7 +408,7 @@ async fn servers_that_are_none_and_addresses_that_are_not_allowed() {
     ] {
         let url = request.url.clone();
         let error = error(request).await;
-        assert!(matches!(error, GitError::NotReached { .. }), "{error:?}");
+        assert!(matches!(error, GitError::Attempt(AttemptError::NotReached { .. })), "{error:?}");
         texts.push(error.to_string().replace(&url, "URL").replace(&roadstead_shown(&url), "URL"));
     }
     texts.dedup();

@@ -2,7 +2,7 @@
 
 use roadstead_outbound::{ClientIdentity, Secret};
 use roadstead_sources::oci::{KnownRegistry, RegistryLogin, RegistryLogins};
-use roadstead_sources::{OciError, OciRequest, Outcome};
+use roadstead_sources::{AttemptError, OciError, OciRequest, Outcome};
 
 use crate::fetch::{fetch, fetched};
 use crate::registry::{Fault, Registry, Wants, login, way_to};
@@ -105,7 +105,7 @@ async fn servers_are_trusted_by_their_authority_and_clients_by_their_certificate
     let registry = Registry::start(true, Wants::Nothing).await;
     registry.push("app", "latest", &[("a", "a")]);
     let error = fetch(OciRequest { ca: None, ..registry.request() }).await.unwrap_err();
-    assert!(matches!(error, OciError::Untrusted { .. }), "{error}");
+    assert!(matches!(error, OciError::Attempt(AttemptError::Untrusted { .. })), "{error}");
     assert!(registry.seen().is_empty());
 
     let key = rcgen::KeyPair::generate().unwrap();

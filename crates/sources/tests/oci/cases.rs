@@ -3,34 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
-use std::path::Path;
 
-use flate2::read::GzDecoder;
 use roadstead_sources::version::{Constraint, Version};
 use roadstead_sources::{OciReference, OciRequest};
 use serde_json::Value;
 
 use crate::fetch::{fetch, fetched, files};
 use crate::registry::{LAYER, Registry, Wants};
-
-/// The archive's files by their names.
-fn cases() -> Option<BTreeMap<String, Vec<u8>>> {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    if !shared.exists() {
-        eprintln!("NOT TESTED: {} is not there, so the cases of sources are left out", shared.display());
-        return None;
-    }
-    let archive = std::fs::File::open(shared.join("source-cases/source-cases.tar.gz")).unwrap();
-    let mut all = BTreeMap::new();
-    for entry in tar::Archive::new(GzDecoder::new(archive)).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let name = entry.path().unwrap().to_string_lossy().trim_start_matches("source-cases/").to_owned();
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).unwrap();
-        all.insert(name, bytes);
-    }
-    Some(all)
-}
+use crate::source_cases::source_cases;
 
 fn texts(value: &Value) -> Vec<&str> {
     value.as_array().map(|all| all.iter().map(|one| one.as_str().unwrap()).collect()).unwrap_or_default()
@@ -38,7 +18,7 @@ fn texts(value: &Value) -> Vec<&str> {
 
 #[test]
 fn versions_and_ranges_are_those_of_flux() {
-    let Some(cases) = cases() else { return };
+    let Some(cases) = source_cases("sources") else { return };
     let semver: Value = serde_json::from_slice(&cases["semver.json"]).unwrap();
     let versions = texts(&semver["versions"]);
     let mut wrong = Vec::new();
@@ -100,7 +80,7 @@ fn push(registry: &Registry, tag: &str, saved: &[u8], kind: &str) -> String {
 
 #[tokio::test]
 async fn references_lead_to_the_tags_that_flux_takes() {
-    let Some(cases) = cases() else { return };
+    let Some(cases) = source_cases("sources") else { return };
     let refs: Value = serde_json::from_slice(&cases["oci/refs.json"]).unwrap();
     let registry = Registry::start(true, Wants::Nothing).await;
     let chart = "application/vnd.cncf.helm.chart.content.v1.tar+gzip";

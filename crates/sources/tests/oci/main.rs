@@ -7,3 +7,5 @@ mod cases;
 mod fetch;
 mod hostile;
 mod registry;
+#[path = "../common/source_cases.rs"]
+mod source_cases;

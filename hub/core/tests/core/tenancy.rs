@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use roadstead_api::KindId;
 use roadstead_hub_core::HubOptions;
 use roadstead_hub_core::sources::FetchPlan;
+use roadstead_sources::AttemptError;
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -680,7 +681,8 @@ async fn a_kustomization_that_comes_while_its_source_is_recorded_does_not_wait_f
     sqlx::query("SELECT FROM schedule WHERE uid = $1 FOR UPDATE").bind(first.0).execute(&mut *held).await?;
     let hub = site.hub.clone();
     let record = tokio::spawn(async move {
-        let failed = roadstead_sources::GitError::Cancelled { url: "x".to_owned() }.into();
+        let failed =
+            roadstead_sources::GitError::Attempt(AttemptError::Cancelled { url: "x".to_owned() }).into();
         hub.sources.record_fetch(&job, Err(failed)).await
     });
     let mut watching = site.database.connect().await?;

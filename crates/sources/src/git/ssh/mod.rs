@@ -19,7 +19,7 @@ use super::request::GitRequest;
 use super::unread::Phase;
 use super::url::SshUrl;
 use super::wire::{Ask, What};
-use crate::attempt::{Answer, Stop};
+use crate::attempt::{Answer, AttemptError, Stop};
 use frames::Frames;
 use session::{Heard, Session};
 
@@ -159,10 +159,10 @@ impl SshWire {
     }
 
     fn broken(&self, detail: &str) -> GitError {
-        GitError::Unreachable {
+        GitError::Attempt(AttemptError::Unreachable {
             url: self.request.shown_url.clone(),
             phase: self.stop.phase(),
             detail: detail.to_owned(),
-        }
+        })
     }
 }

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use super::handler::{Judge, Verdict};
 use super::known_hosts::{Distrust, KnownHosts, Trust, fingerprint};
 use super::{Conversation, SshCredentials, identity};
-use crate::attempt::{Stop, chain};
+use crate::attempt::{AttemptError, Stop, TrustedBy, chain};
 use crate::git::error::GitError;
 use crate::git::unread::Phase;
 use crate::git::url::SshUrl;
@@ -113,17 +113,19 @@ async fn connect(with: &Conversation, to: &SshUrl, veil: &Veil) -> Result<Metere
     let tell = |detail| veil.set(detail == Detail::Coarse);
     match with.guard.connect_telling(&to.authority, tell).await {
         Ok(connection) => Ok(Metered { stream: connection.stream, left: with.most_bytes }),
-        Err(ConnectError::Refused(refusal)) => {
-            Err(GitError::AddressRefused { url: with.shown_url.clone(), refusal: Box::new(refusal) })
-        }
+        Err(ConnectError::Refused(refusal)) => Err(GitError::Attempt(AttemptError::AddressRefused {
+            url: with.shown_url.clone(),
+            refusal: Box::new(refusal),
+        })),
         Err(error) if error.detail() == Detail::Coarse => {
-            Err(GitError::not_reached(with.shown_url.clone(), &chain(&error)))
+            Err(AttemptError::not_reached(with.shown_url.clone(), TrustedBy::KnownHosts, &chain(&error))
+                .into())
         }
-        Err(error) => Err(GitError::Unreachable {
+        Err(error) => Err(GitError::Attempt(AttemptError::Unreachable {
             url: with.shown_url.clone(),
             phase: Phase::Connecting.text(),
             detail: chain(&error),
-        }),
+        })),
     }
 }
 
@@ -143,7 +145,7 @@ async fn shake_hands(
     };
     if veil.is_drawn() {
         let why = verdict.take().map_or_else(|| chain(&error), |distrust| distrust.to_string());
-        return Err(GitError::not_reached(with.shown_url.clone(), &why));
+        return Err(AttemptError::not_reached(with.shown_url.clone(), TrustedBy::KnownHosts, &why).into());
     }
     if let Some(distrust) = verdict.take() {
         return Err(distrusted(with, to, &distrust));
@@ -156,11 +158,11 @@ async fn shake_hands(
             );
             Err(untrusted(with, to, why))
         }
-        russh::Error::NoCommonAlgo { kind, .. } => Err(GitError::Unreachable {
+        russh::Error::NoCommonAlgo { kind, .. } => Err(GitError::Attempt(AttemptError::Unreachable {
             url: with.shown_url.clone(),
             phase: Phase::Connecting.text(),
             detail: format!("the server supports no {kind:?} algorithm of SSH that is considered safe"),
-        }),
+        })),
         error => Err(broken(with, Phase::Connecting, &error)),
     }
 }
@@ -237,7 +239,11 @@ fn untrusted(with: &Conversation, to: &SshUrl, why: String) -> GitError {
 }
 
 fn broken(with: &Conversation, phase: Phase, error: &russh::Error) -> GitError {
-    GitError::Unreachable { url: with.shown_url.clone(), phase: phase.text(), detail: chain(error) }
+    GitError::Attempt(AttemptError::Unreachable {
+        url: with.shown_url.clone(),
+        phase: phase.text(),
+        detail: chain(error),
+    })
 }
 
 /// A stream of which no more than so many bytes are taken: a server that sends without end is cut, whatever it sends.

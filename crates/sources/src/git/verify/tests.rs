@@ -1,42 +1,19 @@
 //! The objects and keys of `../shared/source-cases`, beside what Flux's own library makes of them. Where `../shared` is not
 //! there, the test says so and tests nothing.
 
-use std::collections::BTreeMap;
-use std::io::Read as _;
-use std::path::Path;
-
-use flate2::read::GzDecoder;
 use serde_json::Value;
 
 use super::keys::TrustedKeys;
 use super::now;
 use super::payload::{Format, Signed};
-
-/// The archive's files by their names.
-fn cases() -> Option<BTreeMap<String, Vec<u8>>> {
-    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    if !shared.exists() {
-        eprintln!("NOT TESTED: {} is not there, so the cases of signatures are left out", shared.display());
-        return None;
-    }
-    let archive = std::fs::File::open(shared.join("source-cases/source-cases.tar.gz")).unwrap();
-    let mut all = BTreeMap::new();
-    for entry in tar::Archive::new(GzDecoder::new(archive)).entries().unwrap() {
-        let mut entry = entry.unwrap();
-        let name = entry.path().unwrap().to_string_lossy().trim_start_matches("source-cases/").to_owned();
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).unwrap();
-        all.insert(name, bytes);
-    }
-    Some(all)
-}
+use crate::source_cases::source_cases;
 
 /// OpenPGP's curves that are not supported: the library has no arithmetic for them.
 const UNSUPPORTED: &str = "brainpool";
 
 #[test]
 fn signatures_are_verified_as_flux_does() {
-    let Some(files) = cases() else { return };
+    let Some(files) = source_cases("signatures") else { return };
     let expected: Value = serde_json::from_slice(&files["signatures/expected.json"]).unwrap();
     let text = |name: &str| String::from_utf8(files[name].clone()).unwrap();
     let (mut done, mut unsupported) = (0, 0);
@@ -83,7 +60,7 @@ fn signatures_are_verified_as_flux_does() {
 
 #[test]
 fn forms_of_signatures_are_told_apart() {
-    let Some(files) = cases() else { return };
+    let Some(files) = source_cases("signatures") else { return };
     let expected: Value = serde_json::from_slice(&files["signatures/expected.json"]).unwrap();
     for case in expected["formats"].as_array().unwrap() {
         let (text, wanted) = (case[0].as_str().unwrap(), case[1].as_str().unwrap());

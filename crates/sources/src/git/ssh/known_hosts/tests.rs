@@ -5,6 +5,7 @@ use std::process::Command;
 use proptest::prelude::*;
 
 use super::*;
+use crate::source_cases::source_cases;
 
 const KEY: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIJ5pO9c5Q3n2Zz8xXvFz5h5C4o3Q3m0o9t3E2VvT3q1L";
 
@@ -148,19 +149,8 @@ fn hashed_names_are_found_by_their_host_and_port_alone() {
 /// The cases of `../shared/source-cases`, as Flux's own library has them. Where `../shared` is not there, nothing is tested.
 #[test]
 fn cases_of_flux() {
-    use std::io::Read as _;
-    let shared = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    if !shared.exists() {
-        eprintln!("NOT TESTED: {} is not there, so the cases of known_hosts are left out", shared.display());
-        return;
-    }
-    let archive = std::fs::File::open(shared.join("source-cases/source-cases.tar.gz")).unwrap();
-    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(archive));
-    let mut entries = archive.entries().unwrap().map(Result::unwrap);
-    let mut entry = entries.find(|entry| entry.path().unwrap().ends_with("known_hosts.json")).unwrap();
-    let mut text = String::new();
-    entry.read_to_string(&mut text).unwrap();
-    let cases: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let Some(files) = source_cases("known_hosts") else { return };
+    let cases: serde_json::Value = serde_json::from_slice(&files["known_hosts.json"]).unwrap();
 
     for case in cases["wildcard"].as_array().unwrap() {
         let (pattern, text) = (case[0].as_str().unwrap(), case[1].as_str().unwrap());

@@ -1,0 +1,26 @@
+//! The cases beside the repository (`../shared/source-cases`), unpacked in memory.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::path::Path;
+
+use flate2::read::GzDecoder;
+
+/// The archive's files by their names. Where `../shared` is not there, it is said that `what` is not tested.
+pub(crate) fn source_cases(what: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    if !shared.exists() {
+        eprintln!("NOT TESTED: {} is not there, so the cases of {what} are left out", shared.display());
+        return None;
+    }
+    let archive = std::fs::File::open(shared.join("source-cases/source-cases.tar.gz")).unwrap();
+    let mut all = BTreeMap::new();
+    for entry in tar::Archive::new(GzDecoder::new(archive)).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().to_string_lossy().trim_start_matches("source-cases/").to_owned();
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).unwrap();
+        all.insert(name, bytes);
+    }
+    Some(all)
+}
