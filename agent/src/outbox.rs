@@ -37,7 +37,7 @@ const MAX_REFUSALS: usize = 256;
 const MAX_CORRECTED_OBJECTS: usize = 2_000;
 
 /// How many bytes corrections take that wait to be told.
-const MAX_CORRECTED_BYTES: usize = 8 * 1024 * 1024;
+const MAX_CORRECTED_BYTES: usize = 4 * 1024 * 1024;
 
 /// What the hub said to an intent.
 pub type IntentAnswer = Result<InventoryAck, String>;

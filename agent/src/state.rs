@@ -43,7 +43,7 @@ pub(crate) async fn watch<C: Cluster>(home: Home, runner: Runner<C>, told: watch
     }
 }
 
-/// What is not watched is told by what it is and as whom: why is said differently by each attempt.
+/// What is not watched, by kind, namespace and account, each with why; the first of it are named.
 fn state(paused: bool, unwatched: BTreeMap<(String, Option<String>), String>) -> AgentState {
     let total = unwatched.len();
     let named = unwatched.into_iter().take(MAX_UNWATCHED);

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::work::{Fetched, On, Record, Work, cancelled, failed, failure};
 use crate::cluster::Cluster;
-use crate::tend::{Book, Came, Drift, Due, LastApplied};
+use crate::tend::{Book, CorrectionOutcome, Drift, Due, LastApplied};
 
 /// What was written to correct what others had changed.
 pub(super) struct Written {
@@ -28,7 +28,7 @@ pub(super) struct Written {
 
 impl<C: Cluster> Work<'_, C> {
     /// Corrects what is due, or looks at how it differs where that is only reported.
-    pub(super) async fn correct(&self, due: &Due) -> (Written, Came) {
+    pub(super) async fn correct(&self, due: &Due) -> (Written, CorrectionOutcome) {
         let LastApplied { dispatch, .. } = &*due.last;
         let began = Instant::now();
         let book = Arc::new(Book::of(self.tended, dispatch.key.applier, true).with_differences());
@@ -79,7 +79,7 @@ impl<C: Cluster> Work<'_, C> {
             objects: objects.to_vec(),
         };
         let corrections = objects.chunks(MAX_CORRECTED).map(of).collect();
-        let came = Came {
+        let came = CorrectionOutcome {
             written: those(Action::wrote).collect(),
             reported: those(|action| action == Action::Drifted).collect(),
             unsettled,

@@ -28,7 +28,7 @@ use crate::keys::KeyServices;
 use crate::outbox::Outbox;
 use crate::runner::guarding;
 use crate::runner::turn::{Cancelled, Turn};
-use crate::tend::{Book, Came, Drift, Tended};
+use crate::tend::{Book, CorrectionOutcome, Drift, Tended};
 
 /// How many other owners a message names.
 const MAX_NAMED: usize = 10;
@@ -121,7 +121,11 @@ pub(super) fn failure_while(stage: Stage, error: &Error) -> Box<Failure> {
 
 impl<C: Cluster> Work<'_, C> {
     /// Carries out all steps, or those up to one that fails. Gives what differs, too, where that is only observed.
-    pub(super) async fn carry_out(&self, dispatch: &Dispatch, cancel: CancellationToken) -> (Finished, Came) {
+    pub(super) async fn carry_out(
+        &self,
+        dispatch: &Dispatch,
+        cancel: CancellationToken,
+    ) -> (Finished, CorrectionOutcome) {
         let began = Instant::now();
         let cluster = self.cluster.acting_as(dispatch.spec.service_account.as_ref());
         let DispatchSpec { full, observe, .. } = dispatch.spec;
@@ -474,16 +478,16 @@ impl<C: Cluster> Work<'_, C> {
 }
 
 /// What a dispatch that observes has found.
-fn observed(book: &Book, changes: &ChangeSet, tells_values: bool) -> Came {
+fn observed(book: &Book, changes: &ChangeSet, tells_values: bool) -> CorrectionOutcome {
     let drifted = changes.iter().filter(|result| result.action == Action::Drifted);
     let of = |difference| {
         let drift = Drift::new(difference, []);
         if tells_values { drift } else { drift.without_values() }
     };
-    Came {
+    CorrectionOutcome {
         reported: drifted.map(|result| result.object.clone()).collect(),
         drift: book.take_differences().into_iter().map(|(object, one)| (object, of(one))).collect(),
-        ..Came::default()
+        ..CorrectionOutcome::default()
     }
 }
 

@@ -60,7 +60,7 @@ impl Drift {
 
 /// What came of correcting objects of an applier, or of looking at how they differ.
 #[derive(Debug, Default)]
-pub(crate) struct Came {
+pub(crate) struct CorrectionOutcome {
     /// How those differed that were written, or are only reported.
     pub(crate) drift: BTreeMap<ObjectRef, Drift>,
     /// Those that were written.
@@ -120,7 +120,7 @@ impl Drifts {
     }
 
     /// Forgets contended objects that have been left alone. Gives when the next one will have been.
-    pub(super) fn make_peace(
+    pub(super) fn expire_contended(
         &mut self,
         now: Instant,
         peace: impl Fn(&ObjectRef) -> Option<Instant>,

@@ -217,7 +217,7 @@ impl Entry {
     }
 
     /// What was reported is to be corrected from now on; false where there is nothing of that kind.
-    pub(super) fn take_up(&mut self) -> bool {
+    pub(super) fn correct_reported(&mut self) -> bool {
         self.reported.take().is_some()
     }
 

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use crate::until::until;
 pub(crate) use book::Book;
 use drift::Drifts;
-pub(crate) use drift::{Came, Drift, bytes_of};
+pub(crate) use drift::{CorrectionOutcome, Drift, bytes_of};
 use entry::{Entry, From};
 pub(crate) use last::LastApplied;
 use state::{State, Status, Tending, watch_for};
@@ -113,7 +113,7 @@ impl Tended {
             for tending in state.appliers.values_mut() {
                 let corrects = |last: &Arc<LastApplied>| last.dispatch.spec.drift == DriftMode::Correct;
                 if tending.last.as_ref().is_some_and(corrects) {
-                    tending.take_up_reported(now + SETTLE);
+                    tending.correct_reported(now + SETTLE);
                 }
             }
         }
@@ -322,7 +322,7 @@ impl Tended {
     pub(crate) fn corrected(
         &self,
         applier: ApplierUid,
-        came: Came,
+        outcome: CorrectionOutcome,
         cancel: &CancellationToken,
         now: Instant,
     ) {
@@ -334,7 +334,7 @@ impl Tended {
         if let Some(tending) = state.appliers.get_mut(&applier) {
             tending.correcting = None;
         }
-        state.take_up(applier, came, now);
+        state.note_outcome(applier, outcome, now);
         drop(state);
         self.suspected.notify_one();
         self.watches.notify_one();
@@ -343,8 +343,8 @@ impl Tended {
     }
 
     /// A dispatch that only observes has found what differs.
-    pub(crate) fn observed(&self, applier: ApplierUid, came: Came, now: Instant) {
-        self.state().take_up(applier, came, now);
+    pub(crate) fn observed(&self, applier: ApplierUid, outcome: CorrectionOutcome, now: Instant) {
+        self.state().note_outcome(applier, outcome, now);
         self.watches.notify_one();
         self.drifted.notify_one();
     }
@@ -370,7 +370,7 @@ impl Tended {
         for tending in state.appliers.values_mut() {
             let Tending { objects, drifts, last: Some(last), .. } = tending else { continue };
             let peace = |object: &ObjectRef| objects.get(object).and_then(Entry::peace);
-            drifts.make_peace(now, peace).into_iter().for_each(&mut wait_for);
+            drifts.expire_contended(now, peace).into_iter().for_each(&mut wait_for);
             match drifts.due(&last.dispatch.key, now) {
                 Some(Ok(report)) => return Ok(report),
                 Some(Err(at)) => wait_for(at),

@@ -8,12 +8,13 @@ use roadstead_model::{ApplierUid, DriftState, DriftedObject, ObjectRef, ServiceA
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::drift::{Came, Drift, Drifts, bytes_of};
+use super::drift::{CorrectionOutcome, Drift, Drifts, bytes_of};
 use super::entry::{Entry, From, News};
 use super::{LastApplied, Watch};
 
-/// How many bytes of fields and messages are kept in mind of all objects that go on differing; of further ones only that they do.
-const MAX_DETAIL_BYTES: usize = 4 * 1024 * 1024;
+/// How many bytes of fields and messages are kept in mind of all objects that go on differing; of further ones only that they do. What waits to be told
+/// of that may take as much twice over.
+const MAX_DETAIL_BYTES: usize = 2 * 1024 * 1024;
 /// What is kept of why one cannot be corrected.
 const MAX_MESSAGE: usize = 1024;
 
@@ -82,9 +83,9 @@ impl Tending {
     }
 
     /// What was only reported is to be corrected.
-    pub(super) fn take_up_reported(&mut self, due: Instant) {
+    pub(super) fn correct_reported(&mut self, due: Instant) {
         let reported =
-            self.objects.iter_mut().filter_map(|(object, entry)| entry.take_up().then_some(object));
+            self.objects.iter_mut().filter_map(|(object, entry)| entry.correct_reported().then_some(object));
         let reported: Vec<ObjectRef> = reported.cloned().collect();
         reported.iter().for_each(|object| self.suspect(object, Vec::new(), due));
     }
@@ -106,8 +107,8 @@ pub(super) fn watch_for(
 
 impl State {
     /// Takes what came of correcting, or of observing.
-    pub(super) fn take_up(&mut self, applier: ApplierUid, came: Came, now: Instant) {
-        let Came { mut drift, written, reported, unsettled, failure } = came;
+    pub(super) fn note_outcome(&mut self, applier: ApplierUid, outcome: CorrectionOutcome, now: Instant) {
+        let CorrectionOutcome { mut drift, written, reported, unsettled, failure } = outcome;
         let kept: usize = self.appliers.values().map(|tending| tending.drifts.bytes()).sum();
         let mut room = MAX_DETAIL_BYTES.saturating_sub(kept);
         let failure = &failure[..failure.floor_char_boundary(MAX_MESSAGE)];

@@ -11,7 +11,7 @@ use roadstead_model::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Came, Drift, Due, LastApplied, Tended, Watch};
+use super::{CorrectionOutcome, Drift, Due, LastApplied, Tended, Watch};
 
 const APPLIER: ApplierUid = ApplierUid(uuid::Uuid::nil());
 const SECOND: Duration = Duration::from_secs(1);
@@ -102,14 +102,18 @@ fn watch(object: &ObjectRef) -> Watch {
     Watch { account: None, scope: Arc::new(Scope::named(object, "things").everywhere()) }
 }
 
-fn wrote(object: &ObjectRef) -> Came {
+fn wrote(object: &ObjectRef) -> CorrectionOutcome {
     let fields = vec![FieldDrift { path: "/data/b".to_owned(), values: None }];
     let drift = Drift { managers: vec!["kubectl-edit".to_owned()], fields, ..Drift::default() };
-    Came { written: vec![object.clone()], drift: [(object.clone(), drift)].into(), ..Came::default() }
+    CorrectionOutcome {
+        written: vec![object.clone()],
+        drift: [(object.clone(), drift)].into(),
+        ..CorrectionOutcome::default()
+    }
 }
 
 /// What an observation finds of an object as this version has it; none: it is missing.
-fn differs(object: &ObjectRef, seen: Option<Footprint>) -> Came {
+fn differs(object: &ObjectRef, seen: Option<Footprint>) -> CorrectionOutcome {
     let difference = Difference {
         scope: Scope::named(object, "things"),
         missing: seen.is_none(),
@@ -118,7 +122,7 @@ fn differs(object: &ObjectRef, seen: Option<Footprint>) -> Came {
         footprint: seen,
     };
     let drift = [(object.clone(), Drift::new(difference, []))].into();
-    Came { reported: vec![object.clone()], drift, ..Came::default() }
+    CorrectionOutcome { reported: vec![object.clone()], drift, ..CorrectionOutcome::default() }
 }
 
 /// One applier with one object that was applied, and is watched.
@@ -197,7 +201,7 @@ fn a_dispatch_ends_a_correction_and_what_was_seen_meanwhile_counts_after_it() {
     let found = due(&tended, now + SECOND).expect("it is gone");
     tended.begin(APPLIER, None, now);
     assert!(found.cancel.is_cancelled());
-    let unsettled = Came { unsettled: vec![object.clone()], ..Came::default() };
+    let unsettled = CorrectionOutcome { unsettled: vec![object.clone()], ..CorrectionOutcome::default() };
     tended.corrected(APPLIER, unsettled, &found.cancel, now);
     assert!(due(&tended, now + SECOND * 60).is_none(), "the dispatch sees to it");
     tended.note(APPLIER, &object, applied(&object, 20));

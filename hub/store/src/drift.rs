@@ -211,7 +211,8 @@ impl Tx {
 }
 
 impl Store {
-    /// Whether the cluster has had all of this dispatch applied, and nothing else since: what differs there was changed by others.
+    /// Whether the cluster has had all of this dispatch applied, and nothing was begun to be applied since that is not done: what differs
+    /// there was changed by others.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -226,8 +227,12 @@ impl Store {
                  SELECT FROM reconciliation r
                  WHERE applier = $1 AND cluster_uid = $2 AND dispatch_digest = $3 AND reason IN ($4, $5)
                        AND NOT deletes AND NOT reads
-                       AND NOT EXISTS (SELECT FROM reconciliation n
-                                       WHERE n.applier = $1 AND n.attempt > r.attempt AND n.dispatch_digest <> $3))",
+                       AND NOT EXISTS (
+                           SELECT FROM reconciliation n
+                           WHERE n.applier = $1 AND n.attempt > r.attempt
+                                 AND (n.dispatch_digest <> $3
+                                      OR n.dispatch_digest = $3 AND n.reason NOT IN ($4, $5)
+                                         AND NOT coalesce((n.dispatch ->> 'observe')::boolean, false))))",
         )
         .bind(applier.0)
         .bind(cluster.0)

@@ -174,33 +174,38 @@ async fn a_dispatch_was_applied_where_nothing_else_was_since() -> Result<()> {
     let (one, two) = (Digest::of(b"one"), Digest::of(b"two"));
     let was = async |digest: Digest| site.store.was_applied(site.applier, site.cluster, &digest).await;
     let mut attempt = 0;
-    let mut record = async |digest: Option<Digest>, reason: &str| -> Result<()> {
+    let mut record = async |digest: Option<Digest>, observe: bool, reason: &str| -> Result<()> {
         attempt += 1;
         sqlx::query(
             "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, deletes, started_at, deadline, finished_at,
-                                         reason, dispatch_digest)
-             VALUES ($1, $2, $3, 1, 1, false, now(), now(), now(), $4, $5)",
+                                         reason, dispatch_digest, dispatch)
+             VALUES ($1, $2, $3, 1, 1, false, now(), now(), now(), $4, $5, jsonb_build_object('observe', $6::boolean))",
         )
         .bind(site.applier.0)
         .bind(attempt)
         .bind(site.cluster.0)
         .bind(reason)
         .bind(digest.map(|digest| digest.as_bytes().to_vec()))
+        .bind(observe)
         .execute(&mut site.database.connect().await?)
         .await?;
         Ok(())
     };
     ensure!(!was(one).await?);
-    record(Some(one), "ValidationFailed").await?;
+    record(Some(one), false, "ValidationFailed").await?;
     ensure!(!was(one).await?, "nothing was applied");
-    record(Some(one), "ReconciliationSucceeded").await?;
+    record(Some(one), false, "ReconciliationSucceeded").await?;
     ensure!(was(one).await? && !was(two).await?);
-    record(None, "BuildFailed").await?;
-    record(Some(one), "ValidationFailed").await?;
-    ensure!(was(one).await?, "nothing else was sent");
-    record(Some(two), "ReconciliationFailed").await?;
+    record(None, false, "BuildFailed").await?;
+    record(Some(one), true, "ValidationFailed").await?;
+    ensure!(was(one).await?, "nothing was to be written");
+    record(Some(one), false, "ValidationFailed").await?;
+    ensure!(!was(one).await?, "somebody asked for it to be applied again, and that is not done");
+    record(Some(one), false, "ReconciliationSucceeded").await?;
+    ensure!(was(one).await?);
+    record(Some(two), false, "ReconciliationFailed").await?;
     ensure!(!was(one).await? && !was(two).await?, "some of the other may have been applied");
-    record(Some(two), "HealthCheckFailed").await?;
+    record(Some(two), false, "HealthCheckFailed").await?;
     ensure!(was(two).await?, "all of it was applied before it was waited for");
     Ok(())
 }

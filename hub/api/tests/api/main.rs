@@ -16,5 +16,6 @@ mod sessions;
 mod set_aside;
 #[path = "../support/mod.rs"]
 mod support;
+mod views;
 mod watch;
 mod watch_http;

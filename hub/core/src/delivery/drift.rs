@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use roadstead_api::{ApplierStatus, ConditionStatus};
+use roadstead_api::{AnyApplier, ApplierStatus, ConditionStatus};
 use roadstead_hub_store::Tx;
 use roadstead_model::{
-    ApplierUid, ChangeSet, DispatchKey, DriftState, DriftedObject, FieldDrift, ObjectRef, Reason,
+    Action, ApplierUid, ChangeSet, DispatchKey, DriftState, DriftedObject, FieldDrift, ObjectRef, Reason,
 };
 
 use crate::HubError;
@@ -62,7 +62,7 @@ impl Delivery {
             tx.settle_drift(key.applier, &goes_on, now).await?;
         }
         let generation = key.generation.0;
-        let suspended = stored.object["spec"]["suspend"].as_bool().unwrap_or_default();
+        let suspended = stored.decode::<AnyApplier>()?.spec.suspend;
         let others = total - report.objects.len().min(*total);
         write_status(&mut tx, &mut stored, suspended, now, |status, _| {
             note(status, &objects, others, generation, now);
@@ -91,7 +91,7 @@ pub(super) async fn settle(
     changes: &ChangeSet,
     now: Timestamp,
 ) -> Result<bool, HubError> {
-    let drifted = changes.iter().filter(|result| result.action == roadstead_model::Action::Drifted);
+    let drifted = changes.iter().filter(|result| result.action == Action::Drifted);
     let drifted: Vec<ObjectRef> = drifted.map(|result| result.object.clone()).collect();
     tx.settle_drift(applier, &drifted, now).await?;
     Ok(drifted.is_empty())

@@ -224,7 +224,11 @@ pub(super) fn note_offline(by: &mut BTreeMap<String, String>, offline: Offline) 
 
 /// None where nothing is said.
 fn offline_text(offline: Offline) -> Option<String> {
-    (offline != Offline::default()).then(|| format!("{offline:?}"))
+    if offline == Offline::default() {
+        return None;
+    }
+    // Words and numbers have a JSON form.
+    serde_json::to_string(&offline).ok()
 }
 
 /// Whether an applier may use a ConfigMap or Secret of its namespace on the hub: a child may use what is passed on to it. The error is
