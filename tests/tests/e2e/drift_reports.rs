@@ -60,6 +60,14 @@ async fn says_nothing(fleet: &Fleet, condition: &str) -> Result<()> {
     .await
 }
 
+/// Applies a Kustomization `app` with these fields, of one ConfigMap.
+async fn applied(fleet: &Fleet, ns: &str, word: &str, fields: &[&str]) -> Result<()> {
+    let files = Commit::new().file("map.yaml", config_map(ns, "map", word));
+    let head = fleet.repository("app", &files).await?.git(["rev-parse", "main"], &[], b"")?;
+    fleet.apply(&kustomization("app", "app", "./", fields)).await?;
+    fleet.applied("app", &head).await.map(drop)
+}
+
 /// For so long a ConfigMap stays as it is. There is nothing to wait for but time.
 async fn stays(fleet: &Fleet, ns: &str, name: &str, word: &str, long: Duration) -> Result<()> {
     let until = Instant::now() + long;
@@ -186,11 +194,7 @@ async fn who_changes_an_object_again_and_again_is_named() -> Result<()> {
     let fleet = Fleet::start("fight").await?;
     let space = fleet.cluster.namespace("fight").await?;
     let ns = space.name().to_owned();
-    let repository =
-        fleet.repository("app", &Commit::new().file("map.yaml", config_map(&ns, "map", "git"))).await?;
-    let head = repository.git(["rev-parse", "main"], &[], b"")?;
-    fleet.apply(&kustomization("app", "app", "./", &[])).await?;
-    fleet.applied("app", &head).await?;
+    applied(&fleet, &ns, "git", &[]).await?;
     let told = says(
         &fleet,
         "Contended",
@@ -240,11 +244,7 @@ async fn a_cluster_whose_hub_is_away_does_what_its_policy_says() -> Result<()> {
     let mut fleet = Fleet::start("alone").await?;
     let space = fleet.cluster.namespace("alone").await?;
     let ns = space.name().to_owned();
-    let repository =
-        fleet.repository("app", &Commit::new().file("map.yaml", config_map(&ns, "map", "git"))).await?;
-    let head = repository.git(["rev-parse", "main"], &[], b"")?;
-    fleet.apply(&kustomization("app", "app", "./", &[])).await?;
-    fleet.applied("app", &head).await?;
+    applied(&fleet, &ns, "git", &[]).await?;
     for policy in ["Report", "Stop"] {
         offline(&fleet, &format!(r#"{{"policy":"{policy}","after":"1s"}}"#)).await?;
         let corrected = corrections(&fleet).await?;
@@ -274,13 +274,9 @@ async fn what_the_hub_gave_is_kept_in_the_cluster_where_that_is_asked_for() -> R
     let mut fleet = Fleet::start("keeps").await?;
     let space = fleet.cluster.namespace("keeps").await?;
     let ns = space.name().to_owned();
-    let repository =
-        fleet.repository("app", &Commit::new().file("map.yaml", config_map(&ns, "map", "${word}"))).await?;
-    let head = repository.git(["rev-parse", "main"], &[], b"")?;
     fleet.run(&["create", "secret", "generic", "words", "--from-literal=word=given"]).await?;
     let from = "postBuild: {substituteFrom: [{kind: Secret, name: words}]}";
-    fleet.apply(&kustomization("app", "app", "./", &[from])).await?;
-    fleet.applied("app", &head).await?;
+    applied(&fleet, &ns, "${word}", &[from]).await?;
     let uid = fleet.get("kustomization/app").await?["metadata"]["uid"].as_str().map(str::to_owned);
     let uid = uid.context("a uid")?;
     let kept = async || -> Result<bool> {
