@@ -123,7 +123,7 @@ impl Cluster for Fake {
 
     async fn apply(&self, (): &(), _previous: &[ObjectRef], _run: &mut Run<'_>) -> Outcome {
         *self.applied.lock().expect("no panic") += 1;
-        let changes = vec![ObjectResult { object: config_map(), action: Action::Adopted }];
+        let changes = vec![ObjectResult::new(config_map(), Action::Adopted)];
         Outcome { changes, inventory: vec![config_map()], ..Outcome::default() }
     }
 

@@ -195,11 +195,12 @@ fn texts(field: &str, values: Vec<String>, count: usize, max: usize) -> Result<V
 
 /// An enum whose values have the same names in the protocol: its way there, and a function of this name for the way back.
 macro_rules! words {
-    ($read:ident: $name:ident { $($value:ident),* }) => {
+    ($read:ident: $name:ident { $($value:ident),* } $(but not { $($kept:ident),* })?) => {
         impl From<$name> for v1::$name {
             fn from(value: $name) -> Self {
                 match value {
                     $($name::$value => Self::$value,)*
+                    $($($name::$kept => Self::Unspecified,)*)?
                 }
             }
         }
@@ -298,7 +299,9 @@ impl TryFrom<v1::ObjectRef> for ObjectRef {
 }
 
 words!(stage: Stage { Finish, Validate, Apply, Prune, Wait });
-words!(action: Action { Created, Configured, Recreated, Adopted, Unchanged, Deleted, Skipped, Drifted });
+// Handing over is between appliers on the hub: no agent is told of it, or tells it.
+words!(action: Action { Created, Configured, Recreated, Adopted, Unchanged, Deleted, Skipped, Drifted }
+       but not { HandedOver, TakenOver });
 
 impl From<ObjectResult> for v1::ObjectResult {
     fn from(result: ObjectResult) -> Self {
@@ -310,7 +313,7 @@ impl TryFrom<v1::ObjectResult> for ObjectResult {
     type Error = ConvertError;
 
     fn try_from(result: v1::ObjectResult) -> Result<Self> {
-        Ok(Self { object: object("object", result.object)?, action: action("action", result.action)? })
+        Ok(Self::new(object("object", result.object)?, action("action", result.action)?))
     }
 }
 

@@ -30,7 +30,7 @@ fn created(name: &str) -> ObjectResult {
         namespace: "dev".to_owned(),
         name: name.to_owned(),
     };
-    ObjectResult { object, action: Action::Created }
+    ObjectResult::new(object, Action::Created)
 }
 
 fn finished(attempt: i64) -> Finished {

@@ -64,7 +64,7 @@ impl<C: Cluster> Work<'_, C> {
             .change_set
             .iter()
             .filter(|result| result.action.wrote())
-            .map(|ObjectResult { object, action }| {
+            .map(|ObjectResult { object, action, .. }| {
                 let Drift { managers, fields, .. } = drift.get(object).cloned().unwrap_or_default();
                 Corrected { object: object.clone(), action: *action, managers, fields }
             })

@@ -12,7 +12,7 @@ mod slot;
 mod turn;
 mod work;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -263,6 +263,7 @@ impl<C: Cluster> Runner<C> {
     pub(crate) fn resume(&self, records: Vec<Record>) {
         let now = Instant::now();
         let count = records.len();
+        let shared = owned_by_several(&records);
         for Record { key, spec, inventory, builds, values } in records {
             let mut slots = self.slots();
             let slot = slots.entry(key.applier).or_default();
@@ -279,7 +280,7 @@ impl<C: Cluster> Runner<C> {
             let dispatch = Dispatch { key, spec, inventory: Vec::new(), given, data_keys };
             let last = LastApplied::new(dispatch, builds);
             let applier = last.dispatch.key.applier;
-            self.inner.tended.resume(last, &inventory, now, now + RESUME_AFTER);
+            self.inner.tended.resume(last, &inventory, &shared, now, now + RESUME_AFTER);
             // The hub has said so in between.
             if self.inner.keep.forgets(applier) {
                 self.inner.tended.rest(applier);
@@ -494,6 +495,18 @@ impl<C: Cluster> Runner<C> {
             dispatch = next;
         }
     }
+}
+
+/// Objects that more than one of them owns: they were handed over, and their new owner's dispatch was kept before the old owner's next one
+/// was. Which one that is the hub knows.
+fn owned_by_several(records: &[Record]) -> HashSet<ObjectRef> {
+    let (mut seen, mut several) = (HashSet::new(), HashSet::new());
+    for object in records.iter().flat_map(|record| &record.inventory) {
+        if !seen.insert(object) {
+            several.insert(object.clone());
+        }
+    }
+    several
 }
 
 /// The end of a dispatch that was cancelled before it began.

@@ -155,10 +155,8 @@ impl Cluster for Fake {
         if let Some(gate) = &self.gate {
             gate.acquire().await.expect("open").forget();
         }
-        let changes: Vec<ObjectResult> = ready
-            .iter()
-            .map(|object| ObjectResult { object: object.clone(), action: Action::Created })
-            .collect();
+        let changes: Vec<ObjectResult> =
+            ready.iter().map(|object| ObjectResult::new(object.clone(), Action::Created)).collect();
         for change in &changes {
             (run.events)(roadstead_apply::Event::Applied(change.clone()));
         }
@@ -192,8 +190,7 @@ impl Cluster for Fake {
     ) -> Outcome {
         let gone: Vec<_> = inventory.iter().filter(|object| !keep.contains(object)).cloned().collect();
         self.note(format!("delete {}", gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")));
-        let changes =
-            gone.into_iter().map(|object| ObjectResult { object, action: Action::Deleted }).collect();
+        let changes = gone.into_iter().map(|object| ObjectResult::new(object, Action::Deleted)).collect();
         Outcome { changes, inventory: keep.to_vec(), ..Outcome::default() }
     }
 

@@ -122,8 +122,15 @@ impl Tended {
     }
 
     /// What an agent before this one has applied is tended from now on. Nothing is known of how its objects stand: all of them are looked
-    /// at, at `due`.
-    pub(crate) fn resume(&self, last: LastApplied, inventory: &[ObjectRef], now: Instant, due: Instant) {
+    /// at, at `due`, but for those that another applier owns, too.
+    pub(crate) fn resume(
+        &self,
+        last: LastApplied,
+        inventory: &[ObjectRef],
+        shared: &HashSet<ObjectRef>,
+        now: Instant,
+        due: Instant,
+    ) {
         let applier = last.dispatch.key.applier;
         self.begin(applier, last.dispatch.spec.service_account.as_ref(), now);
         self.end(applier, inventory, Some(last), now);
@@ -132,6 +139,7 @@ impl Tended {
         // A Job that is gone may have run to its end.
         let looked_at = inventory
             .iter()
+            .filter(|object| !shared.contains(object))
             .filter(|object| (object.group.as_str(), object.kind.as_str()) != ("batch", "Job"));
         looked_at.for_each(|object| tending.suspect(object, Vec::new(), due));
         drop(state);
@@ -480,7 +488,9 @@ impl Tended {
             if let Some(before) = owners.insert(object.clone(), applier)
                 && let Some(tending) = appliers.get_mut(&before)
             {
+                // It was handed over: its owner before has nothing to do with it any more.
                 tending.objects.remove(object);
+                tending.suspects.remove(object);
             }
         }
         let Some(tending) = appliers.get_mut(&applier) else { return false };

@@ -176,6 +176,33 @@ fn what_is_changed_is_due_and_what_stands_is_not() {
 }
 
 #[test]
+fn what_another_applier_applies_is_not_put_back_by_the_one_before() {
+    let (object, now) = (object("ConfigMap", "a"), Instant::now());
+    let tended = tended(&object, now);
+    let heir = ApplierUid(uuid::Uuid::max());
+    // It was changed, and is about to be corrected, when it is handed over.
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(11, &taken())), now);
+    tended.begin(heir, None, now);
+    assert!(!tended.stands(heir, &object, &sent()));
+    assert!(due(&tended, now + SECOND).is_none());
+    tended.note(heir, &object, applied(&object, 12));
+    // Nor is it when the new owner's write is seen.
+    tended.take(&watch(&object), Sight::Seen(object.clone(), footprint(12, &taken())), now + SECOND);
+    assert!(due(&tended, now + SECOND * 60).is_none());
+}
+
+#[test]
+fn after_a_restart_what_two_own_is_left_to_the_hub() {
+    let (one, shared, now) = (object("ConfigMap", "a"), object("ConfigMap", "b"), Instant::now());
+    let tended = Tended::default();
+    tended.allow(true);
+    let others = HashSet::from([shared.clone()]);
+    tended.resume(last(), &[one.clone(), shared.clone()], &others, now, now + SECOND);
+    let due = due(&tended, now + SECOND).expect("it is looked at");
+    assert!(due.objects.contains_key(&one) && !due.objects.contains_key(&shared), "{due:?}");
+}
+
+#[test]
 fn what_is_gone_is_due_but_for_jobs() {
     let now = Instant::now();
     for (kind, is_due) in [("ConfigMap", true), ("Job", false)] {

@@ -1,4 +1,5 @@
 //! Fields of appliers' specs that are Roadstead's own, as annotations: so that one file suits a Flux too, and a check against Flux's schemas.
+//! And what there are annotations for only.
 //!
 //! What the spec says wins. `spec.delegation` has no such form: it gives rights, and is taken from direct writes only.
 
@@ -6,12 +7,36 @@ use roadstead_model::Revision;
 use serde_json::{Map, Value, json};
 
 use crate::kustomization::{Adopt, Drift, GuardSpec};
+use crate::rules::{is_dns_label, is_dns_subdomain};
 use crate::validate::FieldError;
 
 const PREFIX: &str = "fleet.roadstead.dev/";
 
 /// The annotations' names without their prefix; the fields of the spec have the same.
 const FIELDS: [&str; 4] = ["adopt", "drift", "guard", "pin"];
+
+/// Names the appliers from which one takes over what they do not build any more: `namespace/name`, separated by commas.
+pub const TAKES_OVER: &str = "fleet.roadstead.dev/takes-over";
+
+/// No more appliers than this are named.
+const MAX_TAKES_OVER: usize = 16;
+
+/// The appliers that an applier's annotation [`TAKES_OVER`] names: their namespaces and names.
+///
+/// # Errors
+/// Where it is anything else than a list of those.
+pub fn takes_over(object: &Value) -> Result<Vec<(&str, &str)>, &'static str> {
+    let Some(text) = object["metadata"]["annotations"].get(TAKES_OVER).and_then(Value::as_str) else {
+        return Ok(Vec::new());
+    };
+    let want = "want namespace/name of at most 16 Kustomizations, separated by commas";
+    let named = text.split(',').map(|one| {
+        let (namespace, name) = one.trim().split_once('/')?;
+        (is_dns_label(namespace) && is_dns_subdomain(name)).then_some((namespace, name))
+    });
+    let named: Vec<_> = named.collect::<Option<_>>().ok_or(want)?;
+    if named.len() > MAX_TAKES_OVER { Err(want) } else { Ok(named) }
+}
 
 /// The fields that annotations say, as they would stand in the spec, and what is wrong with the others.
 fn fields(object: &Value) -> (Map<String, Value>, Vec<FieldError>) {
@@ -69,15 +94,21 @@ fn read(field: &str, text: &str) -> Result<Value, String> {
 
 /// What is wrong with annotations of an applier that stand for fields.
 pub(crate) fn check(object: &Value) -> Vec<FieldError> {
-    fields(object).1
+    let mut errors = fields(object).1;
+    if let Err(why) = takes_over(object) {
+        let at = format!("metadata.annotations[{TAKES_OVER}]");
+        errors.push(FieldError::invalid(at, &object["metadata"]["annotations"][TAKES_OVER], why));
+    }
+    errors
 }
 
-/// The annotations that stand for fields: where one is changed, something else is wanted.
+/// The annotations that say what is wanted: where one is changed, something else is.
 #[must_use]
 pub fn wanted(object: &Value) -> Vec<(&'static str, &Value)> {
     let annotations = &object["metadata"]["annotations"];
     let given = |field: &'static str| Some((field, annotations.get(format!("{PREFIX}{field}"))?));
-    FIELDS.into_iter().filter_map(given).collect()
+    let takes_over = annotations.get(TAKES_OVER).map(|named| (TAKES_OVER, named));
+    FIELDS.into_iter().filter_map(given).chain(takes_over).collect()
 }
 
 /// The object with the fields in its spec that annotations say, and the spec does not; none where it stays the same.
@@ -99,7 +130,7 @@ pub(crate) fn merged(object: &Value) -> Option<Value> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{check, merged, wanted};
+    use super::{TAKES_OVER, check, merged, takes_over, wanted};
     use crate::{AnyApplier, Typed as _};
 
     fn object(annotations: &Value, spec: &Value) -> Value {
@@ -131,6 +162,15 @@ mod tests {
     }
 
     #[test]
+    fn the_owners_that_are_taken_over_from_are_named() {
+        let said = |text: &str| object(&json!({ TAKES_OVER: text }), &json!({}));
+        assert_eq!(takes_over(&said("apps/one, team/two")), Ok(vec![("apps", "one"), ("team", "two")]));
+        assert_eq!(takes_over(&object(&json!({}), &json!({}))), Ok(vec![]));
+        assert_eq!(wanted(&said("apps/one")).len(), 1, "it is tried again at once");
+        assert!(takes_over(&said(&vec!["apps/one"; 17].join(","))).is_err());
+    }
+
+    #[test]
     fn what_is_wrong_with_one_is_said_and_it_counts_for_nothing() {
         for (name, text, why) in [
             ("drift", "Maybe", "want Correct or Report"),
@@ -139,6 +179,9 @@ mod tests {
             ("guard", "strict", "want JSON"),
             ("guard", "{\"maxDeletion\":3}", "want JSON"),
             ("guard", "{\"maxDeletionPercent\":101}", "at most 100"),
+            ("takes-over", "app", "want namespace/name"),
+            ("takes-over", "apps/one,", "want namespace/name"),
+            ("takes-over", "apps/One", "want namespace/name"),
         ] {
             let annotations = json!({ format!("fleet.roadstead.dev/{name}"): text });
             let object = object(&annotations, &json!({ "interval": "5m" }));

@@ -116,7 +116,7 @@ impl Outcome {
     }
 
     pub(crate) fn changed(&mut self, object: ObjectRef, action: Action) -> ObjectResult {
-        let result = ObjectResult { object, action };
+        let result = ObjectResult::new(object, action);
         self.changes.push(result.clone());
         result
     }

@@ -24,6 +24,10 @@ pub enum Action {
     Skipped,
     /// It is not as it was applied, or not there, and that is only reported.
     Drifted,
+    /// Another applier builds it now, and owns it from then on. Of the hub: agents do not tell it.
+    HandedOver,
+    /// Another applier does not build it any more, and owned it until then. Of the hub: agents do not tell it.
+    TakenOver,
 }
 
 impl Action {
@@ -45,6 +49,8 @@ impl Action {
             Self::Deleted => "deleted",
             Self::Skipped => "skipped",
             Self::Drifted => "drifted",
+            Self::HandedOver => "handedOver",
+            Self::TakenOver => "takenOver",
         }
     }
 }
@@ -57,6 +63,17 @@ pub struct ObjectResult {
     pub object: ObjectRef,
     /// What was done.
     pub action: Action,
+    /// `Kind namespace/name` of the applier to which it was handed over, or from which it was taken over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other: Option<String>,
+}
+
+impl ObjectResult {
+    /// That this was done to an object.
+    #[must_use]
+    pub fn new(object: ObjectRef, action: Action) -> Self {
+        Self { object, action, other: None }
+    }
 }
 
 /// The objects that one reconciliation dealt with, in the order in which it did.

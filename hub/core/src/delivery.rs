@@ -9,6 +9,7 @@ mod corrections;
 mod decryption;
 mod dependencies;
 mod drift;
+mod handover;
 mod health;
 mod history;
 mod holds;

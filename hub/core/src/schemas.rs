@@ -9,8 +9,11 @@ use schemars::JsonSchema;
 pub(crate) struct ObjectResultSchema {
     /// The object.
     object: ObjectRefSchema,
-    /// `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted`, `skipped` or `drifted`.
+    /// `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted`, `skipped`, `drifted`, `handedOver` or `takenOver`.
     action: String,
+    /// `Kind namespace/name` of the applier to which it was handed over, or from which it was taken over.
+    #[schemars(default)]
+    other: Option<String>,
 }
 
 /// An object of a cluster.

@@ -194,7 +194,7 @@ fn when_due(
     let at_once = (now, true);
     let Some(last) = &situation.last else { return at_once };
     // What was held since may have changed on the cluster meanwhile, and Ready is to say what is so now.
-    if situation.held || !is_current(last, situation, cluster, wanted) {
+    if situation.held || situation.handed || !is_current(last, situation, cluster, wanted) {
         return at_once;
     }
     let AttemptState::Finished { at, succeeded } = last.state else { return at_once };

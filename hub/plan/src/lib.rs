@@ -68,6 +68,8 @@ pub struct Situation {
     pub tended: Tended,
     /// A person has confirmed the deletions for which the newest attempt waits, which did not know that yet.
     pub confirmed: bool,
+    /// Another applier's objects have become its own since the newest attempt began.
+    pub handed: bool,
     /// The clusters on which it owns objects, and whether each still exists.
     pub owns_on: Vec<Owned>,
 }

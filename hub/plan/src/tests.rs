@@ -50,6 +50,7 @@ fn fresh() -> Situation {
         held: false,
         tended: Tended::Unknown,
         late: None,
+        handed: false,
         owns_on: Vec::new(),
     }
 }
@@ -285,6 +286,18 @@ fn a_failed_deletion_is_tried_again_later() {
     let failed = Situation { last: Some(last), ..situation };
     assert_eq!(decide(&failed, at(29)), Decision::Idle { until: at(30) });
     assert_eq!(decide(&failed, at(30)), Decision::Delete { cluster: EDGE });
+}
+
+#[test]
+fn what_was_handed_over_is_applied_at_once_by_an_attempt_that_knows_of_it() {
+    for succeeded in [true, false] {
+        let handed = Situation { handed: true, ..applied(succeeded) };
+        assert!(matches!(decide(&handed, at(1)), Decision::Reconcile { news: true, .. }));
+    }
+    // One that is under way announces what it applies; it is waited for.
+    let mut open = Situation { handed: true, ..applied(true) };
+    open.last.as_mut().unwrap().state = AttemptState::Open { deadline: at(90) };
+    assert_eq!(decide(&open, at(1)), Decision::Idle { until: at(90) });
 }
 
 #[test]

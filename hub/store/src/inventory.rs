@@ -2,7 +2,7 @@
 //! crash nor a cut link orphans anything.
 
 use ::time::OffsetDateTime;
-use roadstead_model::{ApplierUid, ClusterUid, Digest, ObjectRef};
+use roadstead_model::{ApplierUid, Attempt, ClusterUid, Digest, ObjectRef};
 use uuid::Uuid;
 
 use crate::time::from_sql;
@@ -45,9 +45,9 @@ impl Columns {
     }
 }
 
-type Row = (String, String, String, String, String);
+pub(crate) type Row = (String, String, String, String, String);
 
-fn object((group, version, kind, namespace, name): Row) -> ObjectRef {
+pub(crate) fn object((group, version, kind, namespace, name): Row) -> ObjectRef {
     ObjectRef { group, version, kind, namespace, name }
 }
 
@@ -60,6 +60,8 @@ pub struct Holdings {
     pub on_hub: bool,
     /// The cluster whose agent tends it, or did.
     pub tended: Option<(ClusterUid, TendedState)>,
+    /// Something was handed over to it since its newest attempt was opened.
+    pub handed: bool,
 }
 
 impl Tx {
@@ -175,8 +177,8 @@ impl Tx {
         Ok(rows.into_iter().map(outside).collect())
     }
 
-    /// Settles what `applier` owns on `cluster` after an attempt: of what was announced, `owned` stays and the
-    /// rest goes. What was never announced is not taken.
+    /// Settles what `applier` owns on `cluster` after an `attempt`: of what was announced, `owned` stays and the
+    /// rest goes. What was never announced is not taken; what was handed over since the attempt was opened stays for the next one.
     ///
     /// # Errors
     /// Where the database refuses.
@@ -184,18 +186,20 @@ impl Tx {
         &mut self,
         cluster: ClusterUid,
         applier: ApplierUid,
+        attempt: Attempt,
         owned: &[ObjectRef],
     ) -> Result<(), StoreError> {
         let columns = Columns::of(owned);
         sqlx::query(
             "WITH owned AS (SELECT * FROM unnest($3::text[], $4::text[], $5::text[], $6::text[])
                             AS o (api_group, kind, namespace, name)),
-                  kept AS (UPDATE inventory i SET intended = false FROM owned o
+                  kept AS (UPDATE inventory i SET intended = false, handed_by = NULL, handed_after = NULL FROM owned o
                            WHERE i.cluster_uid = $1 AND i.applier = $2 AND i.intended
+                             AND (i.handed_after IS NULL OR i.handed_after < $7)
                              AND (i.api_group, i.kind, i.namespace, i.name)
                                  = (o.api_group, o.kind, o.namespace, o.name))
              DELETE FROM inventory i
-             WHERE i.cluster_uid = $1 AND i.applier = $2
+             WHERE i.cluster_uid = $1 AND i.applier = $2 AND (i.handed_after IS NULL OR i.handed_after < $7)
                AND NOT EXISTS (SELECT FROM owned o WHERE (i.api_group, i.kind, i.namespace, i.name)
                                                          = (o.api_group, o.kind, o.namespace, o.name))",
         )
@@ -205,6 +209,7 @@ impl Tx {
         .bind(&columns.kinds)
         .bind(&columns.namespaces)
         .bind(&columns.names)
+        .bind(attempt.0)
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query("settle the inventory"))?;
@@ -330,15 +335,17 @@ impl Store {
     /// # Errors
     /// Where the database refuses.
     pub async fn holdings(&self, applier: ApplierUid) -> Result<Holdings, StoreError> {
-        type Row = (Vec<Uuid>, Vec<bool>, bool, Option<Uuid>, Option<OffsetDateTime>, Option<bool>);
+        type Row = (Vec<Uuid>, Vec<bool>, bool, Option<Uuid>, Option<OffsetDateTime>, Option<bool>, bool);
         let what = "look up where an applier owns something";
-        let (clusters, known, on_hub, tended_on, until, session_ended): Row = sqlx::query_as(
+        let (clusters, known, on_hub, tended_on, until, session_ended, handed): Row = sqlx::query_as(
             "SELECT coalesce(array_agg(i.cluster_uid ORDER BY i.cluster_uid), '{}'),
                     coalesce(array_agg(r.uid IS NOT NULL ORDER BY i.cluster_uid), '{}'),
                     EXISTS (SELECT FROM child WHERE parent = $1),
                     (SELECT cluster_uid FROM tended WHERE applier = $1),
                     (SELECT until FROM tended WHERE applier = $1),
-                    (SELECT forsaken FROM tended WHERE applier = $1)
+                    (SELECT forsaken FROM tended WHERE applier = $1),
+                    EXISTS (SELECT FROM inventory WHERE applier = $1 AND handed_after IS NOT NULL
+                            AND handed_after >= coalesce((SELECT max(attempt) FROM reconciliation WHERE applier = $1), 0))
              FROM (SELECT DISTINCT cluster_uid FROM inventory WHERE applier = $1) i
              LEFT JOIN resource r ON r.uid = i.cluster_uid",
         )
@@ -354,6 +361,6 @@ impl Store {
             (Some(until), _) => TendedState::Until(until),
         };
         let tended = tended_on.map(|cluster| (ClusterUid(cluster), state));
-        Ok(Holdings { clusters, on_hub, tended })
+        Ok(Holdings { clusters, on_hub, tended, handed })
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use roadstead_model::{
-    ApplierUid, Attempt, AttemptKind, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation, HubEpoch,
-    ObjectRef, Queue, ReadObject, Reason, Revision, StepTiming, Topic,
+    Action, ApplierUid, Attempt, AttemptKind, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation,
+    HubEpoch, ObjectRef, ObjectResult, Queue, ReadObject, Reason, Revision, StepTiming, Topic,
 };
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -175,13 +175,18 @@ impl Tx {
         done: &ChangeSet,
     ) -> Result<Attempt, StoreError> {
         let what = "record a reconciliation";
-        let (epoch, attempt): (i64, i64) = sqlx::query_as(
+        type Handed = Json<Vec<(String, String, String, String, String, String)>>;
+        // What was handed over since the newest attempt stands in the change set of this one.
+        let (epoch, attempt, taken_over): (i64, i64, Option<Handed>) = sqlx::query_as(
             "WITH superseded AS (
                UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
                WHERE $3 AND applier = $1 AND finished_at IS NULL),
              awake AS (DELETE FROM resting WHERE $3 AND applier = $1)
-             SELECT epoch, 1 + coalesce((SELECT max(attempt) FROM reconciliation WHERE applier = $1), 0)
-             FROM hub_state",
+             SELECT epoch, 1 + newest,
+                    (SELECT jsonb_agg(jsonb_build_array(api_group, version, kind, namespace, name, handed_by)
+                                      ORDER BY api_group, kind, namespace, name)
+                     FROM inventory WHERE applier = $1 AND handed_after IS NOT NULL AND handed_after >= newest)
+             FROM hub_state, (SELECT coalesce(max(attempt), 0) AS newest FROM reconciliation WHERE applier = $1) last",
         )
         .bind(inputs.applier.0)
         .bind(to_sql(inputs.started))
@@ -189,6 +194,14 @@ impl Tx {
         .fetch_one(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
+        let taken_over = taken_over.into_iter().flat_map(|Json(rows)| rows).map(
+            |(group, version, kind, namespace, name, by)| ObjectResult {
+                object: ObjectRef { group, version, kind, namespace, name },
+                action: Action::TakenOver,
+                other: Some(by),
+            },
+        );
+        let done: ChangeSet = taken_over.chain(done.iter().cloned()).collect();
         let build = inputs.build.map(|build| build.as_bytes().to_vec());
         let mac = match (dispatch, inputs.cluster) {
             (Some((spec, _)), Some(cluster)) => {

@@ -221,7 +221,7 @@ fn what_this_agent_dropped_or_cannot_do_is_refused() {
 
 #[test]
 fn what_an_agent_says_comes_back_as_it_was() {
-    let result = ObjectResult { object: backend(), action: Action::Configured };
+    let result = ObjectResult::new(backend(), Action::Configured);
     let finished = Finished {
         key: key(),
         failure: Some(Failure {

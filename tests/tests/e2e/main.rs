@@ -18,6 +18,7 @@ mod drift;
 mod drift_reports;
 mod fields;
 mod guard;
+mod handover;
 mod health;
 mod idle;
 mod kept;

@@ -56,16 +56,14 @@ pub(crate) async fn history(site: &Site, replica: &Replica) -> Result<()> {
         let label = "UPDATE inventory SET labels = $2 WHERE name = $1";
         sqlx::query(label).bind(name).bind(labels).execute(&mut database).await?;
     }
-    let result = |action| ObjectResult {
-        object: ObjectRef {
-            group: "apps".to_owned(),
-            version: "v1".to_owned(),
-            kind: "Deployment".to_owned(),
-            namespace: "prod".to_owned(),
-            name: "web".to_owned(),
-        },
-        action,
+    let object = ObjectRef {
+        group: "apps".to_owned(),
+        version: "v1".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: "prod".to_owned(),
+        name: "web".to_owned(),
     };
+    let result = |action| ObjectResult::new(object.clone(), action);
     for (attempt, action, reason, build) in [
         (1_i64, Action::Created, "ReconciliationSucceeded", [1_u8; 32]),
         (2, Action::Unchanged, "HealthCheckFailed", [1; 32]),

@@ -101,7 +101,7 @@ impl Delivery {
                 reference(one.placed.child.kind, &one.placed.child.namespace, &one.placed.child.name);
             let shown = one.placed.named();
             match self.apply_child(&who, seen.situation.uid, rights, one).await {
-                Ok(action) => changes.push(ObjectResult { object, action }),
+                Ok(action) => changes.push(ObjectResult::new(object, action)),
                 Err(error) if error.is_of_request() => {
                     denied |= matches!(error, HubError::Forbidden(_));
                     refused.push(format!("{shown}: {error}"));
@@ -252,7 +252,7 @@ impl Delivery {
             let prunes = situation.prune && !child.kept;
             let action = if prunes { self.delete_child(&who, child).await? } else { Action::Skipped };
             let object = reference(child.kind, &child.namespace, &child.name);
-            changes.push(ObjectResult { object, action });
+            changes.push(ObjectResult::new(object, action));
         }
         let mut tx = self.store.begin().await?;
         for child in gone {

@@ -60,7 +60,7 @@ impl Delivery {
             objects.iter().filter(|corrected| owned.contains(&corrected.object)).collect();
         let changes: ChangeSet = objects
             .iter()
-            .map(|corrected| ObjectResult { object: corrected.object.clone(), action: corrected.action })
+            .map(|corrected| ObjectResult::new(corrected.object.clone(), corrected.action))
             .collect();
         if changes.is_empty() {
             return Ok(());

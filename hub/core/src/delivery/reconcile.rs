@@ -19,6 +19,7 @@ use roadstead_model::{
 use crate::delivery::Delivery;
 use crate::delivery::applier::Work;
 use crate::delivery::children::AppliedChildren;
+use crate::delivery::handover::Handover;
 use crate::delivery::history;
 use crate::delivery::render::{self, Rendered, Rendering};
 use crate::delivery::results::AgentOf;
@@ -232,11 +233,19 @@ impl Delivery {
             Ok(children) => children,
             Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };
-        let AppliedChildren { changes, failure } =
+        let AppliedChildren { mut changes, failure } =
             self.apply_children(seen, &target.revision, children).await?;
         if let Some((reason, message)) = failure {
             let failed = Failed { reason, message, changes };
             return self.failed(seen, &target, failed, now).await;
+        }
+        // Who takes over may be a child that was made just now.
+        match self.change_owners(seen, target.cluster, &dispatch, now).await? {
+            Handover::Done(handed) => changes.extend(handed),
+            Handover::Later(later) => {
+                self.note_changes(seen, &changes).await?;
+                return Ok(now + later);
+            }
         }
         self.open(seen, &target, &attempt, &dispatch, &changes, now).await
     }
@@ -386,6 +395,15 @@ impl Delivery {
         }
         if let Some(message) = self.too_old_agent(cluster, seen.cluster(), &dispatch).await? {
             return self.hold_for_agent(seen, &message, now).await;
+        }
+        let handed = match self.hand_all_over(seen, cluster, now).await? {
+            Handover::Done(handed) => handed,
+            Handover::Later(later) => return Ok(now + later),
+        };
+        if !handed.is_empty() {
+            // What is left is known to the next pass: often that is nothing.
+            self.note_changes(seen, &handed).await?;
+            return Ok(now);
         }
         let deadline = now + dispatch.timeout + GRACE;
         let connected =

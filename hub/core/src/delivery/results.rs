@@ -271,7 +271,7 @@ impl Delivery {
         if inputs.kind == AttemptKind::Read {
             tx.keep_facts(key.applier, key.attempt, &result.reads).await?;
         } else {
-            tx.settle(session.cluster, key.applier, &result.inventory).await?;
+            tx.settle(session.cluster, key.applier, key.attempt, &result.inventory).await?;
         }
         let wrote = |result: &ObjectResult| result.action.wrote();
         if result.change_set.iter().any(wrote) {

@@ -138,7 +138,21 @@ impl SeenApplier {
             && last.cluster == Some(target.cluster)
             && last.dispatch == Some(dispatch.digest());
         let is_due = now >= at + roadstead_hub_plan::jittered(*interval, *uid);
-        same && !*held && late.is_none() && !is_due && last.revision.as_ref() != Some(&target.revision)
+        same && !*held
+            && !self.situation.handed
+            && late.is_none()
+            && !is_due
+            && last.revision.as_ref() != Some(&target.revision)
+    }
+
+    /// Whether the newest attempt applied just this on this cluster.
+    pub(super) fn has_applied(&self, cluster: ClusterUid, dispatch: &DispatchSpec) -> bool {
+        self.situation.last.as_ref().is_some_and(|last| {
+            last.kind == AttemptKind::Apply
+                && last.cluster == Some(cluster)
+                && last.dispatch == Some(dispatch.digest())
+                && matches!(last.state, AttemptState::Finished { succeeded: true, .. })
+        })
     }
 
     pub(crate) fn status(&self) -> ApplierStatus {

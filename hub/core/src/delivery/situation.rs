@@ -153,6 +153,7 @@ impl Delivery {
             held: is_held(applier) || sees && history::is_unseen(applier),
             late: late_since(applier).filter(|_| well),
             tended,
+            handed: holdings.handed,
             confirmed: holds::is_confirmed_since(held.as_ref(), began),
             owns_on: holdings
                 .clusters

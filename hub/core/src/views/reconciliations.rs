@@ -72,7 +72,7 @@ pub struct ReconciliationView {
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(default)]
     pub message: String,
-    /// How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped.
+    /// How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped, drifted, handed over, taken over.
     pub counts: BTreeMap<String, usize>,
     /// What it did to which object.
     #[schemars(with = "Vec<ObjectResultSchema>")]

@@ -1,0 +1,211 @@
+//! Objects that go from one Kustomization to another: nothing of them is deleted in between.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result, ensure};
+use roadstead_tests::gitserver::{Commit, Repository};
+use roadstead_tests::{Fleet, PATIENCE, config_map, eventually, kustomization};
+use serde_json::Value;
+
+const RETRY: &str = "retryInterval: 5s";
+
+/// The ConfigMaps of a namespace: uid and owner's uid, by name.
+async fn maps(fleet: &Fleet, ns: &str) -> Result<BTreeMap<String, (String, String)>> {
+    let listed = fleet.cluster.kubectl().get(&["configmaps", "--namespace", ns]).await?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let all = listed["items"].as_array().into_iter().flatten().map(|map| {
+        let metadata = &map["metadata"];
+        let owner = text(&metadata["labels"]["fleet.roadstead.dev/owner"]);
+        (text(&metadata["name"]), (text(&metadata["uid"]), owner))
+    });
+    Ok(all.filter(|(name, _)| name != "kube-root-ca.crt").collect())
+}
+
+async fn uid(fleet: &Fleet, kustomization: &str) -> Result<String> {
+    let object = fleet.get(&format!("kustomization/{kustomization}")).await?;
+    Ok(object["metadata"]["uid"].as_str().context("a uid")?.to_owned())
+}
+
+/// What a Kustomization's history says that went, or came: `handedOver map Kustomization apps/two`.
+async fn history(fleet: &Fleet, namespace: &str, kustomization: &str) -> Result<Vec<String>> {
+    let path = format!("/fleet/v1/namespaces/{namespace}/kustomizations/{kustomization}/reconciliations");
+    let attempts: Value = serde_json::from_str(&fleet.kubectl().run(&["get", "--raw", &path]).await?)?;
+    let attempts = attempts["items"].as_array().context("items")?;
+    let changes = attempts.iter().flat_map(|attempt| attempt["changeSet"].as_array().into_iter().flatten());
+    let moved = changes.filter(|change| change["other"].is_string());
+    let line = |change: &Value| {
+        format!("{} {} {}", change["action"], change["object"]["name"], change["other"]).replace('"', "")
+    };
+    Ok(moved.map(line).collect())
+}
+
+async fn pushed(fleet: &Fleet, repository: &Repository, source: &str, files: Commit) -> Result<String> {
+    let revision = repository.commit("main", "Another", &files.remove("."))?;
+    fleet.fetch(source).await?;
+    Ok(revision)
+}
+
+#[tokio::test]
+async fn what_a_commit_moves_changes_its_owner_and_nothing_else() -> Result<()> {
+    let fleet = Fleet::start("handover").await?;
+    let space = fleet.cluster.namespace("handover").await?;
+    let ns = space.name();
+    // Twelve objects go back and forth, each time with what only changes; so both orders come up.
+    let some = |folder: &str, word: &str, count: usize| {
+        (0..count)
+            .fold(Commit::new(), |files, number| {
+                let map = config_map(ns, &format!("map-{number}"), word);
+                files.file(&format!("{folder}/map-{number}.yaml"), map)
+            })
+            .file("one/own.yaml", config_map(ns, "one", word))
+            .file("two/own.yaml", config_map(ns, "two", word))
+    };
+    let files = |folder: &str, word: &str| some(folder, word, 12);
+    let repository = fleet.repository("app", &files("one", "first")).await?;
+    // The second waits for the first in one direction, so that it cannot come before it.
+    fleet.apply(&kustomization("one", "app", "./one", &[RETRY])).await?;
+    fleet.ready("kustomization/one").await?;
+    fleet.apply(&kustomization("two", "app", "./two", &[RETRY, "dependsOn: [{name: one}]"])).await?;
+    fleet.ready("kustomization/two").await?;
+    let before = maps(&fleet, ns).await?;
+    ensure!(before.len() == 14, "{before:?}");
+
+    for (turn, folder) in ["two", "one", "two", "one"].iter().enumerate() {
+        let word = format!("turn-{turn}");
+        let head = pushed(&fleet, &repository, "app", files(folder, &word)).await?;
+        fleet.applied("one", &head).await?;
+        fleet.applied("two", &head).await?;
+        let owner = uid(&fleet, folder).await?;
+        eventually("all are applied by their new owner", PATIENCE, || async {
+            let now = maps(&fleet, ns).await?;
+            for (name, (uid, _)) in &before {
+                let (is, by) = now.get(name).with_context(|| format!("{name} is gone"))?;
+                ensure!(is == uid, "{name} was deleted and made again");
+                ensure!(!name.starts_with("map-") || *by == owner, "{name} bears {by}, not {owner}");
+            }
+            Ok(())
+        })
+        .await?;
+        fleet.cluster.has_word(ns, "map-11", Some(&word)).await?;
+    }
+    let (gave, took) = (history(&fleet, "apps", "one").await?, history(&fleet, "apps", "two").await?);
+    ensure!(gave.contains(&"handedOver map-3 Kustomization apps/two".to_owned()), "{gave:?}");
+    ensure!(took.contains(&"takenOver map-3 Kustomization apps/one".to_owned()), "{took:?}");
+    ensure!(gave.contains(&"takenOver map-3 Kustomization apps/two".to_owned()), "{gave:?}");
+    let events = fleet.run(&["events", "--for", "kustomization/one"]).await?;
+    ensure!(
+        events.contains("ConfigMap") && events.contains("handed over to Kustomization apps/two"),
+        "{events}"
+    );
+
+    // And what leaves both is deleted by the one that had it last.
+    let head = pushed(&fleet, &repository, "app", some("one", "last", 7)).await?;
+    fleet.applied("one", &head).await?;
+    fleet.cluster.has_word(ns, "map-11", None).await?;
+    fleet.cluster.has_word(ns, "map-6", Some("last")).await
+}
+
+#[tokio::test]
+async fn a_child_that_is_renamed_keeps_what_it_applied() -> Result<()> {
+    let fleet = Fleet::start("rename").await?;
+    let space = fleet.cluster.namespace("rename").await?;
+    let ns = space.name();
+    let files = |child: &str, word: &str| {
+        let manifest = kustomization(child, "fleet", "./app", &[RETRY]).replacen(
+            "metadata:\n",
+            "metadata:\n  namespace: apps\n",
+            1,
+        );
+        (0..12)
+            .fold(Commit::new(), |files, number| {
+                let map = config_map(ns, &format!("map-{number}"), word);
+                files.file(&format!("app/map-{number}.yaml"), map)
+            })
+            .file("root/child.yaml", manifest)
+            .file("root/own.yaml", config_map(ns, "own", word))
+    };
+    let repository = fleet.repository("fleet", &files("old", "one")).await?;
+    fleet.apply(&kustomization("root", "fleet", "./root", &[RETRY, "wait: true"])).await?;
+    fleet.ready("kustomization/root").await?;
+    fleet.ready("kustomization/old").await?;
+    let before = maps(&fleet, ns).await?;
+
+    let head = pushed(&fleet, &repository, "fleet", files("new", "two")).await?;
+    // Nothing is held: nothing would be deleted.
+    fleet.applied("root", &head).await?;
+    fleet.applied("new", &head).await?;
+    eventually("the old one is gone", PATIENCE, || async {
+        let found = fleet.run(&["get", "kustomization/old", "--ignore-not-found"]).await?;
+        ensure!(found.trim().is_empty(), "{found}");
+        Ok(())
+    })
+    .await?;
+    fleet.cluster.has_word(ns, "map-11", Some("two")).await?;
+    let (now, owner) = (maps(&fleet, ns).await?, uid(&fleet, "new").await?);
+    for (name, (uid, _)) in &before {
+        let (is, by) = now.get(name).with_context(|| format!("{name} is gone"))?;
+        ensure!(is == uid, "{name} was deleted and made again");
+        ensure!(name == "own" || *by == owner, "{name} bears {by}, not {owner}");
+    }
+    let took = history(&fleet, "apps", "new").await?;
+    ensure!(took.contains(&"takenOver map-0 Kustomization apps/old".to_owned()), "{took:?}");
+
+    // By hand: the new one is made first, and refused what the old one has; then that is deleted.
+    fleet.apply(&kustomization("other", "fleet", "./app", &[RETRY])).await?;
+    fleet
+        .fails("kustomization/other", "ReconciliationFailed", &["is owned by Kustomization apps/new"])
+        .await?;
+    fleet.run(&["patch", "kustomization/root", "--type=merge", "-p", r#"{"spec":{"suspend":true}}"#]).await?;
+    fleet.run(&["delete", "kustomization/new", "--timeout=60s"]).await?;
+    fleet.ready("kustomization/other").await?;
+    let owner = uid(&fleet, "other").await?;
+    for (name, (uid, by)) in maps(&fleet, ns).await? {
+        ensure!(before.get(&name).is_some_and(|(was, _)| *was == uid), "{name} was made again");
+        ensure!(name == "own" || by == owner, "{name} bears {by}, not {owner}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn elsewhere_the_new_owner_asks_for_it_and_the_old_one_has_to_let_go() -> Result<()> {
+    let fleet = Fleet::start("takes-over").await?;
+    let space = fleet.cluster.namespace("takes").await?;
+    let ns = space.name();
+    let files = |word: &str| {
+        Commit::new()
+            .file("map.yaml", config_map(ns, "map", word))
+            .file("other.yaml", config_map(ns, "other", word))
+    };
+    let old = fleet.repository("old", &files("old")).await?;
+    fleet.apply(&kustomization("old", "old", "./", &[RETRY])).await?;
+    fleet.ready("kustomization/old").await?;
+    let before = maps(&fleet, ns).await?;
+
+    // The same namespace, but another source: by itself nothing goes from one to the other.
+    fleet.repository("new", &Commit::new().file("map.yaml", config_map(ns, "map", "new"))).await?;
+    fleet.apply(&kustomization("new", "new", "./", &[RETRY])).await?;
+    let owned = ["is owned by Kustomization apps/old"];
+    fleet.fails("kustomization/new", "ReconciliationFailed", &owned).await?;
+    let wrong = ["annotate", "kustomization/new", "fleet.roadstead.dev/takes-over=old"];
+    let refused = fleet.run(&wrong).await.err().context("it was taken")?;
+    ensure!(format!("{refused:#}").contains("want namespace/name"), "{refused:#}");
+    fleet.run(&["annotate", "kustomization/new", "fleet.roadstead.dev/takes-over=apps/old"]).await?;
+    // It still builds it.
+    fleet.fails("kustomization/new", "ReconciliationFailed", &owned).await?;
+    fleet.cluster.has_word(ns, "map", Some("old")).await?;
+
+    old.commit("main", "Let go", &Commit::new().remove("map.yaml"))?;
+    fleet.fetch("old").await?;
+    fleet.ready("kustomization/new").await?;
+    fleet.cluster.has_word(ns, "map", Some("new")).await?;
+    let after = maps(&fleet, ns).await?;
+    ensure!(after["map"].0 == before["map"].0, "it was deleted and made again");
+    ensure!(after["map"].1 == uid(&fleet, "new").await?, "{after:?}");
+    ensure!(after["other"].1 == uid(&fleet, "old").await?, "what is still built stays: {after:?}");
+    let gave = history(&fleet, "apps", "old").await?;
+    ensure!(gave == ["handedOver map Kustomization apps/new"], "{gave:?}");
+
+    // Without the annotation what leaves one build goes, and comes back with the other's next attempt.
+    fleet.run(&["annotate", "kustomization/new", "fleet.roadstead.dev/takes-over-"]).await?;
+    fleet.ready("kustomization/new").await.map(drop)
+}
