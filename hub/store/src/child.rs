@@ -145,7 +145,7 @@ impl Store {
 }
 
 /// Kinds, namespaces and names of children, for `unnest`.
-fn columns(children: &[Child]) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
+pub(crate) fn columns(children: &[Child]) -> (Vec<&str>, Vec<&str>, Vec<&str>) {
     let kinds = children.iter().map(|child| child.kind.get().kind).collect();
     let namespaces = children.iter().map(|child| child.namespace.as_str()).collect();
     (kinds, namespaces, children.iter().map(|child| child.name.as_str()).collect())

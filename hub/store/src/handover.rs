@@ -3,12 +3,15 @@
 use roadstead_api::annotated::TAKES_OVER;
 use roadstead_api::{PipelineRole, Reference};
 use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Digest, ObjectRef, ResourceUid};
+use sqlx::Postgres;
+use sqlx::postgres::PgArguments;
+use sqlx::query::QueryScalar;
 use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::inventory::{Columns, Contested, Row, object};
 use crate::references::kinds;
-use crate::{Store, StoreError, Tx};
+use crate::{Child, Parent, Store, StoreError, Tx};
 
 /// No more objects than this go by one question.
 const MOST_OBJECTS: i64 = 20_000;
@@ -49,12 +52,54 @@ pub struct Leaving<'a> {
     pub applier: ApplierUid,
     /// Its namespace on the hub.
     pub namespace: &'a str,
-    /// Its name.
-    pub name: &'a str,
     /// The Kustomization from which it has its rights: its namespace and name.
     pub root: (&'a str, &'a str),
     /// Only appliers that deploy from this source, but for those that name it as the one that they take over from.
     pub source: Option<&'a Reference>,
+}
+
+/// The appliers that things of `$1` may go to, as `related`: whether each of them `is_behind` what is wanted, whether its newest attempt failed,
+/// and what that built. `$2` to `$8` say who they may be, as [`related_to`] binds them.
+const RELATED: &str = "WITH RECURSIVE down AS (
+      SELECT uid FROM resource WHERE kind = ANY($5) AND namespace = $3 AND name = $4
+      UNION
+      SELECT own.uid FROM down JOIN child ON child.parent = down.uid
+      JOIN resource own ON own.uid = child.object AND own.kind = ANY($5)
+    ), known AS (
+      SELECT uid FROM resource
+      WHERE kind = ANY($5) AND namespace = $2 AND ($6::text IS NULL OR refers_to @> ARRAY[$6])
+      UNION SELECT uid FROM down JOIN resource USING (uid) WHERE $6::text IS NULL OR refers_to @> ARRAY[$6]
+      UNION SELECT uid FROM resource WHERE kind = ANY($5) AND object #> '{metadata,annotations}' ? $7
+    ), related AS (
+      SELECT r.uid, r.namespace, r.name, last.build_digest, last.groups,
+             last.reason IS DISTINCT FROM 'ReconciliationSucceeded' AS failed,
+             last.generation IS DISTINCT FROM r.generation OR last.build_digest IS NULL
+               OR NOT EXISTS (SELECT FROM unnest(r.refers_to) AS used (key)
+                              JOIN resource s ON s.kind = split_part(used.key, '/', 1) AND s.kind = ANY($8)
+                                AND s.namespace = split_part(used.key, '/', 2) AND s.name = split_part(used.key, '/', 3)
+                              WHERE s.object #>> '{status,artifact,digest}'
+                                    = 'sha256:' || encode(last.artifact_digest, 'hex')) AS is_behind
+      FROM known JOIN resource r USING (uid)
+      LEFT JOIN LATERAL (SELECT generation, artifact_digest, build_digest, reason, dispatch -> 'groups' AS groups
+                         FROM reconciliation WHERE applier = r.uid ORDER BY attempt DESC LIMIT 1) last ON true
+      WHERE r.uid <> $1 AND r.deletion_timestamp IS NULL AND coalesce(r.object #>> '{spec,suspend}', 'false') <> 'true'
+    )";
+
+/// Binds `$1` to `$9` of a query that begins with [`RELATED`].
+fn related_to<'q, O>(
+    query: QueryScalar<'q, Postgres, O, PgArguments>,
+    leaving: &Leaving<'_>,
+) -> QueryScalar<'q, Postgres, O, PgArguments> {
+    query
+        .bind(leaving.applier.0)
+        .bind(leaving.namespace.to_owned())
+        .bind(leaving.root.0.to_owned())
+        .bind(leaving.root.1.to_owned())
+        .bind(kinds(PipelineRole::Applier))
+        .bind(leaving.source.map(Reference::key))
+        .bind(TAKES_OVER)
+        .bind(kinds(PipelineRole::Source))
+        .bind(MOST_HEIRS)
 }
 
 impl Store {
@@ -148,57 +193,76 @@ impl Store {
         objects: &[ObjectRef],
     ) -> Result<Vec<ResourceUid>, StoreError> {
         let columns = Columns::of(objects);
-        let key = leaving.source.map(Reference::key);
-        let rows: Vec<Uuid> = sqlx::query_scalar(
-            "WITH RECURSIVE down AS (
-               SELECT uid, object FROM resource WHERE kind = ANY($5) AND namespace = $3 AND name = $4
-               UNION
-               SELECT own.uid, own.object FROM down JOIN child ON child.parent = down.uid
-               JOIN resource own ON own.uid = child.object AND own.kind = ANY($5)
-             ), related AS (
-               SELECT uid FROM resource WHERE kind = ANY($5) AND namespace = $2 AND ($6::text IS NULL OR refers_to @> ARRAY[$6])
-               UNION SELECT uid FROM down
-               WHERE $6::text IS NULL OR EXISTS (SELECT FROM resource r WHERE r.uid = down.uid AND r.refers_to @> ARRAY[$6])
-               UNION SELECT uid FROM resource WHERE kind = ANY($5) AND object #> ARRAY['metadata', 'annotations'] ? $7
-             ), wanted AS (
-               SELECT * FROM unnest($8::text[], $9::text[], $10::text[], $11::text[]) AS o (g, k, ns, n)
-             )
-             SELECT r.uid FROM related JOIN resource r USING (uid)
-             LEFT JOIN LATERAL (SELECT generation, artifact_digest, build_digest, dispatch -> 'groups' AS groups
-                                FROM reconciliation WHERE applier = r.uid ORDER BY attempt DESC LIMIT 1) last ON true
-             WHERE r.uid <> $1 AND r.deletion_timestamp IS NULL
-               AND coalesce(r.object #>> '{spec,suspend}', 'false') <> 'true'
-               AND (last.generation IS DISTINCT FROM r.generation OR last.build_digest IS NULL
-                    OR NOT EXISTS (SELECT FROM unnest(r.refers_to) AS used (key)
-                                   JOIN resource s ON s.kind = split_part(used.key, '/', 1) AND s.kind = ANY($12)
-                                     AND s.namespace = split_part(used.key, '/', 2) AND s.name = split_part(used.key, '/', 3)
-                                   WHERE s.object #>> '{status,artifact,digest}'
-                                         = 'sha256:' || encode(last.artifact_digest, 'hex'))
-                    OR EXISTS (SELECT FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
-                               JOIN wanted w ON w.g = coalesce(o.g, '') AND w.k = o.k AND w.n = o.n
-                               WHERE b.build_digest IN (
-                                   SELECT last.build_digest UNION ALL
-                                   SELECT decode(substring(built.one ->> 'objects' FROM 8), 'hex')
-                                   FROM jsonb_array_elements(last.groups) AS built (one))))
-             ORDER BY r.namespace, r.name LIMIT $13",
+        let sql = format!(
+            "{RELATED}, wanted AS (SELECT * FROM unnest($10::text[], $11::text[], $12::text[], $13::text[]) AS o (g, k, ns, n))
+             SELECT r.uid FROM related r
+             WHERE is_behind
+                OR EXISTS (SELECT FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
+                           JOIN wanted w ON w.g = coalesce(o.g, '') AND w.k = o.k AND w.n = o.n
+                           WHERE b.build_digest IN (
+                               SELECT r.build_digest UNION ALL
+                               SELECT decode(substring(built.one ->> 'objects' FROM 8), 'hex')
+                               FROM jsonb_array_elements(r.groups) AS built (one)))
+             ORDER BY r.namespace, r.name LIMIT $9"
+        );
+        let query = sqlx::query_scalar(sqlx::AssertSqlSafe(sql));
+        let rows: Vec<Uuid> = related_to(query, leaving)
+            .bind(&columns.groups)
+            .bind(&columns.kinds)
+            .bind(&columns.namespaces)
+            .bind(&columns.names)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::query("look for appliers that objects may go to"))?;
+        Ok(rows.into_iter().map(ResourceUid).collect())
+    }
+
+    /// The appliers to which children may go, as [`heirs`](Self::heirs): those that have some already, or are not at what is wanted by now.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn parents_to_be(&self, leaving: &Leaving<'_>) -> Result<Vec<ResourceUid>, StoreError> {
+        let sql = format!(
+            "{RELATED} SELECT r.uid FROM related r
+             WHERE is_behind OR failed OR EXISTS (SELECT FROM child WHERE child.parent = r.uid)
+             ORDER BY r.namespace, r.name LIMIT $9"
+        );
+        let query = sqlx::query_scalar(sqlx::AssertSqlSafe(sql));
+        let rows: Vec<Uuid> = related_to(query, leaving)
+            .fetch_all(&self.pool)
+            .await
+            .map_err(StoreError::query("look for appliers that children may go to"))?;
+        Ok(rows.into_iter().map(ResourceUid).collect())
+    }
+
+    /// Those of `children` that another applier made, with that one.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn contested_children(
+        &self,
+        parent: ApplierUid,
+        children: &[Child],
+    ) -> Result<Vec<(ApplierUid, Child)>, StoreError> {
+        let (kinds_of, namespaces, names) = crate::child::columns(children);
+        let rows: Vec<(i64, Uuid, Uuid)> = sqlx::query_as(
+            "SELECT new.at, child.parent, child.object
+             FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS new (kind, namespace, name, at)
+             JOIN child USING (kind, namespace, name) JOIN resource own ON own.uid = child.object
+             WHERE child.parent <> $4 AND NOT child.kept ORDER BY 1",
         )
-        .bind(leaving.applier.0)
-        .bind(leaving.namespace)
-        .bind(leaving.root.0)
-        .bind(leaving.root.1)
-        .bind(kinds(PipelineRole::Applier))
-        .bind(key)
-        .bind(TAKES_OVER)
-        .bind(&columns.groups)
-        .bind(&columns.kinds)
-        .bind(&columns.namespaces)
-        .bind(&columns.names)
-        .bind(kinds(PipelineRole::Source))
-        .bind(MOST_HEIRS)
+        .bind(&kinds_of)
+        .bind(&namespaces)
+        .bind(&names)
+        .bind(parent.0)
         .fetch_all(&self.pool)
         .await
-        .map_err(StoreError::query("look for appliers that objects may go to"))?;
-        Ok(rows.into_iter().map(ResourceUid).collect())
+        .map_err(StoreError::query("look for children that others have"))?;
+        let of = |(at, owner, object): (i64, Uuid, Uuid)| {
+            let child = children.get(usize::try_from(at).ok()?.checked_sub(1)?)?;
+            Some((ApplierUid(owner), Child { object: Some(ResourceUid(object)), ..child.clone() }))
+        };
+        Ok(rows.into_iter().filter_map(of).collect())
     }
 
     /// What the open attempt of an applier does: its kind, and the builds that it applies. None where none is open.
@@ -251,6 +315,40 @@ struct Built {
 }
 
 impl Tx {
+    /// Has `to` own those of `children` that `from` made. Gives those that went. Both are to be locked.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn hand_children_over(
+        &mut self,
+        from: ApplierUid,
+        to: &Parent<'_>,
+        children: &[Child],
+    ) -> Result<Vec<Child>, StoreError> {
+        let mut went = Vec::with_capacity(children.len());
+        for child in children {
+            let updated = sqlx::query(
+                "UPDATE child SET parent = $5, origin = $6, account = $7, wanted = true
+                 WHERE parent = $1 AND kind = $2 AND namespace = $3 AND name = $4 AND NOT kept AND object = $8",
+            )
+            .bind(from.0)
+            .bind(child.kind.get().kind)
+            .bind(&child.namespace)
+            .bind(&child.name)
+            .bind(to.uid.0)
+            .bind(to.name)
+            .bind(to.account)
+            .bind(child.object.map(|uid| uid.0))
+            .execute(&mut *self.inner)
+            .await
+            .map_err(StoreError::query("hand children over"))?;
+            if updated.rows_affected() == 1 {
+                went.push(child.clone());
+            }
+        }
+        Ok(went)
+    }
+
     /// Has `to` own what `from` owns of `objects` on `cluster`; `from` is named `by` there. Gives what went. Both are to be locked.
     ///
     /// # Errors

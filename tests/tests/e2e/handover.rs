@@ -167,6 +167,79 @@ async fn a_child_that_is_renamed_keeps_what_it_applied() -> Result<()> {
 }
 
 #[tokio::test]
+async fn children_go_from_one_parent_to_another_as_they_are() -> Result<()> {
+    let fleet = Fleet::start("children").await?;
+    let space = fleet.cluster.namespace("children").await?;
+    let ns = space.name();
+    let child = |name: &str, path: &str, more: &[&str]| {
+        kustomization(name, "fleet", path, &[&[RETRY], more].concat()).replacen(
+            "metadata:\n",
+            "metadata:\n  namespace: apps\n",
+            1,
+        )
+    };
+    // A root makes two Kustomizations, and one of these makes the one that applies twelve objects.
+    let files = |names: [&str; 2], maker: &str, word: &str| {
+        let files = (0..12).fold(Commit::new(), |files, number| {
+            let map = config_map(ns, &format!("map-{number}"), word);
+            files.file(&format!("app/map-{number}.yaml"), map)
+        });
+        let files = names.iter().zip(["left", "right"]).fold(files, |files, (name, path)| {
+            files
+                .file(&format!("root/{path}.yaml"), child(name, &format!("./{path}"), &["wait: true"]))
+                .file(&format!("{path}/own.yaml"), config_map(ns, path, word))
+        });
+        files.file(&format!("{maker}/app.yaml"), child("app", "./app", &[]))
+    };
+    let repository = fleet.repository("fleet", &files(["left", "right"], "left", "first")).await?;
+    fleet.apply(&kustomization("root", "fleet", "./root", &[RETRY, "wait: true"])).await?;
+    fleet.ready("kustomization/root").await?;
+    let (before, app) = (maps(&fleet, ns).await?, uid(&fleet, "app").await?);
+    ensure!(before.len() == 14, "{before:?}");
+
+    let mut turn = 0;
+    for (names, maker) in [
+        (["left", "right"], "right"),
+        (["left", "right"], "left"),
+        (["left", "right"], "right"),
+        // The one that makes it is renamed.
+        (["left", "other"], "right"),
+        // And both at once: it goes from one that goes to one that comes.
+        (["another", "right"], "left"),
+    ] {
+        turn += 1;
+        let word = format!("turn-{turn}");
+        let head = pushed(&fleet, &repository, "fleet", files(names, maker, &word)).await?;
+        for kustomization in [&names[..], &["root", "app"]].concat() {
+            fleet.applied(kustomization, &head).await?;
+        }
+        fleet.cluster.has_word(ns, "map-11", Some(&word)).await?;
+        ensure!(uid(&fleet, "app").await? == app, "turn {turn}: the child was deleted and made again");
+        let now = maps(&fleet, ns).await?;
+        for (name, (uid, _)) in &before {
+            let (is, _) = now.get(name).with_context(|| format!("turn {turn}: {name} is gone"))?;
+            ensure!(is == uid, "turn {turn}: {name} was deleted and made again");
+        }
+        eventually("who was renamed is gone", PATIENCE, || async {
+            let listed = fleet.run(&["get", "kustomizations", "-o", "name"]).await?;
+            ensure!(listed.lines().count() == 4, "{listed}");
+            Ok(())
+        })
+        .await?;
+    }
+    let gave = history(&fleet, "apps", "root").await?;
+    ensure!(gave.is_empty(), "{gave:?}");
+    let events = fleet.run(&["events", "--for", "kustomization/right"]).await?;
+    ensure!(events.contains("Kustomization/apps/app taken over from Kustomization apps/"), "{events}");
+    // Nobody builds it any more: now it goes, and takes with it what it owns.
+    let none = files(["another", "right"], "elsewhere", "last");
+    pushed(&fleet, &repository, "fleet", none).await?;
+    let message = fleet.fails("kustomization/another", "DeletionHeld", &["13 of 14 objects"]).await?;
+    crate::guard::confirm(&fleet, &message).await?;
+    fleet.cluster.has_word(ns, "map-11", None).await
+}
+
+#[tokio::test]
 async fn elsewhere_the_new_owner_asks_for_it_and_the_old_one_has_to_let_go() -> Result<()> {
     let fleet = Fleet::start("takes-over").await?;
     let space = fleet.cluster.namespace("takes").await?;

@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::HubError;
 use crate::address::{Address, named};
 use crate::delivery::Delivery;
+use crate::delivery::handover::{Given, Going};
 use crate::delivery::placing::{Claim, Fixed, Placed, Placing, Seen, changed_field, claim, settle};
 use crate::delivery::reconcile::set_ready;
 use crate::delivery::seen::SeenApplier;
@@ -41,11 +42,13 @@ pub(crate) struct AppliedChildren {
     pub(crate) changes: ChangeSet,
     /// Why it was not done to all of them; for the parent's condition.
     pub(crate) failure: Option<(Reason, String)>,
+    /// Nothing was done: something else has to end first.
+    pub(crate) later: Option<Duration>,
 }
 
 impl AppliedChildren {
     fn none(reason: Reason, why: &[String]) -> Self {
-        Self { changes: ChangeSet::new(), failure: Some((reason, some_of(why))) }
+        Self { failure: Some((reason, some_of(why))), ..Self::default() }
     }
 }
 
@@ -74,28 +77,28 @@ impl Delivery {
             let why = format!("{count} objects of the build go to the hub, more than {MAX_CHILDREN}");
             return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &[why]));
         }
+        let placed = match self.place_children(seen, children).await? {
+            Ok(placed) => placed,
+            Err((reason, why)) => return Ok(AppliedChildren::none(reason, &why)),
+        };
         let rights = match &seen.standing.rights {
             Ok(rights) => rights,
             Err(why) => return Ok(AppliedChildren::none(Reason::AccessDenied, std::slice::from_ref(why))),
-        };
-        let family: BTreeSet<String> =
-            self.store.git_namespaces(&rights.root.0, &rights.root.1).await?.into_iter().collect();
-        let home = &seen.standing.home;
-        let placing = Placing { parent: &seen.stored, home, cluster: seen.cluster(), rights, family };
-        let placed = match placing.place(settle(children, home)) {
-            Ok(placed) => placed,
-            Err(why) => return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &why)),
         };
         let nests = placed.iter().any(|one| one.child.kind.is_applier());
         if nests && seen.standing.depth >= MAX_DEPTH {
             return Ok(AppliedChildren::none(Reason::AccessDenied, &[too_deep()]));
         }
+        let taken = match self.take_children(seen, &placed, self.clock.now()).await? {
+            Ok(taken) => taken,
+            Err(later) => return Ok(AppliedChildren { later: Some(later), ..AppliedChildren::default() }),
+        };
         let admitted = match self.claim_children(seen, placed).await? {
             Ok(admitted) => admitted,
-            Err(failed) => return Ok(failed),
+            Err(failed) => return Ok(AppliedChildren { changes: taken, ..failed }),
         };
         let who = Identity::applier(&seen.stored.applier_ref(), &revision.to_string());
-        let (mut changes, mut refused, mut denied) = (ChangeSet::new(), Vec::new(), false);
+        let (mut changes, mut refused, mut denied) = (taken, Vec::new(), false);
         for one in admitted {
             let object =
                 reference(one.placed.child.kind, &one.placed.child.namespace, &one.placed.child.name);
@@ -111,7 +114,24 @@ impl Delivery {
         }
         let reason = if denied { Reason::AccessDenied } else { Reason::ReconciliationFailed };
         let failure = (!refused.is_empty()).then(|| (reason, some_of(&refused)));
-        Ok(AppliedChildren { changes, failure })
+        Ok(AppliedChildren { changes, failure, later: None })
+    }
+
+    /// Where on the hub what of a build goes there comes to lie; or why it does not.
+    pub(super) async fn place_children(
+        &self,
+        seen: &SeenApplier,
+        children: Vec<Value>,
+    ) -> Result<Result<Vec<Placed>, (Reason, Vec<String>)>, HubError> {
+        let rights = match &seen.standing.rights {
+            Ok(rights) => rights,
+            Err(why) => return Ok(Err((Reason::AccessDenied, vec![why.clone()]))),
+        };
+        let family: BTreeSet<String> =
+            self.store.git_namespaces(&rights.root.0, &rights.root.1).await?.into_iter().collect();
+        let home = &seen.standing.home;
+        let placing = Placing { parent: &seen.stored, home, cluster: seen.cluster(), rights, family };
+        Ok(placing.place(settle(children, home)).map_err(|why| (Reason::ReconciliationFailed, why)))
     }
 
     /// Records what the Kustomization is about to own; nothing where any of it is not its to write.
@@ -224,8 +244,8 @@ impl Delivery {
     }
 
     /// Deletes the children that are not wanted any more, once what replaces them is applied; all of them with a parent that
-    /// prunes.
-    pub(crate) async fn prune_children(&self, seen: &SeenApplier) -> Result<(), HubError> {
+    /// prunes. What another one builds now goes to that one. Gives when it is to be looked again, where something else has to end first.
+    pub(crate) async fn prune_children(&self, seen: &SeenApplier) -> Result<Option<Duration>, HubError> {
         let situation = &seen.situation;
         let applied = matches!(
             situation.last,
@@ -237,11 +257,22 @@ impl Delivery {
         );
         let goes = |child: &&Child| situation.deleting || (applied && !child.wanted);
         if situation.suspended || (situation.deleting && !situation.prune) {
-            return Ok(());
+            return Ok(None);
         }
-        let gone: Vec<&Child> = seen.children.iter().filter(goes).collect();
+        let mut gone: Vec<&Child> = seen.children.iter().filter(goes).collect();
         if gone.is_empty() {
-            return Ok(());
+            return Ok(None);
+        }
+        if situation.prune {
+            let leaving = gone.iter().map(|child| (*child).clone()).collect();
+            let going = if situation.deleting { Going::Applier } else { Going::Objects };
+            match self.give_children(seen, leaving, going, self.clock.now()).await? {
+                Given::Later(later) => return Ok(Some(later)),
+                // Those that went are not its own any more.
+                Given::Left(left) => {
+                    gone.retain(|child| child.kept || child.object.is_none() || left.contains(child))
+                }
+            }
         }
         let revision = situation.last.as_ref().and_then(|last| last.revision.as_ref());
         let revision = revision.map(ToString::to_string).unwrap_or_default();
@@ -260,7 +291,7 @@ impl Delivery {
         }
         tx.add_changes(situation.uid, &changes).await?;
         tx.commit().await?;
-        Ok(())
+        Ok(None)
     }
 
     async fn delete_child(&self, who: &Identity, child: &Child) -> Result<Action, HubError> {

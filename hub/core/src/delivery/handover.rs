@@ -9,13 +9,15 @@
 //! one revision), or where the old owner goes. Otherwise the annotation [`takes-over`](annotated::TAKES_OVER) of the new owner asks for it. An object that the old
 //! owner still builds stays its own.
 
+mod children;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{Reference, annotated};
 use roadstead_hub_plan::Target;
-use roadstead_hub_store::{BuiltObjects, Leaving};
+use roadstead_hub_store::{BuiltObjects, Leaving, Tx};
 use roadstead_model::{
     Action, ApplierUid, AttemptKind, ChangeSet, ClusterUid, Digest, DispatchSpec, ObjectRef, ObjectResult,
     Queue,
@@ -27,10 +29,14 @@ use crate::delivery::render::{Rendered, Rendering};
 use crate::delivery::seen::SeenApplier;
 use crate::objects::events;
 
+pub(super) use children::Given;
+
 /// How soon it is looked again where something else has to end first.
 const SOON: Duration = Duration::from_millis(500);
 /// Owners that one applier takes over from at once. Of others it is told that they own what it builds.
 const MAX_OWNERS: usize = 16;
+/// Objects that an Event names.
+const NAMED: usize = 3;
 
 /// What came of looking.
 pub(super) enum Handover {
@@ -122,7 +128,8 @@ impl Delivery {
         self.give_to_heirs(seen, cluster, owned, Going::Applier, now).await
     }
 
-    /// Before a build's deletions are counted: what the appliers own that it does not hold any more, and others build, goes to them.
+    /// Before a build's deletions are counted: its children that it does not hold any more, and what those applied, go to the appliers that
+    /// build them now. Gives when it is to be looked again.
     async fn hand_over_from_children(
         &self,
         parent: &SeenApplier,
@@ -132,13 +139,21 @@ impl Delivery {
         if !parent.situation.prune || parent.children.is_empty() {
             return Ok(None);
         }
-        let children = self.store.children(parent.situation.uid).await?;
-        let dropped = children
-            .into_iter()
-            .filter(|child| child.kind.is_applier() && !child.wanted && !child.kept)
-            .filter_map(|child| child.object);
-        for uid in dropped {
+        let mut dropped = self.store.children(parent.situation.uid).await?;
+        dropped.retain(|child| !child.wanted);
+        let dropped = match self.give_children(parent, dropped, Going::Objects, now).await? {
+            Given::Later(later) => return Ok(Some(later)),
+            Given::Left(left) => left,
+        };
+        for uid in
+            dropped.into_iter().filter(|child| child.kind.is_applier()).filter_map(|child| child.object)
+        {
             let Some(child) = self.see(uid).await? else { continue };
+            if let Given::Later(later) =
+                self.give_children(&child, child.children.clone(), Going::Applier, now).await?
+            {
+                return Ok(Some(later));
+            }
             for owned in child.situation.owns_on.iter().filter(|owned| owned.exists) {
                 if let Some(later) = self.blocks(&child, owned.cluster).await? {
                     return Ok(Some(later));
@@ -167,7 +182,6 @@ impl Delivery {
         let leaving = Leaving {
             applier: seen.situation.uid,
             namespace: &seen.stored.namespace,
-            name: &seen.stored.name,
             root: (&root.0, &root.1),
             source: source.as_ref().filter(|_| going == Going::Objects),
         };
@@ -211,10 +225,7 @@ impl Delivery {
         if owner.situation.suspended {
             return Ok(None);
         }
-        let elsewhere = matches!(owner.situation.target, Target::Cluster { uid, .. } if uid != cluster);
-        let goes =
-            owner.situation.deleting || elsewhere || self.store.is_dropped(owner.situation.uid).await?;
-        let going = if goes { Going::Applier } else { Going::Objects };
+        let going = self.going(&owner, Some(cluster)).await?;
         if !self.may_take_over(heir, &owner, cluster, going).await? {
             return Ok(None);
         }
@@ -244,6 +255,14 @@ impl Delivery {
                 Ok(None)
             }
         }
+    }
+
+    /// What an owner lets go: all that it has, where it goes itself, or goes to another cluster than `cluster`.
+    async fn going(&self, owner: &SeenApplier, cluster: Option<ClusterUid>) -> Result<Going, HubError> {
+        let goes = owner.situation.deleting
+            || matches!(owner.situation.target, Target::Cluster { uid, .. } if cluster.is_some_and(|on| on != uid))
+            || self.store.is_dropped(owner.situation.uid).await?;
+        Ok(if goes { Going::Applier } else { Going::Objects })
     }
 
     /// Whether an open attempt of an applier may delete any of these.
@@ -340,24 +359,13 @@ impl Delivery {
         objects: &[ObjectRef],
         now: Timestamp,
     ) -> Result<Option<ChangeSet>, HubError> {
-        let mut tx = self.store.begin().await?;
-        // In one order everywhere.
-        let mut both = [owner, heir];
-        both.sort_unstable_by_key(|seen| seen.stored.uid);
-        for seen in both {
-            if seen.unchanged(&mut tx).await?.is_none() {
-                return Ok(None);
-            }
-        }
         let (from, to) = (&owner.stored, &heir.stored);
         let (by, with) = (named(owner), named(heir));
+        let Some(mut tx) = self.both_unchanged(owner, heir).await? else { return Ok(None) };
         let went = tx.hand_over(cluster, (owner.situation.uid, &by), heir.situation.uid, objects).await?;
-        if let Some(first) = went.first() {
-            let what = match went.len() - 1 {
-                0 => first.to_string(),
-                1 => format!("{first} and 1 more object"),
-                more => format!("{first} and {more} more objects"),
-            };
+        if !went.is_empty() {
+            let what: Vec<String> = went.iter().take(NAMED).map(ObjectRef::to_string).collect();
+            let what = some(&what, went.len());
             let (gave, took) =
                 (format!("{what} handed over to {with}"), format!("{what} taken over from {by}"));
             events::note(&mut tx, from, "Normal", "HandedOver", &gave, now).await?;
@@ -368,6 +376,20 @@ impl Delivery {
         tx.commit().await?;
         let result = |object| ObjectResult { object, action: Action::HandedOver, other: Some(with.clone()) };
         Ok(Some(went.into_iter().map(result).collect()))
+    }
+
+    /// A unit of work in which both are as they were seen, and stay so; none where they are not.
+    async fn both_unchanged(&self, owner: &SeenApplier, heir: &SeenApplier) -> Result<Option<Tx>, HubError> {
+        let mut tx = self.store.begin().await?;
+        // In one order everywhere.
+        let mut both = [owner, heir];
+        both.sort_unstable_by_key(|seen| seen.stored.uid);
+        for seen in both {
+            if seen.unchanged(&mut tx).await?.is_none() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(tx))
     }
 
     /// Adds to the history of an applier what was done outside its attempts.
@@ -384,7 +406,7 @@ impl Delivery {
 
 /// What goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Going {
+pub(super) enum Going {
     /// Objects that their owner does not build any more.
     Objects,
     /// The owner itself.
@@ -396,6 +418,15 @@ fn root(seen: &SeenApplier) -> (String, String) {
     match &seen.standing.rights {
         Ok(rights) => rights.root.clone(),
         Err(_) => (seen.stored.namespace.clone(), seen.stored.name.clone()),
+    }
+}
+
+/// Some names out of so many.
+fn some(named: &[String], total: usize) -> String {
+    match total - named.len() {
+        0 => named.join(", "),
+        1 => format!("{} and 1 more object", named.join(", ")),
+        more => format!("{} and {more} more objects", named.join(", ")),
     }
 }
 

@@ -69,7 +69,9 @@ impl Delivery {
             })
             .await?;
         }
-        self.prune_children(&seen).await?;
+        if let Some(later) = self.prune_children(&seen).await? {
+            return Ok(now + later);
+        }
         match decide(&seen.situation, now) {
             Decision::Idle { until } => {
                 self.resume(&seen, now).await?;
@@ -233,8 +235,11 @@ impl Delivery {
             Ok(children) => children,
             Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };
-        let AppliedChildren { mut changes, failure } =
+        let AppliedChildren { mut changes, failure, later } =
             self.apply_children(seen, &target.revision, children).await?;
+        if let Some(later) = later {
+            return Ok(now + later);
+        }
         if let Some((reason, message)) = failure {
             let failed = Failed { reason, message, changes };
             return self.failed(seen, &target, failed, now).await;
