@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use roadstead_hub_core::KeptAttempts;
 use roadstead_hub_core::delivery::SopsMac;
 use roadstead_model::guard::DEFAULT_MAX_PERCENT;
 use roadstead_model::{GoDuration, Guard, GuardMode};
@@ -92,6 +93,15 @@ pub(crate) struct Args {
     /// later, and none sooner than its own interval
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = positive)]
     pub(crate) full_reconcile_interval: Duration,
+
+    /// How many reconciliations of each Kustomization are kept, of those that have ended; 1 to 100
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub(crate) keep_reconciliations: u16,
+
+    /// For how long reconciliations are kept, such as 720h; the newest and the newest that went well stay. Without this flag only their
+    /// number counts
+    #[arg(long, value_name = "DURATION", value_parser = positive)]
+    pub(crate) keep_reconciliations_for: Option<Duration>,
 
     /// What waits where a reconciliation would delete more than it may without a person's confirmation: its deletions, or everything
     /// (stop); with off, only what specs say of it waits
@@ -200,6 +210,11 @@ pub(crate) enum GuardArg {
 
 impl Args {
     /// How much may be deleted without a person's confirmation.
+    /// Which reconciliations are kept.
+    pub(crate) fn kept_attempts(&self) -> KeptAttempts {
+        KeptAttempts { most: self.keep_reconciliations, age: self.keep_reconciliations_for }
+    }
+
     pub(crate) fn guard(&self) -> Option<Guard> {
         let mode = match self.guard {
             GuardArg::Off => return None,

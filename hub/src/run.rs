@@ -147,6 +147,7 @@ async fn serve(
         guard: args.guard(),
         default_cluster: args.default_cluster.clone(),
         default_service_account: args.default_service_account.clone(),
+        kept_attempts: args.kept_attempts(),
         audit_retention: (args.audit_retention > 0).then(|| DAY * args.audit_retention),
     };
     args.clusters.warn_of_tags();

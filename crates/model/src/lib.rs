@@ -24,6 +24,7 @@ pub mod reason;
 pub mod revision;
 pub mod schedule;
 pub mod substitute;
+mod trigger;
 
 pub use audit::{AuditEntry, AuditFilter, AuditOutcome};
 pub use capability::{Capabilities, Capability};
@@ -55,3 +56,4 @@ pub use reason::Reason;
 pub use revision::{Revision, RevisionError};
 pub use schedule::{Claim, Due, Queue, Topic};
 pub use substitute::{FoundVariables, GivenVariables, Substitute, VariablesFrom, VariablesKind};
+pub use trigger::Trigger;

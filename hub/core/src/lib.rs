@@ -90,6 +90,23 @@ pub struct HubOptions {
     pub budget: Arc<MemoryBudget>,
     /// How long the audit log's entries are kept; none for ever.
     pub audit_retention: Option<Duration>,
+    /// Which attempts of an applier are kept.
+    pub kept_attempts: KeptAttempts,
+}
+
+/// Which attempts of an applier are kept: the newest, and the newest that went well, in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeptAttempts {
+    /// How many.
+    pub most: u16,
+    /// For how long after they ended; none for ever.
+    pub age: Option<Duration>,
+}
+
+impl Default for KeptAttempts {
+    fn default() -> Self {
+        Self { most: 20, age: None }
+    }
 }
 
 impl Default for HubOptions {
@@ -118,6 +135,7 @@ impl Default for HubOptions {
             workers: None,
             budget: Arc::default(),
             audit_retention: Some(Duration::from_secs(90 * 24 * 3600)),
+            kept_attempts: KeptAttempts::default(),
         }
     }
 }

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{Hub, HubError};
+use crate::{Hub, HubError, KeptAttempts};
 
 /// How often housekeeping runs.
 pub const UPKEEP_PERIOD: Duration = Duration::from_secs(60);
-/// Attempts that are kept of each Kustomization.
-const KEPT_ATTEMPTS: i64 = 20;
 /// Artifacts and builds that nothing uses are kept this long, for a way back.
 const KEPT_BLOBS: Duration = Duration::from_secs(24 * 3600);
 /// Events are kept this long after they last happened.
@@ -25,7 +23,9 @@ impl Hub {
     /// # Errors
     /// Where the database fails.
     pub async fn tidy(&self) -> Result<(), HubError> {
-        self.context.store.trim_reconciliations(KEPT_ATTEMPTS).await?;
+        let KeptAttempts { most, age } = self.context.options.kept_attempts;
+        let since = age.map(|age| self.now() - age);
+        self.context.store.trim_reconciliations(i64::from(most), since).await?;
         self.context.store.trim_drift(KEPT_DRIFT).await?;
         self.context.store.forget_resting().await?;
         self.context.store.forget_set_aside(self.now()).await?;

@@ -10,6 +10,7 @@ mod rollout;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod trigger;
 
 use jiff::Timestamp;
 use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Digest, Generation, Reason, Revision};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Digest, Generation, Reason, Revision};
+use roadstead_model::{ApplierUid, AttemptKind, ClusterUid, Digest, Generation, Reason, Revision, Trigger};
 use uuid::Uuid;
 
 use crate::{
@@ -298,6 +298,30 @@ fn what_was_handed_over_is_applied_at_once_by_an_attempt_that_knows_of_it() {
     let mut open = Situation { handed: true, ..applied(true) };
     open.last.as_mut().unwrap().state = AttemptState::Open { deadline: at(90) };
     assert_eq!(decide(&open, at(1)), Decision::Idle { until: at(90) });
+}
+
+#[test]
+fn each_attempt_has_what_led_to_it() {
+    let trigger = |situation: Situation| situation.trigger(AttemptKind::Apply, Some(EDGE));
+    assert_eq!(trigger(fresh()), Trigger::Spec);
+    assert_eq!(trigger(applied(true)), Trigger::Interval);
+    assert_eq!(trigger(applied(false)), Trigger::Retry);
+    assert_eq!(trigger(Situation { held: true, ..applied(true) }), Trigger::Release);
+    assert_eq!(trigger(Situation { confirmed: true, ..applied(false) }), Trigger::Confirmation);
+    assert_eq!(trigger(Situation { handed: true, ..applied(false) }), Trigger::Handover);
+    assert_eq!(trigger(Situation { generation: Generation(2), ..applied(true) }), Trigger::Spec);
+    assert_eq!(trigger(Situation { request: Some("now".to_owned()), ..applied(true) }), Trigger::Request);
+    let moved = Source::Artifact { revision: revision('b'), digest: artifact() };
+    assert_eq!(trigger(Situation { source: moved, ..applied(false) }), Trigger::Revision);
+    let with_last = |change: fn(&mut Attempted)| {
+        let mut situation = applied(true);
+        change(situation.last.as_mut().unwrap());
+        trigger(situation)
+    };
+    assert_eq!(with_last(|last| last.outdated = true), Trigger::Inputs);
+    assert_eq!(with_last(|last| last.cluster = Some(OTHER)), Trigger::Cluster);
+    let leaves = |deleting| Situation { deleting, ..applied(true) }.trigger(AttemptKind::Delete, Some(EDGE));
+    assert_eq!((leaves(true), leaves(false)), (Trigger::Deletion, Trigger::Cluster));
 }
 
 #[test]

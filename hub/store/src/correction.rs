@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use roadstead_model::{
-    ApplierUid, Attempt, ChangeSet, ClusterUid, DispatchKey, Reason, SessionId, StepTiming, Topic,
+    ApplierUid, Attempt, ChangeSet, ClusterUid, DispatchKey, Reason, SessionId, StepTiming, Topic, Trigger,
 };
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -58,10 +58,10 @@ impl Tx {
                   new AS (INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision,
                                                       deletes, started_at, deadline, finished_at, reason, message, artifact_digest,
                                                       rendered_by, dispatch_digest, checked_at, change_set, timings, corrects,
-                                                      request)
+                                                      request, trigger)
                           SELECT $1, attempt + 1, cluster_uid, epoch, generation, build_digest, revision, false, $8, $8, $9, $3,
                                  $7, artifact_digest, rendered_by, dispatch_digest, coalesce(checked_at, finished_at), $6, $10,
-                                 true, request
+                                 true, request, $12
                           FROM fits WHERE NOT EXISTS (SELECT FROM added)
                           RETURNING attempt)
              SELECT attempt FROM added UNION ALL SELECT attempt FROM new",
@@ -77,6 +77,7 @@ impl Tx {
         .bind(to_sql(*told))
         .bind(Json(timings))
         .bind(MAX_CHANGES)
+        .bind(Trigger::Drift.as_str())
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("record a correction"))?;

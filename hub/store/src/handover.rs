@@ -60,7 +60,7 @@ pub struct Leaving<'a> {
 
 /// The appliers that things of `$1` may go to, as `related`: whether each of them `is_behind` what is wanted, whether its newest attempt failed,
 /// and what that built. `$2` to `$8` say who they may be, as [`related_to`] binds them.
-const RELATED: &str = "WITH RECURSIVE down AS (
+const RELATED: &str = "down AS (
       SELECT uid FROM resource WHERE kind = ANY($5) AND namespace = $3 AND name = $4
       UNION
       SELECT own.uid FROM down JOIN child ON child.parent = down.uid
@@ -194,7 +194,7 @@ impl Store {
     ) -> Result<Vec<ResourceUid>, StoreError> {
         let columns = Columns::of(objects);
         let sql = format!(
-            "{RELATED}, wanted AS (SELECT * FROM unnest($10::text[], $11::text[], $12::text[], $13::text[]) AS o (g, k, ns, n))
+            "WITH RECURSIVE {RELATED}, wanted AS (SELECT * FROM unnest($10::text[], $11::text[], $12::text[], $13::text[]) AS o (g, k, ns, n))
              SELECT r.uid FROM related r
              WHERE is_behind
                 OR EXISTS (SELECT FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
@@ -223,7 +223,7 @@ impl Store {
     /// Where the database refuses.
     pub async fn parents_to_be(&self, leaving: &Leaving<'_>) -> Result<Vec<ResourceUid>, StoreError> {
         let sql = format!(
-            "{RELATED} SELECT r.uid FROM related r
+            "WITH RECURSIVE {RELATED} SELECT r.uid FROM related r
              WHERE is_behind OR failed OR EXISTS (SELECT FROM child WHERE child.parent = r.uid)
              ORDER BY r.namespace, r.name LIMIT $9"
         );
@@ -274,7 +274,8 @@ impl Store {
         applier: ApplierUid,
     ) -> Result<Option<(AttemptKind, Vec<Digest>)>, StoreError> {
         let what = "look for an open reconciliation";
-        let row: Option<(bool, bool, Option<Json<Vec<Built>>>)> = sqlx::query_as(
+        type Found = (bool, bool, Option<Json<Vec<Built>>>);
+        let row: Option<Found> = sqlx::query_as(
             "SELECT deletes, reads, dispatch -> 'groups' FROM reconciliation WHERE applier = $1 AND finished_at IS NULL",
         )
         .bind(applier.0)

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use roadstead_model::{
     Action, ApplierUid, Attempt, AttemptKind, ChangeSet, ClusterUid, Digest, DispatchSpec, Generation,
-    HubEpoch, ObjectRef, ObjectResult, Queue, ReadObject, Reason, Revision, StepTiming, Topic,
+    HubEpoch, ObjectRef, ObjectResult, Queue, ReadObject, Reason, Revision, StepTiming, Topic, Trigger,
 };
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -16,6 +16,9 @@ use crate::blob::digest;
 use crate::dispatched::{self, Dispatched};
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
+
+/// The verbs of the audit log that change an object.
+const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
 
 /// What an attempt reconciles: known when it begins, and never changed.
 #[derive(Debug, Clone)]
@@ -36,6 +39,8 @@ pub struct AttemptInputs {
     pub request: Option<String>,
     /// What it is to do.
     pub kind: AttemptKind,
+    /// What led to it; none of an attempt of an older version.
+    pub trigger: Option<Trigger>,
     /// The objects of the hub that it was rendered by, by their keys (`Kind/namespace/name`), with the uid and the resource version that
     /// each had.
     pub rendered_by: BTreeMap<String, String>,
@@ -80,6 +85,8 @@ pub struct Reconciliation {
 pub struct History {
     /// The attempt.
     pub reconciliation: Reconciliation,
+    /// Who led to it, where somebody's change did.
+    pub actor: Option<String>,
     /// Its message, once it has ended.
     pub message: String,
     /// What it did.
@@ -142,9 +149,9 @@ impl Tx {
         let attempt: Option<i64> = sqlx::query_scalar(
             "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision, request,
                                          deletes, started_at, deadline, finished_at, reason, message, artifact_digest,
-                                         rendered_by, dispatch_digest, checked_at)
+                                         rendered_by, dispatch_digest, checked_at, trigger)
              SELECT $1, last.attempt + 1, $2, hub_state.epoch, $3, $4, $5, $6, false, $7, $7, $7, $8, $9, $10, $11,
-                    last.dispatch_digest, coalesce(last.checked_at, last.finished_at)
+                    last.dispatch_digest, coalesce(last.checked_at, last.finished_at), $13
              FROM hub_state, (SELECT * FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT 1) last
              WHERE last.dispatch_digest = $12 AND last.reason = $8 AND last.cluster_uid = $2
              RETURNING attempt",
@@ -161,6 +168,7 @@ impl Tx {
         .bind(inputs.artifact.map(|artifact| artifact.as_bytes().to_vec()))
         .bind(Some(&inputs.rendered_by).filter(|by| !by.is_empty()).map(Json))
         .bind(dispatch.as_bytes().as_slice())
+        .bind(inputs.trigger.map(Trigger::as_str))
         .fetch_optional(&mut *self.inner)
         .await
         .map_err(StoreError::query("record an attempt that changes nothing"))?;
@@ -226,8 +234,12 @@ impl Tx {
             "INSERT INTO reconciliation (applier, attempt, cluster_uid, epoch, generation, build_digest, revision,
                                          request, deletes, dispatch, started_at, deadline, finished_at, reason, message,
                                          artifact_digest, change_set, mac, dispatch_format, reads, rendered_by,
-                                         dispatch_digest)
-             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21, $22)",
+                                         dispatch_digest, trigger, actor)
+             VALUES ($1, $16, $2, $17, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $18, $19, $20, $21, $22, $23,
+                     CASE WHEN $24 THEN (SELECT a.username FROM resource r JOIN audit a USING (kind, namespace, name)
+                                         WHERE r.uid = $1 AND a.outcome = 'ok' AND a.verb = ANY($25)
+                                         ORDER BY a.id DESC LIMIT 1)
+                          WHEN $26 THEN (SELECT confirmed_by FROM held_deletion WHERE applier = $1) END)",
         )
         .bind(inputs.applier.0)
         .bind(inputs.cluster.map(|cluster| cluster.0))
@@ -251,6 +263,10 @@ impl Tx {
         .bind(inputs.kind == AttemptKind::Read)
         .bind(Some(&inputs.rendered_by).filter(|by| !by.is_empty()).map(Json))
         .bind(dispatch.map(|(spec, _)| spec.digest().as_bytes().to_vec()))
+        .bind(inputs.trigger.map(Trigger::as_str))
+        .bind(inputs.trigger.is_some_and(Trigger::is_a_change))
+        .bind(&WRITES[..])
+        .bind(inputs.trigger == Some(Trigger::Confirmation))
         .execute(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
@@ -376,6 +392,7 @@ pub(crate) struct Row {
     reason: Option<String>,
     checked_at: Option<::time::OffsetDateTime>,
     dispatch_digest: Option<Vec<u8>>,
+    trigger: Option<String>,
 }
 
 impl Row {
@@ -413,6 +430,7 @@ impl Row {
                     (false, true) => AttemptKind::Read,
                     (false, false) => AttemptKind::Apply,
                 },
+                trigger: self.trigger.as_deref().and_then(Trigger::parse),
                 rendered_by: self.rendered_by.map(|Json(by)| by).unwrap_or_default(),
                 started: from_sql(what, self.started_at)?,
             },
@@ -481,7 +499,7 @@ impl Store {
     ) -> Result<Option<Reconciliation>, StoreError> {
         let row: Option<Row> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest
+                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, trigger
              FROM reconciliation WHERE applier = $1 AND ($2::bigint IS NULL OR attempt = $2)
              ORDER BY attempt DESC LIMIT 1",
         )
@@ -506,11 +524,12 @@ impl Store {
             change_set: Option<Json<ChangeSet>>,
             timings: Option<Json<Vec<StepTiming>>>,
             health: Option<Json<BTreeMap<String, String>>>,
+            actor: Option<String>,
         }
         let rows: Vec<Full> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
                     deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, message, change_set,
-                    timings, health
+                    timings, health, trigger, actor
              FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT $2",
         )
         .bind(applier.0)
@@ -521,6 +540,7 @@ impl Store {
         rows.into_iter()
             .map(|full| {
                 Ok(History {
+                    actor: full.actor,
                     reconciliation: full.row.read()?,
                     message: full.message.unwrap_or_default(),
                     change_set: full.change_set.map(|Json(set)| set).unwrap_or_default(),
@@ -543,18 +563,23 @@ impl Store {
             .map_err(StoreError::query("read the hub's epoch"))
     }
 
-    /// Keeps the newest `keep` finished attempts of each applier, and as many corrections by its agent.
+    /// Keeps the newest `keep` finished attempts of each applier, and as many corrections by its agent; of these those that ended after
+    /// `since`, the newest, and the newest that went well.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn trim_reconciliations(&self, keep: i64) -> Result<u64, StoreError> {
+    pub async fn trim_reconciliations(&self, keep: i64, since: Option<Timestamp>) -> Result<u64, StoreError> {
         let trimmed = sqlx::query(
             "DELETE FROM reconciliation r USING
-               (SELECT applier, attempt, row_number() OVER (PARTITION BY applier, corrects ORDER BY attempt DESC) AS place
+               (SELECT applier, attempt, row_number() OVER (PARTITION BY applier, corrects ORDER BY attempt DESC) AS place,
+                       row_number() OVER (PARTITION BY applier, corrects, reason = $3 ORDER BY attempt DESC) AS place_by_end
                 FROM reconciliation) n
-             WHERE (r.applier, r.attempt) = (n.applier, n.attempt) AND n.place > $1 AND r.finished_at IS NOT NULL",
+             WHERE (r.applier, r.attempt) = (n.applier, n.attempt) AND r.finished_at IS NOT NULL
+               AND (n.place > $1 OR n.place > 1 AND r.finished_at < $2 AND NOT (n.place_by_end = 1 AND r.reason = $3))",
         )
         .bind(keep)
+        .bind(since.map(to_sql))
+        .bind(Reason::ReconciliationSucceeded.as_str())
         .execute(&self.pool)
         .await
         .map_err(StoreError::query("trim reconciliations"))?;

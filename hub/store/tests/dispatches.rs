@@ -62,6 +62,7 @@ impl Site {
             build: Some(build),
             request: None,
             kind: AttemptKind::Apply,
+            trigger: None,
             rendered_by: Default::default(),
             started: now,
         };

@@ -193,6 +193,7 @@ async fn open_attempt(
         build: Some(build),
         request: None,
         kind: AttemptKind::Apply,
+        trigger: None,
         rendered_by: BTreeMap::default(),
         started: now,
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
 use roadstead_tests::gitserver::{Commit, Repository};
-use roadstead_tests::{Fleet, PATIENCE, config_map, eventually, kustomization};
+use roadstead_tests::{Fleet, HubSetup, PATIENCE, config_map, eventually, git_repository, kustomization};
 use serde_json::Value;
 
 const RETRY: &str = "retryInterval: 5s";
@@ -281,4 +281,51 @@ async fn elsewhere_the_new_owner_asks_for_it_and_the_old_one_has_to_let_go() -> 
     // Without the annotation what leaves one build goes, and comes back with the other's next attempt.
     fleet.run(&["annotate", "kustomization/new", "fleet.roadstead.dev/takes-over-"]).await?;
     fleet.ready("kustomization/new").await.map(drop)
+}
+
+#[tokio::test]
+async fn who_may_not_refer_to_another_namespace_takes_nothing_over_from_it() -> Result<()> {
+    for (name, argument, goes) in [("alone", "--no-cross-namespace-refs", false), ("open", "", true)] {
+        let setup = HubSetup::new(name).await?;
+        let setup = if argument.is_empty() { setup } else { setup.arg(argument) };
+        let fleet = Fleet::start_on(setup).await?;
+        let space = fleet.cluster.namespace(name).await?;
+        let ns = space.name();
+        let files = Commit::new()
+            .file("map.yaml", config_map(ns, "map", "old"))
+            .file("other.yaml", config_map(ns, "other", "old"));
+        let old = fleet.repository("old", &files).await?;
+        fleet.apply(&kustomization("old", "old", "./", &[RETRY])).await?;
+        fleet.ready("kustomization/old").await?;
+        let before = maps(&fleet, ns).await?;
+        // Another team, with a repository of its own.
+        let theirs = fleet.git.add_repository("theirs.git")?;
+        theirs.commit("main", "First", &Commit::new().file("map.yaml", config_map(ns, "map", "new")))?;
+        fleet.kubectl().run(&["create", "namespace", "team"]).await?;
+        let secret = fleet.get("secret/git").await?;
+        let secret = serde_json::json!({ "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": { "name": "git", "namespace": "team" }, "data": secret["data"] });
+        let source = git_repository("theirs", &fleet.git.url("theirs.git"), "secretRef: {name: git}");
+        let new = kustomization("new", "theirs", "./", &[RETRY]).replacen(
+            "metadata:\n",
+            "metadata:\n  annotations: {fleet.roadstead.dev/takes-over: apps/old}\n",
+            1,
+        );
+        let manifest = format!("{secret}\n---\n{source}---\n{new}");
+        fleet.kubectl().run_with(&["apply", "--namespace", "team", "-f", "-"], &manifest).await?;
+        eventually("it is refused what the other still has", PATIENCE, || async {
+            let (_, _, message) =
+                fleet.kubectl().condition(&["kustomization/new", "--namespace", "team"], "Ready").await?;
+            ensure!(message.contains("is owned by Kustomization apps/old"), "{message}");
+            Ok(())
+        })
+        .await?;
+        old.commit("main", "Let go", &Commit::new().remove("map.yaml"))?;
+        fleet.fetch("old").await?;
+        // Where it may not, the object goes with its owner's next attempt, and is made again.
+        fleet.cluster.has_word(ns, "map", Some("new")).await?;
+        let after = maps(&fleet, ns).await?;
+        ensure!((after["map"].0 == before["map"].0) == goes, "{name}: {before:?}, {after:?}");
+    }
+    Ok(())
 }

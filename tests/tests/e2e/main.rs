@@ -20,6 +20,7 @@ mod fields;
 mod guard;
 mod handover;
 mod health;
+mod history;
 mod idle;
 mod kept;
 mod locked;

@@ -620,10 +620,15 @@ export interface components {
         };
         /** @description What was done to one object. */
         ObjectResult: {
-            /** @description `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted`, `skipped` or `drifted`. */
+            /** @description `created`, `configured`, `recreated`, `adopted`, `unchanged`, `deleted`, `skipped`, `drifted`, `handedOver` or `takenOver`. */
             action: string;
             /** @description The object. */
             object: components["schemas"]["ObjectRef"];
+            /**
+             * @description `Kind namespace/name` of the applier to which it was handed over, or from which it was taken over.
+             * @default null
+             */
+            other?: string | null;
         };
         /** @description A reconciliation that is under way. */
         Progress: {
@@ -672,7 +677,7 @@ export interface components {
             build?: string | null;
             /** @description What it did to which object. */
             changeSet: components["schemas"]["ObjectResult"][];
-            /** @description How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped. */
+            /** @description How many objects were created, configured, recreated, adopted, unchanged, deleted, skipped, drifted, handed over, taken over. */
             counts: {
                 [key: string]: number;
             };

@@ -161,6 +161,7 @@ async fn a_dispatch_that_somebody_wrote_into_the_database_is_not_sent() -> Resul
         build: None,
         request: None,
         kind: AttemptKind::Apply,
+        trigger: None,
         rendered_by: Default::default(),
         started: now,
     };

@@ -270,7 +270,7 @@ impl Delivery {
                 Given::Later(later) => return Ok(Some(later)),
                 // Those that went are not its own any more.
                 Given::Left(left) => {
-                    gone.retain(|child| child.kept || child.object.is_none() || left.contains(child))
+                    gone.retain(|child| child.kept || child.object.is_none() || left.contains(child));
                 }
             }
         }

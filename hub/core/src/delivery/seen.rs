@@ -218,6 +218,7 @@ impl SeenApplier {
             build,
             request: self.situation.request.clone(),
             kind,
+            trigger: Some(self.situation.trigger(kind, target.map(|target| target.cluster))),
             rendered_by: target.map(|target| target.rendered_by.clone()).unwrap_or_default(),
             started,
         }

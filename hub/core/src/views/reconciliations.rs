@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use roadstead_api::Time;
 use roadstead_hub_store::Reconciliation;
 use roadstead_model::{
-    Action, ApplierUid, Attempt, AttemptKind, ChangeSet, Generation, GoDuration, Reason, StepTiming,
+    Action, ApplierUid, Attempt, AttemptKind, ChangeSet, Generation, GoDuration, Reason, StepTiming, Trigger,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -49,6 +49,14 @@ pub struct ReconciliationView {
     /// The spec's generation.
     #[schemars(with = "i64")]
     pub generation: Generation,
+    /// What led to it: `Spec`, `Request`, `Revision`, `Inputs`, `Cluster`, `Handover`, `Confirmation`, `Retry`, `Release`, `Interval`,
+    /// `Drift` or `Deletion`. None of one that an older version made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub trigger: Option<Trigger>,
+    /// Who changed or deleted it, asked for it, or confirmed its deletions, as the audit log has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
     /// The source's revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
@@ -122,6 +130,8 @@ impl Views {
                 ReconciliationView {
                     attempt,
                     generation: inputs.generation,
+                    trigger: inputs.trigger,
+                    actor: history.actor,
                     revision: inputs.revision.map(|revision| revision.to_string()),
                     build: inputs.build.map(|digest| digest.to_string()),
                     deletes: inputs.kind == AttemptKind::Delete,

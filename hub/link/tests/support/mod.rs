@@ -206,6 +206,7 @@ impl Site {
             build: Some(digest),
             request: None,
             kind: AttemptKind::Apply,
+            trigger: None,
             rendered_by: Default::default(),
             started: now,
         };

@@ -18,6 +18,8 @@ const ACTIONS = [
   'configured',
   'recreated',
   'adopted',
+  'takenOver',
+  'handedOver',
   'deleted',
   'drifted',
   'skipped',
@@ -56,6 +58,32 @@ export function HistoryTab({ id, history }: { id: ObjectId; history: Reconciliat
   );
 }
 
+const TRIGGERS: Readonly<Record<string, string>> = {
+  Deletion: 'Deleted',
+  Spec: 'Changed',
+  Request: 'Asked for',
+  Cluster: 'The cluster is another one',
+  Revision: 'The source has another revision',
+  Inputs: 'A ConfigMap or Secret has changed',
+  Handover: 'Objects were handed over',
+  Confirmation: 'Deletions were confirmed',
+  Retry: 'Tried again',
+  Release: 'Nothing holds it back any more',
+  Interval: 'The interval was over',
+  Drift: 'Others had changed objects',
+};
+
+/** What led to an attempt, in words. */
+function triggerOf(trigger: string): string {
+  return TRIGGERS[trigger] ?? trigger;
+}
+
+/** The word for an action: the hub's, but for those that are two words. */
+function wordOf(action: string): string {
+  if (action === 'takenOver') return 'taken over';
+  return action === 'handedOver' ? 'handed over' : action;
+}
+
 /** Whether an attempt has a build, and one before it had another. */
 function hasBuildBefore(items: readonly Attempt[], index: number): boolean {
   const build = items[index]?.build;
@@ -75,7 +103,7 @@ function Counts({ attempt: { counts } }: { attempt: Attempt }): ReactNode {
     <span className="counts">
       {shown.map((action) => (
         <span key={action} className={`action is-${action}`}>
-          {counts[action]} {action}
+          {counts[action]} {wordOf(action)}
         </span>
       ))}
     </span>
@@ -87,14 +115,25 @@ function Attempted({ attempt }: { attempt: Attempt }): ReactNode {
   const more = attempt.changeSet.length - listed.length;
   return (
     <div className="attempt">
+      {attempt.trigger != null && (
+        <p className="dim">
+          {triggerOf(attempt.trigger)}
+          {attempt.actor != null && ` by ${attempt.actor}`}
+        </p>
+      )}
       {attempt.message && <Message text={attempt.message} />}
       {attempt.timings.length > 0 && <p className="dim">{timingsOf(attempt.timings)}</p>}
       {listed.length > 0 ? (
         <ul className="changes">
-          {listed.map(({ object, action }) => (
-            <li key={`${object.group}/${object.kind}/${object.namespace ?? ''}/${object.name}`}>
-              <span className={`action is-${action}`}>{action}</span>
+          {listed.map(({ object, action, other }) => (
+            <li key={`${action}/${object.group}/${object.kind}/${object.namespace ?? ''}/${object.name}`}>
+              <span className={`action is-${action}`}>{wordOf(action)}</span>
               <Name>{[object.kind, object.namespace, object.name].filter(Boolean).join(' / ')}</Name>
+              {other != null && (
+                <span className="dim">
+                  {action === 'takenOver' ? 'from' : 'to'} {other}
+                </span>
+              )}
             </li>
           ))}
           {more > 0 && <li className="dim">and {more.toLocaleString('en')} more</li>}
