@@ -46,7 +46,7 @@ async fn each_reconciliation_has_what_led_to_it_and_who() -> Result<()> {
     fleet.ready("kustomization/app").await?;
     let me = led_to_by(&fleet, "app", "Spec", true).await?;
     let audit = fleet.kubectl().run(&["get", "--raw", "/fleet/v1/audit?limit=500"]).await?;
-    ensure!(audit.contains(&format!("\"username\":{me}")), "{me}: {audit}");
+    ensure!(audit.contains(&format!("\"user\":{me}")), "{me}: {audit}");
 
     // Git wrote the child, by its parent, at a revision.
     let head = repository.git(["rev-parse", "main"], &[], b"")?;
