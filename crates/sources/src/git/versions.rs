@@ -1,6 +1,6 @@
 //! `spec.ref.semver`: which of a repository's tags is the newest in a range of versions.
 //!
-//! Tags that are no versions are passed over, and so is one that leads to something other than a commit. Of versions that are equal
+//! Tags that are not versions are passed over, and so is one that leads to something other than a commit. Of versions that are equal
 //! but for build metadata the one whose commit was made last is taken, whenever the tags were made.
 
 use gix::ObjectId;
@@ -93,7 +93,7 @@ mod tests {
         Tag { name: name.to_owned(), object, commit: object }
     }
 
-    /// The newest, where an object's number says when it was made, and 0 that it is no commit.
+    /// The newest, where an object's number says when it was made, and 0 that it is something other than a commit.
     fn pick(range: &str, tags: &[(&str, u8)]) -> Result<String, String> {
         let tags: Vec<_> = tags.iter().map(|(name, number)| tag(name, *number)).collect();
         let times = |tags: &[Tag]| {

@@ -1,6 +1,8 @@
 //! From objects to a tree in memory: a commit's folders, those of submodules in their places, and what is included over all of
 //! them. Nothing is checked out on a disk.
 
+mod modules;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::sync::atomic::AtomicBool;
@@ -11,13 +13,11 @@ use gix::objs::{Find, FindExt as _, FindHeader, Header, Kind};
 use serde::{Deserialize, Serialize};
 
 use super::error::git_chain;
-use super::gitmodules;
 use super::include::{Child, Included, Span, is_name};
 use super::objects;
 use super::objects::{corrupt, go_on, header, header_of_tree, tree_of};
 use super::reader::Order;
 use super::sparse::{Place, Sparse};
-use super::submodule;
 use super::unread::Unread;
 use crate::attempt::{MOST_NOTES, Note};
 use crate::ignore::{FILE_NAME, Ignore, Verdict};
@@ -286,7 +286,7 @@ impl<O: Find + FindHeader> Walk<'_, O> {
                     let node = included_node(number, &included.root, included.from.clone());
                     lines.insert(rest.to_owned(), Line { node, rank: number + 1 });
                 }
-                // On the way to it: what is no folder gives way.
+                // On the way to it: whatever is not a folder gives way.
                 Some((name, _)) => match lines.get(name) {
                     Some(Line {
                         node: Node::Folder(_) | Node::Object { kind: EntryKind::Commit, .. },
@@ -371,86 +371,9 @@ impl<O: Find + FindHeader> Walk<'_, O> {
         self.from.included.iter().skip(rank).any(|included| beneath(&included.to))
     }
 
-    /// The root of a submodule, if it is there; notes that it is wanted, or left out.
-    fn submodule(
-        &mut self,
-        path: &str,
-        repository: usize,
-        commit: ObjectId,
-        excluded: bool,
-    ) -> Result<Option<Folder>, Unread> {
-        let id = commit.to_string();
-        if !self.order.recurse {
-            if !excluded {
-                self.note(Note::Submodule { path: path.to_owned(), commit: id });
-            }
-            return Ok(None);
-        }
-        let number = self.order.modules.iter().position(|module| module.path == path && module.commit == id);
-        if let Some(number) = number.map(|number| number + 1) {
-            let objects = self.repository(number)?;
-            let tree = tree_of(objects, commit, self.order)?;
-            if let Some(root) = self.roots.get_mut(number) {
-                *root = Some(tree);
-            }
-            return Ok(Some(Folder::Git { repository: number, tree }));
-        }
-        let within = match self.prefix(repository) {
-            "" => path,
-            prefix => path.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')).unwrap_or_default(),
-        };
-        match self.urls(repository)?.get(within).cloned() {
-            None if excluded => {}
-            None => self.note(Note::SubmoduleWithoutUrl { path: path.to_owned() }),
-            // Whoever fetches them counts them.
-            Some(url) if self.wanted.len() <= submodule::MOST => {
-                self.wanted.push(Wanted { path: path.to_owned(), commit: id, url, parent: repository });
-            }
-            Some(_) => {}
-        }
-        Ok(None)
-    }
-
     fn repository(&self, number: usize) -> Result<&O, Unread> {
         let found = self.from.repositories.get(number).copied();
         found.ok_or_else(|| corrupt("a submodule is not there".to_owned()))
-    }
-
-    /// The folder of a repository.
-    fn prefix(&self, repository: usize) -> &str {
-        let module = repository.checked_sub(1).and_then(|number| self.order.modules.get(number));
-        module.map_or("", |module| module.path.as_str())
-    }
-
-    /// What a repository says of its submodules.
-    fn urls(&mut self, repository: usize) -> Result<&BTreeMap<String, String>, Unread> {
-        if !self.urls.contains_key(&repository) {
-            let root = self.roots.get(repository).copied().flatten();
-            let root = root.ok_or_else(|| corrupt("a submodule is not there".to_owned()))?;
-            let urls = self.read_urls(repository, root)?;
-            self.urls.insert(repository, urls);
-        }
-        Ok(self.urls.entry(repository).or_default())
-    }
-
-    fn read_urls(&mut self, repository: usize, root: ObjectId) -> Result<BTreeMap<String, String>, Unread> {
-        let refused =
-            |walk: &Self, why: String| Unread::Submodule { path: walk.prefix(repository).to_owned(), why };
-        let lines = self.tree_lines(repository, root)?;
-        let Some((kind, _, id)) = lines.into_iter().find(|(_, name, _)| name == gitmodules::FILE.as_bytes())
-        else {
-            return Ok(BTreeMap::new());
-        };
-        if !matches!(kind, EntryKind::Blob | EntryKind::BlobExecutable) {
-            return Err(refused(self, format!("its {} is not a file", gitmodules::FILE)));
-        }
-        let Header { size, .. } = self.measured(repository, id, gitmodules::FILE)?;
-        if size > gitmodules::MOST_BYTES {
-            let why = format!("its {} has more than {} bytes", gitmodules::FILE, gitmodules::MOST_BYTES);
-            return Err(refused(self, why));
-        }
-        let bytes = objects::bytes(self.repository(repository)?, id, size, self.stop)?;
-        gitmodules::urls(&bytes).map_err(|why| refused(self, why))
     }
 
     /// The lines of a Git tree, owned.
