@@ -329,7 +329,7 @@ impl Order {
     /// Whether `target` is known not to be signed as it should be.
     fn is_unverified(&self, target: &Target) -> bool {
         let known = self.unverified.as_ref();
-        known.is_some_and(|(object, tag)| *object == target.object.to_string() && *tag == target.tag)
+        known == Some(&(target.object.to_string(), target.tag.clone()))
     }
 
     /// The repository of something that is included.

@@ -335,7 +335,7 @@ impl<O: Find + FindHeader> Walk<'_, O> {
                 }
             }
             Node::Included { child: Child::Link { target }, .. } => {
-                self.insert(path, Entry::Symlink { target })?
+                self.insert(path, Entry::Symlink { target })?;
             }
             node => {
                 if let Some((bytes, executable)) = self.file(&node, &path)? {
