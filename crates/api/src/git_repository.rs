@@ -75,7 +75,7 @@ pub enum GitProvider {
     Github,
 }
 
-/// GitReference says which commit is taken; of several, the last named here counts.
+/// GitReference says which commit is taken; of several, the first of commit, name, tag, semver and branch counts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GitReference {
     /// The head of a branch.

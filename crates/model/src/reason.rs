@@ -92,6 +92,16 @@ reasons! {
     InvalidTagSignature,
     /// The signature of a commit is not one of a trusted key.
     InvalidCommitSignature,
+    /// What a source includes is not there.
+    NotFound,
+    /// What a source includes has no artifact.
+    NoArtifact,
+    /// What a source includes cannot be put where it is to be.
+    IllegalPath,
+    /// What a source includes could not be put into its artifact.
+    CopyFailure,
+    /// Sources include each other.
+    IncludeCycle,
     /// An artifact could not be pulled from its registry.
     OCIArtifactPullFailed,
     /// An artifact has not the layer that is asked for, or it cannot be unpacked.

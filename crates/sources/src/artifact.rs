@@ -155,6 +155,19 @@ pub fn unpack(bytes: &[u8], limits: &TreeLimits) -> Result<Tree, ArtifactError> 
 /// # Errors
 /// As [`unpack`]; [`ArtifactError::Damaged`] also where `bytes` cannot be read.
 pub fn unpack_from(bytes: impl BufRead, limits: &TreeLimits) -> Result<Tree, ArtifactError> {
+    unpack_with(bytes, limits, |entry| {
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    })
+}
+
+/// As [`unpack_from`]; `keep` takes the content of each file, and gives what the tree has in its place.
+pub(crate) fn unpack_with<C: Content>(
+    bytes: impl BufRead,
+    limits: &TreeLimits,
+    mut keep: impl FnMut(&mut dyn Read) -> io::Result<C>,
+) -> Result<Tree<C>, ArtifactError> {
     // Besides its files' bytes, an honest tar has for each entry a header, padding and at most two long names.
     let overhead = (limits.path_bytes as u64 + 1_024) * 2 + 1_024;
     let most = limits.total_bytes.saturating_add(overhead.saturating_mul(limits.entries as u64 + 1));
@@ -168,7 +181,7 @@ pub fn unpack_from(bytes: impl BufRead, limits: &TreeLimits) -> Result<Tree, Art
         if seen > limits.entries.saturating_mul(2) {
             return Err(too_large(Measure::Entries, limits.entries as u64, None).into());
         }
-        read_entry(&mut builder, entry.map_err(damaged)?, most)?;
+        read_entry(&mut builder, entry.map_err(damaged)?, most, &mut keep)?;
     }
     // To the end, so that the checksum of the whole is looked at.
     let mut rest = archive.into_inner();
@@ -179,10 +192,11 @@ pub fn unpack_from(bytes: impl BufRead, limits: &TreeLimits) -> Result<Tree, Art
     Ok(builder.finish()?)
 }
 
-fn read_entry(
-    builder: &mut TreeBuilder,
+fn read_entry<C: Content>(
+    builder: &mut TreeBuilder<C>,
     mut entry: tar::Entry<'_, impl Read>,
     most: u64,
+    keep: &mut impl FnMut(&mut dyn Read) -> io::Result<C>,
 ) -> Result<(), ArtifactError> {
     let path = text(&entry.path_bytes())?;
     let kind = entry.header().entry_type();
@@ -193,8 +207,7 @@ fn read_entry(
         tar::EntryType::Regular => {
             builder.check_size(&path, entry.size())?;
             let executable = entry.header().mode().map_err(ArtifactError::Damaged)? & 0o111 != 0;
-            let mut bytes = Vec::new();
-            entry.read_to_end(&mut bytes).map_err(|error| damaged(error, most))?;
+            let bytes = keep(&mut entry).map_err(|error| damaged(error, most))?;
             builder.insert(path, Entry::File { bytes, executable })?;
         }
         tar::EntryType::Symlink => {

@@ -21,7 +21,7 @@ pub(crate) enum Job<'a> {
 /// The same where it arrives.
 #[derive(Deserialize)]
 enum Arrived {
-    Git(git::reader::Order),
+    Git(Box<git::reader::Order>),
     Oci(oci::reader::Order),
     Bucket(bucket::reader::Order),
 }

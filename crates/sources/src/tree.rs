@@ -65,6 +65,10 @@ pub enum Measure {
     Objects,
     /// Bytes of one Git object.
     ObjectBytes,
+    /// Submodules of a Git repository, and theirs.
+    Submodules,
+    /// Levels of submodules.
+    SubmoduleLevels,
     /// Bytes of an artifact when unpacked.
     UnpackedBytes,
     /// Bytes of an artifact as it is packed.
@@ -102,6 +106,8 @@ impl fmt::Display for Measure {
             Self::AdvertisementBytes => "bytes of references",
             Self::Objects => "Git objects",
             Self::ObjectBytes => "bytes in one Git object",
+            Self::Submodules => "submodules",
+            Self::SubmoduleLevels => "levels of submodules",
             Self::UnpackedBytes => "bytes unpacked",
             Self::ArtifactBytes => "bytes packed",
             Self::Patterns => "exclusion patterns",

@@ -4,9 +4,11 @@
 mod bucket;
 pub(crate) mod fetch;
 mod git;
+mod includes;
 pub(crate) mod notes;
 mod oci;
 pub(crate) mod pass;
+mod pinned;
 mod secrets;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Authority;
 use roadstead_places::Places;
 use roadstead_sources::Source;
+use roadstead_sources::git::Include;
 use serde_json::Value;
 
 use crate::HubOptions;
@@ -99,6 +102,8 @@ struct Asked<'a> {
     spec: &'a SourceSpec,
     /// The revision to which somebody is pinned, in the place of what the spec's reference points to.
     pinned: Option<&'a Revision>,
+    /// What is put into its artifact.
+    include: Vec<Include>,
     /// What its spec names.
     secrets: &'a SourceSecrets,
     /// What it may connect to although the hub's policy does not allow it.

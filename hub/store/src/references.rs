@@ -11,6 +11,8 @@ use crate::{Store, StoreError, Tx};
 pub struct Whom {
     /// The appliers that refer to it: as their source, or as what they depend on.
     pub users: bool,
+    /// The sources that refer to it: whose artifacts hold its artifact.
+    pub sources: bool,
     /// The applier whose build holds it.
     pub parent: bool,
 }
@@ -20,6 +22,8 @@ pub struct Whom {
 pub struct Concerned {
     /// The appliers that refer to it.
     pub users: Vec<ResourceUid>,
+    /// The sources that refer to it.
+    pub sources: Vec<ResourceUid>,
     /// The applier whose build holds it.
     pub parent: Option<ResourceUid>,
 }
@@ -74,10 +78,11 @@ impl Tx {
     ) -> Result<Concerned, StoreError> {
         let what = "look up whom an object concerns";
         let used = Reference { kind, namespace: namespace.to_owned(), name: name.to_owned() };
-        let rows: Vec<(Uuid, bool)> = sqlx::query_as(
-            "SELECT uid, false FROM resource WHERE $1 AND refers_to @> ARRAY[$2] AND kind = ANY($3)
+        let rows: Vec<(Uuid, i32)> = sqlx::query_as(
+            "SELECT uid, CASE WHEN kind = ANY($8) THEN 1 ELSE 0 END FROM resource
+             WHERE refers_to @> ARRAY[$2] AND ($1 AND kind = ANY($3) OR $9 AND kind = ANY($8))
              UNION ALL
-             SELECT parent, true FROM child
+             SELECT parent, 2 FROM child
              WHERE $4 AND kind = $5 AND namespace = $6 AND name = $7 AND parent IS NOT NULL",
         )
         .bind(whom.users)
@@ -87,15 +92,17 @@ impl Tx {
         .bind(kind.get().kind)
         .bind(namespace)
         .bind(name)
+        .bind(kinds(PipelineRole::Source))
+        .bind(whom.sources)
         .fetch_all(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
         let mut concerned = Concerned::default();
-        for (uid, is_parent) in rows {
-            if is_parent {
-                concerned.parent = Some(ResourceUid(uid));
-            } else {
-                concerned.users.push(ResourceUid(uid));
+        for (uid, role) in rows {
+            match role {
+                0 => concerned.users.push(ResourceUid(uid)),
+                1 => concerned.sources.push(ResourceUid(uid)),
+                _ => concerned.parent = Some(ResourceUid(uid)),
             }
         }
         Ok(concerned)

@@ -16,6 +16,7 @@ pub struct Repository {
 #[derive(Debug, Clone, Default)]
 pub struct Commit {
     files: Vec<(String, &'static str, Vec<u8>)>,
+    submodules: Vec<(String, String)>,
     removed: Vec<String>,
 }
 
@@ -44,6 +45,13 @@ impl Commit {
     #[must_use]
     pub fn link(mut self, path: &str, target: &str) -> Self {
         self.files.push((path.to_owned(), "120000", target.as_bytes().to_vec()));
+        self
+    }
+
+    /// Puts a submodule at `commit` there; where it is, `.gitmodules` says.
+    #[must_use]
+    pub fn submodule(mut self, path: &str, commit: &str) -> Self {
+        self.submodules.push((path.to_owned(), commit.to_owned()));
         self
     }
 
@@ -121,6 +129,13 @@ impl Repository {
         for (path, mode, content) in &commit.files {
             let blob = self.git(["hash-object", "-w", "--stdin"], &[], content)?;
             self.git(["update-index", "--add", "--cacheinfo", &format!("{mode},{blob},{path}")], &env, b"")?;
+        }
+        for (path, commit) in &commit.submodules {
+            self.git(
+                ["update-index", "--add", "--cacheinfo", &format!("160000,{commit},{path}")],
+                &env,
+                b"",
+            )?;
         }
         let tree = self.git(["write-tree"], &env, b"")?;
         self.commit_tree(branch, message, &tree, parent.as_deref())

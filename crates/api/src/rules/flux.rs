@@ -229,6 +229,13 @@ pub(super) fn git_repository(spec: &Value, verdict: &mut Verdict) {
             "want the 40 (or 64) digits of a commit's id",
         ));
     }
+    let given = |field: &str| spec["ref"][field].as_str().is_some_and(|text| !text.is_empty());
+    if given("tag") && given("semver") {
+        verdict.warnings.push(
+            "spec.ref.semver is not looked at: spec.ref.tag is set too, and comes before it".to_owned(),
+        );
+    }
+    let errors = &mut verdict.errors;
     for (field, value) in entries(&spec["ref"]) {
         // A reference that starts so would be read as an option by Git.
         if value.as_str().is_some_and(|text| text.starts_with('-') || text.contains(char::is_control)) {

@@ -19,6 +19,11 @@ pub enum Note {
         /// The commit that it is at.
         commit: String,
     },
+    /// A submodule was left out because nothing says where it is.
+    SubmoduleWithoutUrl {
+        /// Its folder.
+        path: String,
+    },
     /// A file was left out because no YAML could name it.
     NameNotUtf8 {
         /// Its path, as far as it is text.
@@ -39,7 +44,14 @@ impl fmt::Display for Note {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Submodule { path, commit } => {
-                write!(f, "submodule `{}` (at {commit}) is left out: submodules are not fetched", shown(path))
+                write!(
+                    f,
+                    "submodule `{}` (at {commit}) is left out: spec.recurseSubmodules is not set",
+                    shown(path)
+                )
+            }
+            Self::SubmoduleWithoutUrl { path } => {
+                write!(f, "submodule `{}` is left out: .gitmodules does not say where it is", shown(path))
             }
             Self::NameNotUtf8 { path } => write!(f, "`{}` is left out: its name is not UTF-8", shown(path)),
             Self::LinksLeftOut { count, first } => {

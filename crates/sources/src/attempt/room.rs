@@ -13,7 +13,10 @@ pub struct Room {
 
 impl Room {
     /// Room for an artifact of so many bytes; waits until there is some.
-    pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
+    ///
+    /// # Errors
+    /// Where there could never be so much.
+    pub async fn reserve(&self, bytes: u64) -> Result<Reservation, Exhausted> {
         self.pool.reserve(bytes.saturating_mul(self.copies)).await
     }
 }

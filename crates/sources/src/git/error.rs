@@ -182,6 +182,50 @@ pub enum GitError {
         /// Why.
         why: String,
     },
+    /// Artifacts are not to be put where the spec says.
+    #[error("`{url}`: {why}")]
+    IncludeRefused {
+        /// The repository.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// An artifact cannot be put into this one.
+    #[error("`{url}`: failed to copy the artifact of include '{repository}': {why}")]
+    NotIncluded {
+        /// The repository.
+        url: String,
+        /// The one that is included.
+        repository: String,
+        /// Why.
+        why: String,
+    },
+    /// A submodule is not fetched, whatever is there.
+    #[error("submodule `{path}` of `{url}` is refused: {why}")]
+    SubmoduleRefused {
+        /// The repository.
+        url: String,
+        /// The submodule's folder; that of the one which names it where its own cannot be known.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// A submodule could not be fetched.
+    #[error(
+        "submodule `{path}` of `{url}`: {source}{}",
+        if *elsewhere && source.is_about_login() { "; the credentials of `spec.secretRef` go to the server of `spec.url` only" }
+        else { "" }
+    )]
+    Submodule {
+        /// The repository.
+        url: String,
+        /// The submodule's folder.
+        path: String,
+        /// Whether it is at another server than the repository.
+        elsewhere: bool,
+        /// Why.
+        source: Box<GitError>,
+    },
     /// What was fetched is not signed by whom it should be.
     #[error("`{url}` is not verified: {detail}")]
     Unverified {
@@ -280,6 +324,17 @@ impl GitError {
         }
     }
 
+    /// Whether other credentials might do.
+    fn is_about_login(&self) -> bool {
+        matches!(
+            self,
+            Self::Auth { .. }
+                | Self::RepositoryNotFound { .. }
+                | Self::NotServed { .. }
+                | Self::LoginUnusable { .. }
+        )
+    }
+
     /// The `reason` of the condition that this becomes.
     #[must_use]
     pub fn reason(&self) -> Reason {
@@ -296,6 +351,9 @@ impl GitError {
             | Self::CaUnusable { .. }
             | Self::PlainCredentials { .. } => Reason::AuthenticationFailed,
             Self::Unverified { reason, .. } => *reason,
+            Self::IncludeRefused { .. } => Reason::IllegalPath,
+            Self::NotIncluded { .. } => Reason::CopyFailure,
+            Self::Submodule { source, .. } => source.reason(),
             Self::TooLarge { .. } | Self::LinkEscapes { .. } | Self::Tree { .. } | Self::Pack { .. } => {
                 Reason::StorageOperationFailed
             }
@@ -303,6 +361,7 @@ impl GitError {
             | Self::RepositoryNotFound { .. }
             | Self::ReferenceNotFound { .. }
             | Self::Sparse { .. }
+            | Self::SubmoduleRefused { .. }
             | Self::HostUntrusted { .. }
             | Self::NotServed { .. }
             | Self::Status { .. }
@@ -320,6 +379,9 @@ impl GitError {
     #[must_use]
     pub fn is_for_want_of_memory(&self) -> bool {
         let most = GitLimits::default();
+        if let Self::Submodule { source, .. } = self {
+            return source.is_for_want_of_memory();
+        }
         let Self::TooLarge { measure, limit, .. } = self else { return false };
         *limit
             < match measure {
@@ -339,6 +401,7 @@ impl GitError {
             Self::Attempt(error) => error.is_transient(),
             Self::NoDisk { .. } | Self::Internal { .. } | Self::Corrupt { .. } => true,
             Self::Ended { transient, .. } => *transient,
+            Self::Submodule { source, .. } => source.is_transient(),
             Self::Status { status, .. } => *status == 429 || *status >= 500,
             _ => false,
         }

@@ -4,14 +4,11 @@
 //! knows the advertisement may go on from there. So a fetch of a repository that has not changed is one request instead of
 //! two. Where the server answers as if it were another one (updated, replaced, moved), the fetch starts over and asks for it.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use super::wire::Ask;
 use crate::attempt::{Answer, Body};
 
-/// One server's advertisement, for one repository and reference. Clones share it. Empty until a fetch succeeded.
-#[derive(Debug, Clone, Default)]
-pub struct KnownServer(Arc<Mutex<Option<Advertisement>>>);
+/// The most that is kept of one, in bytes. Advertisements of version 2 have some hundreds.
+const MOST: usize = 2 << 10;
 
 /// The answer to the first request, and what was asked next.
 #[derive(Debug)]
@@ -19,20 +16,6 @@ pub(super) struct Advertisement {
     heading: String,
     body: Vec<u8>,
     next: Ask,
-}
-
-impl KnownServer {
-    /// The most that it keeps, in bytes. Advertisements of version 2 have some hundreds.
-    pub const MOST: usize = 2 << 10;
-
-    /// Takes it out for one fetch, which puts it back if it succeeds.
-    pub(super) fn take(&self) -> Option<Advertisement> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    pub(super) fn keep(&self, advertisement: Advertisement) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(advertisement);
-    }
 }
 
 impl Advertisement {
@@ -44,7 +27,7 @@ impl Advertisement {
             return None;
         };
         let size = answer.heading.len() + body.len() + asked.len();
-        (size <= KnownServer::MOST).then(|| Self {
+        (size <= MOST).then(|| Self {
             heading: answer.heading.clone(),
             body: body.clone(),
             next: next.clone(),

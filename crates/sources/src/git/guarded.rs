@@ -39,7 +39,12 @@ pub(super) struct GuardedWire {
 }
 
 impl GuardedWire {
-    pub(super) fn new(url: &Url, request: &GitRequest, stop: &Stop) -> Result<Self, GitError> {
+    pub(super) fn new(
+        url: &Url,
+        request: &GitRequest,
+        stop: &Stop,
+        intake: Intake,
+    ) -> Result<Self, GitError> {
         let shown_url = request.shown_url();
         let internal = |detail: String| GitError::Internal { url: request.shown_url(), detail };
         if request.credentials.is_some() && url.scheme() == "http" && !request.plain_http_credentials {
@@ -63,7 +68,7 @@ impl GuardedWire {
             origin: url.clone(),
             authorization,
             base_url: url.as_str().to_owned(),
-            intake: Intake::new(request),
+            intake,
             has_asked: false,
         })
     }
@@ -76,6 +81,10 @@ impl GuardedWire {
     /// Whether the repository is elsewhere than its URL says.
     pub(super) fn was_redirected(&self) -> bool {
         self.base_url != self.origin.as_str()
+    }
+
+    pub(super) fn into_intake(self) -> Intake {
+        self.intake
     }
 
     /// Asks, and keeps what is answered.

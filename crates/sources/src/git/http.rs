@@ -21,6 +21,8 @@ pub(super) struct Client {
 
 struct Shared {
     line: Line,
+    /// The number of the first answer.
+    first: usize,
     /// The content types of the answers that are there.
     headings: Vec<String>,
     /// How many requests were made: only the last one's answer can be read.
@@ -32,8 +34,8 @@ struct Shared {
 }
 
 impl Client {
-    pub(super) fn new(headings: Vec<String>, line: Line) -> Self {
-        let shared = Shared { line, headings, made: 0, what: What::References, wanted: None };
+    pub(super) fn new(first: usize, headings: Vec<String>, line: Line) -> Self {
+        let shared = Shared { line, first, headings, made: 0, what: What::References, wanted: None };
         Self { shared: Arc::new(Mutex::new(shared)) }
     }
 
@@ -109,7 +111,7 @@ impl Exchange {
         let State::Answered { number, offset, .. } = &mut self.state else { return Ok(Vec::new()) };
         let shared = self.client.lock();
         let bytes = if *number + 1 == shared.made {
-            shared.line.ask(&Question::Answer { number: *number, offset: *offset })?
+            shared.line.ask(&Question::Answer { number: shared.first + *number, offset: *offset })?
         } else {
             Vec::new()
         };

@@ -57,6 +57,12 @@ impl Intake {
         Ok(Taken { is_pack, memory: Vec::new(), file })
     }
 
+    /// Begins something of our own, of so many bytes.
+    pub(super) fn begin_own(&mut self, bytes: usize) -> Result<Taken, GitError> {
+        self.spool.make_room(bytes).map_err(|_| GitError::NoDisk { url: self.shown_url.clone() })?;
+        self.begin(true)
+    }
+
     /// Takes more bytes of an answer.
     pub(super) fn take(&mut self, taken: &mut Taken, bytes: &[u8]) -> Result<(), GitError> {
         let url = || self.shown_url.clone();
@@ -86,6 +92,17 @@ impl Intake {
 }
 
 impl Taken {
+    /// Takes bytes of our own, for which there is room.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.file {
+            Some(file) => file.write_all(bytes),
+            None => {
+                self.memory.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
     /// The whole answer.
     pub(super) fn into_body(self) -> Body {
         self.file.map_or(Body::Memory(self.memory), |file| Body::File(Arc::new(file)))

@@ -6,6 +6,7 @@ use super::error::{GitError, git_chain};
 use super::reader::Order;
 use super::remote::Target;
 use super::request::{GitReference, GitRequest};
+use super::versions::{self, Tag};
 
 /// An open local repository.
 pub(super) struct Local<'a> {
@@ -27,6 +28,9 @@ impl<'a> Local<'a> {
 
     pub(super) fn find(&self, order: &Order) -> Result<Target, GitError> {
         let reference = &self.request.reference;
+        if let GitReference::SemVer(range) = reference {
+            return self.newest(range, order);
+        }
         let url = || self.request.shown_url();
         let missing = || GitError::ReferenceNotFound {
             url: url(),
@@ -50,7 +54,27 @@ impl<'a> Local<'a> {
             (_, None) => return Err(missing()),
         };
         let commit =
-            super::walk::peel(self.objects(), object, order).map_err(|error| error.of(self.request))?;
-        Ok(Target { object, commit: commit.to_string() })
+            super::objects::peel(self.objects(), object, order).map_err(|error| error.of(self.request))?;
+        Ok(Target { object, commit: commit.to_string(), tag: None })
+    }
+
+    /// The newest tag in a range of versions.
+    fn newest(&self, range: &str, order: &Order) -> Result<Target, GitError> {
+        let url = || self.request.shown_url();
+        let local = |error: gix::Error| GitError::Local { url: url(), detail: git_chain(&error) };
+        let all = self.repository.references().map_err(local)?;
+        let tags = all.tags().map_err(local)?.filter_map(|reference| {
+            let mut reference = reference.ok()?;
+            let name = reference.name().as_bstr().to_string();
+            let object = reference.follow_to_object().ok()?.detach();
+            Some(Tag { name: name.strip_prefix("refs/tags/")?.to_owned(), object, commit: object })
+        });
+        let objects = self.objects();
+        let made = |tags: &[Tag]| tags.iter().map(|tag| versions::made(objects, tag.object, order)).collect();
+        let found = versions::newest(range, tags.collect::<Vec<_>>(), made);
+        let found = found.map_err(|error| error.of(self.request))?;
+        let commit =
+            super::objects::peel(objects, found.object, order).map_err(|error| error.of(self.request))?;
+        Ok(Target { commit: commit.to_string(), ..Target::of_tag(found) })
     }
 }

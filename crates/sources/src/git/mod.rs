@@ -13,52 +13,50 @@
 //! the commit that was asked for or advertised. So a server can refuse or delay; it cannot pass off one tree as another.
 
 mod error;
+mod fetching;
+mod gitmodules;
 mod greeting;
 mod guarded;
 mod http;
+mod include;
 mod intake;
+mod known;
 mod local;
+mod modules;
+mod objects;
 mod own_runtime;
 pub(crate) mod reader;
 mod remote;
 mod request;
 mod sparse;
 mod ssh;
+mod submodule;
 mod unread;
 mod url;
 mod verify;
+mod versions;
 mod walk;
 mod wire;
 
 use std::time::Instant;
 
 use async_trait::async_trait;
-use roadstead_model::{Digest, Revision};
+use roadstead_model::Revision;
 use roadstead_outbound::Refusal;
 use tokio_util::sync::CancellationToken;
 
 pub use error::GitError;
-pub use greeting::KnownServer;
+pub use include::{Include, Stored, StoredBytes};
+pub use known::KnownServer;
 pub use request::{Credentials, GitLimits, GitReference, GitRequest};
 pub use ssh::{SshCredentials, known_hosts};
 pub use verify::{PublicKeys, TrustedKeys, Verification, VerificationMode};
 
-use crate::artifact::Artifact;
-use crate::attempt::{
-    Answer, Desk, Ended, Engine, InProcess, Limited, MOST_NOTES, Note, Room, Scratch, Stop, TrustedBy,
-    on_a_thread,
-};
+use crate::attempt::{Engine, InProcess, Limited, Room, Stop, TrustedBy};
 use crate::ignore::Ignore;
-use crate::reading::Job;
-use crate::source::{FetchError, Fetched, Outcome, Source};
-use greeting::Advertisement;
-use reader::{Order, Reply};
-use unread::{Phase, Unread};
+use crate::source::{FetchError, Outcome, Source};
+use fetching::Attempt;
 use url::Location;
-use wire::{Ask, What, Wire};
-
-/// The greeting, the references, the pack.
-const MOST_REQUESTS: usize = 3;
 
 /// Which commit the request's reference points to now. A cheap poll: two small requests, one where the server is known.
 ///
@@ -100,199 +98,20 @@ pub async fn fetch_with(
         return Ok(Outcome::Unchanged(known.clone()));
     }
     Ignore::new(request.ignore.as_deref()).map_err(|error| GitError::tree(&request, None, error))?;
+    check_includes(&request)?;
     in_time(request, engine, cancel, false).await
 }
 
-/// A fetch of one repository: what is asked for, and how far it is.
-struct Attempt<'a> {
-    request: &'a GitRequest,
-    engine: &'a dyn Engine,
-    stop: &'a Stop,
-    order: Order,
-    desk: Desk,
-}
-
-impl Attempt<'_> {
-    /// Over the network: asks, and has the answers read, until there is nothing more to ask.
-    async fn over_network(mut self, mut wire: Wire) -> Result<Outcome, GitError> {
-        let known_server = &self.request.known_server;
-        let mut known = known_server.take();
-        let mut is_known = false;
-        let mut ask = Ask::Greeting;
-        if let Some(advertisement) = known.take_if(|_| !wire.always_greets()) {
-            let (answer, next) = advertisement.into_parts();
-            self.take_answer(answer);
-            (is_known, ask) = (true, next);
-        }
-        let mut second = is_known.then(|| ask.clone());
-        while self.desk.answers.len() < MOST_REQUESTS {
-            let about = about(&ask);
-            let answer;
-            (wire, answer) = self.ask(wire, ask, &about).await?;
-            let reply = match answer {
-                Ok(answer) => {
-                    // What comes of the same words is known.
-                    let same = known.take().filter(|known| known.is_still(&answer));
-                    self.take_answer(answer);
-                    if let Some(known) = same {
-                        ask = known.into_next();
-                        second = Some(ask.clone());
-                        continue;
-                    }
-                    Ok(self.read(&about).await?)
-                }
-                Err(error) => Err(error),
-            };
-            match reply {
-                Ok(Reply::Ask(next)) if next.is_sound() && next != Ask::Greeting => {
-                    second.get_or_insert_with(|| next.clone());
-                    ask = next;
-                }
-                // The advertisement may be out of date.
-                Ok(Reply::Unread(unread)) if is_known && unread.is_of_the_conversation() => {
-                    (is_known, second, ask) = (false, None, self.start_over());
-                }
-                Err(error) if is_known && error.is_an_answer() => {
-                    (is_known, second, ask) = (false, None, self.start_over());
-                }
-                reply => {
-                    // A repository that was redirected is asked each time where it is.
-                    let first = self.desk.answers.first().filter(|_| !wire.was_redirected());
-                    let advertisement =
-                        first.zip(second).and_then(|(answer, next)| Advertisement::new(answer, &next));
-                    let outcome = self.done(reply?)?;
-                    if let Some(advertisement) = advertisement {
-                        known_server.keep(advertisement);
-                    }
-                    return Ok(outcome);
-                }
-            }
-        }
-        Err(self.internal("the reader asks too many questions"))
+/// Refuses what cannot be put into an artifact, whatever is there.
+fn check_includes(request: &GitRequest) -> Result<(), GitError> {
+    let url = request.shown_url();
+    if request.include.len() > include::MOST {
+        return Err(GitError::IncludeRefused { url, why: format!("there are more than {}", include::MOST) });
     }
-
-    /// Asks the server.
-    async fn ask(
-        &mut self,
-        mut wire: Wire,
-        ask: Ask,
-        about: &str,
-    ) -> Result<(Wire, Result<Answer, GitError>), GitError> {
-        self.engine.admit(about).await.map_err(|ended| self.ended(ended))?;
-        let asked = tokio::task::spawn_blocking(move || {
-            let answer = wire.ask(&ask);
-            (wire, answer)
-        });
-        asked.await.map_err(|error| self.internal(&error.to_string()))
+    match request.include.iter().find_map(Include::refusal) {
+        Some(why) => Err(GitError::IncludeRefused { url, why }),
+        None => Ok(()),
     }
-
-    fn take_answer(&mut self, answer: Answer) {
-        self.order.headings.push(answer.heading.clone());
-        self.desk.answers.push(answer);
-    }
-
-    /// Forgets all answers; gives what to ask first.
-    fn start_over(&mut self) -> Ask {
-        self.order.headings.clear();
-        self.desk.answers.clear();
-        Ask::Greeting
-    }
-
-    async fn read(&mut self, about: &str) -> Result<Reply, GitError> {
-        if wire::is_object_id(about) {
-            self.stop.enter(Phase::Reading.text());
-        }
-        let order = Job::Git(&self.order).encode().map_err(|error| self.internal(&error.to_string()))?;
-        let reply = self.engine.run(about, order, &mut self.desk).await;
-        let reply = reply.map_err(|ended| self.ended(ended))?;
-        serde_json::from_slice(&reply).map_err(|_| self.internal("the reader's reply cannot be parsed"))
-    }
-
-    /// A repository of this machine.
-    async fn on_disk(mut self, path: std::path::PathBuf) -> Result<Outcome, GitError> {
-        self.stop.enter(Phase::Reading.text());
-        let internal = |error: std::io::Error| self.internal(&format!("temporary folder: {error}"));
-        let folder = Scratch::new(self.request.scratch.as_deref()).map_err(internal)?;
-        let (request, order) = (self.request.clone(), self.order);
-        let read = on_a_thread(&mut self.desk, move |line, stop| {
-            let local = local::Local::open(&path, &request)?;
-            let target = local.find(&order)?;
-            if order.find_only {
-                return Ok::<_, GitError>((Reply::Found { commit: target.commit }, order));
-            }
-            let reply = reader::bring(local.objects(), &target, &order, folder.path(), line, stop);
-            Ok((reply.unwrap_or_else(Reply::Unread), order))
-        });
-        let reply;
-        let url = self.request.shown_url();
-        (reply, self.order) =
-            read.await.map_err(|error| GitError::Internal { url, detail: error.to_string() })??;
-        self.done(reply)
-    }
-
-    /// What a reader's last word comes to. It is untrusted: what can be known without it is not taken from it.
-    fn done(mut self, reply: Reply) -> Result<Outcome, GitError> {
-        let revision = |commit: String| {
-            let reference = self.request.reference.label();
-            Revision::git(&reference, &commit).ok().filter(|_| wire::is_object_id(&commit))
-        };
-        match reply {
-            Reply::Unread(unread) => Err(unread.of(self.request)),
-            Reply::Found { commit } => match revision(commit) {
-                Some(found) if self.order.find_only || self.request.known.as_ref() == Some(&found) => {
-                    Ok(Outcome::Unchanged(found))
-                }
-                _ => {
-                    Err(self.internal("the reader reports a revision as unchanged that is not the known one"))
-                }
-            },
-            Reply::Read { commit, files, unpacked_bytes, mut notes, verified } => {
-                let verified = match &self.request.verify {
-                    None => None,
-                    Some(_) => match verify::told(&verified, self.request, &commit) {
-                        None => return Err(self.internal("the reader returned what it did not verify")),
-                        told => told,
-                    },
-                };
-                let (Some(revision), Some(brought)) = (revision(commit), self.desk.take_artifact()) else {
-                    return Err(self.internal("the reader returned an incomplete artifact"));
-                };
-                notes.truncate(MOST_NOTES);
-                if self.request.credentials.is_some() && self.request.url.starts_with("http://") {
-                    notes.insert(0, Note::CredentialsInTheClear);
-                }
-                let digest = Digest::of(&brought.bytes);
-                let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
-                Ok(Outcome::Fetched(Box::new(Fetched {
-                    revision,
-                    artifact,
-                    notes,
-                    metadata: std::collections::BTreeMap::new(),
-                    verified,
-                    room: brought.held,
-                })))
-            }
-            Reply::Ask(_) => Err(self.internal("the reader asks a question where its result was expected")),
-        }
-    }
-
-    fn internal(&self, detail: &str) -> GitError {
-        Unread::Internal { detail: detail.to_owned() }.of(self.request)
-    }
-
-    fn ended(&self, Ended { why, transient }: Ended) -> GitError {
-        GitError::Ended { url: self.request.shown_url(), why, transient }
-    }
-}
-
-/// What a question is about, for those who decide whether its answer is read.
-fn about(ask: &Ask) -> String {
-    match ask {
-        Ask::Greeting => "greeting",
-        Ask::UploadPack { what: What::References, .. } => "references",
-        Ask::UploadPack { what: What::Pack(id), .. } => id,
-    }
-    .to_owned()
 }
 
 #[async_trait]
@@ -341,36 +160,8 @@ async fn in_time(
         Location::Ssh(_) => TrustedBy::KnownHosts,
         Location::Http(_) | Location::File(_) => TrustedBy::SecretRef,
     };
-    let attempt = Attempt {
-        request: &request,
-        engine,
-        stop: &stop,
-        order: Order {
-            reference: request.reference.clone(),
-            known: request.known.clone(),
-            ignore: request.ignore.clone(),
-            verify: request.verify.clone(),
-            sparse: request.sparse.clone(),
-            now: verify::now(),
-            limits: request.limits.clone(),
-            find_only,
-            headings: Vec::new(),
-        },
-        desk: Desk::new(request.limits.artifact_bytes, request.room.clone(), &stop),
-    };
-    let work = async {
-        match location {
-            Location::Http(to) => {
-                let wire = guarded::GuardedWire::new(&to, &request, &stop)?;
-                attempt.over_network(Wire::Http(wire)).await
-            }
-            Location::Ssh(to) => {
-                let wire = ssh::SshWire::new(&to, &request, &stop)?;
-                attempt.over_network(Wire::Ssh(wire)).await
-            }
-            Location::File(path) => attempt.on_disk(path).await,
-        }
-    };
+    let attempt = Attempt::new(&request, &location, engine, &stop, find_only);
+    let work = attempt.run();
     let limited = Limited { kind: "Git", url, trust, timeout, stop: &stop, cancel };
     limited.run(work).await
 }

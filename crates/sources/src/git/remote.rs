@@ -17,13 +17,16 @@ use gix::protocol::{Handshake, LsRefsCommand};
 use super::error::{detail, git_chain};
 use super::http::Client;
 use super::reader::Order;
-use super::request::GitReference;
+use super::request::{GitReference, is_valid};
 use super::unread::{Phase, Unread};
+use super::versions::Tag;
 use super::wire::What;
 use crate::tree::Measure;
 
 /// gix wants a URL; nothing is sent to it.
 const NOWHERE: &str = "https://repository.invalid/";
+
+const TAGS: &str = "refs/tags/";
 
 /// What a reference points to.
 pub(super) struct Target {
@@ -31,6 +34,14 @@ pub(super) struct Target {
     pub(super) object: ObjectId,
     /// Its commit, as far as the server says: of a tag that it did not peel this is `object`.
     pub(super) commit: String,
+    /// Of a range of versions, the tag that was chosen.
+    pub(super) tag: Option<String>,
+}
+
+impl Target {
+    pub(super) fn of_tag(tag: Tag) -> Self {
+        Self { object: tag.object, commit: tag.commit.to_string(), tag: Some(tag.name) }
+    }
 }
 
 /// A conversation with one server about one repository.
@@ -68,7 +79,7 @@ impl<'a> Session<'a> {
         let missing = |detail| Unread::ReferenceNotFound { detail };
         if let GitReference::Commit { id, .. } = reference {
             let object = ObjectId::from_hex(id.as_bytes()).map_err(|_| missing(String::new()))?;
-            return Ok(Target { object, commit: id.clone() });
+            return Ok(Target { object, commit: id.clone(), tag: None });
         }
         let Some(name) = reference.full_name() else { return Err(missing(String::new())) };
         let refs = self.references(&name)?;
@@ -77,7 +88,18 @@ impl<'a> Session<'a> {
             missing(if empty { "name the branch in `spec.ref.branch`".to_owned() } else { String::new() })
         })?;
         let (object, commit) = found;
-        Ok(Target { object, commit: commit.to_string() })
+        Ok(Target { object, commit: commit.to_string(), tag: None })
+    }
+
+    /// All tags.
+    pub(super) fn tags(&mut self) -> Result<Vec<Tag>, Unread> {
+        let refs = self.references(TAGS)?;
+        let tag = |found: &Ref| {
+            let (name, object, commit) = parts(found)?;
+            let name = std::str::from_utf8(name).ok().filter(|name| is_valid(name))?;
+            Some(Tag { name: name.strip_prefix(TAGS)?.to_owned(), object, commit })
+        };
+        Ok(refs.iter().filter_map(tag).collect())
     }
 
     fn references(&mut self, name: &str) -> Result<Vec<Ref>, Unread> {
@@ -93,10 +115,10 @@ impl<'a> Session<'a> {
             .map_err(|error| failed(Phase::Listing, &error))
     }
 
-    /// Takes the objects of `target`, without its history, out of the pack that the server sent.
+    /// Takes objects, without their history, out of the pack that the server sent, into a folder that is not there yet.
     pub(super) fn fetch(
-        mut self,
-        target: &Target,
+        &mut self,
+        wanted: &[ObjectId],
         folder: &Path,
         stop: &AtomicBool,
     ) -> Result<gix::odb::Handle, Unread> {
@@ -106,12 +128,12 @@ impl<'a> Session<'a> {
         let packs = objects.join("pack");
         std::fs::create_dir_all(&packs).map_err(internal)?;
 
-        self.client.asks_for(What::Pack(target.object.to_string()));
+        self.client.asks_for(What::Pack(wanted.first().map(ToString::to_string).unwrap_or_default()));
         let shallow =
             if self.can_be_shallow() { Shallow::DepthAtRemote(NonZeroU32::MIN) } else { Shallow::NoChange };
         let mut too_many = None;
         let outcome = gix::protocol::fetch(
-            &mut OneCommit(target.object),
+            &mut WithoutHistory(wanted),
             |pack, progress, interrupt| {
                 too_many = index(pack, &packs, progress, interrupt, self.order)?;
                 Ok(too_many.is_none())
@@ -219,25 +241,31 @@ fn agent() -> gix::protocol::command::Feature {
 
 /// The object, and its commit, if `found` is the reference `name`.
 fn points_to(found: &Ref, name: &str) -> Option<(ObjectId, ObjectId)> {
-    let (full_ref_name, object, commit) = match found {
+    parts(found)
+        .filter(|(full_ref_name, ..)| *full_ref_name == name.as_bytes())
+        .map(|(_, object, commit)| (object, commit))
+}
+
+/// A reference's name, its object, and its commit.
+fn parts(found: &Ref) -> Option<(&[u8], ObjectId, ObjectId)> {
+    Some(match found {
         Ref::Peeled { full_ref_name, tag, object } => (full_ref_name, *tag, *object),
         Ref::Direct { full_ref_name, object } => (full_ref_name, *object, *object),
         Ref::Symbolic { full_ref_name, tag, object, .. } => (full_ref_name, tag.unwrap_or(*object), *object),
         Ref::Unborn { .. } => return None,
-    };
-    (full_ref_name == name).then_some((object, commit))
+    })
 }
 
-/// Asks for one object and tells of none that we have.
-struct OneCommit(ObjectId);
+/// Asks for objects and tells of none that we have.
+struct WithoutHistory<'a>(&'a [ObjectId]);
 
-impl Negotiate for OneCommit {
+impl Negotiate for WithoutHistory<'_> {
     fn mark_complete_and_common_ref(&mut self) -> gix::Result<negotiate::Action> {
         Ok(negotiate::Action::MustNegotiate { remote_ref_target_known: Vec::new() })
     }
 
     fn add_wants(&mut self, arguments: &mut Arguments, _remote_ref_target_known: &[bool]) -> bool {
-        arguments.want(self.0);
+        self.0.iter().for_each(|id| arguments.want(id));
         true
     }
 

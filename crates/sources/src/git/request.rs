@@ -11,22 +11,24 @@ use roadstead_outbound::{ClientIdentity, Guard, Policy, Purpose};
 use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
-use super::greeting::KnownServer;
+use super::include::Include;
+use super::known::KnownServer;
 use super::ssh::SshCredentials;
 use super::verify::Verification;
 use crate::attempt::Room;
 use crate::tree::TreeLimits;
+use crate::version::{Constraint, Version};
 use roadstead_outbound::Secret;
 
-/// Which commit is wanted: `spec.ref` of a GitRepository. Where several fields are set, Flux's order is commit, name,
-/// semver, tag, branch; [`GitReference::from_spec`] keeps it.
+/// Which commit is wanted: `spec.ref` of a GitRepository. Where several fields are set, Flux's order is commit, name, tag,
+/// semver, branch (its documentation has the two in the middle the other way round); [`GitReference::from_spec`] keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GitReference {
     /// The tip of a branch, by its short name.
     Branch(String),
     /// A tag, light or annotated, by its short name.
     Tag(String),
-    /// The newest tag in a range of versions. Not built yet: refused when asked for.
+    /// The newest tag in a range of versions.
     SemVer(String),
     /// A reference by its full name: `refs/pull/420/head`, say, or `HEAD`.
     Name(String),
@@ -62,8 +64,8 @@ impl GitReference {
         }
         given(name)
             .map(Self::Name)
-            .or_else(|| given(semver).map(Self::SemVer))
             .or_else(|| given(tag).map(Self::Tag))
+            .or_else(|| given(semver).map(Self::SemVer))
             .or_else(|| given(branch).map(Self::Branch))
             .unwrap_or_default()
     }
@@ -78,18 +80,20 @@ impl GitReference {
         }
     }
 
-    /// The revision's text for the reference.
-    pub(super) fn label(&self) -> String {
-        match self {
-            Self::Branch(name) | Self::Tag(name) | Self::Name(name) | Self::SemVer(name) => name.clone(),
-            Self::Commit { branch, .. } => branch.clone().unwrap_or_default(),
-        }
+    /// The revision of a commit that it leads to; of a range of versions, by way of `tag`. None where they do not fit.
+    pub(super) fn revision(&self, tag: Option<&str>, commit: &str) -> Option<Revision> {
+        let label = match self {
+            Self::Branch(name) | Self::Tag(name) | Self::Name(name) => name,
+            Self::SemVer(range) => tag.filter(|tag| is_in_range(tag, range))?,
+            Self::Commit { branch, .. } => branch.as_deref().unwrap_or_default(),
+        };
+        Revision::git(label, commit).ok()
     }
 
     /// The revision, where it is known without asking.
     pub(super) fn pinned(&self) -> Option<Revision> {
         match self {
-            Self::Commit { id, .. } => Revision::git(&self.label(), id).ok(),
+            Self::Commit { id, .. } => self.revision(None, id),
             _ => None,
         }
     }
@@ -104,9 +108,10 @@ impl GitReference {
             })
         };
         match self {
-            Self::SemVer(_) => {
-                refuse("ranges of versions (`ref.semver`) are not supported yet; use `ref.tag`")
-            }
+            Self::SemVer(range) => match Constraint::parse(range) {
+                Ok(_) => Ok(()),
+                Err(error) => refuse(&format!("semver parse error: {error}")),
+            },
             Self::Commit { id, .. } => {
                 if id.len() == 40 && id.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f')) {
                     Ok(())
@@ -119,13 +124,20 @@ impl GitReference {
             }
             Self::Branch(_) | Self::Tag(_) | Self::Name(_) => {
                 let name = self.full_name().unwrap_or_default();
-                if name.len() > 1_024 || gix::validate::reference::name(name.as_bytes().as_bstr()).is_err() {
-                    return refuse("that is not a valid name of a Git reference");
-                }
-                Ok(())
+                if is_valid(&name) { Ok(()) } else { refuse("that is not a valid name of a Git reference") }
             }
         }
     }
+}
+
+/// Whether a reference may be called so.
+pub(super) fn is_valid(full_name: &str) -> bool {
+    full_name.len() <= 1_024 && gix::validate::reference::name(full_name.as_bytes().as_bstr()).is_ok()
+}
+
+fn is_in_range(tag: &str, range: &str) -> bool {
+    let fits = |range: Constraint| Version::parse(tag).is_some_and(|version| range.matches(&version));
+    is_valid(&format!("refs/tags/{tag}")) && Constraint::parse(range).is_ok_and(fits)
 }
 
 impl std::fmt::Display for GitReference {
@@ -224,6 +236,10 @@ pub struct GitRequest {
     pub sparse: Vec<String>,
     /// `spec.ignore`.
     pub ignore: Option<String>,
+    /// Whether submodules are fetched as well, and theirs.
+    pub recurse_submodules: bool,
+    /// The artifacts that are put into this one, one after the other.
+    pub include: Vec<Include>,
     /// Where the temporary folder is made; the system's place for such if `None`.
     pub scratch: Option<PathBuf>,
 }
@@ -251,6 +267,8 @@ impl GitRequest {
             verify: None,
             sparse: Vec::new(),
             ignore: None,
+            recurse_submodules: false,
+            include: Vec::new(),
             scratch: None,
         }
     }
@@ -277,11 +295,11 @@ mod tests {
         );
         assert_eq!(
             GitReference::from_spec(Some("b"), Some("t"), Some(">1"), None, Some("")),
-            GitReference::SemVer(">1".to_owned())
+            GitReference::Tag("t".to_owned())
         );
         assert_eq!(
-            GitReference::from_spec(Some("b"), Some("t"), None, None, None),
-            GitReference::Tag("t".to_owned())
+            GitReference::from_spec(Some("b"), None, Some(">1"), None, None),
+            GitReference::SemVer(">1".to_owned())
         );
         assert_eq!(
             GitReference::from_spec(None, None, None, None, None),
@@ -298,7 +316,8 @@ mod tests {
             GitReference::Tag("x\ny".to_owned()),
             GitReference::Tag("x".repeat(2_000)),
             GitReference::Name("main".to_owned()),
-            GitReference::SemVer(">=1".to_owned()),
+            GitReference::SemVer("newest".to_owned()),
+            GitReference::SemVer(String::new()),
             GitReference::Commit { id: "abc".to_owned(), branch: None },
             GitReference::Commit { id: "g".repeat(40), branch: None },
         ] {
@@ -309,6 +328,7 @@ mod tests {
             GitReference::Tag("v1.0.0-rc.1".to_owned()),
             GitReference::Name("refs/pull/1/head".to_owned()),
             GitReference::Name("HEAD".to_owned()),
+            GitReference::SemVer(">=1 <2".to_owned()),
         ] {
             assert!(good.check("https://git").is_ok(), "{good} was refused");
         }

@@ -56,7 +56,14 @@ pub(super) enum Unread {
     #[error("no folder {folder}")]
     NoFolder { folder: String },
     #[error("{detail}")]
-    Unverified { fault: Fault, detail: String },
+    Unverified { fault: Fault, detail: String, object: String, tag: Option<String> },
+    #[error("include '{repository}': {why}")]
+    Include { repository: String, why: String },
+    /// Of the repository itself where `path` is empty.
+    #[error("submodule {path}: {why}")]
+    Submodule { path: String, why: String },
+    #[error("submodule {path}: {unread}")]
+    OfSubmodule { path: String, unread: Box<Unread> },
     #[error("Git's SHA-256 object format")]
     Sha256,
     #[error("{detail}")]
@@ -99,8 +106,18 @@ impl Unread {
                 url,
                 why: format!("sparse checkout dir '{}' does not exist in repository", plain(&folder)),
             },
-            Self::Unverified { fault, detail } => {
+            Self::Unverified { fault, detail, .. } => {
                 GitError::Unverified { url, reason: fault.reason(), detail: plain(&detail) }
+            }
+            Self::Include { repository, why } => {
+                GitError::NotIncluded { url, repository: plain(&repository), why: plain(&why) }
+            }
+            Self::Submodule { path, why } => {
+                GitError::SubmoduleRefused { url, path: plain(&path), why: plain(&why) }
+            }
+            Self::OfSubmodule { path, unread } => {
+                let source = Box::new(unread.of(request));
+                GitError::Submodule { url, path: plain(&path), elsewhere: false, source }
             }
             Self::Sha256 => GitError::Unsupported { url, what: "Git's SHA-256 object format" },
             Self::Internal { detail } => GitError::Internal { url, detail: plain(&detail) },

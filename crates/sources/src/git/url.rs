@@ -52,6 +52,16 @@ impl SshUrl {
         Ok(Self { authority, user, path })
     }
 
+    /// Reads `user@host:path`, as Git writes it: the path is relative to the user's home, unless it begins with a `/`.
+    fn of_scp(text: &str) -> Result<Self, &'static str> {
+        let (place, path) = scp_parts(text).ok_or("it is neither a URL nor `user@host:path`")?;
+        let url =
+            Url::parse(&format!("ssh://{place}/-")).map_err(|_| "it has no host that can be connected to")?;
+        let mut to = Self::parse(&url)?;
+        path.clone_into(&mut to.path);
+        Ok(to)
+    }
+
     /// What is to be run there: by the server's shell, to which the path is one word whatever is in it.
     pub(super) fn command(&self) -> String {
         // A home folder is not beneath the root.
@@ -77,7 +87,35 @@ impl SshUrl {
     }
 }
 
+/// Whether it is `user@host:path`, with a user or without.
+pub(super) fn is_scp(text: &str) -> bool {
+    scp_parts(text).is_some()
+}
+
+/// `user@host`, and the path.
+fn scp_parts(text: &str) -> Option<(&str, &str)> {
+    let start = text.find(['@', ':', '/']).filter(|at| text[*at..].starts_with('@')).map_or(0, |at| at + 1);
+    // An address of version 6 has colons of its own.
+    let end = if text[start..].starts_with('[') { start + text[start..].find(']')? } else { start };
+    let colon = end + text[end..].find(':')?;
+    let (place, path) = (&text[..colon], &text[colon + 1..]);
+    let is_option = |part: &str| part.is_empty() || part.starts_with('-');
+    let sound =
+        !place.contains('/') && !is_option(&text[start..colon]) && !is_option(place) && !is_option(path);
+    sound.then_some((place, path))
+}
+
 impl Location {
+    /// Where a submodule is: as a source's URL, or `user@host:path`.
+    pub(super) fn of_submodule(request: &GitRequest) -> Result<Self, GitError> {
+        if request.url.contains("://") || !is_scp(&request.url) {
+            return Self::parse(request);
+        }
+        SshUrl::of_scp(&request.url)
+            .map(Self::Ssh)
+            .map_err(|why| GitError::UrlRefused { url: request.shown_url(), why: why.to_owned() })
+    }
+
     /// Reads the request's URL and reference and refuses what is not allowed, before anything is asked of anyone.
     pub(super) fn parse(request: &GitRequest) -> Result<Self, GitError> {
         let refuse = |why: &str| Err(GitError::UrlRefused { url: request.shown_url(), why: why.to_owned() });
@@ -176,6 +214,14 @@ mod tests {
             let to = to(url);
             assert_eq!((to.user.as_str(), to.command().as_str(), to.scan().as_str()), (user, command, scan));
         }
+        let scp = |url: &str| match Location::of_submodule(&GitRequest::new(url)) {
+            Ok(Location::Ssh(to)) => (to.user.clone(), to.command(), to.authority.port),
+            other => panic!("{other:?}"),
+        };
+        let git = |command: &str| ("git".to_owned(), command.to_owned(), 22);
+        assert_eq!(scp("git@git.example:a/b c.git"), git("git-upload-pack 'a/b c.git'"));
+        assert_eq!(scp("git.example:/a'b"), git(r"git-upload-pack '/a'\''b'"));
+        assert_eq!(scp("git@[::1]:a"), git("git-upload-pack 'a'"));
         // Whatever notation its address has, it is judged as that address.
         assert_eq!(to("ssh://git@2130706433/x").host_in_file(), "127.0.0.1");
     }

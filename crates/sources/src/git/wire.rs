@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::GitError;
 use super::guarded::GuardedWire;
+use super::intake::Intake;
 use super::ssh::SshWire;
 use crate::attempt::Answer;
 
@@ -32,6 +33,14 @@ impl Wire {
         match self {
             Self::Http(wire) => wire.was_redirected(),
             Self::Ssh(_) => false,
+        }
+    }
+
+    /// Gives back what takes its bytes, with all that was taken.
+    pub(super) fn into_intake(self) -> Intake {
+        match self {
+            Self::Http(wire) => wire.into_intake(),
+            Self::Ssh(wire) => wire.into_intake(),
         }
     }
 
@@ -63,7 +72,7 @@ pub(super) enum Ask {
 pub(super) enum What {
     /// The references.
     References,
-    /// What belongs to this object.
+    /// What belongs to this object, and perhaps to others of the repository.
     Pack(String),
 }
 

@@ -97,7 +97,9 @@ async fn what_is_not_there_is_named() {
     let error = error(GitRequest { url, ..kit.request("main") }).await;
     assert!(matches!(error, GitError::RepositoryNotFound { status: 404, .. }), "{error:?}");
     let semver = GitRequest { reference: GitReference::SemVer(">=1".to_owned()), ..kit.request("main") };
-    assert!(crate::kit::error(semver).await.to_string().contains("not supported yet"));
+    let error = crate::kit::error(semver).await;
+    assert!(matches!(error, GitError::ReferenceNotFound { .. }), "{error:?}");
+    assert!(error.to_string().contains("no match found for semver: >=1"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

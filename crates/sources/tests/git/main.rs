@@ -5,8 +5,13 @@
 mod fetch;
 mod guarded;
 mod hostile;
+mod includes;
 mod kit;
 mod known;
 mod readers;
+#[path = "../common/source_cases.rs"]
+mod source_cases;
 mod ssh;
+mod submodules;
 mod verify;
+mod versions;

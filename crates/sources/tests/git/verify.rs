@@ -10,7 +10,7 @@ use roadstead_sources::{GitError, GitReference, GitRequest, Outcome, fetch};
 use roadstead_test_gitserver::{Commit, SshKey};
 use tokio_util::sync::CancellationToken;
 
-use crate::kit::{Kit, error, fetched};
+use crate::kit::{Kit, error, error_again, fetched, fetched_again};
 
 /// Somebody's keys, in a folder of their own.
 struct Signer {
@@ -435,4 +435,58 @@ async fn another_set_of_keys_has_another_digest() {
     let verify = Some(Verification { mode: HEAD, keys: trusted(&both) });
     let request = GitRequest { known: Some(known), verify, ..kit.request("main") };
     assert!(matches!(fetch(request, &CancellationToken::new()).await.unwrap(), Outcome::Unchanged(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_is_not_verified_is_fetched_once() {
+    let (signer, others, signed) = (Signer::new(), Signer::new(), Signed::start().await);
+    let make = |signer: &Signer| {
+        signer.make(&["--quick-generate-key", "a <a@example.com>", "ed25519", "sign", "1y"])
+    };
+    let (key, other) = (make(&signer), make(&others));
+    signed.commit(&signer, &refs(&sign_by(&key)), "main");
+    let wrong = signed.request("main", HEAD, &[("a.asc", &others.public(&other))]);
+    let commands = || -> Vec<String> {
+        let seen = signed.kit.server.take_seen();
+        seen.iter().map(|seen| seen.what.rsplit([' ', '/']).next().unwrap_or_default().to_owned()).collect()
+    };
+    let told = error_again(wrong.clone()).await;
+    assert!(matches!(told, GitError::Unverified { .. }), "{told:?}");
+    assert!(commands().iter().any(|command| command == "fetch"));
+    for _ in 0..2 {
+        let again = error_again(wrong.clone()).await;
+        assert_eq!((again.to_string(), again.reason()), (told.to_string(), told.reason()));
+        assert_eq!(commands(), ["ls-refs"]);
+    }
+    // Whoever asks for it has it verified again.
+    wrong.known_server.forget_verdict();
+    assert_eq!(error_again(wrong.clone()).await.to_string(), told.to_string());
+    assert_eq!(commands(), ["ls-refs", "fetch"]);
+    // Another commit is another matter, and so are other keys, of which nothing is known.
+    signed.commit(&others, &refs(&sign_by(&other)), "main");
+    assert!(fetched_again(wrong).await.verified.is_some());
+    let other_keys = signed.request("main", HEAD, &[("a.asc", &signer.public(&key))]);
+    assert!(matches!(error(other_keys).await, GitError::Unverified { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_tag_of_a_range_is_verified_as_that_tag() {
+    let (signer, signed) = (Signer::new(), Signed::start().await);
+    let key = signer.make(&["--quick-generate-key", "a <a@example.com>", "ed25519", "sign", "1y"]);
+    let public = signer.public(&key);
+    let by = sign_by(&key);
+    let commit = signed.commit(&signer, &refs(&by), "main");
+    let tag = [&refs(&by)[..], &["tag", "-s", "-m", "x", "1.0.0", &commit]].concat();
+    signed.git(Some(&signer), &tag, b"");
+    let request = || GitRequest {
+        reference: GitReference::SemVer("*".to_owned()),
+        ..signed.request("main", VerificationMode::TagAndHead, &[("a.asc", &public)])
+    };
+    let told = signed.told(request()).await;
+    assert!(told.contains("tag '1.0.0@") && told.contains(&format!("commit '{commit}'")), "{told}");
+    // An older tag under a newer name.
+    let object = signed.git(None, &["rev-parse", "refs/tags/1.0.0"], b"");
+    signed.git(None, &["update-ref", "refs/tags/1.1.0", &object], b"");
+    let refused = error(request()).await;
+    assert_eq!(refused.reason(), Reason::InvalidGitObject, "{refused}");
 }

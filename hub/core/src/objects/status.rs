@@ -58,6 +58,7 @@ pub(crate) async fn write<K: HasStatus>(
     if whom != Whom::default() {
         let concerned = tx.concerned(stored.kind, namespace, name, whom).await?;
         tx.enqueue(Queue::Applier, &concerned.users).await?;
+        tx.enqueue(Queue::Source, &concerned.sources).await?;
         tx.enqueue(Queue::Applier, concerned.parent.as_slice()).await?;
         written.users = whom.users.then_some(concerned.users);
     }
@@ -84,7 +85,7 @@ impl HasStatus for AnyApplier {
         };
         // A parent that waits says why its child is not Ready, too.
         let parent = verdict(&before.applier.conditions) != verdict(&after.applier.conditions);
-        Whom { users: ready(before) != ready(after), parent }
+        Whom { users: ready(before) != ready(after), sources: false, parent }
     }
 }
 
@@ -107,9 +108,10 @@ impl HasStatus for AnySource {
                 .as_ref()
                 .map(|artifact| (artifact.digest.clone(), artifact.revision.clone()))
         };
+        let sources = artifact(after) != artifact(before);
         // Without an artifact, users show the source's own message.
-        let users = artifact(after) != artifact(before) || after.source.artifact.is_none();
-        Whom { users, parent: true }
+        let users = sources || after.source.artifact.is_none();
+        Whom { users, sources, parent: true }
     }
 }
 

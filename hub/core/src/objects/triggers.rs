@@ -114,8 +114,13 @@ pub async fn on_change(
     }
     // What has it as its source, or depends on it, may go on, or no longer.
     if object.kind.is_in_pipeline() && (before.is_none() || after.is_none()) {
-        let users = users(tx, object, PipelineRole::Applier).await?;
-        tx.enqueue(Queue::Applier, &users).await?;
+        let appliers = users(tx, object, PipelineRole::Applier).await?;
+        tx.enqueue(Queue::Applier, &appliers).await?;
+        // So may what includes it.
+        if object.kind.is_source() {
+            let sources = users(tx, object, PipelineRole::Source).await?;
+            tx.enqueue(Queue::Source, &sources).await?;
+        }
     }
     match object.kind {
         kind if kind.is_applier() => {

@@ -7,7 +7,7 @@ use roadstead_model::{Reason, Revision};
 use roadstead_outbound::{ClientIdentity, ProxyServer, Purpose};
 use roadstead_sources::git::{SshCredentials, Verification, VerificationMode};
 use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::sources::secrets::{SourceSecret, SourceSecrets};
 use crate::sources::{Asked, SourceKind, fetch, notes};
@@ -34,6 +34,8 @@ impl SourceKind for Git {
         let mut all = vec![
             ("observedIgnore", spec["ignore"].clone()),
             ("observedSparseCheckout", spec["sparseCheckout"].clone()),
+            ("observedRecurseSubmodules", Some(true).filter(|_| spec["recurseSubmodules"] == true).into()),
+            ("observedInclude", Some(&spec["include"]).filter(|all| **all != json!([])).cloned().into()),
         ];
         all.extend([MODE, KEYS].map(|field| (field, Value::Null)));
         Ok(all)
@@ -78,6 +80,8 @@ impl SourceKind for Git {
         request.sparse = spec.sparse_checkout.clone();
         request.verify = verification(&spec, asked.secrets);
         request.ignore = spec.ignore;
+        request.recurse_submodules = spec.recurse_submodules;
+        request.include = asked.include;
         request.known_server = asked.known.git;
         if let Some(secret) = &asked.secrets.login {
             match credentials(secret, &request.url) {
@@ -97,8 +101,6 @@ impl SourceKind for Git {
 
 fn unsupported(spec: &GitRepositorySpec) -> Option<&'static str> {
     let fields = [
-        ("spec.recurseSubmodules", spec.recurse_submodules),
-        ("spec.include", !spec.include.is_empty()),
         ("spec.serviceAccountName", spec.service_account_name.is_some()),
         ("spec.provider", spec.provider.is_some_and(|provider| provider != GitProvider::Generic)),
     ];

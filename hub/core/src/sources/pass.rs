@@ -18,10 +18,11 @@ use url::Url;
 use crate::HubError;
 use crate::objects::conditions::{self, READY, SUSPENDED};
 use crate::objects::{status, triggers};
+use crate::sources::includes::{self, IncludedArtifact};
 use crate::sources::{Asked, SourceKind, Sources, failed, fetch, kind, notes};
 
 /// The name under which passes are logged.
-const LOGGER: &str = "controllers.Source";
+pub(super) const LOGGER: &str = "controllers.Source";
 /// The type of the condition that says what artifact there is, and by its generation which spec it was made from. As
 /// in Flux it stays as it is where a later fetch fails.
 const ARTIFACT_IN_STORAGE: &str = "ArtifactInStorage";
@@ -39,6 +40,8 @@ const UNVERIFIED: [Reason; 5] = [
 const LONG: Duration = Duration::from_secs(3600);
 /// A source that fails is tried again after this, or after a tenth of its interval, where that is longer.
 const RETRY: Duration = Duration::from_secs(10);
+/// One that waits for what it includes is looked at again after this, at the latest. (It is told when that comes.)
+const WAITING: Duration = Duration::from_secs(30);
 
 /// A fetch to be done, or why there is none.
 pub enum FetchPlan {
@@ -56,9 +59,9 @@ pub struct FetchJob {
     pinned: Option<Revision>,
     /// The revision that need not be fetched again.
     known: Option<Revision>,
-    /// What the status notes of how it was verified.
+    /// What the status notes of how it was verified, and of what it includes.
     verdict: Vec<(&'static str, Value)>,
-    seen: Stored,
+    pub(super) seen: Stored,
     spec: SourceSpec,
     handles: Option<String>,
     /// Whether somebody asked for it since the last one.
@@ -102,8 +105,22 @@ impl FetchJob {
     }
 }
 
-/// A source that is to be fetched, and what its status notes of how it is verified.
-type Wanted = (Box<dyn Source>, Vec<(&'static str, Value)>);
+/// A source that is to be fetched.
+struct Wanted {
+    source: Box<dyn Source>,
+    /// What its status notes of how it is verified.
+    verdict: Vec<(&'static str, Value)>,
+    included: Vec<IncludedArtifact>,
+}
+
+impl Wanted {
+    /// What its status notes of all of that.
+    fn noted(&self) -> Vec<(&'static str, Value)> {
+        let mut all = self.verdict.clone();
+        all.push((includes::INCLUDED_ARTIFACTS, includes::told(&self.included)));
+        all
+    }
+}
 
 impl Sources {
     /// What is to be fetched for this source.
@@ -133,10 +150,12 @@ impl Sources {
         let handles = triggers::request(&stored);
         let grace = self.store.source_grace(uid, &spec.url, now).await?;
         let pinned = self.store.wanted_artifact(uid).await?;
-        match self.asked_for(&stored, kind, &spec, pinned.as_ref(), grace).await? {
-            Ok((source, verdict)) if pinned.is_some() => {
+        let asked = handles.is_some() && handles != status.source.last_handled_reconcile_at;
+        match self.asked_for(&stored, kind, &spec, pinned.as_ref(), (grace, asked)).await? {
+            Ok(wanted) if pinned.is_some() => {
+                let verdict = wanted.noted();
                 let job = FetchJob {
-                    source,
+                    source: wanted.source,
                     pinned,
                     known: None,
                     verdict,
@@ -148,7 +167,7 @@ impl Sources {
                 };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
-            Ok((source, verdict)) => {
+            Ok(wanted) => {
                 if notes::is_capped(&spec) {
                     // Before it is fetched, which takes as long as it may.
                     self.write_source_status(&stored, |status, generation| {
@@ -156,15 +175,17 @@ impl Sources {
                     })
                     .await?;
                 }
-                let known = self.known_revision(&stored, &status, &verdict).await?;
-                let asked = handles.is_some() && handles != status.source.last_handled_reconcile_at;
+                let known = self.known_revision(&stored, &status, &wanted).await?;
+                let (verdict, source) = (wanted.noted(), wanted.source);
                 let job =
                     FetchJob { source, pinned, known, verdict, seen: stored, spec, handles, asked, grace };
                 Ok(FetchPlan::Fetch(Box::new(job)))
             }
             Err((reason, message)) => {
                 self.source_failed(&stored, &spec, handles, reason, &message).await?;
-                Ok(FetchPlan::Nothing(now + interval(&spec).max(RETRY)))
+                let later = interval(&spec).max(RETRY);
+                let later = if includes::is_waiting(reason) { later.min(WAITING) } else { later };
+                Ok(FetchPlan::Nothing(now + later))
             }
         }
     }
@@ -176,7 +197,7 @@ impl Sources {
         kind: &dyn SourceKind,
         spec: &SourceSpec,
         pinned: Option<&Revision>,
-        grace: Option<Timestamp>,
+        (grace, afresh): (Option<Timestamp>, bool),
     ) -> Result<Result<Wanted, (Reason, String)>, HubError> {
         if let Some(field) = kind.unsupported(stored)? {
             let message = format!(
@@ -188,15 +209,25 @@ impl Sources {
             Ok(secrets) => secrets,
             Err(why) => return Ok(Err(why)),
         };
+        let included = match self.includes_of(stored).await? {
+            Ok(included) => included,
+            Err(why) => return Ok(Err(why)),
+        };
+        let known = self.known_servers.of(stored.uid, (stored.generation, secrets.versions()));
+        if afresh {
+            known.git.forget_verdict();
+        }
+        let most_bytes = self.most_of_a_source();
         let asked = Asked {
             stored,
             spec,
             pinned,
             secrets: &secrets,
             tolerated: grace.and_then(|_| authority(&spec.url)),
-            most_bytes: self.most_of_a_source(),
+            include: included.iter().map(|one| one.include(self, most_bytes)).collect(),
+            most_bytes,
             options: &self.options,
-            known: self.known_servers.of(stored.uid, (stored.generation, secrets.versions())),
+            known,
         };
         let source = kind.source(asked)?.map_err(|why| (Reason::AuthenticationFailed, why));
         let verdict = kind.verdict(stored, &secrets)?;
@@ -204,7 +235,7 @@ impl Sources {
             if let Some(workers) = &self.options.workers {
                 source.reserve_in(fetch::room(workers));
             }
-            (source, verdict)
+            Wanted { source, verdict, included }
         }))
     }
 
@@ -214,14 +245,18 @@ impl Sources {
     }
 
     /// The revision that need not be fetched again: that of the artifact, if it is still stored and was made from the
-    /// spec as it is now, and verified by the keys that are there now.
+    /// spec as it is now with what it includes as that is now, and verified by the keys that are there now.
     async fn known_revision(
         &self,
         stored: &Stored,
         status: &AnySourceStatus,
-        verdict: &[(&'static str, Value)],
+        wanted: &Wanted,
     ) -> Result<Option<Revision>, HubError> {
         let (status, more) = (&status.source, &status.more);
+        let verdict = &wanted.verdict;
+        if !includes::are_those_of(&wanted.included, more.get(includes::INCLUDED_ARTIFACTS)) {
+            return Ok(None);
+        }
         let is_verified = verdict.is_empty()
             || conditions::is_true(&status.conditions, SOURCE_VERIFIED, stored.generation)
                 && verdict.iter().all(|(field, value)| more.get(*field) == Some(value));
@@ -289,46 +324,6 @@ impl Sources {
         Ok(next)
     }
 
-    /// Records what came of fetching a revision to which an applier is pinned, and has those that use the source look at it.
-    async fn record_pinned(
-        &self,
-        job: &FetchJob,
-        revision: &Revision,
-        outcome: Result<Outcome, FetchError>,
-    ) -> Result<(), HubError> {
-        let now = self.clock.now();
-        let (failure, artifact) = match outcome {
-            Ok(Outcome::Fetched(fetched)) if fetched.revision.content() == revision.content() => {
-                let artifact = &fetched.artifact;
-                self.store.put_blob(artifact.digest, &artifact.bytes, AtRest::Sealed, now).await?;
-                (String::new(), Some(artifact.digest))
-            }
-            Ok(Outcome::Fetched(fetched)) => {
-                (format!("it was asked for, and revision {} came", fetched.revision), None)
-            }
-            Ok(Outcome::Unchanged(_)) => ("it was asked for, and nothing came".to_owned(), None),
-            // A server may have said a lot.
-            Err(error) => (conditions::shortened(&chain(&error)), None),
-        };
-        let mut tx = self.store.begin().await?;
-        tx.keep_artifact(job.seen.uid, revision, artifact.ok_or(failure.as_str()), now).await?;
-        let source = &job.seen;
-        let users = tx.users(source.kind, &source.namespace, &source.name, PipelineRole::Applier).await?;
-        tx.enqueue(Queue::Applier, &users).await?;
-        tx.commit().await?;
-        let full = format!("{}/{}", source.namespace, source.name);
-        let revision = revision.to_string();
-        match artifact {
-            Some(_) => tracing::info!(
-                target: LOGGER, kind = %source.kind, source = full, revision, "stored artifact of a pinned revision"
-            ),
-            None => {
-                tracing::error!(target: LOGGER, kind = %source.kind, source = full, revision, error = failure);
-            }
-        }
-        Ok(())
-    }
-
     async fn source_ready(
         &self,
         job: &FetchJob,
@@ -348,7 +343,8 @@ impl Sources {
         let changed = self
             .write_any_status(&job.seen, |status, generation| {
                 let of_all = &mut status.source;
-                of_all.conditions.retain(|condition| condition.type_ != SUSPENDED);
+                let over = [SUSPENDED, includes::INCLUDE_UNAVAILABLE];
+                of_all.conditions.retain(|condition| !over.contains(&condition.type_.as_str()));
                 of_all.last_handled_reconcile_at =
                     job.handles.clone().or(of_all.last_handled_reconcile_at.take());
                 if let Some(fetched) = fetched {
@@ -409,6 +405,20 @@ impl Sources {
                 notes::note(&mut status.conditions, spec, None, generation, now);
                 status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());
                 let of_verifying = UNVERIFIED.contains(&reason).then_some(SOURCE_VERIFIED);
+                // Absent where nothing is wrong with what is included, or nobody came so far as to know.
+                if includes::is_reason(reason) {
+                    conditions::set(
+                        &mut status.conditions,
+                        includes::INCLUDE_UNAVAILABLE,
+                        ConditionStatus::True,
+                        reason,
+                        message,
+                        generation,
+                        now,
+                    );
+                } else {
+                    status.conditions.retain(|condition| condition.type_ != includes::INCLUDE_UNAVAILABLE);
+                }
                 for condition in [Some(READY), of_verifying].into_iter().flatten() {
                     conditions::set(
                         &mut status.conditions,

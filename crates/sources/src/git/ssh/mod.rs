@@ -60,7 +60,12 @@ pub(super) struct Conversation {
 }
 
 impl SshWire {
-    pub(super) fn new(to: &SshUrl, request: &GitRequest, stop: &Stop) -> Result<Self, GitError> {
+    pub(super) fn new(
+        to: &SshUrl,
+        request: &GitRequest,
+        stop: &Stop,
+        intake: Intake,
+    ) -> Result<Self, GitError> {
         let shown_url = request.shown_url();
         let Some(super::Credentials::Ssh(login)) = &request.credentials else {
             let why = "over SSH it takes a Secret with `identity` and `known_hosts` in `spec.secretRef` \
@@ -77,8 +82,12 @@ impl SshWire {
             login: login.clone(),
             request: Conversation { shown_url, guard: request.guard.clone(), most_bytes },
             stop: stop.clone(),
-            intake: Intake::new(request),
+            intake,
         })
+    }
+
+    pub(super) fn into_intake(self) -> Intake {
+        self.intake
     }
 
     /// Asks, and keeps what is answered.

@@ -20,7 +20,7 @@ use super::reader::Order;
 use super::remote::Target;
 use super::request::{GitReference, GitRequest};
 use super::unread::Unread;
-use super::{walk, wire};
+use super::{objects as found, wire};
 use crate::attempt::plain;
 use payload::Signed;
 
@@ -93,24 +93,26 @@ pub(super) struct Verified {
     key: String,
 }
 
-/// The name of the tag that a reference is to, if it is to one.
-fn tag_of(reference: &GitReference) -> Option<&str> {
+/// The name of the tag that a reference is to, if it is to one; of a range of versions that is `chosen`.
+fn tag_of<'a>(reference: &'a GitReference, chosen: Option<&'a str>) -> Option<&'a str> {
     match reference {
         GitReference::Tag(name) => Some(name),
         GitReference::Name(name) => name.strip_prefix("refs/tags/"),
-        GitReference::Branch(_) | GitReference::SemVer(_) | GitReference::Commit { .. } => None,
+        GitReference::SemVer(_) => chosen,
+        GitReference::Branch(_) | GitReference::Commit { .. } => None,
     }
 }
 
 impl Verification {
     /// Refuses what cannot be verified, whatever is there.
     pub(super) fn check(&self, request: &GitRequest) -> Result<(), GitError> {
-        if self.mode.wants_tag() && tag_of(&request.reference).is_none() {
+        // Whichever is chosen in a range of versions is one.
+        if self.mode.wants_tag() && tag_of(&request.reference, Some("any")).is_none() {
             return Err(GitError::Unverified {
                 url: request.shown_url(),
                 reason: Reason::InvalidVerificationMode,
                 detail: format!(
-                    "`spec.verify.mode` {} asks for a tag, and {} is none: set `spec.ref.tag`",
+                    "`spec.verify.mode` {} asks for a tag, and {} is none: set `spec.ref.tag` or `spec.ref.semver`",
                     self.mode.as_str(),
                     request.reference
                 ),
@@ -128,11 +130,16 @@ pub(super) fn verify(
     order: &Order,
 ) -> Result<Vec<Verified>, Unread> {
     let Some(Verification { mode, keys }) = &order.verify else { return Ok(Vec::new()) };
+    let unverified = |fault, detail| Unread::Unverified {
+        fault,
+        detail,
+        object: target.object.to_string(),
+        tag: target.tag.clone(),
+    };
     let mut verified = Vec::new();
     if mode.wants_tag() {
-        let name = tag_of(&order.reference).unwrap_or_default();
-        let fault =
-            |fault, detail: String| Unread::Unverified { fault, detail: format!("tag '{name}': {detail}") };
+        let name = tag_of(&order.reference, target.tag.as_deref()).unwrap_or_default();
+        let fault = |fault, detail: String| unverified(fault, format!("tag '{name}': {detail}"));
         let (kind, bytes) = object(objects, target.object, order)?;
         if kind != Kind::Tag {
             return Err(fault(Fault::Object, "it is not annotated, and so has no signature".to_owned()));
@@ -146,10 +153,7 @@ pub(super) fn verify(
         verified.push(Verified { is_tag: true, id: target.object.to_string(), key });
     }
     if mode.wants_commit() {
-        let fault = |detail: String| Unread::Unverified {
-            fault: Fault::Commit,
-            detail: format!("commit '{commit}': {detail}"),
-        };
+        let fault = |detail: String| unverified(Fault::Commit, format!("commit '{commit}': {detail}"));
         let (_, bytes) = object(objects, commit, order)?;
         let signed = Signed::commit(&bytes).map_err(|why| fault(why.to_owned()))?;
         let key = keys.verify(&signed, order.now).map_err(fault)?;
@@ -164,17 +168,22 @@ fn object(
     order: &Order,
 ) -> Result<(Kind, Vec<u8>), Unread> {
     // Its size, before it is unpacked.
-    walk::header(objects, id, order)?;
+    found::header(objects, id, order)?;
     let mut buffer = Vec::new();
     match objects.try_find(&id, &mut buffer) {
         Ok(Some(found)) => Ok((found.kind, found.data.to_vec())),
-        Ok(None) => Err(walk::corrupt(format!("object {id} is missing"))),
-        Err(error) => Err(walk::corrupt(git_chain(&error))),
+        Ok(None) => Err(found::corrupt(format!("object {id} is missing"))),
+        Err(error) => Err(found::corrupt(git_chain(&error))),
     }
 }
 
 /// What a condition says of signatures that are good. None where a reader names something that cannot be.
-pub(super) fn told(verified: &[Verified], request: &GitRequest, commit: &str) -> Option<String> {
+pub(super) fn told(
+    verified: &[Verified],
+    request: &GitRequest,
+    tag: Option<&str>,
+    commit: &str,
+) -> Option<String> {
     let wanted = request.verify.as_ref()?.mode;
     let kinds: Vec<bool> = verified.iter().map(|verified| verified.is_tag).collect();
     let expected: &[bool] = match wanted {
@@ -191,7 +200,7 @@ pub(super) fn told(verified: &[Verified], request: &GitRequest, commit: &str) ->
             return None;
         }
         let key = plain(key);
-        text += &match tag_of(&request.reference).filter(|_| *is_tag) {
+        text += &match tag_of(&request.reference, tag).filter(|_| *is_tag) {
             Some(name) => format!("\n\t- tag '{name}@{id}' with key '{key}'"),
             None => format!("\n\t- commit '{id}' with key '{key}'"),
         };
