@@ -57,7 +57,7 @@ async fn each_reconciliation_has_what_led_to_it_and_who() -> Result<()> {
         Ok(actor.as_str().unwrap_or_default().to_owned())
     })
     .await?;
-    ensure!(parent.contains("apps/app") && parent.contains(&head), "{parent}");
+    ensure!(parent.contains("apps:app") && parent.contains(&head), "{parent}");
 
     fleet.run(&["annotate", "kustomization/app", "reconcile.fluxcd.io/requestedAt=now"]).await?;
     let asked = led_to_by(&fleet, "app", "Request", true).await?;
