@@ -24,6 +24,7 @@ mod fleet;
 mod grace;
 mod health;
 mod held;
+mod hook;
 mod inventory;
 mod key_state;
 mod mac;
