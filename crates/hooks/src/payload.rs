@@ -31,6 +31,9 @@ pub enum BadPayload {
     /// A form without the field that holds the payload.
     #[error("the form has no field named payload")]
     NoPayload,
+    /// It is not JSON, which is all by which such a call is known.
+    #[error("the body is not JSON")]
+    Json,
     /// It is no message of Pub/Sub.
     #[error("the body is not a message of Pub/Sub with data in base64")]
     PubSub,

@@ -189,7 +189,9 @@ impl Inner {
         };
         let read = self.bodies.decode(held, decode).await.map_err(|error| match error {
             // As Flux has it: it says that it is JSON, and is not.
-            HubError::BadRequest(_) | HubError::UnsupportedMediaType(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            HubError::BadRequest(_) | HubError::UnsupportedMediaType(_) => {
+                called.unreadable().map_or(StatusCode::INTERNAL_SERVER_ERROR, refuse)
+            }
             error => failed(&error),
         })?;
         called.check(call, &read.value).map_err(refuse)?;

@@ -95,6 +95,12 @@ impl Called {
         })
     }
 
+    /// That what is to be JSON is not, where callers of this type are known by nothing but that.
+    #[must_use]
+    pub fn unreadable(&self) -> Option<NotTaken> {
+        is_always_read(self.spec.type_).then_some(NotTaken::Payload(BadPayload::Json))
+    }
+
     /// Checks what was read of it.
     ///
     /// # Errors
