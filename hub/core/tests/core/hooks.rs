@@ -13,6 +13,7 @@ use roadstead_hooks::Call;
 use roadstead_hub_core::hooks::NotTaken;
 use roadstead_hub_core::{HubOptions, Outbound};
 use roadstead_outbound::{Policy, Proxies};
+use roadstead_test_gitserver::install_crypto;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -157,6 +158,7 @@ fn outbound(networks: &[&str], plain_http_credentials: bool) -> Result<HubOption
 }
 
 async fn with_issuer(options: HubOptions, url: &str) -> Result<Site> {
+    install_crypto();
     let site = Site::with(options).await?;
     site.namespace("team-a").await?;
     site.apply(git_repository("team-a", "app", "https://git.example.com/app.git")).await?;
