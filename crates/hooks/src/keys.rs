@@ -17,7 +17,7 @@ pub const MAX_KEYS: usize = 32;
 /// Bytes of a modulus: 8192 bits.
 const MAX_NUMBER: usize = 1024;
 
-/// What an issuer publishes is no set of keys.
+/// What an issuer publishes is not a set of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("what the issuer publishes is not a set of JSON Web Keys")]
 pub struct BadKeys;

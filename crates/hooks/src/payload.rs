@@ -34,7 +34,7 @@ pub enum BadPayload {
     /// It is not JSON, which is all by which such a call is known.
     #[error("the body is not JSON")]
     Json,
-    /// It is no message of Pub/Sub.
+    /// It is not a message of Pub/Sub.
     #[error("the body is not a message of Pub/Sub with data in base64")]
     PubSub,
     /// It is JSON, and no `CDEvent`.
