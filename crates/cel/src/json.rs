@@ -30,7 +30,7 @@ pub(crate) fn of(value: &Value<'_>, budget: &mut Budget) -> Answer<Json> {
         Value::Map(map) => {
             let entries = map.iter().map(|(key, value)| match key {
                 Key::String(key) => entry(key, value, budget),
-                _ => Err(none("map with keys that are no strings").into()),
+                _ => Err(none("map with other keys than strings").into()),
             });
             Json::Object(entries.collect::<Answer<Map<_, _>>>()?)
         }

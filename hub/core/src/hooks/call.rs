@@ -189,11 +189,10 @@ impl Hooks {
         let (objects, why) = self.wake(&stored, chosen).await;
         failed = failed.or(why);
         let acted = Acted { objects, in_full: failed.is_none() };
-        match failed {
-            None => tracing::info!(receiver, objects, "a call of a Receiver asks for reconciliations"),
-            Some(error) => {
-                tracing::error!(receiver, objects, error, "a call of a Receiver is not acted on in full")
-            }
+        if let Some(error) = failed {
+            tracing::error!(receiver, objects, error, "a call of a Receiver is not acted on in full");
+        } else {
+            tracing::info!(receiver, objects, "a call of a Receiver asks for reconciliations");
         }
         Ok(acted)
     }

@@ -22,7 +22,7 @@ use crate::support::{Site, child, file, git_repository, team_a, web};
 
 const ASKED: &str = "/metadata/annotations/reconcile.fluxcd.io~1requestedAt";
 
-fn receiver(namespace: &str, name: &str, more: Value) -> Value {
+fn receiver(namespace: &str, name: &str, more: &Value) -> Value {
     let mut object = json!({
         "apiVersion": "notification.toolkit.fluxcd.io/v1", "kind": "Receiver",
         "metadata": { "namespace": namespace, "name": name },
@@ -77,13 +77,13 @@ async fn a_receiver_has_nothing_of_another_namespace_reconciled() -> Result<()> 
     let elsewhere = json!({ "resources": [
         { "kind": "GitRepository", "name": "app" }, { "kind": "GitRepository", "name": "app", "namespace": "team-b" },
     ] });
-    site.apply(receiver("team-a", "hook", elsewhere)).await?;
+    site.apply(receiver("team-a", "hook", &elsewhere)).await?;
     let (reason, message) = path(&site, "team-a", "hook").await?.err().context("it has a path")?;
     ensure!(reason == "AccessDenied" && message.contains("spec.resources[1]"), "{reason}: {message}");
     ensure!(message.contains("'team-b'"), "{message}");
     // Named in so many words, its own namespace is its own.
     let own = json!({ "resources": [{ "kind": "GitRepository", "name": "app", "namespace": "team-a" }] });
-    site.apply(receiver("team-a", "hook", own)).await?;
+    site.apply(receiver("team-a", "hook", &own)).await?;
     let path = path(&site, "team-a", "hook").await?.ok().context("no path")?;
     ensure!(call(&site, &path, &HeaderMap::new()).await?? == 1);
     ensure!(is_asked(&site, "team-a", "app").await? && !is_asked(&site, "team-b", "app").await?);
@@ -95,7 +95,7 @@ async fn a_receiver_from_git_acts_on_its_family_and_on_nobody_else() -> Result<(
     let of_git = receiver(
         "flux-system",
         "push",
-        json!({ "resources": [
+        &json!({ "resources": [
             { "kind": "GitRepository", "name": "fleet", "namespace": "flux-system" },
             { "kind": "Kustomization", "name": "web" },
             { "kind": "GitRepository", "name": "*", "namespace": "team-b", "matchLabels": { "hook": "yes" } },
@@ -165,7 +165,7 @@ async fn with_issuer(options: HubOptions, url: &str) -> Result<Site> {
     let mut object = receiver(
         "team-a",
         "ci",
-        json!({
+        &json!({
             "type": "generic-oidc",
             "resources": [{ "kind": "GitRepository", "name": "app", "filter": "claims.sub.endsWith(res.metadata.name)" }],
             "oidcProviders": [{
