@@ -52,6 +52,7 @@ impl<K: Copy + Eq + Hash> Paces<K> {
             all.retain(|_, left| left.full > now || left.missed > 0);
         }
         if all.len() >= MOST
+            && !all.contains_key(&who)
             && let Some(quietest) = all.iter().min_by_key(|(_, left)| left.full).map(|(who, _)| *who)
         {
             all.remove(&quietest);
