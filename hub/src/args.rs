@@ -47,6 +47,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7444", env = "ROADSTEAD_LINK_LISTEN")]
     pub(crate) link_listen: SocketAddr,
 
+    /// Where Receivers are called by webhooks (HTTPS), apart from the API: nothing else is served there, and then they are not called
+    /// where the API listens; port 0 picks a free one
+    #[arg(long, value_name = "ADDRESS", env = "ROADSTEAD_HOOK_LISTEN")]
+    pub(crate) hook_listen: Option<SocketAddr>,
+
     /// The name or address by which kubectl and agents reach the hub [default: the address that it listens on]
     #[arg(long, value_name = "HOST", env = "ROADSTEAD_PUBLIC_HOST")]
     pub(crate) public_host: Option<String>,

@@ -63,7 +63,9 @@ impl LimitArgs {
         let wanted = self.max_connections.map(count);
         let most = wanted.unwrap_or(options.connections);
         let anonymous = options.anonymous.min(files.api / 4).max(1);
-        let room = files.api.saturating_sub(anonymous).max(1);
+        // Where Receivers are called on a listener of their own, that has some too.
+        let taken = anonymous + roadstead_hub_api::callers_within(budget);
+        let room = files.api.saturating_sub(taken).max(1);
         bounded("the API's connections are bounded by its share of open files", wanted, room);
         let fit = roadstead_hub_api::connections_within(budget);
         bounded("the API's connections are bounded by their share of memory", wanted, fit);

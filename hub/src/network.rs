@@ -45,7 +45,7 @@ pub(crate) struct NetworkArgs {
 /// What is this hub's own, and in no wider entry.
 pub(crate) struct Own<'a> {
     /// Where it listens.
-    pub(crate) listeners: [SocketAddr; 2],
+    pub(crate) listeners: Vec<SocketAddr>,
     /// The name or address by which it is reached.
     pub(crate) public_host: &'a str,
     /// The database's URL.
@@ -80,7 +80,7 @@ impl NetworkArgs {
                 policy.allow(Rule { purpose: None, target: Target::Network(network), port: None });
             }
         }
-        for listener in own.listeners {
+        for listener in &own.listeners {
             if listener.ip().is_unspecified() {
                 policy.reserve_local_port(listener.port());
             } else {

@@ -1,12 +1,14 @@
 //! The hub's life: database, listeners, tasks, drain.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use roadstead_budget::MemoryBudget;
+use roadstead_hub_api::ApiOptions;
 use roadstead_hub_core::{Hub, HubOptions, SystemClock, Workers, workers};
 use roadstead_hub_store::{Sealer, Store};
 use tokio::net::TcpListener;
@@ -77,7 +79,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 
 /// What --dev allows is for one machine.
 fn check_dev_listeners(args: &Args) -> Result<()> {
-    for (flag, address) in [("--listen", args.listen), ("--link-listen", args.link_listen)] {
+    let hooks = args.hook_listen.map(|address| ("--hook-listen", address));
+    let all = [("--listen", args.listen), ("--link-listen", args.link_listen)].into_iter().chain(hooks);
+    for (flag, address) in all {
         if !address.ip().is_loopback() && !args.allow_dev_listen_anywhere {
             bail!(
                 "{flag} {address}: a hub started with --dev lets sources read this machine's files, so it listens on \
@@ -92,6 +96,8 @@ fn check_dev_listeners(args: &Args) -> Result<()> {
 struct Listeners {
     api: TcpListener,
     link: TcpListener,
+    /// Where Receivers are called, if not where the API is.
+    hooks: Option<TcpListener>,
 }
 
 impl Listeners {
@@ -102,13 +108,23 @@ impl Listeners {
         Ok(Self {
             api: open("--listen", args.listen).await?,
             link: open("--link-listen", args.link_listen).await?,
+            hooks: match args.hook_listen {
+                Some(address) => Some(open("--hook-listen", address).await?),
+                None => None,
+            },
         })
+    }
+
+    /// Where they listen.
+    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+        let all = [Some(&self.api), Some(&self.link), self.hooks.as_ref()];
+        all.into_iter().flatten().map(|listener| Ok(listener.local_addr()?)).collect()
     }
 }
 
 async fn serve(
     args: &Args,
-    Listeners { api, link }: Listeners,
+    listeners: Listeners,
     url: &str,
     dev: Option<&DevState>,
     ended: impl Future<Output = Result<&'static str>>,
@@ -125,9 +141,11 @@ async fn serve(
         store.begin_epoch().await.context("begin a new epoch of the restored database")?;
         tracing::info!("the database counts as restored: watches and pages from before are refused");
     }
+    let addresses = listeners.addresses()?;
+    let Listeners { api, link, hooks } = listeners;
     let (api_address, link_address) = (api.local_addr()?, link.local_addr()?);
     let host = args.public_host.clone().unwrap_or_else(|| api_address.ip().to_string());
-    let own = Own { listeners: [api_address, link_address], public_host: &host, database_url: url };
+    let own = Own { listeners: addresses.clone(), public_host: &host, database_url: url };
     let options = HubOptions {
         api_url: format!("https://{}", address(&host, api_address.port())),
         link_address: address(&host, link_address.port()),
@@ -154,7 +172,8 @@ async fn serve(
     let api_url = options.api_url.clone();
     let hub = Hub::open(store.clone(), Arc::new(SystemClock), options).await.context("open the hub")?;
     hub.objects.bootstrap().await.context("make the first objects")?;
-    let hosts = [host, api_address.ip().to_string(), link_address.ip().to_string()];
+    let hosts: Vec<String> =
+        [host].into_iter().chain(addresses.iter().map(|address| address.ip().to_string())).collect();
     let identity = hub.pki().serving_identity(&hosts, hub.now()).context("make a serving certificate")?;
 
     let stop = CancellationToken::new();
@@ -162,9 +181,18 @@ async fn serve(
     let mut servers = JoinSet::new();
     {
         let (hub, stop, identity) = (hub.clone(), stop.clone(), identity.clone());
-        let options = args.limits.api(files, hub.budget());
+        let options = ApiOptions { hooks: hooks.is_none(), ..args.limits.api(files, hub.budget()) };
         servers.spawn(async move {
             roadstead_hub_api::serve(hub, api, &identity, options, stop).await.context("serve the API")
+        });
+    }
+    if let Some(listener) = hooks {
+        let (hub, stop, identity) = (hub.clone(), stop.clone(), identity.clone());
+        let options = args.limits.api(files, hub.budget());
+        tracing::info!(address = %listener.local_addr()?, "Receivers are called there");
+        servers.spawn(async move {
+            let served = roadstead_hub_api::serve_hooks(hub, listener, &identity, options, stop);
+            served.await.context("serve the hooks")
         });
     }
     {

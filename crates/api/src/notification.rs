@@ -7,11 +7,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kustomization::is_false;
-use crate::object::Object;
 use crate::object::{Condition, LocalObjectReference, ObjectMeta, duration_schema};
+use crate::object::{Object, Typed};
 
 /// A stored Receiver.
 pub type Receiver = Object<ReceiverSpec, ReceiverStatus>;
+
+impl Typed for Receiver {}
 
 /// Provider is a place that events are sent to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -216,6 +218,27 @@ pub enum EventSourceKind {
     ExternalArtifact,
 }
 
+impl EventSourceKind {
+    /// The kind's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bucket => "Bucket",
+            Self::GitRepository => "GitRepository",
+            Self::Kustomization => "Kustomization",
+            Self::HelmRelease => "HelmRelease",
+            Self::HelmChart => "HelmChart",
+            Self::HelmRepository => "HelmRepository",
+            Self::ImageRepository => "ImageRepository",
+            Self::ImagePolicy => "ImagePolicy",
+            Self::ImageUpdateAutomation => "ImageUpdateAutomation",
+            Self::OciRepository => "OCIRepository",
+            Self::ArtifactGenerator => "ArtifactGenerator",
+            Self::ExternalArtifact => "ExternalArtifact",
+        }
+    }
+}
+
 /// ReceiverSpec says which webhook makes which objects reconcile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -231,15 +254,86 @@ pub struct ReceiverSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<String>,
     /// The objects that are reconciled.
-    pub resources: Vec<CrossNamespaceObjectReference>,
-    /// A CEL expression that must hold for an object to be reconciled.
+    pub resources: Vec<ReceiverResource>,
+    /// A CEL expression that must hold for an object to be reconciled, over the call's body (req) and the object's metadata (res).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_filter: Option<String>,
-    /// The Secret that holds the token by which callers are known.
-    pub secret_ref: LocalObjectReference,
+    /// The Secret that holds the token by which callers are known. Needed by all types but generic-oidc, which has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<LocalObjectReference>,
+    /// Whose tokens callers may show. For type generic-oidc, which needs one at least.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub oidc_providers: Vec<OidcProvider>,
     /// Whether calls are passed over.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
+}
+
+/// ReceiverResource names objects that are reconciled.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceiverResource {
+    /// API version of the objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Kind of the objects.
+    pub kind: EventSourceKind,
+    /// Name of the object; `*` for all that have the labels.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Namespace of the objects. Defaults to the Receiver's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub namespace: Option<String>,
+    /// Labels that must have these values. Needed where the name is `*`, and passed over elsewhere.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub match_labels: BTreeMap<String, String>,
+    /// A CEL expression that must hold for one of these to be reconciled, as resourceFilter for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+}
+
+/// OidcProvider is an issuer of OpenID Connect tokens, and what must hold of those that callers show.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OidcProvider {
+    /// The issuer's URL, as its tokens have it.
+    #[serde(rename = "issuerURL")]
+    #[schemars(regex(pattern = r"^https?://"))]
+    pub issuer_url: String,
+    /// For whom the tokens are. Defaults to notification-controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// Values that validations use as vars.NAME, each made of the claims and those before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<OidcVariable>,
+    /// What must hold.
+    #[schemars(length(min = 1))]
+    pub validations: Vec<OidcValidation>,
+}
+
+/// OidcVariable is a value with a name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OidcVariable {
+    /// Its name.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// The CEL expression that makes it.
+    #[schemars(length(min = 1))]
+    pub expression: String,
+}
+
+/// OidcValidation is something that must hold of a token's claims.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OidcValidation {
+    /// The CEL expression, over claims and vars.
+    #[schemars(length(min = 1))]
+    pub expression: String,
+    /// What is said in the log where it does not hold.
+    #[schemars(length(min = 1))]
+    pub message: String,
 }
 
 /// Who calls a webhook.

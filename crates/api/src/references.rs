@@ -144,6 +144,11 @@ pub(crate) fn source(spec: &Value, found: &mut References<'_>) {
     }
 }
 
+/// Of a Receiver. What it has reconciled is none of it: a change of that is nothing to the Receiver.
+pub(crate) fn receiver(spec: &Value, found: &mut References<'_>) {
+    found.local(KindId::Secret, &spec["secretRef"]["name"]);
+}
+
 fn items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }

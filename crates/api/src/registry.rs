@@ -433,8 +433,8 @@ static RECEIVER: Kind = Kind {
     builtin: false,
     child: ChildRule::Always,
     role: PipelineRole::Other,
-    reconciled: false,
-    references: references::none,
+    reconciled: true,
+    references: references::receiver,
     columns: &columns::RECEIVER,
     versions: &[Version::only(NOTIFICATION, "v1", generate::<Receiver>)],
 };

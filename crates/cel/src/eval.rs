@@ -12,6 +12,7 @@ use crate::budget::Budget;
 use crate::compile::plain_type;
 use crate::error::{Answer, EvalProblem, Fault};
 use crate::function;
+use crate::json;
 use crate::node::{Macro, MacroKind, Mode, Node, Operator};
 use crate::operator;
 use crate::value::{Key, Value};
@@ -27,6 +28,11 @@ impl<'a> Run<'a> {
     pub(crate) fn new(variables: &[(&'a str, &'a Json)], among: u32) -> Self {
         let variables = variables.iter().copied().collect();
         Self { variables, locals: Vec::new(), budget: Budget::shared(among) }
+    }
+
+    /// A value of this evaluation as JSON, out of the same budget.
+    pub(crate) fn json(&mut self, value: &Value<'_>) -> Answer<Json> {
+        json::of(value, &mut self.budget)
     }
 
     pub(crate) fn node(&mut self, node: &'a Node) -> Answer<Value<'a>> {

@@ -40,6 +40,7 @@ mod error;
 mod eval;
 mod function;
 mod guard;
+mod json;
 mod node;
 mod operator;
 mod price;
@@ -114,12 +115,34 @@ impl Expression {
         variables: &[(&str, &serde_json::Value)],
         among: u32,
     ) -> Result<bool, CelError> {
-        let expression = || error::shown(&self.text);
-        match eval::Run::new(variables, among).node(&self.node) {
+        let mut run = eval::Run::new(variables, among);
+        match run.node(&self.node) {
             Ok(Value::Bool(answer)) => Ok(answer),
-            Ok(_) => Err(CelError::NotBoolean { expression: expression() }),
-            Err(Fault::Problem(problem)) => Err(CelError::Evaluate { expression: expression(), problem }),
-            Err(Fault::Cost) => Err(CelError::Cost { expression: expression() }),
+            Ok(_) => Err(CelError::NotBoolean { expression: error::shown(&self.text) }),
+            Err(fault) => Err(self.failed(fault)),
+        }
+    }
+
+    /// What it comes to with these variables, as JSON: for expressions that make a value for others. It may take a part of what
+    /// [`Self::evaluate_bool`] may, as one of so many.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::evaluate_bool`]; [`CelError::Evaluate`] also where it comes to what JSON has not, as a duration or a type.
+    pub fn evaluate_json(
+        &self,
+        variables: &[(&str, &serde_json::Value)],
+        among: u32,
+    ) -> Result<serde_json::Value, CelError> {
+        let mut run = eval::Run::new(variables, among);
+        run.node(&self.node).and_then(|value| run.json(&value)).map_err(|fault| self.failed(fault))
+    }
+
+    fn failed(&self, fault: Fault) -> CelError {
+        let expression = error::shown(&self.text);
+        match fault {
+            Fault::Problem(problem) => CelError::Evaluate { expression, problem },
+            Fault::Cost => CelError::Cost { expression },
         }
     }
 }

@@ -95,10 +95,12 @@ enum Standing {
 
 /// Those that count as one among anonymous clients: an address, or what one customer has of IPv6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Net(IpAddr);
+pub struct Net(IpAddr);
 
 impl Net {
-    fn of(peer: IpAddr) -> Self {
+    /// The one that an address belongs to.
+    #[must_use]
+    pub fn of(peer: IpAddr) -> Self {
         Self(match peer.to_canonical() {
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
             address @ IpAddr::V4(_) => address,

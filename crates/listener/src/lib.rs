@@ -8,6 +8,7 @@
 
 mod connection;
 mod connections;
+mod pace;
 mod patient;
 mod tls;
 
@@ -17,7 +18,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 
 pub use connection::{Connection, UnderWay};
-pub use connections::{Bounds, Connections, Cost, Costs, Full, Party, Refused, Registered};
+pub use connections::{Bounds, Connections, Cost, Costs, Full, Net, Party, Refused, Registered};
+pub use pace::{Pace, Paces};
 pub use patient::Patient;
 pub use tls::{TlsError, server_config};
 

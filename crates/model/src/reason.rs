@@ -68,8 +68,10 @@ reasons! {
     InvalidCELExpression,
     /// An object did not become healthy in time.
     HealthCheckFailed,
-    /// The apiserver refused an object.
+    /// The apiserver refused an object; or fields of a spec do not fit together.
     ValidationFailed,
+    /// The Secret of a Receiver, or the token in it, is missing.
+    TokenNotFound,
     /// No cluster of that name, or none was named.
     ClusterNotFound,
     /// The cluster's agent is not connected.

@@ -19,17 +19,20 @@ pub enum Queue {
     KubeConfig,
     /// Follows management clusters of Cluster API.
     ManagementCluster,
+    /// Says where Receivers are called.
+    Receiver,
 }
 
 impl Queue {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Source,
         Self::Applier,
         Self::Namespace,
         Self::Cluster,
         Self::KubeConfig,
         Self::ManagementCluster,
+        Self::Receiver,
     ];
 
     /// As the database has it.
@@ -42,6 +45,7 @@ impl Queue {
             Self::Cluster => "cluster",
             Self::KubeConfig => "kubeconfig",
             Self::ManagementCluster => "managementcluster",
+            Self::Receiver => "receiver",
         }
     }
 }

@@ -23,6 +23,8 @@ const FIRST: usize = 4 * 1024;
 /// How many copies of a decoded body handlers hold at once: the body, the object that is made of it, and what is compared or
 /// written. An estimate.
 const HANDLING: u64 = 3;
+/// Calls of Receivers have this part of the memory for bodies.
+const CALLS_SHARE: u64 = 4;
 /// So long a body waits until there is memory to decode it in.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -32,6 +34,9 @@ pub(crate) struct Bodies {
     sent: Pool,
     decoded: Pool,
     unauthenticated: Pool,
+    /// Of what is sent, what calls of Receivers may take: those that are to be proven by their bodies come from anybody who knows a
+    /// path.
+    calls: Pool,
     answers: Pool,
 }
 
@@ -85,7 +90,7 @@ pub(crate) struct Held<T> {
 /// A body's bytes.
 pub(crate) struct Sent {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) _memory: Reservation,
+    pub(crate) _memory: Vec<Reservation>,
 }
 
 fn too_large(most: usize) -> HubError {
@@ -105,6 +110,7 @@ pub(crate) fn exhausted(error: &Exhausted) -> HubError {
 impl Bodies {
     pub(crate) fn new(budget: &MemoryBudget) -> Self {
         Self {
+            calls: Pool::new("bodies of webhook calls", budget.pool(PoolName::Bodies).size() / CALLS_SHARE),
             sent: budget.pool(PoolName::Bodies).clone(),
             decoded: budget.pool(PoolName::Decoded).clone(),
             unauthenticated: budget.pool(PoolName::Unauthenticated).clone(),
@@ -124,12 +130,23 @@ impl Bodies {
 
     /// Reads the body of a request by somebody who has said who it is.
     pub(crate) async fn read(&self, body: Body, most: usize) -> Result<Sent, HubError> {
-        read(&self.sent, body, most).await
+        read(&[&self.sent], body, most).await
     }
 
     /// Reads the body of a request by anybody.
     pub(crate) async fn read_anonymous(&self, body: Body, most: usize) -> Result<Sent, HubError> {
-        read(&self.unauthenticated, body, most).await
+        read(&[&self.unauthenticated], body, most).await
+    }
+
+    /// Reads the body of a call of a Receiver.
+    pub(crate) async fn read_call(&self, body: Body) -> Result<Sent, HubError> {
+        read(&[&self.calls, &self.sent], body, MAX_BODY).await
+    }
+
+    /// Holds bytes that were made of the body of a call.
+    pub(crate) fn hold_of_call(&self, bytes: Vec<u8>) -> Result<Sent, HubError> {
+        let memory = reserve(&[&self.calls, &self.sent], bytes.len() as u64)?;
+        Ok(Sent { bytes, _memory: memory })
     }
 
     /// Makes of the bytes what `decode` makes of them within the number of bytes that it is given. Bodies whose values are
@@ -175,14 +192,20 @@ impl Bodies {
     }
 }
 
-async fn read(pool: &Pool, mut body: Body, most: usize) -> Result<Sent, HubError> {
+/// So many bytes of each of these.
+fn reserve(pools: &[&Pool], bytes: u64) -> Result<Vec<Reservation>, HubError> {
+    let reserved = pools.iter().map(|pool| pool.try_reserve(bytes).map_err(|error| exhausted(&error)));
+    reserved.collect()
+}
+
+async fn read(pools: &[&Pool], mut body: Body, most: usize) -> Result<Sent, HubError> {
     // A body that says beforehand that it is too large is not even begun.
     let said = body.size_hint();
     if said.lower() > most as u64 {
         return Err(too_large(most));
     }
     let first = usize::try_from(said.lower()).unwrap_or(most).min(FIRST);
-    let mut memory = pool.try_reserve(first as u64).map_err(|error| exhausted(&error))?;
+    let mut memory = reserve(pools, first as u64)?;
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame.map_err(|error| cut(&error))?.into_data() else { continue };
@@ -192,7 +215,9 @@ async fn read(pool: &Pool, mut body: Body, most: usize) -> Result<Sent, HubError
         }
         if length > bytes.capacity() {
             let capacity = length.max(2 * bytes.capacity()).max(first).min(most);
-            memory.try_grow_to(capacity as u64).map_err(|error| exhausted(&error))?;
+            for memory in &mut memory {
+                memory.try_grow_to(capacity as u64).map_err(|error| exhausted(&error))?;
+            }
             bytes.reserve_exact(capacity - bytes.len());
         }
         bytes.extend_from_slice(&data);

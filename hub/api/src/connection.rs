@@ -52,6 +52,27 @@ pub(crate) fn connections(options: &ApiOptions, budget: &MemoryBudget) -> Arc<Co
     Connections::new(bounds, costs)
 }
 
+/// So many connections of callers of Receivers there may be at once, and what fits into an eighth of the memory for those without
+/// credentials: the API's have three quarters of it.
+const CALLERS: usize = 64;
+
+/// The books of the connections to the listener on which nothing but Receivers is called: nobody there says who it is before it
+/// calls.
+pub(crate) fn callers(budget: &MemoryBudget) -> Arc<Connections> {
+    let (pool, anonymous) = (budget.pool(PoolName::Unauthenticated), callers_within(budget));
+    let bounds = Bounds { known: 0, anonymous, per_party: 0, full: Full::RefuseNew, grace: GRACE };
+    let cost = Cost { pool: pool.clone(), bytes: ANONYMOUS };
+    Connections::new(bounds, Costs { anonymous: cost.clone(), known: cost })
+}
+
+/// How many connections of callers there is memory for, on a listener of their own.
+#[must_use]
+pub fn callers_within(budget: &MemoryBudget) -> usize {
+    let size = budget.pool(PoolName::Unauthenticated).size();
+    let fit = usize::try_from(size / 8 / ANONYMOUS).unwrap_or(usize::MAX);
+    CALLERS.min(fit).max(1)
+}
+
 /// How many connections of those who have said who they are there is memory for.
 #[must_use]
 pub fn known_connections(budget: &MemoryBudget) -> usize {

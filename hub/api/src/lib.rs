@@ -10,6 +10,7 @@ mod cors;
 mod dashboard;
 mod discovery;
 mod fair;
+mod hooks;
 mod list;
 mod onboarding;
 mod openapi;
@@ -29,6 +30,7 @@ mod yielding;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -53,9 +55,9 @@ use onboarding::Enrolments;
 use request::Query;
 use yielding::{Slot, Yielding};
 
-pub use connection::known_connections as connections_within;
+pub use connection::{callers_within, known_connections as connections_within};
 pub use options::ApiOptions;
-pub use serve::serve;
+pub use serve::{serve, serve_hooks};
 pub use views::document::document as fleet_document;
 
 /// What handlers share.
@@ -84,6 +86,7 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
         watches: Arc::new(Watches::new(options.watches, options.watches_per_user)),
         options: Arc::new(options),
     };
+    let hooks = api.options.hooks.then(|| hooks::routes(&api.hub, &api.bodies));
     let open = dashboard::routes()
         .route("/healthz", get(alive))
         .route("/livez", get(alive))
@@ -97,15 +100,25 @@ pub fn router(hub: Hub, options: ApiOptions, stop: CancellationToken) -> Router 
     open.fallback_service(with_token.with_state(api.clone()))
         .method_not_allowed_fallback(method_not_allowed)
         .layer(middleware::from_fn_with_state(api.clone(), cors::allow))
+        .with_state(api.clone())
+        // Web pages have no business there.
+        .merge(hooks.unwrap_or_default())
         .layer(middleware::map_response(guarded))
         .layer(middleware::from_fn(catch_panics))
-        .layer(middleware::from_fn_with_state(api.clone(), bound))
-        .with_state(api)
+        .layer(middleware::from_fn_with_state(api.options.body_timeout, bound))
+}
+
+/// Nothing but the paths at which Receivers are called, and whether this process is alive.
+pub(crate) fn hook_router(hub: &Hub, options: &ApiOptions) -> Router {
+    hooks::routes(hub, &Bodies::new(hub.budget()))
+        .route("/healthz", get(alive))
+        .layer(middleware::map_response(guarded))
+        .layer(middleware::from_fn(catch_panics))
+        .layer(middleware::from_fn_with_state(options.body_timeout, bound))
 }
 
 /// Bounds the time that a body may take, and counts the request as its connection's until it is answered.
-async fn bound(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    let limit = api.options.body_timeout;
+async fn bound(State(limit): State<Duration>, mut request: Request, next: Next) -> Response {
     let under_way = request.extensions().get::<Connection>().map(Connection::request);
     *request.body_mut() = match std::mem::take(request.body_mut()) {
         body if body.is_end_stream() => body,

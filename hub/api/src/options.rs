@@ -29,6 +29,8 @@ pub struct ApiOptions {
     pub watches_per_user: usize,
     /// Origins of web pages of which browsers may let scripts read answers; `*` for all. None by default.
     pub cors_origins: Vec<String>,
+    /// Whether Receivers are called here, too.
+    pub hooks: bool,
 }
 
 impl Default for ApiOptions {
@@ -45,6 +47,7 @@ impl Default for ApiOptions {
             watches: 20_000,
             watches_per_user: 5_000,
             cors_origins: Vec::new(),
+            hooks: true,
         }
     }
 }

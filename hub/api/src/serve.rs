@@ -1,5 +1,6 @@
-//! The API's listener: TLS, bounded connections, a clean end.
+//! The API's listener, and that of webhooks: TLS, bounded connections, a clean end.
 
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use crate::{ApiOptions, connection, router};
+use crate::{ApiOptions, connection, hook_router, router};
 
 /// A connection that is to end may take so long to say so.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -48,6 +49,10 @@ struct Server {
     stop: CancellationToken,
 }
 
+/// From where a request comes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
 /// Serves the API on `listener` until `stop`; then ends watches, lets requests finish, and returns.
 ///
 /// # Errors
@@ -59,8 +64,66 @@ pub async fn serve(
     options: ApiOptions,
     stop: CancellationToken,
 ) -> Result<(), TlsError> {
+    let connections = connection::connections(&options, hub.budget());
+    let router = router(hub, options.clone(), stop.clone());
+    serve_on("API", listener, identity, (router, connections), options, stop).await
+}
+
+/// Serves nothing but the paths at which Receivers are called, on a `listener` of their own, until `stop`.
+///
+/// # Errors
+/// Where the certificate is not usable.
+pub async fn serve_hooks(
+    hub: Hub,
+    listener: TcpListener,
+    identity: &ServingIdentity,
+    options: ApiOptions,
+    stop: CancellationToken,
+) -> Result<(), TlsError> {
+    let connections = connection::callers(hub.budget());
+    let router = hook_router(&hub, &options);
+    serve_on("hooks", listener, identity, (router, connections), options, stop).await
+}
+
+async fn serve_on(
+    name: &'static str,
+    listener: TcpListener,
+    identity: &ServingIdentity,
+    (router, connections): (Router, Arc<Connections>),
+    options: ApiOptions,
+    stop: CancellationToken,
+) -> Result<(), TlsError> {
     let tls = server_config(&identity.chain_pem, &identity.key_pem, None, &PROTOCOLS)?;
     let acceptor = TlsAcceptor::from(Arc::new(tls));
+    let http = protocol(&options);
+    let server = Arc::new(Server { acceptor, http, router, options, connections, stop: stop.clone() });
+    let tasks = TaskTracker::new();
+    loop {
+        let accepted = async {
+            let (stream, peer) = accept(&listener, name).await;
+            (stream, peer, server.connections.admit(peer.ip()).await)
+        };
+        let (stream, peer, registered) = tokio::select! {
+            accepted = accepted => accepted,
+            () = stop.cancelled() => break,
+        };
+        let server = Arc::clone(&server);
+        tasks.spawn(async move {
+            tokio::select! {
+                () = registered.connection().ended() => {}
+                () = server.serve(stream, Peer(peer.ip()), registered.connection()) => {}
+            }
+            drop(registered);
+        });
+    }
+    drop(listener);
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+/// How HTTP is spoken.
+fn protocol(options: &ApiOptions) -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(options.header_timeout).max_buf_size(HEADERS);
     http.http2()
@@ -72,36 +135,11 @@ pub async fn serve(
         .max_header_list_size(HEADERS as u32)
         .keep_alive_interval(Some(options.write_timeout))
         .keep_alive_timeout(options.write_timeout);
-    let connections = connection::connections(&options, hub.budget());
-    let router = router(hub, options.clone(), stop.clone());
-    let server = Arc::new(Server { acceptor, http, router, options, connections, stop: stop.clone() });
-    let tasks = TaskTracker::new();
-    loop {
-        let accepted = async {
-            let (stream, peer) = accept(&listener, "API").await;
-            (stream, server.connections.admit(peer.ip()).await)
-        };
-        let (stream, registered) = tokio::select! {
-            accepted = accepted => accepted,
-            () = stop.cancelled() => break,
-        };
-        let server = Arc::clone(&server);
-        tasks.spawn(async move {
-            tokio::select! {
-                () = registered.connection().ended() => {}
-                () = server.serve(stream, registered.connection()) => {}
-            }
-            drop(registered);
-        });
-    }
-    drop(listener);
-    tasks.close();
-    tasks.wait().await;
-    Ok(())
+    http
 }
 
 impl Server {
-    async fn serve(&self, stream: TcpStream, connection: &Connection) {
+    async fn serve(&self, stream: TcpStream, peer: Peer, connection: &Connection) {
         let stream = Patient::new(stream, self.options.write_timeout);
         // What a client sends wrong up to here is not an event for us: port scanners do it all day.
         let handshake = tokio::time::timeout(self.options.header_timeout, self.acceptor.accept(stream));
@@ -109,6 +147,7 @@ impl Server {
         let known = connection.clone();
         let service = self.router.clone().map_request(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(known.clone());
+            request.extensions_mut().insert(peer);
             request.map(Body::new)
         });
         let service = TowerToHyperService::new(service);

@@ -6,6 +6,7 @@ pub mod clusters;
 mod context;
 pub mod delivery;
 mod error;
+pub mod hooks;
 pub mod identity;
 mod jobs;
 mod log;
@@ -32,6 +33,7 @@ use clusters::pki::Pki;
 use clusters::{Agents, Enrolments, ImageSignature, Management, Onboarding, Sessions};
 use context::Context;
 use delivery::{Builds, Delivery, SopsMac};
+use hooks::Hooks;
 use identity::tokens::Tokens;
 use identity::{AccessRules, AuditLog, Authenticator};
 use objects::Objects;
@@ -168,6 +170,8 @@ pub struct Hub {
     pub builds: Arc<Builds>,
     /// What brings a Kustomization's objects to its cluster.
     pub delivery: Arc<Delivery>,
+    /// Receivers, and calls of them.
+    pub hooks: Arc<Hooks>,
     /// The fleet views.
     pub views: Arc<Views>,
     /// What is due.
@@ -205,6 +209,7 @@ impl Hub {
         let sources = Arc::new(Sources::new(&context, &access, &quarantine));
         let builds = Arc::new(Builds::new(&context, &quarantine));
         let delivery = Arc::new(Delivery::new(&context, &access, &objects, &sessions, &builds));
+        let hooks = Arc::new(Hooks::new(&context, &access, &audit));
         let views = Arc::new(Views::new(&context, &sessions, &builds));
         let schedule = Arc::new(Schedule::new(&context, &quarantine));
         Self {
@@ -221,6 +226,7 @@ impl Hub {
             sources,
             builds,
             delivery,
+            hooks,
             views,
             schedule,
         }

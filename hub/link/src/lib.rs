@@ -9,7 +9,6 @@ mod convert;
 mod listener;
 mod meter;
 mod numbers;
-mod pace;
 mod session;
 mod switchboard;
 
@@ -19,7 +18,8 @@ use std::time::Duration;
 use roadstead_budget::{MemoryBudget, Pool, PoolName};
 use roadstead_hub_core::clusters::pki::ServingIdentity;
 use roadstead_hub_core::{Hub, HubError};
-use roadstead_model::chain;
+use roadstead_listener::{Pace, Paces};
+use roadstead_model::{ClusterUid, chain};
 use roadstead_proto::limits::MAX_MESSAGE_BYTES;
 use roadstead_proto::v1::link_server::{Link, LinkServer};
 use roadstead_proto::v1::{AgentMessage, HubMessage};
@@ -35,8 +35,13 @@ use tower::util::MapRequestLayer;
 
 use listener::Peer;
 use meter::{Meter, Receipts};
-use pace::Paces;
 use switchboard::Switchboard;
+
+/// An agent that comes back at once every time is told so, after it did for a minute: each session is written to the database and
+/// to the log.
+const SESSIONS: Pace = Pace { at_once: 30, then: Duration::from_secs(2) };
+/// Lines of warning about what an agent says.
+const WARNINGS: Pace = Pace { at_once: 10, then: Duration::from_secs(30) };
 
 /// How the link behaves.
 #[derive(Debug, Clone, Copy)]
@@ -123,8 +128,8 @@ pub async fn serve(
         board,
         turns,
         sessions,
-        begun: Paces::new(pace::SESSIONS),
-        warnings: Arc::new(Paces::new(pace::WARNINGS)),
+        begun: Paces::new(SESSIONS),
+        warnings: Arc::new(Paces::new(WARNINGS)),
         stop: stop.clone(),
     };
     let service = LinkServer::new(service)
@@ -160,8 +165,8 @@ struct Service {
     turns: Arc<Semaphore>,
     sessions: Pool,
     /// How often a cluster's agent begins a session.
-    begun: Paces,
-    warnings: Arc<Paces>,
+    begun: Paces<ClusterUid>,
+    warnings: Arc<Paces<ClusterUid>>,
     stop: CancellationToken,
 }
 

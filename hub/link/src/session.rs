@@ -11,8 +11,8 @@ use roadstead_budget::Reservation;
 use roadstead_hub_core::Hub;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::clusters::{Greeting, NOT_CURRENT, Session, SessionStanding};
-use roadstead_listener::UnderWay;
-use roadstead_model::{Capabilities, OrderKind, chain};
+use roadstead_listener::{Paces, UnderWay};
+use roadstead_model::{Capabilities, ClusterUid, OrderKind, chain};
 use roadstead_proto::limits::bounded;
 use roadstead_proto::v1::{
     self, AgentMessage, BuildChunk, Heartbeat, Hello, HubMessage, Welcome, agent_message, hub_message,
@@ -27,7 +27,6 @@ use tonic::{Status, Streaming};
 use crate::builds::{Builds, Part, refusal};
 use crate::meter::{Receipt, Receipts};
 use crate::numbers::Numbers;
-use crate::pace::Paces;
 use crate::switchboard::{Place, Switchboard};
 use crate::{LinkOptions, convert, status};
 use handler::{Answer, Handler};
@@ -70,7 +69,7 @@ pub(crate) struct Opening {
     pub(crate) receipts: Receipts,
     /// Turns at the database, of which all sessions have a few.
     pub(crate) turns: Arc<Semaphore>,
-    pub(crate) warnings: Arc<Paces>,
+    pub(crate) warnings: Arc<Paces<ClusterUid>>,
     pub(crate) incoming: Streaming<AgentMessage>,
     pub(crate) options: LinkOptions,
 }
@@ -185,7 +184,7 @@ struct Running {
     renewed: Option<Instant>,
     receipts: Receipts,
     turns: Arc<Semaphore>,
-    warnings: Arc<Paces>,
+    warnings: Arc<Paces<ClusterUid>>,
     builds: Builds,
     hub: Hub,
     identity: AgentIdentity,

@@ -25,6 +25,7 @@ mod grace;
 mod handover;
 mod health;
 mod held;
+mod hook;
 mod inventory;
 mod key_state;
 mod mac;

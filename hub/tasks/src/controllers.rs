@@ -77,6 +77,18 @@ impl Controller for KubeConfigs {
     }
 }
 
+/// Says where Receivers are called.
+pub(crate) struct Receivers;
+
+impl Controller for Receivers {
+    const QUEUE: Queue = Queue::Receiver;
+    const CONCURRENCY: usize = 4;
+
+    async fn process(&self, hub: &Hub, uid: ResourceUid) -> Result<Timestamp, HubError> {
+        hub.hooks.process_receiver(uid).await
+    }
+}
+
 /// Runs until `stop`; then waits for the passes that are under way.
 pub(crate) async fn run<C: Controller>(hub: Hub, stop: CancellationToken, controller: C) {
     let controller = Arc::new(controller);

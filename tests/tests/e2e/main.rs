@@ -32,6 +32,7 @@ mod onboarding;
 mod outbound;
 mod pins;
 mod pipeline;
+mod receivers;
 mod rekey;
 mod rules;
 mod secrets;

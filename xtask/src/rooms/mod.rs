@@ -48,6 +48,7 @@ const PURE: &[&str] = &[
     "crates/deploy",
     "crates/finish",
     "crates/go-regex",
+    "crates/hooks",
     "crates/kubeconfig",
     "crates/model",
     "crates/kustomize",
@@ -115,7 +116,7 @@ const CONFINED: &[(&str, &str, &[&str])] = &[
 ];
 
 /// The folders of `hub/core`: each may name those before it, and none after it.
-const LAYERS: &[&str] = &["identity", "objects", "clusters", "sources", "delivery", "views"];
+const LAYERS: &[&str] = &["identity", "objects", "clusters", "sources", "delivery", "hooks", "views"];
 const LAYERED: &str = "hub/core/src/";
 /// What puts the layers together, and may name all of them. Other files beside the folders may name none.
 const ABOVE_LAYERS: &[&str] = &["lib.rs", "jobs.rs", "schedule.rs", "upkeep.rs"];

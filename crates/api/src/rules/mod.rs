@@ -3,6 +3,7 @@
 mod core_v1;
 mod flux;
 mod rbac;
+mod receiver;
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -57,6 +58,9 @@ pub fn check(kind: KindId, object: &Value, old: Option<&Value>) -> Verdict {
         }
         KindId::Provider | KindId::Alert | KindId::Receiver => {
             flux::notification(&object["spec"], &mut verdict);
+            if kind == KindId::Receiver {
+                receiver::check(&object["spec"], &mut verdict);
+            }
         }
         KindId::Secret => core_v1::secret(object, old, &mut verdict.errors),
         KindId::ConfigMap => core_v1::config_map(object, old, &mut verdict.errors),
@@ -80,7 +84,6 @@ fn not_acted_on(kind: KindId) -> Option<&'static str> {
     match kind {
         KindId::HelmRepository | KindId::HelmChart => Some("does not fetch them yet"),
         KindId::Provider | KindId::Alert => Some("does not send notifications yet"),
-        KindId::Receiver => Some("does not accept webhook calls yet"),
         KindId::Role | KindId::ClusterRole | KindId::RoleBinding | KindId::ClusterRoleBinding => {
             Some("does not evaluate them yet: only the group system:masters has access")
         }

@@ -5,6 +5,7 @@ mod anonymous;
 mod apply;
 mod clients;
 mod fleet;
+mod hooks;
 mod http;
 mod kinds;
 mod kubectl;

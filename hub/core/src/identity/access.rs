@@ -310,6 +310,53 @@ impl AccessRules {
         Ok(if is_family { Ok(()) } else { verdict })
     }
 
+    /// Whether a Receiver may ever have objects of this namespace reconciled: of its own, or, where a Kustomization made it, of those
+    /// that its family lies in ([`Self::may_wake`] says which).
+    pub(crate) async fn may_wake_in(
+        &self,
+        receiver: &Stored,
+        namespace: &str,
+    ) -> Result<Result<(), &'static str>, StoreError> {
+        let verdict = may_refer(&receiver.namespace, namespace, Referred::Source, false);
+        if verdict.is_err()
+            && self.root_of(receiver.kind, &receiver.namespace, &receiver.name).await?.is_some()
+        {
+            return Ok(Ok(()));
+        }
+        Ok(verdict)
+    }
+
+    /// Whether a Receiver may have this very object reconciled.
+    pub(crate) async fn may_wake(
+        &self,
+        receiver: &Stored,
+        object: &Stored,
+    ) -> Result<Result<(), &'static str>, StoreError> {
+        let verdict = may_refer(&receiver.namespace, &object.namespace, Referred::Source, false);
+        if verdict.is_ok() {
+            return Ok(verdict);
+        }
+        let Some(root) = self.root_of(receiver.kind, &receiver.namespace, &receiver.name).await? else {
+            return Ok(verdict);
+        };
+        // What lies beside the root, or is the root's own, as for its other children.
+        let is_family = root.0 == object.namespace
+            || self.root_of(object.kind, &object.namespace, &object.name).await? == Some(root);
+        Ok(if is_family { Ok(()) } else { verdict })
+    }
+
+    /// The namespace and the name of the Kustomization from which all that is above an object comes.
+    async fn root_of(
+        &self,
+        kind: KindId,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<(String, String)>, StoreError> {
+        let descent = self.store.descent(kind, namespace, name, MAX_DEPTH + 1).await?;
+        let root = descent.and_then(|descent| descent.ancestors.into_iter().next_back());
+        Ok(root.map(|root| (root.namespace, root.name)))
+    }
+
     /// Whether a Kustomization made an object, or took it over from a person.
     pub(crate) async fn is_written_by_git(&self, stored: &Stored) -> Result<bool, StoreError> {
         Ok(self.store.descent(stored.kind, &stored.namespace, &stored.name, 1).await?.is_some())

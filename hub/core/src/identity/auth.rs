@@ -134,6 +134,15 @@ impl Identity {
         }
     }
 
+    /// A Receiver that was called. It may do nothing by itself: what it has reconciled is decided before.
+    pub(crate) fn receiver(namespace: &str, name: &str) -> Self {
+        Self {
+            username: format!("{APPLIER_USER}receiver:{namespace}:{name}"),
+            groups: Vec::new(),
+            impersonator: None,
+        }
+    }
+
     /// Whom this one is taken for from here on; `groups` are those that were asked for.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use roadstead_api::{
     AnyApplier, AnyApplierStatus, AnySource, AnySourceStatus, Cluster, ClusterStatus, Condition,
-    ConditionStatus, ManagementCluster, ManagementClusterStatus, Typed,
+    ConditionStatus, ManagementCluster, ManagementClusterStatus, Receiver, ReceiverStatus, Typed,
 };
 use roadstead_hub_store::{StoreError, Stored, Tx, Whom};
 use roadstead_model::{Queue, ResourceUid};
@@ -145,6 +145,22 @@ impl HasStatus for ManagementCluster {
 
     fn concerned(_: &Self::Status, _: &Self::Status, _: i64) -> Whom {
         Whom::default()
+    }
+}
+
+impl HasStatus for Receiver {
+    type Status = ReceiverStatus;
+
+    fn into_status(self) -> Option<Self::Status> {
+        self.status
+    }
+
+    fn conditions(status: &Self::Status) -> &[Condition] {
+        &status.conditions
+    }
+
+    fn concerned(before: &Self::Status, after: &Self::Status, _: i64) -> Whom {
+        Whom { users: false, parent: verdict(&before.conditions) != verdict(&after.conditions) }
     }
 }
 

@@ -156,8 +156,11 @@ pub async fn on_change(
             tx.enqueue(Queue::Cluster, &clusters).await?;
             let managing = tx.management_clusters_of_secret(&object.namespace, &object.name).await?;
             tx.enqueue(Queue::ManagementCluster, &managing).await?;
-            let users = users(tx, object, PipelineRole::Source).await?;
-            tx.enqueue(Queue::Source, &users).await?;
+            let sources = users(tx, object, PipelineRole::Source).await?;
+            tx.enqueue(Queue::Source, &sources).await?;
+            // Of what is neither, only Receivers refer to something: their paths follow its token.
+            let receivers = users(tx, object, PipelineRole::Other).await?;
+            tx.enqueue(Queue::Receiver, &receivers).await?;
         }
         KindId::Namespace
             if asks && after.is_some_and(|namespace| namespace.deletion_timestamp.is_some()) =>
@@ -169,6 +172,9 @@ pub async fn on_change(
                 tx.enqueue(Queue::Cluster, &[object.uid]).await?;
             }
             on_cluster_change(tx, before, after, object).await?;
+        }
+        KindId::Receiver if asks && after.is_some() => {
+            tx.enqueue(Queue::Receiver, &[object.uid]).await?;
         }
         KindId::ManagementCluster if asks && after.is_some() => {
             tx.enqueue(Queue::ManagementCluster, &[object.uid]).await?;

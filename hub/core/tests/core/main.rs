@@ -1,6 +1,7 @@
 //! What the hub does for its objects, a module for each part.
 
 mod choosing;
+mod hooks;
 mod layouts;
 mod schedule;
 #[path = "../support/mod.rs"]

@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use roadstead_hub_core::clusters::Session;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
 use roadstead_hub_core::{Hub, HubError};
-use roadstead_model::{DispatchKey, OrderKind};
+use roadstead_listener::Paces;
+use roadstead_model::{ClusterUid, DispatchKey, OrderKind};
 use roadstead_proto::limits::{MAX_PEM_BYTES, bounded};
 use roadstead_proto::v1::{self, Certificate, Refused, agent_message, hub_message};
 use roadstead_proto::{
@@ -15,7 +16,6 @@ use roadstead_proto::{
 };
 use tonic::Status;
 
-use crate::pace::Paces;
 use crate::{convert, status};
 
 /// What is refused because something newer has taken its place.
@@ -47,7 +47,7 @@ pub(super) struct Handler {
     pub(super) identity: AgentIdentity,
     pub(super) seq: u64,
     pub(super) order: Option<(u64, OrderKind)>,
-    pub(super) warnings: Arc<Paces>,
+    pub(super) warnings: Arc<Paces<ClusterUid>>,
     /// A certificate was asked for a moment ago.
     pub(super) too_soon: bool,
 }
