@@ -668,6 +668,8 @@ export interface components {
         };
         /** @description One attempt. */
         ReconciliationView: {
+            /** @description Who changed or deleted it, asked for it, or confirmed its deletions, as the audit log has them. */
+            actor?: string | null;
             /**
              * Format: int64
              * @description Which.
@@ -707,6 +709,11 @@ export interface components {
             timings: components["schemas"]["StepTiming"][];
             /** @description How long it took; none while it is open. */
             took?: string | null;
+            /**
+             * @description What led to it: `Spec`, `Request`, `Revision`, `Inputs`, `Cluster`, `Handover`, `Confirmation`, `Retry`, `Release`, `Interval`,
+             *     `Drift` or `Deletion`. None of one that an older version made.
+             */
+            trigger?: string | null;
         };
         /** @description What became of an applier's last attempts, and what is under way. */
         Reconciliations: {

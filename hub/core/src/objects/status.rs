@@ -160,7 +160,7 @@ impl HasStatus for Receiver {
     }
 
     fn concerned(before: &Self::Status, after: &Self::Status, _: i64) -> Whom {
-        Whom { users: false, parent: verdict(&before.conditions) != verdict(&after.conditions) }
+        Whom { parent: verdict(&before.conditions) != verdict(&after.conditions), ..Whom::default() }
     }
 }
 
