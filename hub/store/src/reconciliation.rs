@@ -17,8 +17,8 @@ use crate::dispatched::{self, Dispatched};
 use crate::time::{from_sql, to_sql};
 use crate::{Store, StoreError, Tx};
 
-/// The verbs of the audit log that change an object.
-const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
+/// The verbs of the audit log that change an object, or have it reconciled.
+const WRITES: [&str; 6] = ["create", "update", "patch", "delete", "deletecollection", "reconcile"];
 
 /// What an attempt reconciles: known when it begins, and never changed.
 #[derive(Debug, Clone)]
