@@ -42,6 +42,8 @@ reasons! {
     Progressing,
     /// A reconciliation failed, and is tried again.
     ProgressingWithRetry,
+    /// A server asks to be left alone for a while.
+    RateLimited,
     /// The object is suspended.
     Suspended,
     /// A dependency is not Ready.

@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Refusal;
 use tokio_util::sync::CancellationToken;
@@ -131,6 +132,17 @@ impl FetchError {
             Self::Oci(error) => error.is_transient(),
             Self::Bucket(error) => error.is_transient(),
             Self::GaveWay { .. } => true,
+        }
+    }
+
+    /// Until when the server wants to be left alone, where that is what it says.
+    #[must_use]
+    pub fn asked_to_wait(&self) -> Option<Timestamp> {
+        match self {
+            Self::Git(error) => error.asked_to_wait(),
+            Self::Oci(OciError::Attempt(error)) => error.asked_to_wait(),
+            Self::Bucket(error) => error.asked_to_wait(),
+            Self::Oci(_) | Self::GaveWay { .. } => None,
         }
     }
 

@@ -5,6 +5,7 @@ mod bucket;
 pub(crate) mod fetch;
 mod git;
 mod includes;
+mod limits;
 pub(crate) mod notes;
 mod oci;
 pub(crate) mod pass;
@@ -29,6 +30,7 @@ use crate::identity::AccessRules;
 use crate::quarantine::Quarantine;
 use crate::workers::fair_places;
 use fetch::{Known, KnownServers};
+use limits::Limits;
 use secrets::SourceSecrets;
 
 pub use pass::{FetchJob, FetchPlan};
@@ -43,6 +45,7 @@ pub struct Sources {
     /// For the workers that read what servers sent.
     read_places: Places,
     known_servers: KnownServers,
+    limits: Limits,
 }
 
 impl Sources {
@@ -59,6 +62,7 @@ impl Sources {
             quarantine: Arc::clone(quarantine),
             read_places,
             known_servers,
+            limits: Limits::default(),
         }
     }
 }

@@ -357,3 +357,41 @@ async fn servers_that_hang_hold_no_worker() -> Result<()> {
     kit.site.close().await;
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_asks_to_be_left_alone_is_by_all_who_ask_it_so() -> Result<()> {
+    let _alone = ALONE.lock().await;
+    let kit = Kit::start(256 << 20, Some(("git", "hunter2"))).await?;
+    kit.commit(&Commit::new().file("app.yaml", "one"))?;
+    for (namespace, name) in [("team-a", "app"), ("team-a", "other"), ("team-b", "app")] {
+        kit.source(namespace, name).await?;
+    }
+    ensure!(kit.fetch("team-a", "app").await?.is_ok());
+    kit.server.fault(Fault::RetryAfter(429, "30".to_owned()));
+    let told = kit.fetch("team-a", "app").await?;
+    ensure!(told.is_err(), "{told:?}");
+    kit.server.take_seen();
+
+    // What was fetched stays, with Ready; one that has nothing yet is not Ready. Neither asks.
+    for (name, ready) in [("app", "True"), ("other", "False")] {
+        let planned = kit.plan("team-a", name).await;
+        ensure!(planned.is_err(), "{name} asks");
+        let source = kit.site.stored(KindId::GitRepository, "team-a", name).await?;
+        let conditions = source.object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let status = |type_: &str| {
+            let of = conditions.iter().find(|condition| condition["type"] == type_);
+            of.map(|condition| condition["status"].as_str().unwrap_or_default().to_owned())
+        };
+        ensure!(status("RateLimited").as_deref() == Some("True"), "{name}: {conditions:#?}");
+        ensure!(status("Ready").as_deref() == Some(ready), "{name}: {conditions:#?}");
+        let said = conditions.iter().any(|condition| {
+            condition["message"].as_str().is_some_and(|message| message.contains("left alone until 20"))
+        });
+        ensure!(said, "{name}: {conditions:#?}");
+    }
+    ensure!(kit.server.take_seen().is_empty(), "it was asked");
+    // Whoever shows other credentials asks for himself.
+    kit.server.fault(Fault::None);
+    ensure!(kit.fetch("team-b", "app").await?.is_ok());
+    Ok(())
+}

@@ -22,6 +22,8 @@ pub enum Fault {
     CorruptPack,
     /// It answers every request with this status.
     Status(u16),
+    /// It answers every request with this status, and with `Retry-After`.
+    RetryAfter(u16, String),
     /// It answers a question for references with a redirect to this base URL (the rest of the URL is appended).
     Redirect(String),
     /// Another fault, for one request.

@@ -280,6 +280,11 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<
     match &fault {
         Fault::HangBeforeAnswer => std::future::pending().await,
         Fault::Status(status) => return Ok(plain(*status, "fault\n".to_owned())),
+        Fault::RetryAfter(status, after) => {
+            let mut answer = plain(*status, "fault\n".to_owned());
+            answer.headers_mut().insert("retry-after", after.parse()?);
+            return Ok(answer);
+        }
         Fault::WebPage => {
             let mut page = plain(200, "<html>Welcome</html>\n".to_owned());
             page.headers_mut().insert("content-type", "text/html".parse()?);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use roadstead_model::Reason;
 use roadstead_outbound::{Refusal, SendError};
 use tokio_util::sync::CancellationToken;
@@ -55,6 +56,19 @@ pub enum AttemptError {
         phase: &'static str,
         /// Why it failed.
         detail: String,
+    },
+    /// The server wants to be left alone for a while.
+    #[error(
+        "the server of `{url}` asks to be left alone until {} (HTTP {status}): it has too much to do, or too much was asked of it",
+        until.strftime("%Y-%m-%dT%H:%M:%SZ")
+    )]
+    AskedToWait {
+        /// The source.
+        url: String,
+        /// What it answered.
+        status: u16,
+        /// Until then.
+        until: Timestamp,
     },
     /// Not done in time.
     #[error("`{url}` was not fetched within {timeout:?} (while {phase})")]
@@ -138,6 +152,15 @@ impl AttemptError {
         matches!(self, Self::AddressRefused { .. }).then_some(Reason::URLInvalid)
     }
 
+    /// Until when the server wants to be left alone, where that is what it says.
+    #[must_use]
+    pub fn asked_to_wait(&self) -> Option<Timestamp> {
+        match self {
+            Self::AskedToWait { until, .. } => Some(*until),
+            _ => None,
+        }
+    }
+
     /// Whether it may go away without anyone changing the source or the object.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -146,6 +169,7 @@ impl AttemptError {
             Self::AddressRefused { .. }
             | Self::NotReached { .. }
             | Self::Unreachable { .. }
+            | Self::AskedToWait { .. }
             | Self::Timeout { .. }
             | Self::Cancelled { .. } => true,
             Self::Untrusted { .. } => false,

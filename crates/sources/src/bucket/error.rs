@@ -233,6 +233,15 @@ impl BucketError {
             }
     }
 
+    /// Until when the server wants to be left alone, where that is what it says.
+    #[must_use]
+    pub fn asked_to_wait(&self) -> Option<jiff::Timestamp> {
+        match self.why.as_ref() {
+            Why::Attempt(error) => error.asked_to_wait(),
+            _ => None,
+        }
+    }
+
     /// Whether it may go away without anyone changing the bucket or the object: try again soon, rather than at the
     /// next interval.
     #[must_use]

@@ -17,7 +17,7 @@ use super::place::{Place, is_region};
 use super::received::{self, Received};
 use super::request::{BucketRequest, BucketStore};
 use super::sign::{Signer, azure_version, sign};
-use crate::attempt::{AttemptError, TrustedBy, chain, shown_url};
+use crate::attempt::{AttemptError, TrustedBy, chain, check_for_a_limit, shown_url};
 use crate::ignore::FILE_NAME;
 use crate::tree::Measure;
 
@@ -201,6 +201,7 @@ impl<'a> Wire<'a> {
             let sent = sent.body(Full::default()).map_err(|error| Why::Internal(error.to_string()))?;
             let response = self.client.send(sent).await;
             let response = response.map_err(|error| unreachable(&self.request.shown_url(), &error))?;
+            check_for_a_limit(|| self.request.shown_url(), &response)?;
             let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let Some(location) = location.filter(|_| response.status().is_redirection()) else {
                 return Ok(response);

@@ -1,5 +1,6 @@
 //! What can go wrong with a Git source.
 
+use jiff::Timestamp;
 use roadstead_model::Reason;
 
 use super::request::{GitLimits, GitRequest};
@@ -391,6 +392,17 @@ impl GitError {
                 Measure::Objects => u64::from(most.objects),
                 _ => return false,
             }
+    }
+
+    /// Until when the server wants to be left alone, where that is what it says.
+    #[must_use]
+    pub fn asked_to_wait(&self) -> Option<Timestamp> {
+        match self {
+            Self::Attempt(error) => error.asked_to_wait(),
+            // Another server's word, perhaps; it is asked after the repository's own.
+            Self::Submodule { elsewhere: false, source, .. } => source.asked_to_wait(),
+            _ => None,
+        }
     }
 
     /// Whether it may go away without anyone changing the repository or the object: try again soon, rather than at the

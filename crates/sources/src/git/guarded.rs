@@ -17,7 +17,7 @@ use super::own_runtime::OwnRuntime;
 use super::request::{Credentials, GitRequest};
 use super::unread::Phase;
 use super::wire::{Ask, What};
-use crate::attempt::{Answer, AttemptError, Stop, TrustedBy, chain, shown_url};
+use crate::attempt::{Answer, AttemptError, Stop, TrustedBy, chain, check_for_a_limit, shown_url};
 
 /// Servers look whether it begins so.
 const AGENT: &str = concat!("git/roadstead-", env!("CARGO_PKG_VERSION"));
@@ -134,6 +134,7 @@ impl GuardedWire {
             let sent = sent.body(Full::new(body.clone())).map_err(|error| internal(error.to_string()))?;
             let response =
                 self.own.wait(self.client.send(sent))?.map_err(|error| self.unreachable(&error))?;
+            check_for_a_limit(|| self.shown_url.clone(), &response)?;
             if !response.status().is_redirection() {
                 return self.accept(response, had_credentials);
             }

@@ -24,7 +24,9 @@ use super::known::Pass;
 use super::login::RegistryLogin;
 use super::name::RepositoryName;
 use super::request::OciRequest;
-use crate::attempt::{Answer, AttemptError, Body, Spool, Stop, TrustedBy, chain, shown_url};
+use crate::attempt::{
+    Answer, AttemptError, Body, Spool, Stop, TrustedBy, chain, check_for_a_limit, shown_url,
+};
 use crate::tree::Measure;
 
 /// An answer of so many bytes stays in memory; a larger one goes to a file.
@@ -358,7 +360,9 @@ impl<'a> Wire<'a> {
             *map = headers;
         }
         let sent = sent.body(Full::new(body)).map_err(|error| self.internal(&error))?;
-        self.client.send(sent).await.map_err(|error| self.unreachable(&error))
+        let response = self.client.send(sent).await.map_err(|error| self.unreachable(&error))?;
+        check_for_a_limit(|| self.url(), &response)?;
+        Ok(response)
     }
 
     fn unreachable(&self, error: &SendError) -> OciError {

@@ -69,6 +69,15 @@ async fn a_server_that_answers_otherwise_is_greeted_anew() {
         fetched_again(request.clone()).await;
         assert_eq!(requests(&kit), [GREETING, "ls-refs", "fetch"], "{fault:?}");
     }
+    // And who says for how long he is to be left alone is believed.
+    kit.server.fault(Fault::RetryAfter(429, "30".to_owned()));
+    let limited = error_again(request.clone()).await;
+    let wait = limited.asked_to_wait().expect("a time").as_second() - jiff::Timestamp::now().as_second();
+    assert!((25..=30).contains(&wait) && limited.to_string().contains("HTTP 429"), "{limited}");
+    assert_eq!(requests(&kit).len(), 1);
+    kit.server.fault(Fault::None);
+    fetched_again(request.clone()).await;
+    requests(&kit);
     // A server that does not answer any more is told in the same words by the first look that finds it so and by the next.
     kit.server.fault(Fault::HangBeforeAnswer);
     let hasty = GitRequest { timeout: Duration::from_secs(3), ..request.clone() };

@@ -19,7 +19,7 @@ use crate::HubError;
 use crate::objects::conditions::{self, READY, SUSPENDED};
 use crate::objects::{status, triggers};
 use crate::sources::includes::{self, IncludedArtifact};
-use crate::sources::{Asked, SourceKind, Sources, failed, fetch, kind, notes};
+use crate::sources::{Asked, SourceKind, Sources, failed, fetch, kind, limits, notes};
 
 /// The name under which passes are logged.
 pub(super) const LOGGER: &str = "controllers.Source";
@@ -146,6 +146,10 @@ impl Sources {
             })
             .await?;
             return Ok(FetchPlan::Nothing(now + LONG));
+        }
+        if let Some(until) = self.limits.until(&stored, &spec, now) {
+            self.note_limit(&stored, until, now).await?;
+            return Ok(FetchPlan::Nothing(limits::again(&stored, until)));
         }
         let handles = triggers::request(&stored);
         let grace = self.store.source_grace(uid, &spec.url, now).await?;
@@ -291,6 +295,13 @@ impl Sources {
         outcome: Result<Outcome, FetchError>,
     ) -> Result<Timestamp, HubError> {
         let now = self.clock.now();
+        if let Err(error) = &outcome
+            && let Some(until) = error.asked_to_wait()
+        {
+            self.limits.note(&job.seen, &job.spec, until, now);
+            self.note_limit(&job.seen, until, now).await?;
+            return Ok(limits::again(&job.seen, until));
+        }
         if let Some(revision) = &job.pinned {
             self.record_pinned(job, revision, outcome).await?;
             // What the source's reference points to is looked at now.
@@ -343,7 +354,7 @@ impl Sources {
         let changed = self
             .write_any_status(&job.seen, |status, generation| {
                 let of_all = &mut status.source;
-                let over = [SUSPENDED, includes::INCLUDE_UNAVAILABLE];
+                let over = [SUSPENDED, includes::INCLUDE_UNAVAILABLE, limits::RATE_LIMITED];
                 of_all.conditions.retain(|condition| !over.contains(&condition.type_.as_str()));
                 of_all.last_handled_reconcile_at =
                     job.handles.clone().or(of_all.last_handled_reconcile_at.take());
@@ -401,6 +412,7 @@ impl Sources {
         let now = self.clock.now();
         let changed = self
             .write_source_status(seen, |status, generation| {
+                limits::is_over(&mut status.conditions);
                 // Nothing is tolerated where nothing is fetched.
                 notes::note(&mut status.conditions, spec, None, generation, now);
                 status.last_handled_reconcile_at = handles.or(status.last_handled_reconcile_at.take());
@@ -444,7 +456,7 @@ impl Sources {
         Ok(())
     }
 
-    async fn write_source_status(
+    pub(super) async fn write_source_status(
         &self,
         seen: &Stored,
         change: impl FnOnce(&mut SourceStatus, i64) + Send,
@@ -518,7 +530,7 @@ fn interval(spec: &SourceSpec) -> Duration {
     spec.interval.map_or(LONG, |interval| interval.0)
 }
 
-fn authority(url: &str) -> Option<Authority> {
+pub(super) fn authority(url: &str) -> Option<Authority> {
     // Its own scheme says nothing about ports.
     let url = match url.strip_prefix("oci://") {
         Some(rest) => Url::parse(&format!("https://{rest}")),

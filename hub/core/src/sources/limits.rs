@@ -1,0 +1,150 @@
+//! Servers that ask to be left alone for a while: all sources that ask them as the same somebody wait until then.
+//!
+//! Kept by each replica for itself, and in memory: another one, or this one after a restart, asks once more and is told the same.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use roadstead_api::{Condition, ConditionStatus, SourceSpec};
+use roadstead_hub_store::Stored;
+use roadstead_model::Reason;
+
+use crate::objects::conditions::{self, READY};
+use crate::sources::{Sources, failed, pass};
+
+/// True while the source's server wants to be left alone. The artifact stays what it was, and so does Ready.
+pub(crate) const RATE_LIMITED: &str = "RateLimited";
+
+/// Servers that are remembered.
+const MOST: usize = 10_000;
+/// Those that wait for one server come again over this time, and not all at once.
+const SPREAD: Duration = Duration::from_secs(5);
+
+/// A server, and as whom it is asked: a Secret, or nobody in particular.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Asker {
+    server: String,
+    secret: Option<(String, String)>,
+}
+
+impl Asker {
+    fn of(source: &Stored, spec: &SourceSpec) -> Option<Self> {
+        let server = pass::authority(&spec.url)?.to_string();
+        let secret = spec.secret_ref.as_ref().map(|secret| (source.namespace.clone(), secret.name.clone()));
+        Some(Self { server, secret })
+    }
+}
+
+/// Until when which servers want to be left alone by whom.
+#[derive(Debug, Default)]
+pub(crate) struct Limits(Mutex<HashMap<Asker, Timestamp>>);
+
+impl Limits {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Asker, Timestamp>> {
+        // Whole at any time.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until when the server of a source is left alone; none where it may be asked.
+    pub(super) fn until(&self, source: &Stored, spec: &SourceSpec, now: Timestamp) -> Option<Timestamp> {
+        let asker = Asker::of(source, spec)?;
+        self.lock().get(&asker).copied().filter(|until| *until > now)
+    }
+
+    /// The server of a source wants to be left alone.
+    pub(super) fn note(&self, source: &Stored, spec: &SourceSpec, until: Timestamp, now: Timestamp) {
+        let Some(asker) = Asker::of(source, spec) else { return };
+        let mut limits = self.lock();
+        if limits.len() >= MOST {
+            limits.retain(|_, until| *until > now);
+        }
+        if limits.len() < MOST || limits.contains_key(&asker) {
+            let known = limits.entry(asker).or_insert(until);
+            *known = until.max(*known);
+        }
+    }
+}
+
+/// When a source comes again that waits until then.
+pub(super) fn again(source: &Stored, until: Timestamp) -> Timestamp {
+    let spread = u64::try_from(SPREAD.as_millis()).unwrap_or(u64::MAX);
+    let own = u64::try_from(source.uid.0.as_u128() % u128::from(spread)).unwrap_or_default();
+    until + Duration::from_millis(own)
+}
+
+impl Sources {
+    /// Says until when a source waits. What was fetched stays, and Ready with it; what has no artifact yet is not Ready.
+    pub(super) async fn note_limit(
+        &self,
+        source: &Stored,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), crate::HubError> {
+        let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
+        let message = format!("its server asks to be left alone until {until}, and is asked again then");
+        let reason = Reason::RateLimited;
+        let otherwise = failed(source.kind);
+        self.write_source_status(source, |status, generation| {
+            let is_new = status.artifact.is_none();
+            let mut set = |type_, verdict, reason| {
+                conditions::set(&mut status.conditions, type_, verdict, reason, &message, generation, now);
+            };
+            set(RATE_LIMITED, ConditionStatus::True, reason);
+            if is_new {
+                set(READY, ConditionStatus::False, otherwise);
+            }
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+/// It was asked, and answered.
+pub(super) fn is_over(conditions: &mut Vec<Condition>) {
+    conditions.retain(|condition| condition.type_ != RATE_LIMITED);
+}
+
+#[cfg(test)]
+mod tests {
+    use roadstead_api::KindId;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_asks_the_same_server_by_the_same_secret_waits() {
+        let now = Timestamp::UNIX_EPOCH;
+        let source = |namespace: &str, url: &str, secret: Option<&str>| {
+            let spec: SourceSpec = serde_json::from_value(json!({
+                "url": url, "interval": "1m", "secretRef": secret.map(|name| json!({ "name": name })),
+            }))
+            .unwrap();
+            (Stored::new(KindId::GitRepository, namespace, "app", now, json!({})), spec)
+        };
+        let limits = Limits::default();
+        let (limited, spec) = source("team-a", "https://git.test/a", Some("token"));
+        limits.note(&limited, &spec, now + Duration::from_secs(60), now);
+        // What is shorter changes nothing.
+        limits.note(&limited, &spec, now + Duration::from_secs(5), now);
+        let waits = |namespace: &str, url: &str, secret: Option<&str>, seconds: u64| {
+            let (source, spec) = source(namespace, url, secret);
+            limits.until(&source, &spec, now + Duration::from_secs(seconds)).is_some()
+        };
+        assert!(waits("team-a", "https://git.test/a", Some("token"), 0));
+        assert!(waits("team-a", "https://git.test:443/b", Some("token"), 59));
+        for (namespace, url, secret, seconds) in [
+            ("team-a", "https://git.test/a", Some("token"), 60),
+            ("team-a", "https://git.test/a", Some("other"), 0),
+            ("team-a", "https://git.test/a", None, 0),
+            ("team-b", "https://git.test/a", Some("token"), 0),
+            ("team-a", "https://other.test/a", Some("token"), 0),
+            ("team-a", "https://git.test:8443/a", Some("token"), 0),
+        ] {
+            assert!(!waits(namespace, url, secret, seconds), "{namespace} {url} {secret:?} {seconds}");
+        }
+        let until = now + Duration::from_secs(60);
+        assert!((until..until + SPREAD).contains(&again(&limited, until)));
+    }
+}
