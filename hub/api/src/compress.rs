@@ -18,8 +18,15 @@ pub(crate) struct Long;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Compressed;
 
-/// Whether an answer is known to be long.
+/// Says of an answer that its bytes are packed already.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packed;
+
+/// Whether an answer is known to be long, and would be less if it were compressed.
 pub(crate) fn is_long<B: Body>(response: &Response<B>) -> bool {
+    if response.extensions().get::<Packed>().is_some() {
+        return false;
+    }
     let told = || response.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
     response.body().size_hint().exact().or_else(told).is_some_and(|length| length >= LONG)
 }

@@ -3,6 +3,7 @@
 //! This room turns HTTP into use cases of `roadstead-hub-core` and their results into HTTP; it decides nothing else.
 
 mod administration;
+mod artifacts;
 mod bodies;
 mod compress;
 mod connection;

@@ -26,7 +26,7 @@ use tokio_stream::{Stream, StreamExt as _};
 
 use crate::fair::WatchPlace;
 use crate::request::Query;
-use crate::{Api, openapi, status};
+use crate::{Api, artifacts, openapi, status};
 
 /// Items of a page where the request does not say.
 const PAGE: u64 = 100;
@@ -65,6 +65,12 @@ pub(crate) enum View<'a> {
         namespace: &'a str,
         name: &'a str,
     },
+    /// An artifact of a source.
+    Artifact {
+        kind: &'a str,
+        namespace: &'a str,
+        name: &'a str,
+    },
     /// What differs between two builds of one applier.
     Diff {
         kind: &'a str,
@@ -90,13 +96,20 @@ impl<'a> View<'a> {
             "drift/objects" => Self::DriftedObjects,
             "changes" => Self::Changes,
             _ => {
+                let object = |rest: &'a str| {
+                    let (kind, rest) = rest.split_once('/')?;
+                    let (namespace, rest) = rest.split_once('/')?;
+                    let (name, view) = rest.split_once('/')?;
+                    Some((kind, namespace, name, view))
+                };
+                let sound = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
+                if let Some(rest) = rest.strip_prefix("sources/") {
+                    let (kind, namespace, name, view) = object(rest)?;
+                    let is_sound = sound(kind) && sound(namespace) && sound(name) && view == "artifact";
+                    return is_sound.then_some(Self::Artifact { kind, namespace, name });
+                }
                 let (kind, namespace, name, view) = match rest.strip_prefix("appliers/") {
-                    Some(rest) => {
-                        let (kind, rest) = rest.split_once('/')?;
-                        let (namespace, rest) = rest.split_once('/')?;
-                        let (name, view) = rest.split_once('/')?;
-                        (kind, namespace, name, view)
-                    }
+                    Some(rest) => object(rest)?,
                     // The path from before there were other kinds.
                     None => {
                         let (namespace, rest) =
@@ -105,7 +118,6 @@ impl<'a> View<'a> {
                         (kustomization(), namespace, name, view)
                     }
                 };
-                let sound = |part: &str| !part.is_empty() && !part.contains(['/', '%']);
                 let sound = sound(kind) && sound(namespace) && sound(name);
                 match view {
                     "reconciliations" if sound => Self::Reconciliations { kind, namespace, name },
@@ -172,6 +184,9 @@ impl<'a> View<'a> {
                     changed_only: query.flag("changedOnly"),
                 };
                 Json(hub.views.reconciliations(who, kind, namespace, name, options).await?).into_response()
+            }
+            Self::Artifact { kind, namespace, name } => {
+                artifacts::answer(api, who, (kind, namespace, name), query, headers).await?
             }
             Self::Diff { kind, namespace, name } => {
                 let builds = (text(query, "from")?, text(query, "to")?);

@@ -1,5 +1,6 @@
 //! Read models for people and their tools, beside the resource API: the fleet, and what reconciliations did.
 
+mod artifacts;
 pub(crate) mod diff;
 mod drift;
 pub(crate) mod fleet;
@@ -9,6 +10,7 @@ mod reconciliations;
 use std::sync::Arc;
 
 use roadstead_api::KindId;
+use roadstead_budget::MemoryBudget;
 use roadstead_hub_store::{Store, Stored};
 use tokio::sync::Semaphore;
 
@@ -18,6 +20,7 @@ use crate::context::Context;
 use crate::delivery::Builds;
 use crate::identity::Identity;
 
+pub use artifacts::{ArtifactBytes, ArtifactHead, WhichArtifact};
 pub use diff::{BuildDiff, DiffedBuild, DiffedField, DiffedObject};
 pub use drift::{DriftField, DriftItem};
 pub use fleet::{
@@ -35,6 +38,7 @@ pub struct Views {
     store: Store,
     sessions: Arc<Sessions>,
     builds: Arc<Builds>,
+    budget: Arc<MemoryBudget>,
     /// Places for comparisons of builds, which take a worker each.
     comparisons: Semaphore,
 }
@@ -45,6 +49,7 @@ impl Views {
             store: context.store.clone(),
             sessions: Arc::clone(sessions),
             builds: Arc::clone(builds),
+            budget: Arc::clone(&context.options.budget),
             comparisons: Semaphore::new(COMPARISONS),
         }
     }

@@ -24,7 +24,82 @@ pub enum KeptArtifact {
     Failed(String, Timestamp),
 }
 
+/// An artifact of a source that is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceArtifact {
+    /// Its digest.
+    pub digest: Digest,
+    /// The revision that it was made of.
+    pub revision: String,
+    /// When it was stored.
+    pub stored: Timestamp,
+    /// Bytes as they are stored, which are a few more than it has.
+    pub bytes: u64,
+}
+
+type Row = (Vec<u8>, String, time::OffsetDateTime, i64);
+
+/// What is read of one.
+const ARTIFACT: &str = "a.digest, a.asked, a.since, b.size FROM source_artifact a JOIN blob b USING (digest)
+     WHERE a.source = $1 AND b.size > 0";
+
+fn source_artifact(what: &'static str, row: Option<Row>) -> Result<Option<SourceArtifact>, StoreError> {
+    let Some((digest, revision, stored, bytes)) = row else { return Ok(None) };
+    Ok(Some(SourceArtifact {
+        digest: crate::blob::digest(what, &digest)?,
+        revision,
+        stored: from_sql(what, stored)?,
+        bytes: u64::try_from(bytes).unwrap_or_default(),
+    }))
+}
+
 impl Store {
+    /// The artifact of a source that has this digest; none where it has none, or that is no longer stored.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn source_artifact_of(
+        &self,
+        source: ResourceUid,
+        digest: Digest,
+    ) -> Result<Option<SourceArtifact>, StoreError> {
+        let what = "look up an artifact by its digest";
+        let sql = format!("SELECT {ARTIFACT} AND a.digest = $2 ORDER BY a.since DESC LIMIT 1");
+        let query =
+            sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(source.0).bind(digest.as_bytes().as_slice());
+        source_artifact(what, query.fetch_optional(&self.pool).await.map_err(StoreError::query(what))?)
+    }
+
+    /// The artifact of a source at a revision, whatever branch or tag that was found by.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn source_artifact_at(
+        &self,
+        source: ResourceUid,
+        revision: &Revision,
+    ) -> Result<Option<SourceArtifact>, StoreError> {
+        let what = "look up an artifact by its revision";
+        let sql = format!("SELECT {ARTIFACT} AND a.revision = $2");
+        let query = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(source.0).bind(key(revision));
+        source_artifact(what, query.fetch_optional(&self.pool).await.map_err(StoreError::query(what))?)
+    }
+
+    /// The artifact of a source that was its newest at a time.
+    ///
+    /// # Errors
+    /// Where the database refuses.
+    pub async fn source_artifact_before(
+        &self,
+        source: ResourceUid,
+        at: Timestamp,
+    ) -> Result<Option<SourceArtifact>, StoreError> {
+        let what = "look up an artifact by its time";
+        let sql = format!("SELECT {ARTIFACT} AND a.since <= $2 ORDER BY a.since DESC LIMIT 1");
+        let query = sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(source.0).bind(to_sql(at));
+        source_artifact(what, query.fetch_optional(&self.pool).await.map_err(StoreError::query(what))?)
+    }
+
     /// The artifact of a source at a revision. None where nobody has asked for it, or it is no longer stored.
     ///
     /// # Errors

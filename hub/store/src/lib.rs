@@ -58,7 +58,7 @@ use sqlx::{Connection as _, PgPool, Postgres, Transaction};
 use uuid::Uuid;
 
 pub use agent::FleetAgent;
-pub use artifact::KeptArtifact;
+pub use artifact::{KeptArtifact, SourceArtifact};
 pub use audit::{AuditCheck, AuditRecord};
 pub use authority::KeyPair;
 pub use blob::{AtRest, BlobHead, BuiltGroup, CachedBuild};

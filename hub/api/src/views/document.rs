@@ -203,7 +203,7 @@ fn build() -> Value {
     let reconciliations = generated::<Reconciliations>(&mut generator);
     let diff = generated::<BuildDiff>(&mut generator);
     let of_attempts: [Parameter; 2] = [
-        ("limit", "integer", "The maximum number of attempts: 20 by default and at most."),
+        ("limit", "integer", "The maximum number of attempts: 20 by default, 100 at most."),
         ("changedOnly", "boolean", "Change sets without the objects that were unchanged."),
     ];
     let of_builds: [Parameter; 2] = [
@@ -253,6 +253,23 @@ fn build() -> Value {
         &of_attempts,
         &reconciliations,
     );
+    add_one(
+        "/fleet/v1/sources/{kind}/{namespace}/{name}/artifact",
+        "getArtifact",
+        "An artifact of a source, as a tar that is packed by gzip; by default the newest. Its `ETag` is its digest, `Roadstead-Revision` the \
+         revision that it was made of, and parts of it can be asked for.",
+        &["kind", "namespace", "name"],
+        &[
+            ("digest", "string", "The artifact with this digest."),
+            ("revision", "string", "The artifact of this revision."),
+            ("at", "string", "The artifact that was the newest at this time."),
+        ],
+        &json!({ "type": "string", "format": "binary" }),
+    );
+    if let Some(path) = paths.get_mut("/fleet/v1/sources/{kind}/{namespace}/{name}/artifact") {
+        let content = path["get"]["responses"]["200"]["content"].take();
+        path["get"]["responses"]["200"]["content"] = json!({ "application/gzip": content[json_type] });
+    }
     for older in [KUSTOMIZATIONS, KUSTOMIZATION_RECONCILIATIONS] {
         if let Some(path) = paths.get_mut(older) {
             path["get"]["deprecated"] = json!(true);

@@ -18,6 +18,8 @@ use crate::views::Views;
 
 /// Attempts that a view shows.
 const SHOWN: i64 = 20;
+/// And at most.
+const MOST_SHOWN: i64 = 100;
 
 /// What of an applier's attempts is asked for.
 #[derive(Debug, Clone, Copy, Default)]
@@ -109,7 +111,7 @@ impl Views {
         options: ReconciliationsOptions,
     ) -> Result<Reconciliations, HubError> {
         let uid = ApplierUid::from(self.applier(who, kind, namespace, name).await?.uid);
-        let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, SHOWN));
+        let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, MOST_SHOWN));
         let history = self.store.history(uid, shown).await?;
         let mut told = false;
         let items: Vec<ReconciliationView> = history
