@@ -3,6 +3,7 @@
 mod access;
 mod anonymous;
 mod apply;
+mod artifacts;
 mod clients;
 mod fleet;
 mod hooks;
