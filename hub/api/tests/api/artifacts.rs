@@ -109,7 +109,7 @@ async fn an_artifact_is_had_by_digest_revision_and_time_whole_or_in_part() -> Re
     // It takes to be allowed to read the source.
     let bob = replica.hub.identity.create_access_token("bob", &["dev".to_owned()], None).await?;
     let url = format!("{}{PATH}", replica.url);
-    let refused = client(&replica)?.get(&url).bearer_auth(bob.to_string()).send().await?;
+    let refused = client(&replica)?.get(&url).bearer_auth(bob.expose()).send().await?;
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
     assert_eq!(client(&replica)?.get(&url).send().await?.status(), StatusCode::UNAUTHORIZED);
     // And as a line that people use.
