@@ -231,6 +231,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/fleet/v1/sources/{kind}/{namespace}/{name}/artifact": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** @description An artifact of a source, as a tar that is packed by gzip; by default the newest. Its `ETag` is its digest, `Roadstead-Revision` the revision that it was made of, and parts of it can be asked for. */
+        get: operations["getArtifact"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -877,7 +894,7 @@ export interface operations {
     getReconciliations: {
         parameters: {
             query?: {
-                /** @description The maximum number of attempts: 20 by default and at most. */
+                /** @description The maximum number of attempts: 20 by default, 100 at most. */
                 limit?: number;
                 /** @description Change sets without the objects that were unchanged. */
                 changedOnly?: boolean;
@@ -1415,7 +1432,7 @@ export interface operations {
     getKustomizationReconciliations: {
         parameters: {
             query?: {
-                /** @description The maximum number of attempts: 20 by default and at most. */
+                /** @description The maximum number of attempts: 20 by default, 100 at most. */
                 limit?: number;
                 /** @description Change sets without the objects that were unchanged. */
                 changedOnly?: boolean;
@@ -1505,6 +1522,65 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["AttemptItemPage"];
+                };
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description A Kubernetes `Status` that says why not. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+        };
+    };
+    getArtifact: {
+        parameters: {
+            query?: {
+                /** @description The artifact with this digest. */
+                digest?: string;
+                /** @description The artifact of this revision. */
+                revision?: string;
+                /** @description The artifact that was the newest at this time. */
+                at?: string;
+            };
+            header?: never;
+            path: {
+                kind: string;
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description What was found. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/gzip": string;
                 };
             };
             /** @description A Kubernetes `Status` that says why not. */
