@@ -145,20 +145,14 @@ impl Tx {
         let builds: Vec<Vec<u8>> = builds.map(|build| build.as_bytes().to_vec()).collect();
         // Set operations, which stay linear: the planner knows nothing of how many objects a build has.
         let rows: Vec<(String, String, String, String)> = sqlx::query_as(
-            "WITH built AS (SELECT coalesce(o.g, '') AS g, o.k, coalesce(o.ns, '') AS ns, o.n
-                            FROM build_labels b, jsonb_to_recordset(b.objects) AS o (g text, k text, ns text, n text)
-                            WHERE b.build_digest = ANY($3))
-             , named AS (SELECT DISTINCT g, k FROM built WHERE $9 AND (n LIKE '%$%' OR ns LIKE '%$%'))
+            "WITH later AS MATERIALIZED (SELECT * FROM built_later($3) WHERE $9)
              , outside AS (
                  SELECT * FROM unnest($5::text[], $6::text[], $7::text[], $8::text[]) AS o (g, k, ns, n)
-                 EXCEPT (SELECT g, k, ns, n FROM built
-                         UNION ALL SELECT g, k, '', n FROM built
-                         UNION ALL SELECT g, k, $4, n FROM built WHERE ns = ''
+                 EXCEPT (SELECT * FROM built_objects($3, $4)
                          UNION ALL SELECT api_group, kind, namespace, name FROM inventory
                                    WHERE cluster_uid = $1 AND applier = $2))
              SELECT g, k, ns, n FROM outside o
-             WHERE NOT EXISTS (SELECT FROM named WHERE (named.g, named.k) = (o.g, o.k))
-               AND NOT EXISTS (SELECT FROM built WHERE $9 AND (g LIKE '%$%' OR k LIKE '%$%'))
+             WHERE NOT EXISTS (SELECT FROM later l WHERE l.any_kind OR (l.g, l.k) = (o.g, o.k))
              LIMIT 10",
         )
         .bind(cluster.0)

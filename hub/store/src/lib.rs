@@ -75,7 +75,7 @@ pub use error::StoreError;
 pub use feed::{Event, EventType, RenderKey, WatchError, Watcher};
 pub use fleet::{ApplierRow, ConnectionTimes, FleetAttempt, HealthCount, OwnedObject};
 pub use grace::Grace;
-pub use handover::{BuiltObjects, Leaving};
+pub use handover::{BuiltObjects, Moves, OldOwner, Relatives};
 pub use health::Health;
 pub use held::{Descendants, HeldDeletion};
 pub use inventory::{Contested, Holdings};

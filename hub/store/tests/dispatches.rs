@@ -1,12 +1,13 @@
 //! A dispatch of a form that this version does not read, as a replica of a newer version writes it, waits for that one.
 
+mod support;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use roadstead_hub_store::{AgentSession, AttemptInputs, Key, Sealer, Store};
+use roadstead_hub_store::{AgentSession, Key, Sealer, Store};
 use roadstead_model::{
-    ApplierRef, ApplierUid, Attempt, AttemptKind, Capabilities, ChangeSet, ClusterUid, Digest, DispatchKey,
-    DispatchSpec, Generation, Group, Purpose, ReplicaId, SessionId, StepKind,
+    ApplierUid, Attempt, Capabilities, ClusterUid, Digest, DispatchKey, Generation, ReplicaId, SessionId,
 };
 use roadstead_tests::TestDatabase;
 
@@ -52,42 +53,14 @@ impl Site {
     /// Opens an attempt of a Kustomization of this name; gives its key.
     async fn dispatch(&self, name: &str) -> Result<DispatchKey> {
         let now = self.store.now().await?;
-        let build = Digest::of(name.as_bytes());
-        let inputs = AttemptInputs {
-            applier: ApplierUid::random(),
-            cluster: Some(self.cluster),
-            generation: Generation(1),
-            revision: None,
-            artifact: None,
-            build: Some(build),
-            request: None,
-            kind: AttemptKind::Apply,
-            trigger: None,
-            rendered_by: Default::default(),
-            started: now,
-        };
-        let spec = DispatchSpec {
-            applier: ApplierRef::kustomization("default", name),
-            purpose: Purpose::Reconcile,
-            full: false,
-            drift: roadstead_model::DriftMode::Correct,
-            observe: false,
-            offline: roadstead_model::Offline::default(),
-            health: Vec::new(),
-            guard: None,
-            default_namespace: None,
-            service_account: None,
-            timeout: Duration::from_secs(60),
-            groups: vec![Group::of(build)],
-            steps: vec![StepKind::Apply { group: 0 }.into()],
-        };
+        let applier = ApplierUid::random();
+        let spec = support::dispatch(name, Digest::of(name.as_bytes()));
         let mut tx = self.store.begin().await?;
-        let attempt =
-            tx.open_reconciliation(&inputs, &spec, now + Duration::from_secs(60), &ChangeSet::new()).await?;
+        let attempt = support::open(&mut tx, self.cluster, applier, &spec, now).await?;
         tx.commit().await?;
         let epoch = self.store.epoch().await?;
         let digest = Some(spec.digest());
-        Ok(DispatchKey { epoch, applier: inputs.applier, generation: Generation(1), attempt, digest })
+        Ok(DispatchKey { epoch, applier, generation: Generation(1), attempt, digest })
     }
 
     /// The names of what is sent now.

@@ -1,14 +1,14 @@
 //! Objects that go from one applier to another, as the inventory and the attempts of both know it.
 
-use std::time::Duration;
+mod support;
 
 use anyhow::{Context as _, Result, ensure};
-use roadstead_hub_store::{AttemptInputs, Key, Sealer, Store};
-use roadstead_model::{
-    Action, ApplierRef, ApplierUid, Attempt, AttemptKind, ChangeSet, ClusterUid, Digest, DispatchSpec,
-    DriftMode, Generation, Group, ObjectRef, ObjectResult, Offline, Purpose, StepKind,
-};
+use roadstead_hub_store::{BuiltObjects, Key, OldOwner, Sealer, Store};
+use roadstead_model::{Action, ApplierUid, Attempt, ClusterUid, Digest, ObjectRef, ObjectResult};
 use roadstead_tests::TestDatabase;
+use serde_json::{Value, json};
+
+const OLD: &str = "Kustomization apps/old";
 
 fn map(name: &str) -> ObjectRef {
     ObjectRef {
@@ -20,88 +20,151 @@ fn map(name: &str) -> ObjectRef {
     }
 }
 
-/// Opens another attempt of an applier.
-async fn opened(store: &Store, applier: ApplierUid, cluster: ClusterUid) -> Result<Attempt> {
-    let now = store.now().await?;
-    let build = Digest::of(b"build");
-    let inputs = AttemptInputs {
-        applier,
-        cluster: Some(cluster),
-        generation: Generation(1),
-        revision: None,
-        artifact: None,
-        build: Some(build),
-        request: None,
-        kind: AttemptKind::Apply,
-        trigger: None,
-        rendered_by: Default::default(),
-        started: now,
-    };
-    let spec = DispatchSpec {
-        applier: ApplierRef::kustomization("apps", "new"),
-        purpose: Purpose::Reconcile,
-        full: false,
-        drift: DriftMode::Correct,
-        observe: false,
-        offline: Offline::default(),
-        health: Vec::new(),
-        guard: None,
-        default_namespace: None,
-        service_account: None,
-        timeout: Duration::from_secs(60),
-        groups: vec![Group::of(build)],
-        steps: vec![StepKind::Apply { group: 0 }.into()],
-    };
-    let mut tx = store.begin().await?;
-    let attempt = tx.open_reconciliation(&inputs, &spec, now, &ChangeSet::new()).await?;
-    tx.commit().await?;
-    Ok(attempt)
+struct Site {
+    database: TestDatabase,
+    store: Store,
+    cluster: ClusterUid,
+    old: ApplierUid,
+    new: ApplierUid,
+}
+
+impl Site {
+    /// A cluster on which the old owner has these ConfigMaps.
+    async fn new(owned: &[&str]) -> Result<Self> {
+        let database = TestDatabase::new().await?;
+        let store = Store::open(database.url(), Sealer::new(&Key::generate()?)?, 4).await?;
+        let (old, new, cluster) = (ApplierUid::random(), ApplierUid::random(), ClusterUid::random());
+        let owned: Vec<ObjectRef> = owned.iter().map(|name| map(name)).collect();
+        let mut tx = store.begin().await?;
+        ensure!(tx.announce(cluster, old, &owned).await?.is_empty());
+        tx.commit().await?;
+        Ok(Self { database, store, cluster, old, new })
+    }
+
+    /// A build of these ConfigMaps: in the namespace `apps`, or in none that it says.
+    async fn build(&self, names: &[&str], says_namespace: bool) -> Result<Digest> {
+        let objects: Vec<Value> = names
+            .iter()
+            .map(|name| match says_namespace {
+                true => json!({ "g": "", "k": "ConfigMap", "ns": "apps", "n": name }),
+                false => json!({ "k": "ConfigMap", "n": name }),
+            })
+            .collect();
+        let digest = Digest::of(json!(objects).to_string().as_bytes());
+        let mut connection = self.database.connect().await?;
+        for sql in [
+            "INSERT INTO blob (digest, size, created_at, used_at) VALUES ($1, 1, now(), now()) ON CONFLICT DO NOTHING",
+            "INSERT INTO build_labels (build_digest, objects) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        ] {
+            let query = sqlx::query(sql).bind(digest.as_bytes().as_slice());
+            let query = if sql.contains("$2") { query.bind(json!(objects)) } else { query };
+            query.execute(&mut connection).await?;
+        }
+        Ok(digest)
+    }
+
+    fn old<'a>(&self, built: Option<BuiltObjects<'a>>) -> OldOwner<'a> {
+        OldOwner { applier: self.old, cluster: self.cluster, built }
+    }
+
+    /// The names of what goes to the new owner.
+    async fn moved(&self, old: &OldOwner<'_>, new: &BuiltObjects<'_>) -> Result<Vec<String>> {
+        let mut tx = self.store.begin().await?;
+        let moved = tx.hand_over(old, OLD, self.new, new).await?;
+        tx.commit().await?;
+        Ok(moved.into_iter().map(|object| object.name).collect())
+    }
+
+    async fn opened(&self, applier: ApplierUid, build: Digest) -> Result<Attempt> {
+        let now = self.store.now().await?;
+        let mut tx = self.store.begin().await?;
+        let spec = support::dispatch("new", build);
+        let attempt = support::open(&mut tx, self.cluster, applier, &spec, now).await?;
+        tx.commit().await?;
+        Ok(attempt)
+    }
+
+    async fn settled(&self, attempt: Attempt, owned: &[ObjectRef]) -> Result<()> {
+        let mut tx = self.store.begin().await?;
+        tx.settle(self.cluster, self.new, attempt, owned).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+}
+
+fn built(builds: &[Digest]) -> BuiltObjects<'_> {
+    BuiltObjects { builds, substituted: false, default_namespace: "apps" }
 }
 
 #[tokio::test]
 async fn an_attempt_that_did_not_know_of_it_does_not_settle_what_was_handed_over() -> Result<()> {
-    let database = TestDatabase::new().await?;
-    let store = Store::open(database.url(), Sealer::new(&Key::generate()?)?, 4).await?;
-    let (old, new, cluster) = (ApplierUid::random(), ApplierUid::random(), ClusterUid::random());
-    let mut tx = store.begin().await?;
-    ensure!(tx.announce(cluster, old, &[map("stays"), map("goes")]).await?.is_empty());
-    tx.commit().await?;
-    let first = opened(&store, new, cluster).await?;
+    let site = Site::new(&["stays", "goes"]).await?;
+    let Site { store, cluster, old, new, .. } = &site;
+    let build = [site.build(&["goes", "none"], true).await?];
+    let first = site.opened(*new, build[0]).await?;
 
-    let mut tx = store.begin().await?;
-    let went =
-        tx.hand_over(cluster, (old, "Kustomization apps/old"), new, &[map("goes"), map("none")]).await?;
-    tx.commit().await?;
-    ensure!(went == [map("goes")], "{went:?}");
-    ensure!(store.inventory(cluster, old).await? == [map("stays")]);
-    ensure!(store.holdings(new).await?.handed && !store.holdings(old).await?.handed);
-    // Nothing goes twice.
-    let mut tx = store.begin().await?;
-    let again = tx.hand_over(cluster, (old, "Kustomization apps/old"), new, &[map("goes")]).await?;
-    ensure!(again.is_empty(), "{again:?}");
+    let all = site.old(None);
+    ensure!(site.moved(&all, &built(&build)).await? == ["goes"]);
+    ensure!(store.inventory(*cluster, *old).await? == [map("stays")]);
+    ensure!(store.holdings(*new).await?.handed && !store.holdings(*old).await?.handed);
+    ensure!(site.moved(&all, &built(&build)).await?.is_empty(), "nothing goes twice");
     // The attempt that was under way owned nothing of it, and ends.
-    tx.settle(cluster, new, first, &[]).await?;
-    tx.commit().await?;
-    ensure!(store.inventory(cluster, new).await? == [map("goes")], "it would be nobody's");
+    site.settled(first, &[]).await?;
+    ensure!(store.inventory(*cluster, *new).await? == [map("goes")], "it would be nobody's");
 
     // The next one knows of it, and says so.
-    let second = opened(&store, new, cluster).await?;
-    ensure!(!store.holdings(new).await?.handed);
-    let history = store.history(new, 1).await?;
+    let second = site.opened(*new, build[0]).await?;
+    ensure!(!store.holdings(*new).await?.handed);
+    let history = store.history(*new, None, 1).await?;
     let newest = history.first().context("an attempt")?;
-    let other = Some("Kustomization apps/old".to_owned());
-    let told = [ObjectResult { object: map("goes"), action: Action::TakenOver, other }];
+    let told = [ObjectResult { object: map("goes"), action: Action::TakenOver, other: Some(OLD.to_owned()) }];
     ensure!(newest.change_set == told, "{:?}", newest.change_set);
-    let mut tx = store.begin().await?;
-    tx.settle(cluster, new, second, &[map("goes")]).await?;
-    tx.commit().await?;
-    ensure!(store.inventory(cluster, new).await? == [map("goes")]);
+    site.settled(second, &[map("goes")]).await?;
+    ensure!(store.inventory(*cluster, *new).await? == [map("goes")]);
     // From now on it is like any other.
-    let third = opened(&store, new, cluster).await?;
-    ensure!(store.history(new, 1).await?.first().is_some_and(|newest| newest.change_set.is_empty()));
-    let mut tx = store.begin().await?;
-    tx.settle(cluster, new, third, &[]).await?;
-    tx.commit().await?;
-    ensure!(store.inventory(cluster, new).await?.is_empty());
+    let third = site.opened(*new, build[0]).await?;
+    ensure!(store.history(*new, None, 1).await?.first().is_some_and(|newest| newest.change_set.is_empty()));
+    site.settled(third, &[]).await?;
+    ensure!(store.inventory(*cluster, *new).await?.is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_old_owner_builds_or_may_build_stays_its_own() -> Result<()> {
+    let site = Site::new(&["a", "b", "web-prod"]).await?;
+    let kept = [site.build(&["a", "web-${env}"], false).await?];
+    let wanted = [site.build(&["a", "b", "web-prod"], true).await?];
+    // As long as variables are not known, no ConfigMap is known to be left out.
+    let substituted = BuiltObjects { substituted: true, ..built(&kept) };
+    let moves = site.store.moves(site.cluster, site.old, &substituted).await?;
+    ensure!(!moves.leaves && moves.owners.is_empty(), "{moves:?}");
+    ensure!(site.moved(&site.old(Some(substituted)), &built(&wanted)).await?.is_empty());
+    // Without variables it is a name like any other, which nothing has.
+    let moves = site.store.moves(site.cluster, site.old, &built(&kept)).await?;
+    ensure!(moves.leaves, "{moves:?}");
+    let theirs = site.store.moves(site.cluster, site.new, &built(&wanted)).await?;
+    ensure!(theirs.owners == [site.old] && !theirs.leaves, "{theirs:?}");
+    ensure!(site.moved(&site.old(Some(built(&kept))), &built(&wanted)).await? == ["b", "web-prod"]);
+    let after = site.store.moves(site.cluster, site.new, &built(&wanted)).await?;
+    ensure!(after.owners == [site.old], "of `a` it is the owner still: {after:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_being_deleted_is_not_handed_over() -> Result<()> {
+    let site = Site::new(&["a", "b"]).await?;
+    let wanted = [site.build(&["b"], true).await?];
+    let deletes = async || site.store.deletes_what_moves(&site.old(None), &built(&wanted)).await;
+    ensure!(!deletes().await?, "nothing is under way");
+    let both = site.build(&["a", "b"], true).await?;
+    site.opened(site.old, both).await?;
+    ensure!(!deletes().await?, "what is under way applies it");
+    let one = site.build(&["a"], true).await?;
+    site.opened(site.old, one).await?;
+    ensure!(deletes().await?, "what is under way prunes it");
+    sqlx::query("UPDATE reconciliation SET deletes = true, dispatch = dispatch - 'groups'")
+        .execute(&mut site.database.connect().await?)
+        .await?;
+    ensure!(deletes().await?, "what is under way deletes everything");
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Keys of the key file come and go: nothing is lost, and what a key that is gone has signed is worth nothing.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,13 +10,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use roadstead_api::KindId;
 use roadstead_hub_store::{
-    AtRest, AttemptInputs, BuiltGroup, CachedBuild, Checked, Key, KeyPair, RekeyOptions, Rekeyed, Sealer,
-    SecretData, Store, StoreError, Stored, TokenHash, TokenKind,
+    AtRest, BuiltGroup, CachedBuild, Checked, Key, KeyPair, RekeyOptions, Rekeyed, Sealer, SecretData, Store,
+    StoreError, Stored, TokenHash, TokenKind,
 };
 use roadstead_model::{
-    ApplierRef, ApplierUid, AttemptKind, AuditEntry, AuditFilter, ChangeSet, ClusterUid, Digest,
-    DispatchSpec, Generation, Group, ObjectRef, OrderKind, Purpose, ReadObject, ReplicaId, SessionId,
-    StepKind,
+    ApplierUid, AuditEntry, AuditFilter, ClusterUid, Digest, ObjectRef, OrderKind, ReadObject, ReplicaId,
+    SessionId,
 };
 use roadstead_tests::TestDatabase;
 use serde_json::json;
@@ -183,36 +184,8 @@ async fn open_attempt(
     applier: ApplierUid,
     now: jiff::Timestamp,
 ) -> Result<roadstead_model::Attempt> {
-    let build = Digest::of(applier.0.as_bytes());
-    let inputs = AttemptInputs {
-        applier,
-        cluster: Some(cluster),
-        generation: Generation(1),
-        revision: None,
-        artifact: None,
-        build: Some(build),
-        request: None,
-        kind: AttemptKind::Apply,
-        trigger: None,
-        rendered_by: BTreeMap::default(),
-        started: now,
-    };
-    let spec = DispatchSpec {
-        applier: ApplierRef::kustomization("default", "app"),
-        purpose: Purpose::Reconcile,
-        full: false,
-        drift: roadstead_model::DriftMode::Correct,
-        observe: false,
-        offline: roadstead_model::Offline::default(),
-        health: Vec::new(),
-        guard: None,
-        default_namespace: None,
-        service_account: None,
-        timeout: Duration::from_secs(60),
-        groups: vec![Group::of(build)],
-        steps: vec![StepKind::Apply { group: 0 }.into()],
-    };
-    Ok(tx.open_reconciliation(&inputs, &spec, now + Duration::from_secs(60), &ChangeSet::new()).await?)
+    let spec = support::dispatch("app", Digest::of(applier.0.as_bytes()));
+    Ok(support::open(tx, cluster, applier, &spec, now).await?)
 }
 
 #[tokio::test]

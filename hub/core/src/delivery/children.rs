@@ -3,6 +3,7 @@
 //! Kustomization that a person made, and is owned, waited for and pruned by its parent.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -18,7 +19,7 @@ use serde_json::Value;
 use crate::HubError;
 use crate::address::{Address, named};
 use crate::delivery::Delivery;
-use crate::delivery::handover::{Given, Going};
+use crate::delivery::handover::{Released, Soon};
 use crate::delivery::placing::{Claim, Fixed, Placed, Placing, Seen, changed_field, claim, settle};
 use crate::delivery::reconcile::set_ready;
 use crate::delivery::seen::SeenApplier;
@@ -42,8 +43,6 @@ pub(crate) struct AppliedChildren {
     pub(crate) changes: ChangeSet,
     /// Why it was not done to all of them; for the parent's condition.
     pub(crate) failure: Option<(Reason, String)>,
-    /// Nothing was done: something else has to end first.
-    pub(crate) later: Option<Duration>,
 }
 
 impl AppliedChildren {
@@ -68,34 +67,37 @@ impl Delivery {
         seen: &SeenApplier,
         revision: &Revision,
         children: Vec<Value>,
-    ) -> Result<AppliedChildren, HubError> {
+    ) -> Result<Soon<AppliedChildren>, HubError> {
         if children.is_empty() && seen.children.is_empty() {
-            return Ok(AppliedChildren::default());
+            return Ok(Continue(AppliedChildren::default()));
         }
         if children.len() > MAX_CHILDREN {
             let count = children.len();
             let why = format!("{count} objects of the build go to the hub, more than {MAX_CHILDREN}");
-            return Ok(AppliedChildren::none(Reason::ReconciliationFailed, &[why]));
+            return Ok(Continue(AppliedChildren::none(Reason::ReconciliationFailed, &[why])));
         }
         let placed = match self.place_children(seen, children).await? {
             Ok(placed) => placed,
-            Err((reason, why)) => return Ok(AppliedChildren::none(reason, &why)),
+            Err((reason, why)) => return Ok(Continue(AppliedChildren::none(reason, &why))),
         };
         let rights = match &seen.standing.rights {
             Ok(rights) => rights,
-            Err(why) => return Ok(AppliedChildren::none(Reason::AccessDenied, std::slice::from_ref(why))),
+            Err(why) => {
+                let denied = AppliedChildren::none(Reason::AccessDenied, std::slice::from_ref(why));
+                return Ok(Continue(denied));
+            }
         };
         let nests = placed.iter().any(|one| one.child.kind.is_applier());
         if nests && seen.standing.depth >= MAX_DEPTH {
-            return Ok(AppliedChildren::none(Reason::AccessDenied, &[too_deep()]));
+            return Ok(Continue(AppliedChildren::none(Reason::AccessDenied, &[too_deep()])));
         }
         let taken = match self.take_children(seen, &placed, self.clock.now()).await? {
-            Ok(taken) => taken,
-            Err(later) => return Ok(AppliedChildren { later: Some(later), ..AppliedChildren::default() }),
+            Continue(taken) => taken,
+            Break(later) => return Ok(Break(later)),
         };
         let admitted = match self.claim_children(seen, placed).await? {
             Ok(admitted) => admitted,
-            Err(failed) => return Ok(AppliedChildren { changes: taken, ..failed }),
+            Err(failed) => return Ok(Continue(AppliedChildren { changes: taken, ..failed })),
         };
         let who = Identity::applier(&seen.stored.applier_ref(), &revision.to_string());
         let (mut changes, mut refused, mut denied) = (taken, Vec::new(), false);
@@ -114,7 +116,7 @@ impl Delivery {
         }
         let reason = if denied { Reason::AccessDenied } else { Reason::ReconciliationFailed };
         let failure = (!refused.is_empty()).then(|| (reason, some_of(&refused)));
-        Ok(AppliedChildren { changes, failure, later: None })
+        Ok(Continue(AppliedChildren { changes, failure }))
     }
 
     /// Where on the hub what of a build goes there comes to lie; or why it does not.
@@ -244,8 +246,8 @@ impl Delivery {
     }
 
     /// Deletes the children that are not wanted any more, once what replaces them is applied; all of them with a parent that
-    /// prunes. What another one builds now goes to that one. Gives when it is to be looked again, where something else has to end first.
-    pub(crate) async fn prune_children(&self, seen: &SeenApplier) -> Result<Option<Duration>, HubError> {
+    /// prunes. What another one builds now goes to that one.
+    pub(crate) async fn prune_children(&self, seen: &SeenApplier) -> Result<Soon<()>, HubError> {
         let situation = &seen.situation;
         let applied = matches!(
             situation.last,
@@ -257,19 +259,19 @@ impl Delivery {
         );
         let goes = |child: &&Child| situation.deleting || (applied && !child.wanted);
         if situation.suspended || (situation.deleting && !situation.prune) {
-            return Ok(None);
+            return Ok(Continue(()));
         }
         let mut gone: Vec<&Child> = seen.children.iter().filter(goes).collect();
         if gone.is_empty() {
-            return Ok(None);
+            return Ok(Continue(()));
         }
         if situation.prune {
             let leaving = gone.iter().map(|child| (*child).clone()).collect();
-            let going = if situation.deleting { Going::Applier } else { Going::Objects };
-            match self.give_children(seen, leaving, going, self.clock.now()).await? {
-                Given::Later(later) => return Ok(Some(later)),
+            let released = if situation.deleting { Released::All } else { Released::Unbuilt };
+            match self.give_children(seen, leaving, released, self.clock.now()).await? {
+                Break(later) => return Ok(Break(later)),
                 // Those that went are not its own any more.
-                Given::Left(left) => {
+                Continue(left) => {
                     gone.retain(|child| child.kept || child.object.is_none() || left.contains(child));
                 }
             }
@@ -291,7 +293,7 @@ impl Delivery {
         }
         tx.add_changes(situation.uid, &changes).await?;
         tx.commit().await?;
-        Ok(None)
+        Ok(Continue(()))
     }
 
     async fn delete_child(&self, who: &Identity, child: &Child) -> Result<Action, HubError> {

@@ -11,16 +11,15 @@
 
 mod children;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use roadstead_api::{Reference, annotated};
 use roadstead_hub_plan::Target;
-use roadstead_hub_store::{BuiltObjects, Leaving, Tx};
+use roadstead_hub_store::{BuiltObjects, CachedBuild, OldOwner, Relatives, Tx};
 use roadstead_model::{
-    Action, ApplierUid, AttemptKind, ChangeSet, ClusterUid, Digest, DispatchSpec, ObjectRef, ObjectResult,
-    Queue,
+    Action, ApplierUid, ChangeSet, ClusterUid, Digest, DispatchSpec, ObjectRef, ObjectResult, Queue,
 };
 
 use crate::HubError;
@@ -29,8 +28,6 @@ use crate::delivery::render::{Rendered, Rendering};
 use crate::delivery::seen::SeenApplier;
 use crate::objects::events;
 
-pub(super) use children::Given;
-
 /// How soon it is looked again where something else has to end first.
 const SOON: Duration = Duration::from_millis(500);
 /// Owners that one applier takes over from at once. Of others it is told that they own what it builds.
@@ -38,30 +35,35 @@ const MAX_OWNERS: usize = 16;
 /// Objects that an Event names.
 const NAMED: usize = 3;
 
-/// What came of looking.
-pub(super) enum Handover {
-    /// All went over that could; the change set of the one that was looked at.
-    Done(ChangeSet),
-    /// Something else has to end first.
-    Later(Duration),
+/// What came of looking; or when it is to be looked again, since something else has to end first.
+pub(super) type Soon<T> = ControlFlow<Duration, T>;
+
+/// What an owner lets go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Released {
+    /// What it does not build any more.
+    Unbuilt,
+    /// All that it has: it is being deleted, or leaves the cluster or its parent's build.
+    All,
 }
 
-/// What an applier's build holds.
-struct BuildOf {
+/// Whose pass it is in which an owner lets objects go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Its own: what was done stands in the attempt that it opens next, which supersedes one that is under way.
+    Own,
+    /// Another's: one that is under way goes on.
+    Others,
+}
+
+/// What an applier builds.
+struct Build {
     digests: Vec<Digest>,
     substituted: bool,
     namespace: String,
 }
 
-impl BuildOf {
-    fn objects(&self) -> BuiltObjects<'_> {
-        BuiltObjects {
-            builds: &self.digests,
-            substituted: self.substituted,
-            default_namespace: &self.namespace,
-        }
-    }
-
+impl Build {
     fn of(dispatch: &DispatchSpec) -> Self {
         Self {
             digests: dispatch.groups.iter().map(|group| group.objects).collect(),
@@ -69,320 +71,268 @@ impl BuildOf {
             namespace: dispatch.default_namespace().to_owned(),
         }
     }
+
+    fn objects(&self) -> BuiltObjects<'_> {
+        BuiltObjects {
+            builds: &self.digests,
+            substituted: self.substituted,
+            default_namespace: &self.namespace,
+        }
+    }
 }
 
-/// What an applier would build now.
-enum Builds {
-    This(BuildOf),
-    Later(Duration),
-    /// It cannot be built.
-    Nothing,
+/// An owner that lets objects go on a cluster.
+struct Owner<'a> {
+    seen: &'a SeenApplier,
+    cluster: ClusterUid,
+    /// What it builds now; none where it lets all go.
+    build: Option<Build>,
+}
+
+impl Owner<'_> {
+    fn as_stored(&self) -> OldOwner<'_> {
+        OldOwner {
+            applier: self.seen.situation.uid,
+            cluster: self.cluster,
+            built: self.build.as_ref().map(Build::objects),
+        }
+    }
+
+    fn released(&self) -> Released {
+        if self.build.is_some() { Released::Unbuilt } else { Released::All }
+    }
 }
 
 impl Delivery {
     /// Before `dispatch` is sent: what of its build others do not build any more becomes `seen`'s, and what it does not hold any more
-    /// goes to those who build it.
+    /// goes to those who build it. Gives what was done, for the attempt's change set.
     pub(super) async fn change_owners(
         &self,
         seen: &SeenApplier,
         cluster: ClusterUid,
         dispatch: &DispatchSpec,
         now: Timestamp,
-    ) -> Result<Handover, HubError> {
-        if let Some(later) = self.hand_over_from_children(seen, now).await? {
-            return Ok(Handover::Later(later));
+    ) -> Result<Soon<ChangeSet>, HubError> {
+        if let Break(later) = self.release_children(seen, now).await? {
+            return Ok(Break(later));
         }
-        let owns_here = seen.situation.owns_on.iter().any(|owned| owned.cluster == cluster);
-        if owns_here && seen.has_applied(cluster, dispatch) {
-            return Ok(Handover::Done(ChangeSet::new()));
+        if seen.has_applied(cluster, dispatch) {
+            return Ok(Continue(ChangeSet::new()));
         }
-        let build = BuildOf::of(dispatch);
-        let (contested, left_out) = self.store.moves(cluster, seen.situation.uid, &build.objects()).await?;
-        let mut by_owner: BTreeMap<ApplierUid, Vec<ObjectRef>> = BTreeMap::new();
-        for one in contested {
-            by_owner.entry(one.owner).or_default().push(one.object);
-        }
-        for (owner, objects) in by_owner.into_iter().take(MAX_OWNERS) {
-            if let Some(later) = self.take_over(seen, cluster, owner, objects, now).await? {
-                return Ok(Handover::Later(later));
+        let build = Build::of(dispatch);
+        let moves = self.store.moves(cluster, seen.situation.uid, &build.objects()).await?;
+        for owner in moves.owners.into_iter().take(MAX_OWNERS) {
+            if let Break(later) = self.take_over(seen, &build, cluster, owner, now).await? {
+                return Ok(Break(later));
             }
         }
-        if left_out.is_empty() {
-            return Ok(Handover::Done(ChangeSet::new()));
+        if !moves.leaves {
+            return Ok(Continue(ChangeSet::new()));
         }
-        // Its own open attempt is superseded by the dispatch.
-        self.give_to_heirs(seen, cluster, left_out, Going::Objects, now).await
+        self.give_away(&Owner { seen, cluster, build: Some(build) }, Pass::Own, now).await
     }
 
     /// Before all that an applier owns on a cluster is deleted: what others build goes to them.
-    pub(super) async fn hand_all_over(
+    pub(super) async fn release_all(
         &self,
         seen: &SeenApplier,
         cluster: ClusterUid,
         now: Timestamp,
-    ) -> Result<Handover, HubError> {
-        let owned = self.store.inventory(cluster, seen.situation.uid).await?;
-        if owned.is_empty() {
-            return Ok(Handover::Done(ChangeSet::new()));
-        }
-        self.give_to_heirs(seen, cluster, owned, Going::Applier, now).await
+    ) -> Result<Soon<ChangeSet>, HubError> {
+        self.give_away(&Owner { seen, cluster, build: None }, Pass::Own, now).await
     }
 
     /// Before a build's deletions are counted: its children that it does not hold any more, and what those applied, go to the appliers that
-    /// build them now. Gives when it is to be looked again.
-    async fn hand_over_from_children(
-        &self,
-        parent: &SeenApplier,
-        now: Timestamp,
-    ) -> Result<Option<Duration>, HubError> {
+    /// build them now.
+    async fn release_children(&self, parent: &SeenApplier, now: Timestamp) -> Result<Soon<()>, HubError> {
         // What was seen of them is from before this build was begun with.
         if !parent.situation.prune || parent.children.is_empty() {
-            return Ok(None);
+            return Ok(Continue(()));
         }
         let mut dropped = self.store.children(parent.situation.uid).await?;
         dropped.retain(|child| !child.wanted);
-        let dropped = match self.give_children(parent, dropped, Going::Objects, now).await? {
-            Given::Later(later) => return Ok(Some(later)),
-            Given::Left(left) => left,
+        let dropped = match self.give_children(parent, dropped, Released::Unbuilt, now).await? {
+            Break(later) => return Ok(Break(later)),
+            Continue(left) => left,
         };
-        for uid in
-            dropped.into_iter().filter(|child| child.kind.is_applier()).filter_map(|child| child.object)
-        {
+        let appliers = dropped.into_iter().filter(|child| child.kind.is_applier());
+        for uid in appliers.filter_map(|child| child.object) {
             let Some(child) = self.see(uid).await? else { continue };
-            if let Given::Later(later) =
-                self.give_children(&child, child.children.clone(), Going::Applier, now).await?
-            {
-                return Ok(Some(later));
+            let below = child.children.clone();
+            if let Break(later) = self.give_children(&child, below, Released::All, now).await? {
+                return Ok(Break(later));
             }
             for owned in child.situation.owns_on.iter().filter(|owned| owned.exists) {
-                if let Some(later) = self.blocks(&child, owned.cluster).await? {
-                    return Ok(Some(later));
-                }
-                match self.hand_all_over(&child, owned.cluster, now).await? {
-                    Handover::Later(later) => return Ok(Some(later)),
-                    Handover::Done(changes) => self.note_changes(&child, &changes).await?,
+                let owner = Owner { seen: &child, cluster: owned.cluster, build: None };
+                if let Break(later) = self.give_away(&owner, Pass::Others, now).await? {
+                    return Ok(Break(later));
                 }
             }
         }
-        Ok(None)
+        Ok(Continue(()))
     }
 
-    /// Gives what goes to those who build it, the first of them by namespace and name.
-    async fn give_to_heirs(
+    /// Gives what an owner lets go to those who build it, the first of them by namespace and name.
+    async fn give_away(
         &self,
-        seen: &SeenApplier,
-        cluster: ClusterUid,
-        mut objects: Vec<ObjectRef>,
-        going: Going,
+        owner: &Owner<'_>,
+        pass: Pass,
         now: Timestamp,
-    ) -> Result<Handover, HubError> {
+    ) -> Result<Soon<ChangeSet>, HubError> {
         let mut changes = ChangeSet::new();
-        let source = self.first_source(seen)?;
-        let root = root(seen);
-        let leaving = Leaving {
-            applier: seen.situation.uid,
-            namespace: &seen.stored.namespace,
-            root: (&root.0, &root.1),
-            source: source.as_ref().filter(|_| going == Going::Objects),
-        };
-        for uid in self.store.heirs(&leaving, &objects).await? {
-            let Some(heir) = self.see(uid).await? else { continue };
-            if !self.may_take_over(&heir, seen, cluster, going).await? {
+        let source = first_source(owner.seen)?;
+        let root = root(owner.seen);
+        let relatives = relatives(owner.seen, &root, source.as_ref(), owner.released());
+        for uid in self.store.possible_owners(&relatives, &owner.as_stored()).await? {
+            let Some(new) = self.see(uid).await? else { continue };
+            if !self.may_take_over(&new, owner.seen, owner.cluster, owner.released()).await? {
                 continue;
             }
-            let build = match self.would_build(&heir, cluster).await? {
-                Builds::This(build) => build,
-                Builds::Later(later) => return Ok(Handover::Later(later)),
-                Builds::Nothing => continue,
+            let build = match self.wanted_build(&new, owner.cluster).await? {
+                Break(later) => return Ok(Break(later)),
+                Continue(None) => continue,
+                Continue(Some(build)) => build,
             };
-            let theirs = self.store.held_by_builds(&build.objects(), &objects).await?;
-            if theirs.is_empty() {
-                continue;
-            }
-            match self.write(seen, &heir, cluster, &theirs, now).await? {
-                None => return Ok(Handover::Later(SOON)),
-                Some(went) => changes.extend(went),
-            }
-            let theirs: BTreeSet<ObjectRef> = theirs.into_iter().collect();
-            objects.retain(|object| !theirs.contains(object));
-            if objects.is_empty() {
-                break;
+            match self.hand_over(owner, &new, &build, pass, now).await? {
+                Break(later) => return Ok(Break(later)),
+                Continue(moved) => changes.extend(moved),
             }
         }
-        Ok(Handover::Done(changes))
+        Ok(Continue(changes))
     }
 
-    /// Takes over what of `objects` another one owns, and does not build any more. Gives when it is to be looked again.
+    /// Takes over what of `build` another one owns, and does not build any more.
     async fn take_over(
         &self,
-        heir: &SeenApplier,
+        new: &SeenApplier,
+        build: &Build,
         cluster: ClusterUid,
         owner: ApplierUid,
-        objects: Vec<ObjectRef>,
         now: Timestamp,
-    ) -> Result<Option<Duration>, HubError> {
-        let Some(owner) = self.see(owner.into()).await? else { return Ok(None) };
-        if owner.situation.suspended {
-            return Ok(None);
+    ) -> Result<Soon<()>, HubError> {
+        let Some(owner) = self.see(owner.into()).await? else { return Ok(Continue(())) };
+        let released = self.released(&owner, Some(cluster)).await?;
+        if owner.situation.suspended || !self.may_take_over(new, &owner, cluster, released).await? {
+            return Ok(Continue(()));
         }
-        let going = self.going(&owner, Some(cluster)).await?;
-        if !self.may_take_over(heir, &owner, cluster, going).await? {
-            return Ok(None);
-        }
-        let objects = match going {
-            Going::Applier => objects,
-            Going::Objects => match self.would_build(&owner, cluster).await? {
-                Builds::This(build) => {
-                    let kept = self.store.held_by_builds(&build.objects(), &objects).await?;
-                    let kept: BTreeSet<ObjectRef> = kept.into_iter().collect();
-                    objects.into_iter().filter(|object| !kept.contains(object)).collect()
-                }
-                Builds::Later(later) => return Ok(Some(later)),
-                Builds::Nothing => return Ok(None),
+        let kept = match released {
+            Released::All => None,
+            Released::Unbuilt => match self.wanted_build(&owner, cluster).await? {
+                Break(later) => return Ok(Break(later)),
+                Continue(None) => return Ok(Continue(())),
+                Continue(kept) => kept,
             },
         };
-        if objects.is_empty() {
-            return Ok(None);
-        }
-        // What is being deleted at this moment is applied again once that is over.
-        if let Some(later) = self.deletes(&owner, &objects).await? {
-            return Ok(Some(later));
-        }
-        match self.write(&owner, heir, cluster, &objects, now).await? {
-            None => Ok(Some(SOON)),
-            Some(changes) => {
-                self.note_changes(&owner, &changes).await?;
-                Ok(None)
-            }
-        }
+        let owner = Owner { seen: &owner, cluster, build: kept };
+        Ok(self.hand_over(&owner, new, build, Pass::Others, now).await?.map_continue(drop))
     }
 
-    /// What an owner lets go: all that it has, where it goes itself, or goes to another cluster than `cluster`.
-    async fn going(&self, owner: &SeenApplier, cluster: Option<ClusterUid>) -> Result<Going, HubError> {
-        let goes = owner.situation.deleting
-            || matches!(owner.situation.target, Target::Cluster { uid, .. } if cluster.is_some_and(|on| on != uid))
-            || self.store.is_dropped(owner.situation.uid).await?;
-        Ok(if goes { Going::Applier } else { Going::Objects })
-    }
-
-    /// Whether an open attempt of an applier may delete any of these.
-    async fn deletes(
-        &self,
-        owner: &SeenApplier,
-        objects: &[ObjectRef],
-    ) -> Result<Option<Duration>, HubError> {
-        let Some((kind, builds)) = self.store.under_way(owner.situation.uid).await? else {
-            return Ok(None);
+    /// What an owner lets go on `cluster`, or on the hub.
+    async fn released(&self, owner: &SeenApplier, cluster: Option<ClusterUid>) -> Result<Released, HubError> {
+        let left = match (&owner.situation.target, cluster) {
+            (Target::Cluster { uid, .. }, Some(cluster)) => *uid != cluster,
+            _ => false,
         };
-        let deletes = match kind {
-            AttemptKind::Delete => true,
-            AttemptKind::Read => false,
-            AttemptKind::Apply => {
-                let namespace = owner.standing.default_namespace.as_deref();
-                let build = BuildOf {
-                    digests: builds,
-                    substituted: false,
-                    namespace: namespace.unwrap_or(roadstead_model::DEFAULT_NAMESPACE).to_owned(),
-                };
-                self.store.held_by_builds(&build.objects(), objects).await?.len() < objects.len()
-            }
-        };
-        Ok(deletes.then_some(SOON))
+        let goes = left || owner.situation.deleting || self.store.is_dropped(owner.situation.uid).await?;
+        Ok(if goes { Released::All } else { Released::Unbuilt })
     }
 
-    /// The same of all that a child owns on a cluster.
-    async fn blocks(&self, child: &SeenApplier, cluster: ClusterUid) -> Result<Option<Duration>, HubError> {
-        if self.store.under_way(child.situation.uid).await?.is_none() {
-            return Ok(None);
-        }
-        let owned = self.store.inventory(cluster, child.situation.uid).await?;
-        self.deletes(child, &owned).await
-    }
-
-    /// Whether what `owner` lets go on this cluster may become `heir`'s.
+    /// Whether what `owner` lets go on this cluster may become `new`'s.
     async fn may_take_over(
         &self,
-        heir: &SeenApplier,
+        new: &SeenApplier,
         owner: &SeenApplier,
         cluster: ClusterUid,
-        going: Going,
+        released: Released,
     ) -> Result<bool, HubError> {
-        let situation = &heir.situation;
-        let is_here = matches!(situation.target, Target::Cluster { uid, .. } if uid == cluster);
-        if !is_here || situation.deleting || situation.suspended || !situation.denials.is_empty() {
+        let situation = &new.situation;
+        if chosen(new) != Some(cluster)
+            || situation.deleting
+            || situation.suspended
+            || !situation.denials.is_empty()
+        {
             return Ok(false);
         }
-        let is_related = heir.stored.namespace == owner.stored.namespace || root(heir) == root(owner);
-        if is_related {
-            let same = || -> Result<bool, HubError> {
-                Ok(self.first_source(heir)? == self.first_source(owner)? && heir.artifacts == owner.artifacts)
-            };
-            if going == Going::Applier || same()? {
+        if new.stored.namespace == owner.stored.namespace || root(new) == root(owner) {
+            let has_same = first_source(new)? == first_source(owner)? && new.artifacts == owner.artifacts;
+            if released == Released::All || has_same {
                 return Ok(true);
             }
         }
-        if !names(heir, owner) {
+        let at = (owner.stored.namespace.as_str(), owner.stored.name.as_str());
+        // Checked when it was written; an older version took anything.
+        if !annotated::takes_over(&new.stored.object).unwrap_or_default().contains(&at) {
             return Ok(false);
         }
-        let at = (owner.stored.namespace.as_str(), owner.stored.name.as_str());
-        let may = self.access.may_refer_to(&heir.stored, &heir.standing, owner.stored.kind, at).await?;
-        Ok(may.is_ok())
+        Ok(self.access.may_refer_to(&new.stored, &new.standing, owner.stored.kind, at).await?.is_ok())
     }
 
-    fn first_source(&self, seen: &SeenApplier) -> Result<Option<Reference>, HubError> {
-        Ok(seen.kind.sources(&seen.stored)?.into_iter().next())
+    /// What an applier is to apply on a cluster now; none where it cannot be built.
+    async fn wanted_build(
+        &self,
+        seen: &SeenApplier,
+        cluster: ClusterUid,
+    ) -> Result<Soon<Option<Build>>, HubError> {
+        let built = match self.built_now(seen, cluster).await? {
+            Break(later) => return Ok(Break(later)),
+            Continue(None) => return Ok(Continue(None)),
+            Continue(Some(built)) => built,
+        };
+        let work = seen.kind.steps(&seen.stored, &seen.standing.home, &built.groups)?;
+        Ok(Continue(work.ok().map(|work| Build::of(&seen.dispatch(work.groups, work.steps)))))
     }
 
-    /// What an applier is to apply now: it is built where it was not yet.
-    async fn would_build(&self, seen: &SeenApplier, cluster: ClusterUid) -> Result<Builds, HubError> {
+    /// What an applier's render comes to now: it is rendered where it was not yet.
+    async fn built_now(
+        &self,
+        seen: &SeenApplier,
+        cluster: ClusterUid,
+    ) -> Result<Soon<Option<CachedBuild>>, HubError> {
         if seen.artifacts.is_empty() {
-            return Ok(Builds::Nothing);
+            return Ok(Continue(None));
         }
         let Rendered { rendering, .. } = self.render(seen, cluster).await?;
-        let built = match rendering {
-            Rendering::Built(built) => built,
-            Rendering::Later(later) => return Ok(Builds::Later(later)),
-            Rendering::Failed(..) | Rendering::Reads(_) => return Ok(Builds::Nothing),
-        };
-        let Ok(work) = seen.kind.steps(&seen.stored, &seen.standing.home, &built.groups)? else {
-            return Ok(Builds::Nothing);
-        };
-        Ok(Builds::This(BuildOf::of(&seen.dispatch(work.groups, work.steps))))
+        Ok(match rendering {
+            Rendering::Built(built) => Continue(Some(built)),
+            Rendering::Later(later) => Break(later),
+            Rendering::Failed(..) | Rendering::Reads(_) => Continue(None),
+        })
     }
 
-    /// Writes that `heir` owns what `owner` did; gives what went, for the owner's history. None where either of them has changed meanwhile.
-    async fn write(
+    /// Has `new` own what the owner lets go of its build; gives what moved, for the owner's history.
+    async fn hand_over(
         &self,
-        owner: &SeenApplier,
-        heir: &SeenApplier,
-        cluster: ClusterUid,
-        objects: &[ObjectRef],
+        owner: &Owner<'_>,
+        new: &SeenApplier,
+        build: &Build,
+        pass: Pass,
         now: Timestamp,
-    ) -> Result<Option<ChangeSet>, HubError> {
-        let (from, to) = (&owner.stored, &heir.stored);
-        let (by, with) = (named(owner), named(heir));
-        let Some(mut tx) = self.both_unchanged(owner, heir).await? else { return Ok(None) };
-        let went = tx.hand_over(cluster, (owner.situation.uid, &by), heir.situation.uid, objects).await?;
-        if !went.is_empty() {
-            let what: Vec<String> = went.iter().take(NAMED).map(ObjectRef::to_string).collect();
-            let what = some(&what, went.len());
-            let (gave, took) =
-                (format!("{what} handed over to {with}"), format!("{what} taken over from {by}"));
-            events::note(&mut tx, from, "Normal", "HandedOver", &gave, now).await?;
-            events::note(&mut tx, to, "Normal", "TakenOver", &took, now).await?;
-            tx.enqueue(Queue::Applier, &[to.uid]).await?;
-            tracing::info!(from = %from, to = %to, objects = went.len(), "handed objects over");
+    ) -> Result<Soon<ChangeSet>, HubError> {
+        let (old, build) = (owner.as_stored(), build.objects());
+        // What is being deleted at this moment is applied again once that is over.
+        if pass == Pass::Others && self.store.deletes_what_moves(&old, &build).await? {
+            return Ok(Break(SOON));
         }
+        let Some(mut tx) = self.both_unchanged(owner.seen, new).await? else { return Ok(Break(SOON)) };
+        let moved = tx.hand_over(&old, &named(owner.seen), new.situation.uid, &build).await?;
+        if moved.is_empty() {
+            return Ok(Continue(ChangeSet::new()));
+        }
+        let changes = changes(&moved, Action::HandedOver, new);
+        tell(&mut tx, owner.seen, new, &moved, now).await?;
+        if pass == Pass::Others {
+            tx.add_changes(old.applier, &changes).await?;
+        }
+        tx.enqueue(Queue::Applier, &[new.stored.uid]).await?;
         tx.commit().await?;
-        let result = |object| ObjectResult { object, action: Action::HandedOver, other: Some(with.clone()) };
-        Ok(Some(went.into_iter().map(result).collect()))
+        Ok(Continue(changes))
     }
 
     /// A unit of work in which both are as they were seen, and stay so; none where they are not.
-    async fn both_unchanged(&self, owner: &SeenApplier, heir: &SeenApplier) -> Result<Option<Tx>, HubError> {
+    async fn both_unchanged(&self, owner: &SeenApplier, new: &SeenApplier) -> Result<Option<Tx>, HubError> {
         let mut tx = self.store.begin().await?;
         // In one order everywhere.
-        let mut both = [owner, heir];
+        let mut both = [owner, new];
         both.sort_unstable_by_key(|seen| seen.stored.uid);
         for seen in both {
             if seen.unchanged(&mut tx).await?.is_none() {
@@ -391,26 +341,63 @@ impl Delivery {
         }
         Ok(Some(tx))
     }
+}
 
-    /// Adds to the history of an applier what was done outside its attempts.
-    pub(super) async fn note_changes(&self, seen: &SeenApplier, changes: &ChangeSet) -> Result<(), HubError> {
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let mut tx = self.store.begin().await?;
-        tx.add_changes(seen.situation.uid, changes).await?;
-        tx.commit().await?;
-        Ok(())
+/// Tells both of what moved, by Events, and the operator.
+async fn tell(
+    tx: &mut Tx,
+    owner: &SeenApplier,
+    new: &SeenApplier,
+    moved: &[ObjectRef],
+    now: Timestamp,
+) -> Result<(), HubError> {
+    let first: Vec<String> = moved.iter().take(NAMED).map(ObjectRef::to_string).collect();
+    let what = match moved.len() - first.len() {
+        0 => first.join(", "),
+        1 => format!("{} and 1 more object", first.join(", ")),
+        more => format!("{} and {more} more objects", first.join(", ")),
+    };
+    let gave = format!("{what} handed over to {}", named(new));
+    events::note(tx, &owner.stored, "Normal", "HandedOver", &gave, now).await?;
+    let took = format!("{what} taken over from {}", named(owner));
+    events::note(tx, &new.stored, "Normal", "TakenOver", &took, now).await?;
+    tracing::info!(from = %owner.stored, to = %new.stored, objects = moved.len(), "handed objects over");
+    Ok(())
+}
+
+/// What moved, as it stands in a history; `other` is whom it went to, or came from.
+fn changes(moved: &[ObjectRef], action: Action, other: &SeenApplier) -> ChangeSet {
+    let other = named(other);
+    let change =
+        |object: &ObjectRef| ObjectResult { object: object.clone(), action, other: Some(other.clone()) };
+    moved.iter().map(change).collect()
+}
+
+/// To whom things of an applier may go.
+fn relatives<'a>(
+    seen: &'a SeenApplier,
+    root: &'a (String, String),
+    source: Option<&'a Reference>,
+    released: Released,
+) -> Relatives<'a> {
+    Relatives {
+        of: seen.situation.uid,
+        namespace: &seen.stored.namespace,
+        root: (&root.0, &root.1),
+        source: source.filter(|_| released == Released::Unbuilt),
     }
 }
 
-/// What goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Going {
-    /// Objects that their owner does not build any more.
-    Objects,
-    /// The owner itself.
-    Applier,
+fn first_source(seen: &SeenApplier) -> Result<Option<Reference>, HubError> {
+    Ok(seen.kind.sources(&seen.stored)?.into_iter().next())
+}
+
+/// The cluster that an applier chooses.
+fn chosen(seen: &SeenApplier) -> Option<ClusterUid> {
+    match seen.situation.target {
+        Target::Cluster { uid, .. } => Some(uid),
+        Target::Leaving { .. } | Target::NotFound(_) => None,
+    }
 }
 
 /// The Kustomization that a person made, from which this one has its rights.
@@ -421,22 +408,7 @@ fn root(seen: &SeenApplier) -> (String, String) {
     }
 }
 
-/// Some names out of so many.
-fn some(named: &[String], total: usize) -> String {
-    match total - named.len() {
-        0 => named.join(", "),
-        1 => format!("{} and 1 more object", named.join(", ")),
-        more => format!("{} and {more} more objects", named.join(", ")),
-    }
-}
-
 /// For people.
 fn named(seen: &SeenApplier) -> String {
     seen.stored.applier_ref().to_string()
-}
-
-/// Whether an applier's annotation names another one as one that it takes over from.
-fn names(heir: &SeenApplier, owner: &SeenApplier) -> bool {
-    let named = annotated::takes_over(&heir.stored.object).unwrap_or_default();
-    named.contains(&(owner.stored.namespace.as_str(), owner.stored.name.as_str()))
 }

@@ -4,6 +4,7 @@
 //! database holds.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,7 +20,6 @@ use roadstead_model::{
 use crate::delivery::Delivery;
 use crate::delivery::applier::Work;
 use crate::delivery::children::AppliedChildren;
-use crate::delivery::handover::Handover;
 use crate::delivery::history;
 use crate::delivery::render::{self, Rendered, Rendering};
 use crate::delivery::results::AgentOf;
@@ -69,7 +69,7 @@ impl Delivery {
             })
             .await?;
         }
-        if let Some(later) = self.prune_children(&seen).await? {
+        if let Break(later) = self.prune_children(&seen).await? {
             return Ok(now + later);
         }
         match decide(&seen.situation, now) {
@@ -235,19 +235,19 @@ impl Delivery {
             Ok(children) => children,
             Err(message) => return self.failed(seen, &target, Failed::to_build(message), now).await,
         };
-        let AppliedChildren { mut changes, failure, later } =
-            self.apply_children(seen, &target.revision, children).await?;
-        if let Some(later) = later {
-            return Ok(now + later);
-        }
+        let applied = self.apply_children(seen, &target.revision, children).await?;
+        let AppliedChildren { mut changes, failure } = match applied {
+            Continue(applied) => applied,
+            Break(later) => return Ok(now + later),
+        };
         if let Some((reason, message)) = failure {
             let failed = Failed { reason, message, changes };
             return self.failed(seen, &target, failed, now).await;
         }
         // Who takes over may be a child that was made just now.
         match self.change_owners(seen, target.cluster, &dispatch, now).await? {
-            Handover::Done(handed) => changes.extend(handed),
-            Handover::Later(later) => {
+            Continue(handed) => changes.extend(handed),
+            Break(later) => {
                 self.note_changes(seen, &changes).await?;
                 return Ok(now + later);
             }
@@ -401,9 +401,9 @@ impl Delivery {
         if let Some(message) = self.too_old_agent(cluster, seen.cluster(), &dispatch).await? {
             return self.hold_for_agent(seen, &message, now).await;
         }
-        let handed = match self.hand_all_over(seen, cluster, now).await? {
-            Handover::Done(handed) => handed,
-            Handover::Later(later) => return Ok(now + later),
+        let handed = match self.release_all(seen, cluster, now).await? {
+            Continue(handed) => handed,
+            Break(later) => return Ok(now + later),
         };
         if !handed.is_empty() {
             // What is left is known to the next pass: often that is nothing.

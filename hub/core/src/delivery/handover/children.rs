@@ -1,207 +1,180 @@
 //! The same of what a build has on the hub: a child goes from one Kustomization to another as it is, with all that it applied.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::ops::ControlFlow::{Break, Continue};
 
 use jiff::Timestamp;
 use roadstead_api::KindId;
-use roadstead_hub_plan::Target;
-use roadstead_hub_store::{Child, Leaving, Parent};
-use roadstead_model::{
-    Action, ApplierUid, ChangeSet, ClusterUid, ObjectRef, ObjectResult, Queue, ResourceUid,
-};
+use roadstead_hub_store::{Child, Parent};
+use roadstead_model::{Action, ApplierUid, ChangeSet, ObjectRef, Queue, ResourceUid};
 use serde_json::Value;
 
-use super::{Going, SOON, named, root};
+use super::{MAX_OWNERS, Released, SOON, Soon, changes, chosen, first_source, relatives, root, tell};
 use crate::HubError;
 use crate::delivery::Delivery;
 use crate::delivery::children::reference;
 use crate::delivery::placing::Placed;
-use crate::delivery::render::{Rendered, Rendering};
 use crate::delivery::seen::SeenApplier;
-use crate::objects::events;
 
 /// A child by its kind, namespace and name on the hub.
 type Key = (KindId, String, String);
 
-/// What came of giving children away.
-pub(in crate::delivery) enum Given {
-    /// These stay.
-    Left(Vec<Child>),
-    /// Something else has to end first.
-    Later(Duration),
-}
+/// The children that an applier is to make.
+#[derive(Default)]
+struct Made(BTreeSet<Key>);
 
-/// The children that an applier would make now.
-enum Makes {
-    These(BTreeSet<Key>),
-    Later(Duration),
-    Nothing,
+impl Made {
+    fn has(&self, child: &Child) -> bool {
+        self.0.contains(&(child.kind, child.namespace.clone(), child.name.clone()))
+    }
+
+    /// Whether this is one of them, or may be: of some a name is not known before variables are substituted.
+    fn may_have(&self, child: &Child) -> bool {
+        let is_unknown = |(kind, namespace, name): &Key| {
+            *kind == child.kind && (namespace.contains('$') || name.contains('$'))
+        };
+        self.has(child) || self.0.iter().any(is_unknown)
+    }
 }
 
 impl Delivery {
-    /// Gives children of `owner` to the appliers that build them now.
+    /// Gives children of `owner` to the appliers that build them now; gives those that stay.
     pub(in crate::delivery) async fn give_children(
         &self,
         owner: &SeenApplier,
         mut children: Vec<Child>,
-        going: Going,
+        released: Released,
         now: Timestamp,
-    ) -> Result<Given, HubError> {
+    ) -> Result<Soon<Vec<Child>>, HubError> {
         children.retain(|child| !child.kept && child.object.is_some());
         if children.is_empty() {
-            return Ok(Given::Left(children));
+            return Ok(Continue(children));
         }
-        let source = self.first_source(owner)?;
+        let source = first_source(owner)?;
         let root = root(owner);
-        let leaving = Leaving {
-            applier: owner.situation.uid,
-            namespace: &owner.stored.namespace,
-            root: (&root.0, &root.1),
-            source: source.as_ref().filter(|_| going == Going::Objects),
-        };
-        for uid in self.store.parents_to_be(&leaving).await? {
-            let Some(heir) = self.see(uid).await? else { continue };
-            let Some(cluster) = chosen(&heir) else { continue };
-            if !self.may_take_over(&heir, owner, cluster, going).await? {
+        let relatives = relatives(owner, &root, source.as_ref(), released);
+        for uid in self.store.possible_parents(&relatives).await? {
+            let Some(new) = self.see(uid).await? else { continue };
+            let Some(cluster) = chosen(&new) else { continue };
+            if !self.may_take_over(&new, owner, cluster, released).await? {
                 continue;
             }
-            let makes = match self.would_make(&heir).await? {
-                Makes::These(makes) => makes,
-                Makes::Later(later) => return Ok(Given::Later(later)),
-                Makes::Nothing => continue,
+            let made = match self.wanted_children(&new).await? {
+                Break(later) => return Ok(Break(later)),
+                Continue(None) => continue,
+                Continue(Some(made)) => made,
             };
-            let (theirs, left): (Vec<Child>, Vec<Child>) =
-                children.into_iter().partition(|child| makes.contains(&key(child)));
-            if !theirs.is_empty() {
-                let Some(took) = self.write_children(owner, &heir, &theirs, now).await? else {
-                    return Ok(Given::Later(SOON));
-                };
-                self.note_changes(&heir, &took).await?;
+            let (theirs, left) = children.into_iter().partition(|child| made.has(child));
+            match self.hand_children_over(owner, &new, theirs, now).await? {
+                Break(later) => return Ok(Break(later)),
+                Continue(moved) => self.note_changes(&new, &moved).await?,
             }
             children = left;
             if children.is_empty() {
                 break;
             }
         }
-        Ok(Given::Left(children))
+        Ok(Continue(children))
     }
 
-    /// Takes over those of `placed` that others own, and do not build any more; gives what it took, or when it is to be looked again.
+    /// Takes over those of `placed` that others own, and do not build any more; gives what it took, for its change set.
     pub(in crate::delivery) async fn take_children(
         &self,
-        heir: &SeenApplier,
+        new: &SeenApplier,
         placed: &[Placed],
         now: Timestamp,
-    ) -> Result<Result<ChangeSet, Duration>, HubError> {
+    ) -> Result<Soon<ChangeSet>, HubError> {
+        let mut taken = ChangeSet::new();
+        let Some(cluster) = chosen(new) else { return Ok(Continue(taken)) };
         let wanted: Vec<Child> = placed.iter().map(|one| one.child.clone()).collect();
         let mut by_owner: BTreeMap<ApplierUid, Vec<Child>> = BTreeMap::new();
-        for (owner, child) in self.store.contested_children(heir.situation.uid, &wanted).await? {
+        for (owner, child) in self.store.contested_children(new.situation.uid, &wanted).await? {
             by_owner.entry(owner).or_default().push(child);
         }
-        let mut changes = ChangeSet::new();
-        let Some(cluster) = chosen(heir) else { return Ok(Ok(changes)) };
-        for (owner, children) in by_owner.into_iter().take(super::MAX_OWNERS) {
+        for (owner, mut children) in by_owner.into_iter().take(MAX_OWNERS) {
             let Some(owner) = self.see(owner.into()).await? else { continue };
-            if owner.situation.suspended {
+            let released = self.released(&owner, None).await?;
+            if owner.situation.suspended || !self.may_take_over(new, &owner, cluster, released).await? {
                 continue;
             }
-            let going = self.going(&owner, None).await?;
-            if !self.may_take_over(heir, &owner, cluster, going).await? {
-                continue;
+            if released == Released::Unbuilt {
+                match self.wanted_children(&owner).await? {
+                    Break(later) => return Ok(Break(later)),
+                    Continue(None) => continue,
+                    Continue(Some(kept)) => children.retain(|child| !kept.may_have(child)),
+                }
             }
-            let keeps = match going {
-                Going::Applier => BTreeSet::new(),
-                Going::Objects => match self.would_make(&owner).await? {
-                    Makes::These(makes) => makes,
-                    Makes::Later(later) => return Ok(Err(later)),
-                    Makes::Nothing => continue,
-                },
-            };
-            let theirs: Vec<Child> =
-                children.into_iter().filter(|child| !keeps.contains(&key(child))).collect();
-            if theirs.is_empty() {
-                continue;
-            }
-            match self.write_children(&owner, heir, &theirs, now).await? {
-                None => return Ok(Err(SOON)),
-                Some(took) => changes.extend(took),
+            match self.hand_children_over(&owner, new, children, now).await? {
+                Break(later) => return Ok(Break(later)),
+                Continue(moved) => taken.extend(moved),
             }
         }
-        Ok(Ok(changes))
+        Ok(Continue(taken))
     }
 
-    /// The children of what an applier is to apply now.
-    async fn would_make(&self, seen: &SeenApplier) -> Result<Makes, HubError> {
-        let Some(cluster) = chosen(seen).filter(|_| !seen.artifacts.is_empty()) else {
-            return Ok(Makes::Nothing);
-        };
-        let Rendered { rendering, .. } = self.render(seen, cluster).await?;
-        let built = match rendering {
-            Rendering::Built(built) => built,
-            Rendering::Later(later) => return Ok(Makes::Later(later)),
-            Rendering::Failed(..) | Rendering::Reads(_) => return Ok(Makes::Nothing),
+    /// The children of what an applier is to apply now; none where that is not known.
+    async fn wanted_children(&self, seen: &SeenApplier) -> Result<Soon<Option<Made>>, HubError> {
+        let Some(cluster) = chosen(seen) else { return Ok(Continue(None)) };
+        let built = match self.built_now(seen, cluster).await? {
+            Break(later) => return Ok(Break(later)),
+            Continue(None) => return Ok(Continue(None)),
+            Continue(Some(built)) => built,
         };
         let children: Vec<Value> = match built.children.as_deref().map(serde_json::from_slice).transpose() {
             Ok(children) => children.unwrap_or_default(),
             Err(error) => return Err(HubError::Internal(format!("a stored build is not readable: {error}"))),
         };
-        Ok(match self.place_children(seen, children).await? {
-            Ok(placed) => Makes::These(placed.iter().map(|one| key(&one.child)).collect()),
-            Err(_) => Makes::Nothing,
-        })
+        let placed = self.place_children(seen, children).await?.ok();
+        let made = |placed: Vec<Placed>| {
+            let key = |Placed { child, .. }| (child.kind, child.namespace, child.name);
+            Made(placed.into_iter().map(key).collect())
+        };
+        Ok(Continue(placed.map(made)))
     }
 
-    /// Writes that `heir` owns what `owner` did; gives what it took. None where either of them has changed meanwhile.
-    async fn write_children(
+    /// Has `new` own these children of `owner`; gives what moved, for the history of `new`.
+    async fn hand_children_over(
         &self,
         owner: &SeenApplier,
-        heir: &SeenApplier,
-        children: &[Child],
+        new: &SeenApplier,
+        children: Vec<Child>,
         now: Timestamp,
-    ) -> Result<Option<ChangeSet>, HubError> {
-        let (from, to) = (&owner.stored, &heir.stored);
-        let (by, with) = (named(owner), named(heir));
-        let Some(mut tx) = self.both_unchanged(owner, heir).await? else { return Ok(None) };
-        let (name, account) = (format!("{}/{}", to.namespace, to.name), heir.standing.account_text());
-        let writer = Parent { uid: heir.situation.uid, name: &name, account: &account };
-        let went = tx.hand_children_over(owner.situation.uid, &writer, children).await?;
-        let of = |child: &Child| reference(child.kind, &child.namespace, &child.name);
-        let objects: Vec<ObjectRef> = went.iter().map(of).collect();
-        let told = |action, other: &String| -> ChangeSet {
-            let result = |object: &ObjectRef| ObjectResult {
-                object: object.clone(),
-                action,
-                other: Some(other.clone()),
-            };
-            objects.iter().map(result).collect()
-        };
-        if !went.is_empty() {
-            let what: Vec<String> = objects.iter().take(super::NAMED).map(ObjectRef::to_string).collect();
-            let what = super::some(&what, objects.len());
-            let (gave, took) =
-                (format!("{what} handed over to {with}"), format!("{what} taken over from {by}"));
-            events::note(&mut tx, from, "Normal", "HandedOver", &gave, now).await?;
-            events::note(&mut tx, to, "Normal", "TakenOver", &took, now).await?;
-            tx.add_changes(owner.situation.uid, &told(Action::HandedOver, &with)).await?;
-            let appliers = went.iter().filter(|child| child.kind.is_applier());
-            let concerned: Vec<ResourceUid> =
-                appliers.filter_map(|child| child.object).chain([to.uid]).collect();
-            tx.enqueue(Queue::Applier, &concerned).await?;
-            tracing::info!(from = %from, to = %to, children = went.len(), "handed children over");
+    ) -> Result<Soon<ChangeSet>, HubError> {
+        if children.is_empty() {
+            return Ok(Continue(ChangeSet::new()));
         }
+        let to = &new.stored;
+        let Some(mut tx) = self.both_unchanged(owner, new).await? else { return Ok(Break(SOON)) };
+        let (name, account) = (format!("{}/{}", to.namespace, to.name), new.standing.account_text());
+        let parent = Parent { uid: new.situation.uid, name: &name, account: &account };
+        let moved = tx.hand_children_over(owner.situation.uid, &parent, &children).await?;
+        if moved.is_empty() {
+            return Ok(Continue(ChangeSet::new()));
+        }
+        let reference = |child: &Child| reference(child.kind, &child.namespace, &child.name);
+        let objects: Vec<ObjectRef> = moved.iter().map(reference).collect();
+        tell(&mut tx, owner, new, &objects, now).await?;
+        tx.add_changes(owner.situation.uid, &changes(&objects, Action::HandedOver, new)).await?;
+        // Their rights are others now.
+        let appliers = moved.iter().filter(|child| child.kind.is_applier());
+        let concerned: Vec<ResourceUid> = appliers.filter_map(|child| child.object).chain([to.uid]).collect();
+        tx.enqueue(Queue::Applier, &concerned).await?;
         tx.commit().await?;
-        Ok(Some(told(Action::TakenOver, &by)))
+        Ok(Continue(changes(&objects, Action::TakenOver, owner)))
     }
-}
 
-fn key(child: &Child) -> Key {
-    (child.kind, child.namespace.clone(), child.name.clone())
-}
-
-fn chosen(seen: &SeenApplier) -> Option<ClusterUid> {
-    match seen.situation.target {
-        Target::Cluster { uid, .. } => Some(uid),
-        Target::Leaving { .. } | Target::NotFound(_) => None,
+    /// Adds to the history of an applier what was done outside its attempts.
+    pub(in crate::delivery) async fn note_changes(
+        &self,
+        seen: &SeenApplier,
+        changes: &ChangeSet,
+    ) -> Result<(), HubError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.store.begin().await?;
+        tx.add_changes(seen.situation.uid, changes).await?;
+        tx.commit().await?;
+        Ok(())
     }
 }
