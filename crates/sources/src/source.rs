@@ -135,13 +135,13 @@ impl FetchError {
         }
     }
 
-    /// Until when the server wants to be left alone, where that is what it says.
+    /// Until when the server takes no requests, where that is what it says.
     #[must_use]
-    pub fn asked_to_wait(&self) -> Option<Timestamp> {
+    pub fn rate_limited_until(&self) -> Option<Timestamp> {
         match self {
-            Self::Git(error) => error.asked_to_wait(),
-            Self::Oci(OciError::Attempt(error)) => error.asked_to_wait(),
-            Self::Bucket(error) => error.asked_to_wait(),
+            Self::Git(error) => error.rate_limited_until(),
+            Self::Oci(OciError::Attempt(error)) => error.rate_limited_until(),
+            Self::Bucket(error) => error.rate_limited_until(),
             Self::Oci(_) | Self::GaveWay { .. } => None,
         }
     }

@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use roadstead_hub_core::HubError;
 use roadstead_hub_core::identity::Identity;
-use roadstead_hub_core::views::{ArtifactBytes, ArtifactHead, WhichArtifact};
+use roadstead_hub_core::views::{ArtifactHead, WhichArtifact};
 
 use crate::Api;
 use crate::compress::Packed;
@@ -32,7 +32,9 @@ pub(crate) async fn answer(
     if is_known(headers, &tag) {
         return told(&head, &tag, StatusCode::NOT_MODIFIED.into_response());
     }
-    let ArtifactBytes { bytes, memory } = api.hub.views.artifact_bytes(&head).await?;
+    // Held until the last byte is taken.
+    let memory = api.bodies.set_aside(head.bytes)?;
+    let bytes = api.hub.views.artifact_bytes(&head).await?;
     let length = bytes.len();
     let mut response = match asked_range(headers, &tag, length) {
         Asked::All => streamed(bytes, 0..length, memory, StatusCode::OK),

@@ -179,7 +179,9 @@ impl<'a> View<'a> {
             }
             Self::Reconciliations { kind, namespace, name } => {
                 let limit = query.number("limit")?.filter(|limit| *limit > 0);
+                let before = query.number("before")?;
                 let options = ReconciliationsOptions {
+                    before: before.map(|before| i64::try_from(before).unwrap_or(i64::MAX)),
                     limit: limit.map(|limit| i64::try_from(limit).unwrap_or(i64::MAX)),
                     changed_only: query.flag("changedOnly"),
                 };

@@ -25,7 +25,7 @@ pub use call::{Acted, Called, NotTaken, Proven};
 use issuers::Issuers;
 use tokio::sync::Semaphore;
 
-/// Calls whose filters are evaluated at once.
+/// Calls that are acted on at once.
 const EVALUATIONS: usize = 2;
 
 /// Receivers, and calls of them.
@@ -36,7 +36,7 @@ pub struct Hooks {
     access: Arc<AccessRules>,
     audit: Arc<AuditLog>,
     issuers: Issuers,
-    /// For filters, which take a processor while they are evaluated.
+    /// For filters, which take a processor while they are evaluated, and the memory for what they see.
     evaluations: Semaphore,
 }
 

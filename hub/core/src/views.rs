@@ -10,7 +10,6 @@ mod reconciliations;
 use std::sync::Arc;
 
 use roadstead_api::KindId;
-use roadstead_budget::MemoryBudget;
 use roadstead_hub_store::{Store, Stored};
 use tokio::sync::Semaphore;
 
@@ -20,7 +19,7 @@ use crate::context::Context;
 use crate::delivery::Builds;
 use crate::identity::Identity;
 
-pub use artifacts::{ArtifactBytes, ArtifactHead, WhichArtifact};
+pub use artifacts::{ArtifactHead, WhichArtifact};
 pub use diff::{BuildDiff, DiffedBuild, DiffedField, DiffedObject};
 pub use drift::{DriftField, DriftItem};
 pub use fleet::{
@@ -38,7 +37,6 @@ pub struct Views {
     store: Store,
     sessions: Arc<Sessions>,
     builds: Arc<Builds>,
-    budget: Arc<MemoryBudget>,
     /// Places for comparisons of builds, which take a worker each.
     comparisons: Semaphore,
 }
@@ -49,7 +47,6 @@ impl Views {
             store: context.store.clone(),
             sessions: Arc::clone(sessions),
             builds: Arc::clone(builds),
-            budget: Arc::clone(&context.options.budget),
             comparisons: Semaphore::new(COMPARISONS),
         }
     }

@@ -359,7 +359,7 @@ async fn servers_that_hang_hold_no_worker() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_asks_to_be_left_alone_is_by_all_who_ask_it_so() -> Result<()> {
+async fn a_rate_limit_holds_for_all_sources_with_the_same_secret() -> Result<()> {
     let _alone = ALONE.lock().await;
     let kit = Kit::start(256 << 20, Some(("git", "hunter2"))).await?;
     kit.commit(&Commit::new().file("app.yaml", "one"))?;
@@ -367,7 +367,7 @@ async fn a_server_that_asks_to_be_left_alone_is_by_all_who_ask_it_so() -> Result
         kit.source(namespace, name).await?;
     }
     ensure!(kit.fetch("team-a", "app").await?.is_ok());
-    kit.server.fault(Fault::RetryAfter(429, "30".to_owned()));
+    kit.server.fault(Fault::RetryAfter(429, "3600".to_owned()));
     let told = kit.fetch("team-a", "app").await?;
     ensure!(told.is_err(), "{told:?}");
     kit.server.take_seen();
@@ -385,12 +385,14 @@ async fn a_server_that_asks_to_be_left_alone_is_by_all_who_ask_it_so() -> Result
         ensure!(status("RateLimited").as_deref() == Some("True"), "{name}: {conditions:#?}");
         ensure!(status("Ready").as_deref() == Some(ready), "{name}: {conditions:#?}");
         let said = conditions.iter().any(|condition| {
-            condition["message"].as_str().is_some_and(|message| message.contains("left alone until 20"))
+            condition["message"]
+                .as_str()
+                .is_some_and(|message| message.contains("takes no more requests before 20"))
         });
         ensure!(said, "{name}: {conditions:#?}");
     }
     ensure!(kit.server.take_seen().is_empty(), "it was asked");
-    // Whoever shows other credentials asks for himself.
+    // Other credentials have a limit of their own.
     kit.server.fault(Fault::None);
     ensure!(kit.fetch("team-b", "app").await?.is_ok());
     Ok(())

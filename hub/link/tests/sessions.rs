@@ -185,7 +185,7 @@ async fn an_agent_cannot_tell_progress_of_another_clusters_dispatch() -> Result<
     assert_eq!(told.health.values().collect::<Vec<_>>(), ["InProgress: true"]);
     of_b.send(finished(&key)).await?;
     of_b.handled().await?;
-    let history = site.store.history(key.applier, 1).await?;
+    let history = site.store.history(key.applier, None, 1).await?;
     assert_eq!(history[0].health.values().collect::<Vec<_>>(), ["InProgress: true"]);
     assert!(site.hub.sessions.progress(key.applier).is_none());
     Ok(())
@@ -269,7 +269,7 @@ async fn what_an_agent_cannot_do_is_not_sent_to_it() -> Result<()> {
         Ok(newest.finished.is_some_and(|(_, reason)| reason == Reason::AgentTooOld))
     })
     .await?;
-    let newest = site.store.history(two.applier, 1).await?.pop().context("an attempt")?;
+    let newest = site.store.history(two.applier, None, 1).await?.pop().context("an attempt")?;
     assert_eq!(
         newest.message,
         "step 1 (apply) needs an agent with the capability 'groups', which the agent of cluster a, version 0.0.0-test, \
@@ -309,7 +309,7 @@ async fn what_an_agent_cannot_do_is_not_sent_to_it() -> Result<()> {
     };
     session.send(Said::Finished(end)).await?;
     session.handled().await?;
-    let newest = site.store.history(more.applier, 1).await?.pop().context("an attempt")?;
+    let newest = site.store.history(more.applier, None, 1).await?.pop().context("an attempt")?;
     assert_eq!(newest.message, "step 2 (apply): why");
     let timings = newest.timings.iter().map(|timing| (timing.step, timing.label.as_deref()));
     assert_eq!(timings.collect::<Vec<_>>(), [(Some(0), Some("apply")), (Some(1), Some("apply"))]);

@@ -511,11 +511,16 @@ impl Store {
         row.map(Row::read).transpose()
     }
 
-    /// The newest attempts of an applier, the newest first.
+    /// The newest attempts of an applier, or the newest before one of them, the newest first.
     ///
     /// # Errors
     /// Where the database refuses.
-    pub async fn history(&self, applier: ApplierUid, limit: i64) -> Result<Vec<History>, StoreError> {
+    pub async fn history(
+        &self,
+        applier: ApplierUid,
+        before: Option<i64>,
+        limit: i64,
+    ) -> Result<Vec<History>, StoreError> {
         #[derive(sqlx::FromRow)]
         struct Full {
             #[sqlx(flatten)]
@@ -530,10 +535,12 @@ impl Store {
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
                     deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, message, change_set,
                     timings, health, trigger, actor
-             FROM reconciliation WHERE applier = $1 ORDER BY attempt DESC LIMIT $2",
+             FROM reconciliation WHERE applier = $1 AND ($3::bigint IS NULL OR attempt < $3)
+             ORDER BY attempt DESC LIMIT $2",
         )
         .bind(applier.0)
         .bind(limit)
+        .bind(before)
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::query("read the history of a Kustomization"))?;

@@ -27,7 +27,7 @@ async fn store_with(attempts: &[(i32, bool)]) -> Result<(TestDatabase, Store, Ap
 }
 
 async fn left(store: &Store, applier: ApplierUid) -> Result<Vec<i64>> {
-    let history = store.history(applier, 100).await?;
+    let history = store.history(applier, None, 100).await?;
     Ok(history.iter().map(|one| one.reconciliation.attempt.0).collect())
 }
 

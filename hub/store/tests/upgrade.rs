@@ -77,7 +77,7 @@ async fn what_was_owned_and_attempted_stays_so() -> Result<()> {
     let owned: Vec<String> =
         store.inventory(cluster, applier).await?.iter().map(ToString::to_string).collect();
     ensure!(owned == ["Deployment/web/web"], "{owned:?}");
-    let history = store.history(applier, 9).await?;
+    let history = store.history(applier, None, 9).await?;
     let told: Vec<_> = history
         .iter()
         .map(|one| {

@@ -894,8 +894,10 @@ export interface operations {
     getReconciliations: {
         parameters: {
             query?: {
-                /** @description The maximum number of attempts: 20 by default, 100 at most. */
+                /** @description The maximum number of attempts: 20 by default and at most. */
                 limit?: number;
+                /** @description Only attempts before this one: `attempt` of the last item of a page. */
+                before?: number;
                 /** @description Change sets without the objects that were unchanged. */
                 changedOnly?: boolean;
             };
@@ -1432,8 +1434,10 @@ export interface operations {
     getKustomizationReconciliations: {
         parameters: {
             query?: {
-                /** @description The maximum number of attempts: 20 by default, 100 at most. */
+                /** @description The maximum number of attempts: 20 by default and at most. */
                 limit?: number;
+                /** @description Only attempts before this one: `attempt` of the last item of a page. */
+                before?: number;
                 /** @description Change sets without the objects that were unchanged. */
                 changedOnly?: boolean;
             };

@@ -57,12 +57,12 @@ pub enum AttemptError {
         /// Why it failed.
         detail: String,
     },
-    /// The server wants to be left alone for a while.
+    /// The server takes no more requests for a while.
     #[error(
-        "the server of `{url}` asks to be left alone until {} (HTTP {status}): it has too much to do, or too much was asked of it",
+        "`{url}` is not fetched before {}: its server answered HTTP {status} and said so",
         until.strftime("%Y-%m-%dT%H:%M:%SZ")
     )]
-    AskedToWait {
+    RateLimited {
         /// The source.
         url: String,
         /// What it answered.
@@ -152,11 +152,11 @@ impl AttemptError {
         matches!(self, Self::AddressRefused { .. }).then_some(Reason::URLInvalid)
     }
 
-    /// Until when the server wants to be left alone, where that is what it says.
+    /// Until when the server takes no requests, where that is what it says.
     #[must_use]
-    pub fn asked_to_wait(&self) -> Option<Timestamp> {
+    pub fn rate_limited_until(&self) -> Option<Timestamp> {
         match self {
-            Self::AskedToWait { until, .. } => Some(*until),
+            Self::RateLimited { until, .. } => Some(*until),
             _ => None,
         }
     }
@@ -169,7 +169,7 @@ impl AttemptError {
             Self::AddressRefused { .. }
             | Self::NotReached { .. }
             | Self::Unreachable { .. }
-            | Self::AskedToWait { .. }
+            | Self::RateLimited { .. }
             | Self::Timeout { .. }
             | Self::Cancelled { .. } => true,
             Self::Untrusted { .. } => false,

@@ -1,4 +1,4 @@
-//! A server that asks to be left alone for a while: it is overloaded, or what it lets somebody ask for is used up.
+//! Servers that take no more requests for a while: they are overloaded, or a rate limit is used up.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use jiff::fmt::rfc2822::DateTimeParser;
 
 use super::AttemptError;
 
-/// For no longer than this a server is left alone, whatever it says.
+/// No server is waited for longer than this, whatever it says.
 const LONGEST: Duration = Duration::from_secs(3600);
 /// A number that is larger is a point in time, in seconds since 1970, and no span of time.
 const POINT_IN_TIME: i64 = 1_000_000_000;
@@ -19,16 +19,16 @@ const REMAINING: [&str; 2] = ["x-ratelimit-remaining", "ratelimit-remaining"];
 /// And when there are more, as spans or as points in time.
 const RESET: [&str; 2] = ["x-ratelimit-reset", "ratelimit-reset"];
 
-/// That an answer asks to wait, where it does.
+/// Fails where an answer says that no requests are taken for a while.
 pub(crate) fn check<B>(url: impl FnOnce() -> String, response: &Response<B>) -> Result<(), AttemptError> {
     let (status, now) = (response.status(), Timestamp::now());
     match until(status, response.headers(), now) {
         None => Ok(()),
-        Some(until) => Err(AttemptError::AskedToWait { url: url(), status: status.as_u16(), until }),
+        Some(until) => Err(AttemptError::RateLimited { url: url(), status: status.as_u16(), until }),
     }
 }
 
-/// Until when nothing is to be asked for, as an answer that refuses says it: `Retry-After` as seconds or as a date (RFC 9110), else the
+/// Until when no requests are taken, as an answer that refuses one says it: `Retry-After` as seconds or as a date (RFC 9110), else the
 /// headers by which GitHub, GitLab and others say when more may be asked for.
 fn until(status: StatusCode, headers: &HeaderMap, now: Timestamp) -> Option<Timestamp> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);

@@ -233,11 +233,11 @@ impl BucketError {
             }
     }
 
-    /// Until when the server wants to be left alone, where that is what it says.
+    /// Until when the server takes no requests, where that is what it says.
     #[must_use]
-    pub fn asked_to_wait(&self) -> Option<jiff::Timestamp> {
+    pub fn rate_limited_until(&self) -> Option<jiff::Timestamp> {
         match self.why.as_ref() {
-            Why::Attempt(error) => error.asked_to_wait(),
+            Why::Attempt(error) => error.rate_limited_until(),
             _ => None,
         }
     }

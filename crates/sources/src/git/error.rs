@@ -394,13 +394,13 @@ impl GitError {
             }
     }
 
-    /// Until when the server wants to be left alone, where that is what it says.
+    /// Until when the server takes no requests, where that is what it says.
     #[must_use]
-    pub fn asked_to_wait(&self) -> Option<Timestamp> {
+    pub fn rate_limited_until(&self) -> Option<Timestamp> {
         match self {
-            Self::Attempt(error) => error.asked_to_wait(),
+            Self::Attempt(error) => error.rate_limited_until(),
             // Another server's word, perhaps; it is asked after the repository's own.
-            Self::Submodule { elsewhere: false, source, .. } => source.asked_to_wait(),
+            Self::Submodule { elsewhere: false, source, .. } => source.rate_limited_until(),
             _ => None,
         }
     }

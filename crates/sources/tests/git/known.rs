@@ -69,11 +69,13 @@ async fn a_server_that_answers_otherwise_is_greeted_anew() {
         fetched_again(request.clone()).await;
         assert_eq!(requests(&kit), [GREETING, "ls-refs", "fetch"], "{fault:?}");
     }
-    // And who says for how long he is to be left alone is believed.
+    // What a server says of how long it takes no requests is believed.
     kit.server.fault(Fault::RetryAfter(429, "30".to_owned()));
+    let before = jiff::Timestamp::now();
     let limited = error_again(request.clone()).await;
-    let wait = limited.asked_to_wait().expect("a time").as_second() - jiff::Timestamp::now().as_second();
-    assert!((25..=30).contains(&wait) && limited.to_string().contains("HTTP 429"), "{limited}");
+    let until = limited.rate_limited_until().expect("a time") - Duration::from_secs(30);
+    assert!((before..=jiff::Timestamp::now()).contains(&until), "{limited}");
+    assert!(limited.to_string().contains("HTTP 429"), "{limited}");
     assert_eq!(requests(&kit).len(), 1);
     kit.server.fault(Fault::None);
     fetched_again(request.clone()).await;

@@ -202,8 +202,9 @@ fn build() -> Value {
     );
     let reconciliations = generated::<Reconciliations>(&mut generator);
     let diff = generated::<BuildDiff>(&mut generator);
-    let of_attempts: [Parameter; 2] = [
-        ("limit", "integer", "The maximum number of attempts: 20 by default, 100 at most."),
+    let of_attempts: [Parameter; 3] = [
+        ("limit", "integer", "The maximum number of attempts: 20 by default and at most."),
+        ("before", "integer", "Only attempts before this one: `attempt` of the last item of a page."),
         ("changedOnly", "boolean", "Change sets without the objects that were unchanged."),
     ];
     let of_builds: [Parameter; 2] = [

@@ -178,10 +178,11 @@ impl Hooks {
     /// Where nothing could be looked up.
     pub async fn act(&self, called: Called, proven: Proven, req: Value) -> Result<Acted, HubError> {
         let receiver = called.shown();
+        // What so many objects say is in memory for few calls at once.
+        let _place = self.evaluations.acquire().await;
         let (candidates, mut failed) = self.candidates(&called).await?;
         let Called { stored, filters, .. } = called;
         let seen = Seen { req, claims: proven.claims };
-        let _place = self.evaluations.acquire().await;
         // The memory of what was read is its request's; it goes on to its end where the caller leaves.
         let chosen = tokio::task::spawn_blocking(move || filters.choose(&seen, candidates)).await;
         let (chosen, why) = chosen.map_err(|_| HubError::Internal("a filter panicked".to_owned()))?;

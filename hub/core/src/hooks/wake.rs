@@ -15,6 +15,8 @@ use crate::objects::{managers, triggers};
 
 /// So many objects one call has reconciled at most.
 const MOST: usize = 1_000;
+/// And so many bytes of metadata filters are shown, about.
+const MOST_BYTES: usize = 4 << 20;
 
 impl Hooks {
     /// The objects that a Receiver names and may have reconciled, each once, by entry; and what is wrong with the first entry with
@@ -24,6 +26,9 @@ impl Hooks {
         called: &Called,
     ) -> Result<(Vec<(usize, Stored)>, Option<String>), HubError> {
         let (mut found, mut failed, mut known) = (Vec::new(), None, BTreeSet::new());
+        let mut bytes = 0;
+        let too_many =
+            || format!("its entries name more than {MOST} objects, or {MOST_BYTES} bytes of metadata");
         for (entry, resource) in called.spec.resources.iter().enumerate() {
             // What is not on the hub was told when it was written.
             let Some(kind) = KindId::referred(resource.api_version.as_deref(), resource.kind.as_str())
@@ -31,16 +36,19 @@ impl Hooks {
             else {
                 continue;
             };
-            let objects = self.named(&called.stored, kind, resource).await?;
-            for object in objects {
+            for object in self.named(&called.stored, kind, resource).await? {
                 if let Err(why) = self.access.may_wake(&called.stored, &object).await? {
                     failed = failed.or_else(|| Some(format!("spec.resources[{entry}]: {object} {why}")));
                 } else if found.len() == MOST {
-                    let why = format!("its entries name more than {MOST} objects");
-                    return Ok((found, failed.or(Some(why))));
+                    return Ok((found, failed.or_else(|| Some(too_many()))));
                 } else if known.insert((entry, object.uid)) {
+                    bytes += object.object.to_string().len();
                     found.push((entry, object));
                 }
+            }
+            // No more than that was read of the entry, either.
+            if bytes > MOST_BYTES {
+                return Ok((found, failed.or_else(|| Some(too_many()))));
             }
         }
         Ok((found, failed))
@@ -55,7 +63,8 @@ impl Hooks {
     ) -> Result<Vec<Stored>, HubError> {
         let namespace = resource.namespace.as_deref().unwrap_or(&receiver.namespace);
         if resource.name != "*" {
-            return Ok(self.store.get(kind, namespace, &resource.name).await?.into_iter().collect());
+            let found = self.store.get(kind, namespace, &resource.name).await?;
+            return Ok(found.into_iter().map(metadata_of).collect());
         }
         if resource.match_labels.is_empty() {
             // Refused when it is written; an older version took it.
@@ -66,9 +75,17 @@ impl Hooks {
             name: String::new(),
             labels: resource.match_labels.clone(),
         };
-        let mut found = Vec::new();
+        let (mut found, mut bytes) = (Vec::new(), 0);
         let limit = i64::try_from(MOST + 1).unwrap_or(i64::MAX);
-        self.store.list_each(kind, &filter, Part::default(), limit, |stored| found.push(stored)).await?;
+        let each = |stored| {
+            // The last one is beyond the bound, which is so told.
+            if bytes <= MOST_BYTES {
+                let stored = metadata_of(stored);
+                bytes += stored.object.to_string().len();
+                found.push(stored);
+            }
+        };
+        self.store.list_each(kind, &filter, Part::default(), limit, each).await?;
         Ok(found)
     }
 
@@ -106,4 +123,14 @@ impl Hooks {
         tx.commit().await?;
         Ok(())
     }
+}
+
+/// What filters see of an object, and no more: of a thousand all would be too much.
+fn metadata_of(mut stored: Stored) -> Stored {
+    let mut metadata = stored.object["metadata"].take();
+    if let Some(fields) = metadata.as_object_mut() {
+        fields.remove("managedFields");
+    }
+    stored.object = json!({ "metadata": metadata });
+    stored
 }

@@ -1,6 +1,6 @@
-//! Servers that ask to be left alone for a while: all sources that ask them as the same somebody wait until then.
+//! Rate limits of servers: where one says that it takes no more requests for a while, all sources that use the same credentials there wait.
 //!
-//! Kept by each replica for itself, and in memory: another one, or this one after a restart, asks once more and is told the same.
+//! Kept by each replica for itself, and in memory: another one, or this one after a restart, sends one request more and is told the same.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,22 +14,22 @@ use roadstead_model::Reason;
 use crate::objects::conditions::{self, READY};
 use crate::sources::{Sources, failed, pass};
 
-/// True while the source's server wants to be left alone. The artifact stays what it was, and so does Ready.
+/// True while the source's server takes no requests. The artifact stays what it was, and so does Ready.
 pub(crate) const RATE_LIMITED: &str = "RateLimited";
 
-/// Servers that are remembered.
-const MOST: usize = 10_000;
-/// Those that wait for one server come again over this time, and not all at once.
+/// Servers that are remembered, each in less than a kilobyte.
+const MOST: usize = 1_000;
+/// Sources that waited for one server are fetched spread over this time, and not all at once.
 const SPREAD: Duration = Duration::from_secs(5);
 
-/// A server, and as whom it is asked: a Secret, or nobody in particular.
+/// A server, and the Secret with the credentials that are sent to it, where any are.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Asker {
+struct Account {
     server: String,
     secret: Option<(String, String)>,
 }
 
-impl Asker {
+impl Account {
     fn of(source: &Stored, spec: &SourceSpec) -> Option<Self> {
         let server = pass::authority(&spec.url)?.to_string();
         let secret = spec.secret_ref.as_ref().map(|secret| (source.namespace.clone(), secret.name.clone()));
@@ -37,37 +37,37 @@ impl Asker {
     }
 }
 
-/// Until when which servers want to be left alone by whom.
+/// Until when servers take no requests, by account.
 #[derive(Debug, Default)]
-pub(crate) struct Limits(Mutex<HashMap<Asker, Timestamp>>);
+pub(crate) struct Limits(Mutex<HashMap<Account, Timestamp>>);
 
 impl Limits {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Asker, Timestamp>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Account, Timestamp>> {
         // Whole at any time.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Until when the server of a source is left alone; none where it may be asked.
+    /// Until when nothing is requested for a source; none where it may be fetched.
     pub(super) fn until(&self, source: &Stored, spec: &SourceSpec, now: Timestamp) -> Option<Timestamp> {
-        let asker = Asker::of(source, spec)?;
-        self.lock().get(&asker).copied().filter(|until| *until > now)
+        let account = Account::of(source, spec)?;
+        self.lock().get(&account).copied().filter(|until| *until > now)
     }
 
-    /// The server of a source wants to be left alone.
+    /// The server of a source takes no requests until then.
     pub(super) fn note(&self, source: &Stored, spec: &SourceSpec, until: Timestamp, now: Timestamp) {
-        let Some(asker) = Asker::of(source, spec) else { return };
+        let Some(account) = Account::of(source, spec) else { return };
         let mut limits = self.lock();
         if limits.len() >= MOST {
             limits.retain(|_, until| *until > now);
         }
-        if limits.len() < MOST || limits.contains_key(&asker) {
-            let known = limits.entry(asker).or_insert(until);
+        if limits.len() < MOST || limits.contains_key(&account) {
+            let known = limits.entry(account).or_insert(until);
             *known = until.max(*known);
         }
     }
 }
 
-/// When a source comes again that waits until then.
+/// When a source is fetched that waits until then.
 pub(super) fn again(source: &Stored, until: Timestamp) -> Timestamp {
     let spread = u64::try_from(SPREAD.as_millis()).unwrap_or(u64::MAX);
     let own = u64::try_from(source.uid.0.as_u128() % u128::from(spread)).unwrap_or_default();
@@ -83,7 +83,7 @@ impl Sources {
         now: Timestamp,
     ) -> Result<(), crate::HubError> {
         let until = until.strftime("%Y-%m-%dT%H:%M:%SZ");
-        let message = format!("its server asks to be left alone until {until}, and is asked again then");
+        let message = format!("its server takes no more requests before {until}; it is fetched again then");
         let reason = Reason::RateLimited;
         let otherwise = failed(source.kind);
         self.write_source_status(source, |status, generation| {
@@ -101,7 +101,7 @@ impl Sources {
     }
 }
 
-/// It was asked, and answered.
+/// The server has answered a request.
 pub(super) fn is_over(conditions: &mut Vec<Condition>) {
     conditions.retain(|condition| condition.type_ != RATE_LIMITED);
 }
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_the_same_server_by_the_same_secret_waits() {
+    fn who_uses_the_same_secret_at_the_same_server_waits() {
         let now = Timestamp::UNIX_EPOCH;
         let source = |namespace: &str, url: &str, secret: Option<&str>| {
             let spec: SourceSpec = serde_json::from_value(json!({

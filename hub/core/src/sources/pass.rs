@@ -296,7 +296,7 @@ impl Sources {
     ) -> Result<Timestamp, HubError> {
         let now = self.clock.now();
         if let Err(error) = &outcome
-            && let Some(until) = error.asked_to_wait()
+            && let Some(until) = error.rate_limited_until()
         {
             self.limits.note(&job.seen, &job.spec, until, now);
             self.note_limit(&job.seen, until, now).await?;

@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 use roadstead_api::{AnySource, KindId};
-use roadstead_budget::{PoolName, Reservation};
 use roadstead_hub_store::SourceArtifact;
 use roadstead_model::{Digest, Revision};
 
@@ -23,6 +22,18 @@ pub enum WhichArtifact {
     At(Timestamp),
 }
 
+impl WhichArtifact {
+    /// For people.
+    fn shown(&self) -> String {
+        match self {
+            Self::Current => "artifact".to_owned(),
+            Self::Digest(digest) => format!("artifact {digest}"),
+            Self::Revision(revision) => format!("artifact of revision {revision}"),
+            Self::At(at) => format!("artifact from before {at}"),
+        }
+    }
+}
+
 /// An artifact that is stored.
 #[derive(Debug, Clone)]
 pub struct ArtifactHead {
@@ -32,15 +43,8 @@ pub struct ArtifactHead {
     pub revision: String,
     /// When it was stored.
     pub stored: Timestamp,
-    bytes: u64,
-}
-
-/// All of an artifact: a tar, packed by gzip.
-pub struct ArtifactBytes {
-    /// The bytes.
-    pub bytes: Vec<u8>,
-    /// The memory that they take: held for as long as they are.
-    pub memory: Reservation,
+    /// Bytes as it is stored, which are a few more than it has.
+    pub bytes: u64,
 }
 
 impl Views {
@@ -76,22 +80,17 @@ impl Views {
             WhichArtifact::At(at) => self.store.source_artifact_before(uid, *at).await?,
         };
         let Some(SourceArtifact { digest, revision, stored, bytes }) = found else {
-            return Err(HubError::NotFound { what: format!("such an artifact of {}", what()) });
+            return Err(HubError::NotFound { what: format!("{} of {}", which.shown(), what()) });
         };
         Ok(ArtifactHead { digest, revision, stored, bytes })
     }
 
-    /// The bytes of an artifact. Waits until there is memory for them.
+    /// The bytes of an artifact: a tar, packed by gzip. The caller sets memory aside for as many as [`ArtifactHead::bytes`] says.
     ///
     /// # Errors
-    /// `NotFound` where it is no longer stored; `TooLarge` where it is larger than all the memory for such; where the database fails.
-    pub async fn artifact_bytes(&self, head: &ArtifactHead) -> Result<ArtifactBytes, HubError> {
-        let pool = self.budget.pool(PoolName::Blobs);
-        // It is opened as a whole, in its place; and then there is what is on its way.
-        let reserved = pool.reserve(head.bytes.saturating_mul(2)).await;
-        let memory = reserved.map_err(|error| HubError::TooLarge(error.to_string()))?;
+    /// `NotFound` where it is no longer stored; where the database fails.
+    pub async fn artifact_bytes(&self, head: &ArtifactHead) -> Result<Vec<u8>, HubError> {
         let bytes = self.store.blob(head.digest).await?;
-        let bytes = bytes.ok_or_else(|| HubError::NotFound { what: format!("artifact {}", head.digest) })?;
-        Ok(ArtifactBytes { bytes, memory })
+        bytes.ok_or_else(|| HubError::NotFound { what: format!("artifact {}", head.digest) })
     }
 }

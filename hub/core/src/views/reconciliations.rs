@@ -18,14 +18,14 @@ use crate::views::Views;
 
 /// Attempts that a view shows.
 const SHOWN: i64 = 20;
-/// And at most.
-const MOST_SHOWN: i64 = 100;
 
 /// What of an applier's attempts is asked for.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ReconciliationsOptions {
     /// How many attempts; none: as many as there are shown at most.
     pub limit: Option<i64>,
+    /// Only those before this one.
+    pub before: Option<i64>,
     /// Change sets without what was unchanged, of which there may be thousands.
     pub changed_only: bool,
 }
@@ -111,8 +111,8 @@ impl Views {
         options: ReconciliationsOptions,
     ) -> Result<Reconciliations, HubError> {
         let uid = ApplierUid::from(self.applier(who, kind, namespace, name).await?.uid);
-        let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, MOST_SHOWN));
-        let history = self.store.history(uid, shown).await?;
+        let shown = options.limit.map_or(SHOWN, |limit| limit.clamp(1, SHOWN));
+        let history = self.store.history(uid, options.before, shown).await?;
         let mut told = false;
         let items: Vec<ReconciliationView> = history
             .into_iter()

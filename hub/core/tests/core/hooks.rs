@@ -233,3 +233,29 @@ async fn issuers_are_asked_by_the_guarded_way_out_and_not_in_the_clear() -> Resu
     ensure!(matches!(why, NotTaken::Issuer { .. }) && why.to_string().contains("--allow-network"), "{why}");
     Ok(())
 }
+
+#[tokio::test]
+async fn what_a_call_is_shown_of_objects_is_bounded() -> Result<()> {
+    const COUNT: usize = 20;
+    let site = Site::new().await?;
+    site.namespace("team-a").await?;
+    site.apply(secret("team-a")).await?;
+    let long = "x".repeat(240 << 10);
+    for number in 0..COUNT {
+        let url = format!("https://git.example.com/{number}.git");
+        let mut source = git_repository("team-a", &format!("app-{number}"), &url);
+        source["metadata"]["labels"] = json!({ "hook": "yes" });
+        source["metadata"]["annotations"] = json!({ "long": long });
+        site.apply(source).await?;
+    }
+    let all =
+        json!({ "resources": [{ "kind": "GitRepository", "name": "*", "matchLabels": { "hook": "yes" } }] });
+    site.apply(receiver("team-a", "hook", &all)).await?;
+    let path = path(&site, "team-a", "hook").await?.ok().context("no path")?;
+    let called = site.hub.hooks.called(&path).await?.context("nothing is called there")?;
+    let proven = site.hub.hooks.prove(&called, &Call { headers: &HeaderMap::new(), body: b"" }).await?;
+    let acted = site.hub.hooks.act(called, proven, json!({})).await?;
+    // Some are reconciled, and it is told that not all are.
+    ensure!(!acted.in_full && (1..COUNT).contains(&acted.objects), "{acted:?}");
+    Ok(())
+}
