@@ -53,7 +53,7 @@ impl Site {
         let digest = Digest::of(json!(objects).to_string().as_bytes());
         let mut connection = self.database.connect().await?;
         for sql in [
-            "INSERT INTO blob (digest, size, created_at, used_at) VALUES ($1, 1, now(), now()) ON CONFLICT DO NOTHING",
+            "INSERT INTO blob (digest, size, sealed) VALUES ($1, 1, false) ON CONFLICT DO NOTHING",
             "INSERT INTO build_labels (build_digest, objects) VALUES ($1, $2) ON CONFLICT DO NOTHING",
         ] {
             let query = sqlx::query(sql).bind(digest.as_bytes().as_slice());
