@@ -76,8 +76,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(4..=1000))]
     pub(crate) database_connections: u32,
 
-    /// The database was put back from a backup: begin a new epoch, so that nobody goes on from versions which the backup
-    /// does not know. To be given once, at the first start after it, with all other replicas down
+    /// The database was restored in a way that the hub cannot notice by itself (its rows were replaced): trust nothing that was known
+    /// before. To be given once, at the first start after it, with all other replicas down
     #[arg(long)]
     pub(crate) restored: bool,
 

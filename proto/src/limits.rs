@@ -13,7 +13,7 @@ pub const MAX_STEPS: usize = 64;
 /// Groups of one dispatch.
 pub const MAX_GROUPS: usize = 64;
 
-/// Dispatch keys in a `Hello`.
+/// Dispatch keys in each list of a `Hello`.
 pub const MAX_RUNNING: usize = 20_000;
 
 /// Timings in one `Finished`: of each step, one for each of its stages.

@@ -33,6 +33,34 @@ impl TestDatabase {
         &self.url
     }
 
+    /// Backs it up. Nobody may be connected to it.
+    ///
+    /// # Errors
+    /// When somebody is, or Postgres cannot be reached.
+    pub async fn back_up(&self) -> Result<Backup> {
+        let name = format!("{}_backup", self.name);
+        execute(&self.admin, &format!("CREATE DATABASE {name} TEMPLATE {}", self.name)).await?;
+        Ok(Backup { name })
+    }
+
+    /// Puts a backup in its place. Whoever is connected to it is cut off.
+    ///
+    /// # Errors
+    /// When Postgres cannot be reached.
+    pub async fn restore(&self, backup: Backup) -> Result<()> {
+        execute(&self.admin, &format!("DROP DATABASE {} WITH (FORCE)", self.name)).await?;
+        execute(&self.admin, &format!("ALTER DATABASE {} RENAME TO {}", backup.name, self.name)).await
+    }
+
+    /// Loses all that is in it. Whoever is connected to it is cut off.
+    ///
+    /// # Errors
+    /// When Postgres cannot be reached.
+    pub async fn lose(&self) -> Result<()> {
+        execute(&self.admin, &format!("DROP DATABASE {} WITH (FORCE)", self.name)).await?;
+        execute(&self.admin, &format!("CREATE DATABASE {}", self.name)).await
+    }
+
     /// A connection to it, to look or to break something.
     ///
     /// # Errors
@@ -40,6 +68,12 @@ impl TestDatabase {
     pub async fn connect(&self) -> Result<PgConnection> {
         PgConnection::connect(&self.url).await.context("connect to the test's database")
     }
+}
+
+/// What a database held at some time. It is gone with the run's Postgres where it is not put back.
+#[derive(Debug)]
+pub struct Backup {
+    name: String,
 }
 
 impl Drop for TestDatabase {

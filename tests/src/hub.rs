@@ -26,6 +26,8 @@ pub struct HubSetup {
     name: String,
     folder: TempDir,
     database: TestDatabase,
+    /// Another server's, in the place of that.
+    url: Option<String>,
     api_port: u16,
     link_port: u16,
     args: Vec<String>,
@@ -52,6 +54,7 @@ impl HubSetup {
             name: unique(name),
             folder,
             database: TestDatabase::new().await?,
+            url: None,
             api_port: free_port()?,
             link_port: free_port()?,
             args: Vec::new(),
@@ -64,6 +67,13 @@ impl HubSetup {
     #[must_use]
     pub fn in_place_of(mut self, other: &Self) -> Self {
         (self.api_port, self.link_port) = (other.api_port, other.link_port);
+        self
+    }
+
+    /// Has the hub use the database at this URL.
+    #[must_use]
+    pub fn at(mut self, url: String) -> Self {
+        self.url = Some(url);
         self
     }
 
@@ -102,7 +112,7 @@ impl HubSetup {
 
     fn command(&self, replica: &Replica) -> Result<Command> {
         let mut command = Command::new(binary("roadstead-hub")?);
-        command.arg("--database-url").arg(self.database.url());
+        command.arg("--database-url").arg(self.url.as_deref().unwrap_or(self.database.url()));
         command.arg("--key-file").arg(self.folder.path().join("hub.key"));
         command.arg("--listen").arg(format!("127.0.0.1:{}", replica.api_port));
         command.arg("--link-listen").arg(format!("127.0.0.1:{}", replica.link_port));

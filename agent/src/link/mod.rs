@@ -195,6 +195,7 @@ impl<C: Cluster> Link<C> {
             upgrade: upgrade.map(Into::into),
             unix_millis: Timestamp::now().as_millisecond(),
             capabilities: Capabilities::of_this_agent().names(),
+            seen: self.runner.seen().into_iter().map(Into::into).collect(),
         }
     }
 }

@@ -107,13 +107,16 @@ struct Inner<C> {
 
 #[derive(Default)]
 struct Slot {
-    seen: Option<(HubEpoch, Attempt)>,
+    /// The newest that was seen.
+    seen: Option<DispatchKey>,
     running: Option<(DispatchKey, CancellationToken)>,
     queued: Option<Dispatch>,
     /// Told again where the hub asks for the same once more.
     finished: Option<Finished>,
     /// Of that, what was read is not kept: there may be as many as there are slots.
     forgotten: bool,
+    /// What the last dispatch of an earlier epoch left: the hub's database was restored, and it may not know of it.
+    left: Vec<ObjectRef>,
     /// Held by whoever writes for the applier: a dispatch, or a correction.
     writing: Arc<tokio::sync::Mutex<()>>,
 }
@@ -121,7 +124,7 @@ struct Slot {
 impl Slot {
     fn known(&self) -> Known<'_> {
         Known {
-            seen: self.seen,
+            seen: self.seen.as_ref().map(DispatchKey::fence),
             running: self.running.as_ref().map(|(key, _)| key),
             queued: self.queued.as_ref().map(|dispatch| &dispatch.key),
             finished: self.finished.as_ref().map(|finished| &finished.key),
@@ -270,7 +273,7 @@ impl<C: Cluster> Runner<C> {
             if slot.seen.is_some() {
                 continue;
             }
-            slot.seen = Some(key.fence());
+            slot.seen = Some(key.clone());
             drop(slots);
             let restore = |Packed { digest, bytes }| self.inner.builds.restore(digest, bytes);
             let Some(builds) = builds.into_iter().map(restore).collect::<Option<Vec<Kept>>>() else {
@@ -326,9 +329,14 @@ impl<C: Cluster> Runner<C> {
         }
         let slot = slots.entry(uid).or_default();
         let verdict = slot.known().judge(&dispatch.key);
+        if slot.seen.as_ref().is_some_and(|seen| seen.epoch < dispatch.key.epoch)
+            && let Some(finished) = &slot.finished
+        {
+            slot.left.clone_from(&finished.inventory);
+        }
         match verdict {
             Verdict::Start => {
-                slot.seen = Some(dispatch.key.fence());
+                slot.seen = Some(dispatch.key.clone());
                 slot.finished = None;
                 slot.forgotten = false;
                 let cancel = self.inner.stop.child_token();
@@ -336,7 +344,7 @@ impl<C: Cluster> Runner<C> {
                 self.inner.tasks.spawn(self.clone().run(dispatch, cancel));
             }
             Verdict::Supersede => {
-                slot.seen = Some(dispatch.key.fence());
+                slot.seen = Some(dispatch.key.clone());
                 slot.queued = Some(dispatch);
                 if let Some((_, cancel)) = &slot.running {
                     cancel.cancel();
@@ -350,7 +358,9 @@ impl<C: Cluster> Runner<C> {
             }
             Verdict::Stale => {
                 let Attempt(given) = dispatch.key.attempt;
-                let seen = slot.seen.map(|(epoch, attempt)| format!("attempt {attempt} in epoch {epoch}"));
+                let seen = slot.seen.as_ref();
+                let seen = seen
+                    .map(|DispatchKey { epoch, attempt, .. }| format!("attempt {attempt} in epoch {epoch}"));
                 return Err(NotTaken::Stale {
                     given: Attempt(given),
                     epoch: dispatch.key.epoch,
@@ -388,6 +398,14 @@ impl<C: Cluster> Runner<C> {
         keys
     }
 
+    /// The newest dispatch that was seen of each applier, without its digest.
+    #[must_use]
+    pub fn seen(&self) -> Vec<DispatchKey> {
+        let slots = self.slots();
+        let seen = slots.values().filter_map(|slot| slot.seen.as_ref());
+        seen.map(|seen| DispatchKey { digest: None, ..seen.clone() }).collect()
+    }
+
     /// Takes nothing more and ends what is under way at the next safe place, without telling its end: the hub will
     /// dispatch it again to whoever comes next. Waits for that, but no longer than `patience`.
     pub async fn stop(&self, patience: Duration) {
@@ -401,6 +419,20 @@ impl<C: Cluster> Runner<C> {
     fn work(&self) -> Work<'_, C> {
         let Inner { cluster, outbox, builds, places, tended, healths, keys, keep, .. } = &*self.inner;
         Work { outbox, builds, cluster, places, tended, healths, keys, keep }
+    }
+
+    /// What is owned that the hub does not know, as this is the first dispatch since its database was restored. That is told once: where the
+    /// hub does not take it, the next attempt goes without.
+    fn lost(&self, dispatch: &Dispatch) -> Vec<ObjectRef> {
+        let mut left = match self.slots().get_mut(&dispatch.key.applier) {
+            Some(slot) => std::mem::take(&mut slot.left),
+            None => Vec::new(),
+        };
+        if !left.is_empty() {
+            let known: HashSet<&ObjectRef> = dispatch.inventory.iter().collect();
+            left.retain(|object| !known.contains(object));
+        }
+        left
     }
 
     /// The lock that a dispatch and a correction of an applier take turns by.
@@ -459,7 +491,8 @@ impl<C: Cluster> Runner<C> {
             inner.healths.begin(uid);
             let writing = self.writing(uid);
             let holding = writing.lock().await;
-            let (finished, observed) = self.work().carry_out(&dispatch, cancel).await;
+            let lost = self.lost(&dispatch);
+            let (finished, observed) = self.work().carry_out(&dispatch, &lost, cancel).await;
             let last = self.last_applied(&dispatch, &finished);
             let is_kept = last.is_some() && may_be_kept(&dispatch);
             let inventory = if is_kept { finished.inventory.clone() } else { Vec::new() };

@@ -124,6 +124,7 @@ impl<C: Cluster> Work<'_, C> {
     pub(super) async fn carry_out(
         &self,
         dispatch: &Dispatch,
+        lost: &[ObjectRef],
         cancel: CancellationToken,
     ) -> (Finished, CorrectionOutcome) {
         let began = Instant::now();
@@ -141,8 +142,9 @@ impl<C: Cluster> Work<'_, C> {
         };
         let account = dispatch.spec.service_account.clone();
         let account = account.map(|ServiceAccount { namespace, name }| Account { namespace, name });
-        let on = On { dispatch, cancel: &cancel, cluster: &cluster, account, step: None };
-        let mut record = Record { inventory: dispatch.inventory.clone(), ..Record::default() };
+        let on = On { dispatch, lost, cancel: &cancel, cluster: &cluster, account, step: None };
+        let inventory = dispatch.inventory.iter().chain(lost).cloned().collect();
+        let mut record = Record { inventory, ..Record::default() };
         // Validation, apply and health share one deadline; it begins with the first of them.
         let mut deadline = None;
         // The first group comes while the policy is read; nothing is done with it before that lets the dispatch in.
@@ -265,6 +267,7 @@ impl<C: Cluster> Work<'_, C> {
         // What was applied before is going to be owned too.
         let intended: Vec<ObjectRef> = record.applied.values().flatten().chain(&objects).cloned().collect();
         self.stops(on, index, &intended, record).await?;
+        let intended = on.with_lost(intended);
         let (asked_for, withdrawn) =
             tokio::join!(self.ask_the_hub(on, intended), self.withdraw(on, Stage::Apply));
         asked_for?;
@@ -503,6 +506,8 @@ pub(super) struct Ready<C: Cluster> {
 /// What every step of a dispatch shares.
 pub(super) struct On<'a, C> {
     pub(super) dispatch: &'a Dispatch,
+    /// What was owned before the hub's database was restored, and the hub does not know: it is told of it.
+    pub(super) lost: &'a [ObjectRef],
     pub(super) cancel: &'a CancellationToken,
     /// As the account sees it.
     pub(super) cluster: &'a C,
@@ -512,6 +517,16 @@ pub(super) struct On<'a, C> {
 }
 
 impl<'a, C> On<'a, C> {
+    /// Together with what was lost.
+    fn with_lost(&self, mut objects: Vec<ObjectRef>) -> Vec<ObjectRef> {
+        if !self.lost.is_empty() {
+            objects.extend_from_slice(self.lost);
+            objects.sort();
+            objects.dedup();
+        }
+        objects
+    }
+
     /// The same dispatch, at this step.
     fn at(&self, step: usize) -> Self {
         Self { account: self.account.clone(), step: Some(step), ..*self }

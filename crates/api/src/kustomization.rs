@@ -18,7 +18,7 @@ impl Typed for Kustomization {}
 /// The annotation that asks for a reconciliation at once.
 pub const REQUEST_ANNOTATION: &str = "reconcile.fluxcd.io/requestedAt";
 /// The same as `v1` and as `v1alpha1` name it.
-const REQUEST_ANNOTATIONS: [&str; 2] = [REQUEST_ANNOTATION, "fluxcd.io/reconcileAt"];
+pub const REQUEST_ANNOTATIONS: [&str; 2] = [REQUEST_ANNOTATION, "fluxcd.io/reconcileAt"];
 
 /// Entries of `spec.dependsOn`. With it the search for cycles is bounded, too.
 pub const MAX_DEPENDENCIES: usize = 100;

@@ -80,6 +80,8 @@ reasons! {
     ClusterUnreachable,
     /// The cluster's agent is of a version that cannot do what is to be done.
     AgentTooOld,
+    /// The database was restored, and has something older than what was applied.
+    DatabaseRestored,
     /// This namespace may not do that.
     AccessDenied,
     /// A source was fetched.

@@ -16,5 +16,6 @@ pub use management::{
 };
 pub use onboard::{Failed, Onboarding, OnboardingJob, OnboardingPlan};
 pub use progress::Progress;
+pub use roadstead_hub_store::SeenAttempt;
 pub use rollout::{Agents, ImageSignature, UpgradeReport};
-pub use session::{AgentState, Greeting, NOT_CURRENT, Session, SessionStanding, Sessions};
+pub use session::{AgentState, Begun, Greeting, NOT_CURRENT, Session, SessionStanding, Sessions};

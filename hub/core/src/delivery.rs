@@ -17,6 +17,7 @@ mod pins;
 mod placing;
 pub(crate) mod reconcile;
 mod render;
+mod restored;
 pub(crate) mod results;
 pub(crate) mod seen;
 mod situation;

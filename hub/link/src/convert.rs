@@ -2,15 +2,31 @@
 
 use std::time::Duration;
 
-use roadstead_hub_core::clusters::{AgentState, UpgradeReport};
+use roadstead_hub_core::clusters::{AgentState, SeenAttempt, UpgradeReport};
 use roadstead_hub_core::delivery::{
     AgentCorrection, CorrectedObject, DispatchFailure, DispatchResult, HealthReport, HealthState,
 };
+use roadstead_model::DispatchKey;
 use roadstead_proto::limits::bounded;
-use roadstead_proto::{Corrected, Correction, Finished, ObjectHealth, Unwatched, v1};
+use roadstead_proto::{ConvertError, Corrected, Correction, Finished, ObjectHealth, Unwatched, v1};
 
 /// How long ago a correction may be said to have begun.
 const MAX_AGO: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// No hub counts so far: such a number would leave none that is newer.
+const MAX_COUNT: i64 = 1 << 53;
+
+/// The newest dispatches that an agent has seen.
+pub(crate) fn seen(keys: Vec<v1::DispatchKey>) -> Result<Vec<SeenAttempt>, ConvertError> {
+    let keys = roadstead_proto::convert::keys("seen", keys)?;
+    let seen = keys.into_iter().map(|DispatchKey { epoch, applier, generation, attempt, .. }| SeenAttempt {
+        applier,
+        epoch,
+        attempt,
+        generation,
+    });
+    Ok(seen.filter(|seen| seen.epoch.0 < MAX_COUNT && seen.attempt.0 < MAX_COUNT).collect())
+}
 
 /// What came of a dispatch.
 pub(crate) fn finished(finished: Finished) -> DispatchResult {

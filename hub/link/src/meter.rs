@@ -32,8 +32,9 @@ const COPIES: u64 = 3;
 /// What an element of a list becomes besides its texts: in a list that has room for twice as many, and with an allocation
 /// for each of its texts.
 const ELEMENT: u64 = 280;
-/// A session's first message: the dispatches that the agent is at work on, of 128 bytes each, and a few texts.
-const FIRST: u64 = MAX_RUNNING as u64 * 128 + 64 * 1024;
+/// A session's first message: the dispatches that the agent is at work on, of 128 bytes each, those that it has seen, of 64, and a few
+/// texts.
+const FIRST: u64 = MAX_RUNNING as u64 * (128 + 64) + 64 * 1024;
 /// Messages up to this many bytes have room of their own: what a dispatch of a few dozen objects says, and progress. So they
 /// do not wait for those who announce long messages and let them come slowly.
 const SHORT: u64 = 16 * 1024;

@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use roadstead_budget::Reservation;
 use roadstead_hub_core::Hub;
 use roadstead_hub_core::clusters::pki::AgentIdentity;
-use roadstead_hub_core::clusters::{Greeting, NOT_CURRENT, Session, SessionStanding};
+use roadstead_hub_core::clusters::{Begun, Greeting, NOT_CURRENT, Session, SessionStanding};
 use roadstead_listener::{Paces, UnderWay};
-use roadstead_model::{Capabilities, ClusterUid, OrderKind, chain};
+use roadstead_model::{ApplierUid, Capabilities, ClusterUid, OrderKind, chain};
 use roadstead_proto::limits::bounded;
 use roadstead_proto::v1::{
     self, AgentMessage, BuildChunk, Heartbeat, Hello, HubMessage, Welcome, agent_message, hub_message,
@@ -88,11 +88,12 @@ impl Opening {
                 .then(|| Timestamp::from_millisecond(hello.unix_millis).ok())
                 .flatten(),
             capabilities: Capabilities::named(&hello.capabilities),
+            seen: convert::seen(hello.seen).map_err(|error| Status::invalid_argument(error.to_string()))?,
         };
         let turn = self.turns.acquire().await;
         let begun = self.hub.sessions.begin(&self.identity, &greeting).await;
         drop(turn);
-        let session = begun.map_err(|error| status(&error))?;
+        let Begun { session, unknown } = begun.map_err(|error| status(&error))?;
         // It looks at once, for what was planned before it had a place.
         let place = self.board.place(session.id);
         let welcome = hub_message::Body::Welcome(Welcome {
@@ -125,7 +126,7 @@ impl Opening {
             in_hand: JoinSet::new(),
             order: None,
         };
-        let ended = match running.say(welcome).await {
+        let ended = match running.welcome(welcome, &unknown).await {
             Ok(()) => running.converse(self.incoming, parts, &place, stop).await,
             Err(end) => end,
         };
@@ -364,6 +365,19 @@ impl Running {
                 Ok(())
             }
         }
+    }
+
+    /// Begins the conversation. What the agent has of appliers that the hub does not know is to rest: nobody can say any more what is wanted
+    /// of it.
+    async fn welcome(&mut self, welcome: hub_message::Body, unknown: &[ApplierUid]) -> Result<(), Ended> {
+        self.say(welcome).await?;
+        if self.session.corrects() {
+            for applier in unknown {
+                let rest = v1::Rest { applier_uid: applier.to_string(), health_goes_on: false };
+                self.say(hub_message::Body::Rest(rest)).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn send_order(&mut self) -> Result<(), Ended> {

@@ -1,6 +1,6 @@
 //! The decision itself. What may hold an attempt are gates, in one list and in the order in which a user should hear of what is
-//! wrong: who may deploy, dependencies that form a cycle, the cluster, the source; and, once an attempt is due, dependencies that
-//! are not Ready, and an agent that is away.
+//! wrong: who may deploy, dependencies that form a cycle, the cluster, the source, a restored database that has an older spec than the
+//! cluster was given; and, once an attempt is due, dependencies that are not Ready, and an agent that is away.
 
 use std::time::Duration;
 
@@ -68,6 +68,7 @@ const GATES: &[Gate] = &[
     Gate { asked: Asked::Always, holds: cycle },
     Gate { asked: Asked::Always, holds: no_cluster },
     Gate { asked: Asked::Always, holds: no_artifact },
+    Gate { asked: Asked::Always, holds: older_than_applied },
     Gate { asked: Asked::Due, holds: dependencies },
     Gate { asked: Asked::Dispatch, holds: agent_away },
 ];
@@ -111,6 +112,10 @@ fn no_artifact(situation: &Situation) -> Option<Hold> {
         Source::Fetching(what) => Hold::waiting(Reason::Progressing, what.clone()),
         Source::Artifact { .. } => None,
     }
+}
+
+fn older_than_applied(situation: &Situation) -> Option<Hold> {
+    Hold::new(Reason::DatabaseRestored, situation.older_than_applied.clone()?)
 }
 
 fn dependencies(situation: &Situation) -> Option<Hold> {
@@ -232,6 +237,7 @@ fn next_look(situation: &Situation, at: Timestamp) -> Timestamp {
 fn is_current(last: &Attempted, situation: &Situation, cluster: ClusterUid, wanted: Wanted<'_>) -> bool {
     last.kind != AttemptKind::Delete
         && !last.outdated
+        && !last.is_past
         && last.generation == situation.generation
         && last.cluster == Some(cluster)
         && (last.revision.as_ref(), last.artifact) == (Some(wanted.0), Some(wanted.1))

@@ -71,6 +71,9 @@ pub struct Situation {
     pub confirmed: bool,
     /// Another applier's objects have become its own since the newest attempt began.
     pub handed: bool,
+    /// Why what is wanted may be older than what the cluster has, where the database was restored and nobody has said since that it is
+    /// what is wanted.
+    pub older_than_applied: Option<String>,
     /// The clusters on which it owns objects, and whether each still exists.
     pub owns_on: Vec<Owned>,
 }
@@ -190,6 +193,8 @@ pub struct Attempted {
     pub kind: AttemptKind,
     /// An object of the hub that it was rendered by is another one now.
     pub outdated: bool,
+    /// It was made before the database was restored: something newer may have been applied since.
+    pub is_past: bool,
     /// The digest of what was dispatched; none where that is not known.
     pub dispatch: Option<Digest>,
     /// Where it stands.

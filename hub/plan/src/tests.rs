@@ -51,6 +51,7 @@ fn fresh() -> Situation {
         tended: Tended::Unknown,
         late: None,
         handed: false,
+        older_than_applied: None,
         owns_on: Vec::new(),
     }
 }
@@ -65,6 +66,7 @@ fn applied(succeeded: bool) -> Situation {
             request: None,
             kind: AttemptKind::Apply,
             outdated: false,
+            is_past: false,
             dispatch: None,
             state: AttemptState::Finished { at: at(0), succeeded },
         }),
@@ -372,4 +374,18 @@ fn what_an_agent_tends_is_looked_at_once_a_day() {
     // A failure is tried again whatever is tended.
     let failed = Situation { tended: Tended::Now, ..applied(false) };
     assert!(matches!(decide(&failed, at(60)), Decision::Reconcile { .. }));
+}
+
+#[test]
+fn what_was_applied_before_the_database_was_restored_is_applied_again() {
+    let past = |situation: Situation| Situation {
+        last: situation.last.map(|last| Attempted { is_past: true, ..last }),
+        ..situation
+    };
+    assert_eq!(decide(&past(applied(true)), at(1)), reconcile(true));
+    assert_eq!(decide(&past(applied(false)), at(1)), reconcile(true));
+    let why = "an older spec".to_owned();
+    let held = Situation { older_than_applied: Some(why.clone()), ..past(applied(true)) };
+    let Decision::Hold { reason, message, .. } = decide(&held, at(1)) else { panic!("it is held") };
+    assert_eq!((reason, message), (Reason::DatabaseRestored, why));
 }

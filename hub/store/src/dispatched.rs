@@ -277,7 +277,7 @@ impl Store {
         let found: Option<Found> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
                     deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, trigger, dispatch_format,
-                    dispatch,
+                    dispatch, false AS is_past,
                     EXISTS (SELECT FROM agent_session WHERE cluster_uid = $3 AND session = $7) AS is_current,
                     EXISTS (SELECT FROM child WHERE parent = $1) AS has_children
              FROM reconciliation

@@ -226,7 +226,7 @@ impl Store {
             "SELECT EXISTS (
                  SELECT FROM reconciliation r
                  WHERE applier = $1 AND cluster_uid = $2 AND dispatch_digest = $3 AND reason IN ($4, $5)
-                       AND NOT deletes AND NOT reads
+                       AND NOT deletes AND NOT reads AND epoch >= (SELECT epoch FROM hub_state)
                        AND NOT EXISTS (
                            SELECT FROM reconciliation n
                            WHERE n.applier = $1 AND n.attempt > r.attempt

@@ -388,27 +388,6 @@ impl Store {
         Ok(positions(&self.pool).await?.0)
     }
 
-    /// To be called once a backup of the database was put in place of the database: begins a new epoch. Versions of the
-    /// old history are told apart from those of the new one, and watches from them are refused.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn begin_epoch(&self) -> Result<(), StoreError> {
-        let what = "begin an epoch";
-        let mut tx = self.pool.begin().await.map_err(StoreError::query(what))?;
-        // First, as nobody else writes yet: of what the log holds only the last of each object is needed.
-        forget(&mut tx, i64::MAX).await?;
-        sqlx::query(
-            "UPDATE hub_state SET epoch = epoch + 1, last_version = (epoch + 1) << 40, compacted = (epoch + 1) << 40",
-        )
-        .execute(&mut *tx)
-        .await
-        .map_err(StoreError::query(what))?;
-        tx.commit().await.map_err(StoreError::query(what))?;
-        self.signals.send(Topic::Resources);
-        Ok(())
-    }
-
     /// Forgets changes older than `age`, apart from the newest `keep`. Returns how many were forgotten.
     ///
     /// # Errors
@@ -445,7 +424,7 @@ impl Store {
 
 /// Removes changes up to a version from the log, apart from the last of each object that was there then: lists of a later
 /// moment show that. What earlier compactions left is read only where it was followed by something since.
-async fn forget(connection: &mut sqlx::PgConnection, upto: i64) -> Result<u64, StoreError> {
+pub(crate) async fn forget(connection: &mut sqlx::PgConnection, upto: i64) -> Result<u64, StoreError> {
     let forgotten = sqlx::query(
         "WITH past AS (SELECT resource_version, type, before_version FROM resource_event \
              WHERE resource_version > (SELECT compacted FROM hub_state) AND resource_version <= $1) \

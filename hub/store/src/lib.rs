@@ -34,6 +34,7 @@ mod references;
 mod rekey;
 mod reported;
 mod resource;
+mod restore;
 mod schedule;
 pub mod seal;
 mod secret;
@@ -84,6 +85,7 @@ pub use references::{Concerned, Whom};
 pub use rekey::{KeyCensus, RekeyOptions, RekeyStep, Rekeyed, Sealed};
 pub use reported::{ReportedAttempt, ReportedHealth};
 pub use resource::{Filter, HeldNamespace, Listed, Part};
+pub use restore::{LostAttempt, SeenAttempt};
 pub use seal::{Key, KeyId, Sealer};
 pub use secret::{LAST_APPLIED, SecretData};
 pub use set_aside::SetAside;
@@ -150,6 +152,7 @@ impl Store {
                 .acquire_timeout(PATIENCE)
                 // A ping before each use would be a second question for each that is asked.
                 .test_before_acquire(false)
+                .after_connect(|connection, _| Box::pin(async { restore::check(connection).await.map(drop) }))
                 .before_acquire(move |connection, metadata| {
                     let health = taking.clone();
                     Box::pin(async move {
@@ -175,6 +178,7 @@ impl Store {
         let explained = |error| transport.explained(&options, MigrateError::Execute(error));
         upgrade::wait_for_older_replicas(&pool, explained).await?;
         MIGRATOR.run(&pool).await.map_err(|error| transport.explained(&options, error))?;
+        restore::record(&pool).await?;
         key_state::settle(&pool, &sealer).await?;
         adopt::sign_what_is_older(&pool, &sealer).await?;
         let signals = Signals::start(pool.clone(), health.clone());

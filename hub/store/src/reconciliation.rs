@@ -78,6 +78,8 @@ pub struct Reconciliation {
     pub checked: Option<Timestamp>,
     /// The digest of what was dispatched; none where it failed before, or a version dispatched it that did not keep it.
     pub dispatch: Option<Digest>,
+    /// It was made in an earlier epoch: something newer may have been applied since.
+    pub is_past: bool,
 }
 
 /// An attempt with all that is known of how it went.
@@ -189,8 +191,9 @@ impl Tx {
             "WITH superseded AS (
                UPDATE reconciliation SET finished_at = $2, reason = 'Progressing', message = 'superseded by a newer attempt'
                WHERE $3 AND applier = $1 AND finished_at IS NULL),
-             awake AS (DELETE FROM resting WHERE $3 AND applier = $1)
-             SELECT epoch, 1 + newest,
+             awake AS (DELETE FROM resting WHERE $3 AND applier = $1),
+             lost AS (DELETE FROM lost_attempt WHERE $3 AND applier = $1 AND cluster_uid = $4 RETURNING epoch, attempt)
+             SELECT greatest(epoch, (SELECT epoch FROM lost)), 1 + greatest(newest, (SELECT attempt FROM lost)),
                     (SELECT jsonb_agg(jsonb_build_array(api_group, version, kind, namespace, name, handed_by)
                                       ORDER BY api_group, kind, namespace, name)
                      FROM inventory WHERE applier = $1 AND handed_after IS NOT NULL AND handed_after >= newest)
@@ -199,6 +202,7 @@ impl Tx {
         .bind(inputs.applier.0)
         .bind(to_sql(inputs.started))
         .bind(dispatch.is_some())
+        .bind(inputs.cluster.map(|cluster| cluster.0))
         .fetch_one(&mut *self.inner)
         .await
         .map_err(StoreError::query(what))?;
@@ -393,6 +397,7 @@ pub(crate) struct Row {
     checked_at: Option<::time::OffsetDateTime>,
     dispatch_digest: Option<Vec<u8>>,
     trigger: Option<String>,
+    is_past: bool,
 }
 
 impl Row {
@@ -440,6 +445,7 @@ impl Row {
                 None => finished.map(|(at, _)| at),
             },
             dispatch: digest(self.dispatch_digest)?,
+            is_past: self.is_past,
             finished,
         })
     }
@@ -499,7 +505,8 @@ impl Store {
     ) -> Result<Option<Reconciliation>, StoreError> {
         let row: Option<Row> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
-                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, trigger
+                    deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, trigger,
+                    is_past(applier, attempt, epoch) AS is_past
              FROM reconciliation WHERE applier = $1 AND ($2::bigint IS NULL OR attempt = $2)
              ORDER BY attempt DESC LIMIT 1",
         )
@@ -534,7 +541,7 @@ impl Store {
         let rows: Vec<Full> = sqlx::query_as(
             "SELECT applier, attempt, cluster_uid, generation, revision, artifact_digest, build_digest, request,
                     deletes, reads, rendered_by, started_at, deadline, finished_at, reason, checked_at, dispatch_digest, message, change_set,
-                    timings, health, trigger, actor
+                    timings, health, trigger, actor, is_past(applier, attempt, epoch) AS is_past
              FROM reconciliation WHERE applier = $1 AND ($3::bigint IS NULL OR attempt < $3)
              ORDER BY attempt DESC LIMIT $2",
         )

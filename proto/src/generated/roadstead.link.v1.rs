@@ -127,6 +127,9 @@ pub struct Hello {
     /// What the agent can do that one of the first version cannot. Names that the hub does not know are ignored.
     #[prost(string, repeated, tag = "8")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The newest dispatch that it has seen of each applier, without digests: a hub whose database was restored may have lost it.
+    #[prost(message, repeated, tag = "9")]
+    pub seen: ::prost::alloc::vec::Vec<DispatchKey>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {

@@ -34,6 +34,7 @@ mod pins;
 mod pipeline;
 mod receivers;
 mod rekey;
+mod restore;
 mod rules;
 mod secrets;
 mod sources;

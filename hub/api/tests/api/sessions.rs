@@ -47,6 +47,7 @@ async fn more_agents_come_at_once_than_there_are_connections() -> Result<()> {
             upgrade: None,
             clock: None,
             capabilities: Capabilities::of_this_agent(),
+            seen: Vec::new(),
         };
         agents.push((identity, greeting));
     }

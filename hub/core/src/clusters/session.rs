@@ -6,10 +6,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId};
+use roadstead_api::{Cluster, ClusterStatus, ConditionStatus, KindId, REQUEST_ANNOTATIONS};
 use roadstead_budget::PoolName;
-use roadstead_hub_store::{AgentSession, Store};
-use roadstead_model::{Capabilities, Capability, ClusterUid, HubEpoch, Queue, Reason, ReplicaId, SessionId};
+use roadstead_hub_store::{AgentSession, SeenAttempt, Store};
+use roadstead_model::{
+    ApplierUid, Capabilities, Capability, ClusterUid, HubEpoch, Queue, Reason, ReplicaId, SessionId,
+};
 
 use crate::HubError;
 use crate::clock::Clock;
@@ -41,6 +43,17 @@ pub struct Greeting {
     pub clock: Option<Timestamp>,
     /// What it can do that one of the first version cannot.
     pub capabilities: Capabilities,
+    /// The newest attempts that it has seen.
+    pub seen: Vec<SeenAttempt>,
+}
+
+/// What came of a greeting.
+#[derive(Debug)]
+pub struct Begun {
+    /// The session.
+    pub session: Session,
+    /// Appliers that the agent has seen and the hub does not know: they were deleted, or its database was restored.
+    pub unknown: Vec<ApplierUid>,
 }
 
 /// A session that has begun.
@@ -71,6 +84,14 @@ pub struct SessionStanding {
     pub has_resting: bool,
 }
 
+impl Session {
+    /// Whether the agent corrects what others change, and so has to hear what is to rest.
+    #[must_use]
+    pub fn corrects(&self) -> bool {
+        self.capabilities.has(Capability::Corrections)
+    }
+}
+
 /// The sessions of agents, and the replicas that hold them.
 pub struct Sessions {
     store: Store,
@@ -97,7 +118,7 @@ impl Sessions {
     ///
     /// # Errors
     /// Where the Cluster is gone, the key is not the one that was enrolled last, or it is another cluster.
-    pub async fn begin(&self, identity: &AgentIdentity, greeting: &Greeting) -> Result<Session, HubError> {
+    pub async fn begin(&self, identity: &AgentIdentity, greeting: &Greeting) -> Result<Begun, HubError> {
         let now = self.clock.now();
         let refuse = |why: String| HubError::Unauthenticated(why);
         let mut tx = self.store.begin().await?;
@@ -139,6 +160,8 @@ impl Sessions {
             unreachable: None,
         };
         tx.begin_session(identity.cluster, &session).await?;
+        // Before anything is planned for it: whoever plans sees the session only together with this.
+        let unknown = tx.note_seen_attempts(identity.cluster, &greeting.seen, &REQUEST_ANNOTATIONS).await?;
         if let Some(report) = &greeting.upgrade {
             rollout::note_report(&mut tx, identity.cluster, report).await?;
         }
@@ -160,7 +183,9 @@ impl Sessions {
         let epoch = self.store.epoch().await?;
         let sent = Sent::new(session.session, &self.followed);
         let AgentSession { session: id, agent_version, capabilities, .. } = session;
-        Ok(Session { cluster: identity.cluster, name, id, epoch, agent_version, capabilities, sent })
+        let session =
+            Session { cluster: identity.cluster, name, id, epoch, agent_version, capabilities, sent };
+        Ok(Begun { session, unknown })
     }
 
     /// Ends a session; `why` is for people.
@@ -249,7 +274,7 @@ impl Sessions {
     pub async fn standing(&self, session: &Session) -> Result<SessionStanding, HubError> {
         let (is_current, has_resting) = self.store.session_standing(session.cluster, session.id).await?;
         // One that corrects nothing by itself need not be told.
-        let has_resting = has_resting && session.capabilities.has(Capability::Corrections);
+        let has_resting = has_resting && session.corrects();
         Ok(SessionStanding { is_current, has_resting })
     }
 

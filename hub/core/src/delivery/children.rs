@@ -12,7 +12,7 @@ use roadstead_api::{AnyApplier, ApplierSpec, ConditionStatus, KindId, Reference}
 use roadstead_hub_plan::{AttemptState, Attempted, Rights};
 use roadstead_hub_store::{Child, Parent, Stored};
 use roadstead_model::{
-    Action, ApplierUid, AttemptKind, ChangeSet, ObjectRef, ObjectResult, Reason, Revision,
+    Action, ApplierUid, AttemptKind, ChangeSet, ObjectRef, ObjectResult, Queue, Reason, Revision,
 };
 use serde_json::Value;
 
@@ -113,6 +113,12 @@ impl Delivery {
                 }
                 Err(error) => return Err(error),
             }
+        }
+        let accepted = self.store.accept_children(seen.situation.uid).await?;
+        if !accepted.is_empty() {
+            let mut tx = self.store.begin().await?;
+            tx.enqueue(Queue::Applier, &accepted).await?;
+            tx.commit().await?;
         }
         let reason = if denied { Reason::AccessDenied } else { Reason::ReconciliationFailed };
         let failure = (!refused.is_empty()).then(|| (reason, some_of(&refused)));

@@ -174,7 +174,8 @@ impl Delivery {
         let substituted = spec.groups.iter().any(|group| group.substitute.is_some());
         let namespace = spec.default_namespace();
         let outside = tx.outside_build(cluster, owner, builds, substituted, namespace, objects).await?;
-        if !outside.is_empty() {
+        // What it owned when it was restored the database does not know, and the agent does.
+        if !outside.is_empty() && !tx.is_first_since_restore(owner, key.attempt).await? {
             let named: Vec<String> = outside.iter().map(ToString::to_string).collect();
             return Err(HubError::BadRequest(format!(
                 "these objects are not in the dispatch's build: {}",

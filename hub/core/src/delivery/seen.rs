@@ -133,6 +133,7 @@ impl SeenApplier {
         let AttemptState::Finished { at, succeeded: true } = last.state else { return false };
         let Situation { generation, request, interval, uid, held, late, .. } = &self.situation;
         let same = last.kind == AttemptKind::Apply
+            && !last.is_past
             && last.generation == *generation
             && last.request == *request
             && last.cluster == Some(target.cluster)
@@ -149,6 +150,7 @@ impl SeenApplier {
     pub(super) fn has_applied(&self, cluster: ClusterUid, dispatch: &DispatchSpec) -> bool {
         self.situation.last.as_ref().is_some_and(|last| {
             last.kind == AttemptKind::Apply
+                && !last.is_past
                 && last.cluster == Some(cluster)
                 && last.dispatch == Some(dispatch.digest())
                 && matches!(last.state, AttemptState::Finished { succeeded: true, .. })

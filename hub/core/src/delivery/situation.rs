@@ -21,6 +21,7 @@ use crate::delivery::history;
 use crate::delivery::holds;
 use crate::delivery::pins::WantedRevision;
 use crate::delivery::render;
+use crate::delivery::restored;
 use crate::identity::access::Standing;
 use crate::objects::conditions;
 use crate::objects::triggers;
@@ -62,6 +63,8 @@ struct Found {
     /// In the order of the references.
     sources: Vec<Source>,
     wanted: Option<WantedRevision>,
+    /// The first source that is suspended.
+    suspended: Option<Reference>,
 }
 
 impl Delivery {
@@ -93,6 +96,8 @@ impl Delivery {
             None => false,
         };
         let began = last.as_ref().map(|last| last.inputs.started);
+        // Where nothing was tried since the database was restored, what it says is not to be relied on yet.
+        let is_unsure = last.as_ref().is_none_or(|last| last.is_past);
         let last = last.map(|last| Attempted {
             generation: last.inputs.generation,
             cluster: last.inputs.cluster,
@@ -101,6 +106,7 @@ impl Delivery {
             request: last.inputs.request,
             kind: last.inputs.kind,
             outdated,
+            is_past: last.is_past,
             dispatch: last.dispatch,
             state: match last.finished {
                 None => AttemptState::Open { deadline: last.deadline },
@@ -120,9 +126,16 @@ impl Delivery {
             // Of those that share a source one that is pinned goes its own way.
             self.dependencies(stored, references.first().filter(|_| spec.pin.is_none()), &names),
             self.cycle(stored, &names),
-            self.sources(stored, &standing, spec.pin.as_ref(), &references),
+            self.sources(stored, &standing, spec.pin.as_ref(), &references, is_unsure),
         )?;
-        let Found { sources, wanted } = sources;
+        let Found { sources, wanted, suspended } = sources;
+        let older_than_applied = match &target {
+            Target::Cluster { uid: cluster, name, .. } if is_unsure => {
+                let lost = self.store.lost_attempt(uid, *cluster).await?;
+                lost.and_then(|lost| restored::older_than_applied(stored, &lost, suspended.as_ref(), name))
+            }
+            _ => None,
+        };
         let deleting = stored.deletion_timestamp.is_some();
         let sees = matches!(&target, Target::Cluster { agent: AgentLink::Connected, .. });
         let tended = tended(applier, &holdings, &target, sees_health);
@@ -154,6 +167,7 @@ impl Delivery {
             late: late_since(applier).filter(|_| well),
             tended,
             handed: holdings.handed,
+            older_than_applied,
             confirmed: holds::is_confirmed_since(held.as_ref(), began),
             owns_on: holdings
                 .clusters
@@ -231,19 +245,28 @@ impl Delivery {
         Ok(Chosen { target, cluster: Some(cluster), sees_health })
     }
 
-    /// The sources that an applier refers to, in their order; the first one at the revision to which it is pinned.
+    /// The sources that an applier refers to, in their order; the first one at the revision to which it is pinned. Where `is_unsure`, each is
+    /// waited for until somebody has looked at it since the database was restored.
     async fn sources(
         &self,
         stored: &Stored,
         standing: &Standing,
         pin: Option<&Pin>,
         references: &[Reference],
+        is_unsure: bool,
     ) -> Result<Found, HubError> {
-        let (mut sources, mut wanted) = (Vec::with_capacity(references.len()), None);
+        let (mut sources, mut wanted, mut suspended) = (Vec::with_capacity(references.len()), None, None);
         for (index, reference) in references.iter().enumerate() {
             sources.push(match self.source(stored, standing, reference).await? {
                 Err(why) => Source::NoArtifact(why),
                 Ok(found) => match pin.filter(|_| index == 0) {
+                    None if is_unsure && triggers::is_suspended(&found) => {
+                        suspended.get_or_insert_with(|| reference.clone());
+                        newest(reference, &found)?
+                    }
+                    None if is_unsure && self.store.is_unseen(found.uid).await? => {
+                        Source::Fetching(restored::waits_for(reference))
+                    }
                     None => newest(reference, &found)?,
                     Some(pin) => {
                         let (source, to_fetch) = self.pinned(reference, &found, &pin.revision).await?;
@@ -253,7 +276,7 @@ impl Delivery {
                 },
             });
         }
-        Ok(Found { sources, wanted })
+        Ok(Found { sources, wanted, suspended })
     }
 
     /// A source, or why there is none for this applier.
@@ -362,6 +385,7 @@ pub(crate) fn is_held(applier: &AnyApplier) -> bool {
         Reason::ClusterNotFound,
         Reason::ClusterUnreachable,
         Reason::AgentTooOld,
+        Reason::DatabaseRestored,
     ];
     ready(applier).is_some_and(|ready| holds.iter().any(|reason| ready.reason == reason.as_str()))
 }

@@ -260,7 +260,7 @@ fn annotation<'a>(stored: &'a Stored, key: &str) -> Option<&'a str> {
     stored.object["metadata"]["annotations"][key].as_str()
 }
 
-fn is_suspended(stored: &Stored) -> bool {
+pub(crate) fn is_suspended(stored: &Stored) -> bool {
     stored.object.pointer("/spec/suspend") == Some(&true.into())
 }
 

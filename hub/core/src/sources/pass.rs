@@ -388,6 +388,10 @@ impl Sources {
                 status.observed_generation = Some(generation);
             })
             .await?;
+        if self.store.source_is_seen(job.seen.uid, job.seen.generation).await? {
+            // Who waited for that need not any more, though nothing has changed.
+            self.wake_new_users(&job.seen, &[]).await?;
+        }
         if changed && fetched.is_some() {
             tracing::info!(
                 target: LOGGER,

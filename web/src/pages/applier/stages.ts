@@ -39,6 +39,7 @@ const BEFORE = [
   'ClusterUnreachable',
   'AccessDenied',
   'AgentTooOld',
+  'DatabaseRestored',
 ];
 
 /** What is wrong with the cluster or its agent, so that nothing is sent there. */
