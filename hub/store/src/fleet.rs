@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use roadstead_api::{KindId, PipelineRole};
 use roadstead_model::{
     ApplierFilter, ApplierKey, ApplierRef, AttemptFilter, ChangeSet, ClusterUid, EventFilter,
-    InventoryFilter, InventoryKey, ObjectRef,
+    InventoryFilter, InventoryKey, ObjectRef, Trigger,
 };
 use serde_json::Value;
 use sqlx::Row;
@@ -68,6 +68,10 @@ pub struct FleetAttempt {
     pub cluster: String,
     /// Which attempt.
     pub attempt: i64,
+    /// What led to it; none of one that an older version made.
+    pub trigger: Option<Trigger>,
+    /// Who led to it, where somebody's change did.
+    pub actor: Option<String>,
     /// The source's revision.
     pub revision: Option<String>,
     /// When it began.
@@ -362,7 +366,7 @@ impl Store {
         let what = "look for reconciliations";
         // Drift: the same build went to the same cluster, and yet something was written.
         let rows = sqlx::query(
-            "SELECT k.kind, k.namespace, k.name, coalesce(c.name, '') AS cluster, r.attempt, r.revision, r.started_at, \
+            "SELECT k.kind, k.namespace, k.name, coalesce(c.name, '') AS cluster, r.attempt, r.revision, r.trigger, r.actor, r.started_at, \
              r.finished_at, r.reason, coalesce(r.message, '') AS message, r.change_set \
              FROM reconciliation r JOIN resource k ON k.uid = r.applier \
              LEFT JOIN resource c ON c.uid = r.cluster_uid \
@@ -438,6 +442,8 @@ fn attempt(row: &PgRow, what: &'static str) -> Result<FleetAttempt, StoreError> 
             },
             cluster: row.try_get("cluster")?,
             attempt: row.try_get("attempt")?,
+            trigger: row.try_get::<Option<String>, _>("trigger")?.as_deref().and_then(Trigger::parse),
+            actor: row.try_get("actor")?,
             revision: row.try_get("revision")?,
             started: Timestamp::UNIX_EPOCH,
             finished: None,

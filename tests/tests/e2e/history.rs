@@ -88,5 +88,13 @@ async fn each_reconciliation_has_what_led_to_it_and_who() -> Result<()> {
     repository.commit("main", "Broken", &Commit::new().file("app/map.yaml", "apiVersion: [\n"))?;
     fleet.fetch("app").await?;
     led_to_by(&fleet, "app", "Retry", false).await?;
+
+    // The view of the whole fleet says the same.
+    let of_all = fleet.kubectl().run(&["get", "--raw", "/fleet/v1/reconciliations?applier=words"]).await?;
+    let of_all: Value = serde_json::from_str(&of_all)?;
+    let of_all = of_all["items"].as_array().context("items")?;
+    let of_all: Vec<_> =
+        of_all.iter().rev().map(|one| (one["trigger"].clone(), one["actor"].clone())).collect();
+    ensure!(of_all == triggers(&fleet, "words").await?, "{of_all:?}");
     Ok(())
 }

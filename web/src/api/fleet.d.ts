@@ -294,6 +294,8 @@ export interface components {
         };
         /** @description An attempt at reconciling an applier. */
         AttemptItem: {
+            /** @description Who changed or deleted it, asked for it, or confirmed its deletions, as the audit log has them. */
+            actor?: string | null;
             /** @description The applier. */
             applier: components["schemas"]["ObjectName"];
             /**
@@ -319,6 +321,8 @@ export interface components {
             started: string;
             /** @description How long it took, as `1.5s`; none while it is open. */
             took?: string | null;
+            /** @description What led to it, as in the history of one applier. None of one that an older version made. */
+            trigger?: string | null;
         };
         /** @description A page of a view. */
         AttemptItemPage: {

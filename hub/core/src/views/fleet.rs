@@ -7,6 +7,7 @@ use roadstead_api::{Cluster, KindId, Time};
 use roadstead_hub_store::{ConnectionTimes, Event, Filter, FleetAttempt, Part, Store, Stored, Watcher};
 use roadstead_model::{
     Action, AttemptFilter, ChangeSet, ClusterUid, GoDuration, InventoryFilter, InventoryKey, ObjectResult,
+    Trigger,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -125,6 +126,13 @@ pub struct AttemptItem {
     pub cluster: String,
     /// Counts the applier's attempts.
     pub attempt: i64,
+    /// What led to it, as in the history of one applier. None of one that an older version made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
+    pub trigger: Option<Trigger>,
+    /// Who changed or deleted it, asked for it, or confirmed its deletions, as the audit log has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
     /// The source's revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
@@ -425,6 +433,8 @@ fn attempt_item(attempt: FleetAttempt) -> AttemptItem {
         applier: attempt.applier.into(),
         cluster: attempt.cluster,
         attempt: attempt.attempt,
+        trigger: attempt.trigger,
+        actor: attempt.actor,
         revision: attempt.revision,
         started: Time(attempt.started),
         took: attempt
