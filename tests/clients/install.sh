@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the foreign parts that tests use with the hub, once for each of their versions, and prints the folder that holds
-# them: bin/flux, bin/sops, bin/age-keygen and bin/registry, an OCI registry (built from their Go modules), python/bin/python with the package
+# them: bin/flux, bin/sops, bin/age-keygen, bin/cosign and bin/registry, an OCI registry (built from their Go modules), python/bin/python with the package
 # `kubernetes`, stores/bin/python with `boto3` and `azure-storage-blob`, stores/bin/moto_server, an S3 server, azurite, a server of Azure Blob Storage (azurite/node_modules), and Cluster API's
 # definition of its kind Cluster (cluster-api/clusters.yaml).
 #
@@ -13,6 +13,7 @@ cluster_api=v1.14.2
 sops=v3.13.3
 age=v1.3.1
 registry=v3.0.0
+cosign=v3.1.3
 moto=5.2.5
 azure_storage=12.31.1
 azurite=3.35.0
@@ -22,7 +23,7 @@ cache=${ROADSTEAD_CACHE:-$HOME/.cache/roadstead}/clients
 key=$({ uname -m; cat "$here/install.sh"; } | sha256sum | cut -c1-16)
 out=$cache/$key
 
-done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/bin/sops" ] && [ -x "$out/bin/registry" ] && [ -x "$out/python/bin/python" ] && [ -x "$out/stores/bin/moto_server" ]; }
+done_already() { [ -x "$out/bin/flux" ] && [ -x "$out/bin/sops" ] && [ -x "$out/bin/registry" ] && [ -x "$out/bin/cosign" ] && [ -x "$out/python/bin/python" ] && [ -x "$out/stores/bin/moto_server" ]; }
 if done_already; then
 	printf '%s\n' "$out"
 	exit 0
@@ -76,7 +77,9 @@ echo "clients: building sops $sops" >&2
 (cd "$tmp" && GOBIN="$tmp/bin" go install "filippo.io/age/cmd/age-keygen@$age") >&2 9>&-
 echo "clients: building the registry $registry" >&2
 (cd "$tmp" && GOBIN="$tmp/bin" go install -ldflags "-s -w" "github.com/distribution/distribution/v3/cmd/registry@$registry") >&2 9>&-
-mv "$tmp/bin/sops" "$tmp/bin/age-keygen" "$tmp/bin/registry" "$out/bin/"
+echo "clients: building cosign $cosign" >&2
+(cd "$tmp" && GOBIN="$tmp/bin" go install -ldflags "-s -w" "github.com/sigstore/cosign/v3/cmd/cosign@$cosign") >&2 9>&-
+mv "$tmp/bin/sops" "$tmp/bin/age-keygen" "$tmp/bin/registry" "$tmp/bin/cosign" "$out/bin/"
 # Moved last: a folder with it is whole.
 mv "$tmp/flux-command" "$out/bin/flux"
 echo "clients: installed in $(($(date +%s) - begin)) s" >&2

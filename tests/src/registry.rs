@@ -99,6 +99,53 @@ impl Registry {
             serde_json::from_slice(&output.stdout).context("read what flux says")?;
         told["digest"].as_str().map(str::to_owned).context("flux says no digest")
     }
+
+    /// Makes a pair of keys for cosign in a folder, `NAME.key` and `NAME.pub`; gives the public one.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn key_pair(&self, folder: &Path, name: &str) -> Result<String> {
+        let prefix = folder.join(name);
+        self.cosign(&["generate-key-pair", &format!("--output-key-prefix={}", prefix.display())]).await?;
+        Ok(std::fs::read_to_string(prefix.with_extension("pub"))?)
+    }
+
+    /// Signs what has this digest, by the real `cosign sign` with a key, as a bundle or in the form of older versions.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub async fn sign(&self, repository: &str, digest: &str, key: &Path, as_a_bundle: bool) -> Result<()> {
+        let (name, password) = LOGIN;
+        self.cosign(&[
+            "sign",
+            "--yes",
+            &format!("--key={}", key.display()),
+            &format!("--new-bundle-format={as_a_bundle}"),
+            // No log that is public: nothing of this is to leave the machine.
+            "--use-signing-config=false",
+            "--tlog-upload=false",
+            &format!("--registry-username={name}"),
+            &format!("--registry-password={password}"),
+            &format!("{}/{repository}@{digest}", self.host()),
+        ])
+        .await
+    }
+
+    async fn cosign(&self, args: &[&str]) -> Result<()> {
+        let output = tokio::process::Command::new(clients()?.join("bin/cosign"))
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .env("SSL_CERT_FILE", self.ca())
+            .env("COSIGN_PASSWORD", "")
+            .args(args)
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("run cosign")?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.success(), "cosign {}: {error}", args[0]);
+        Ok(())
+    }
 }
 
 /// Makes an authority, `ca.pem`, and a certificate of it for this machine, `server.pem` and `server.key`.

@@ -328,6 +328,9 @@ pub struct OciRepositoryStatus {
     /// The layer selector of the last artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_layer_selector: Option<OciLayerSelector>,
+    /// The digest of the public keys by which it was verified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_verification_keys: Option<String>,
 }
 
 /// HelmRepositorySpec says where charts come from.

@@ -121,7 +121,7 @@ impl FetchError {
     /// Whether it is not signed by whom it should be.
     #[must_use]
     pub fn is_unverified(&self) -> bool {
-        matches!(self, Self::Git(GitError::Unverified { .. }))
+        matches!(self, Self::Git(GitError::Unverified { .. }) | Self::Oci(OciError::Unverified { .. }))
     }
 
     /// Whether it may go away without anyone changing the source or the object: try again soon, rather than at the next interval.

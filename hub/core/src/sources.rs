@@ -96,6 +96,11 @@ trait SourceKind: Sync {
         Ok(Vec::new())
     }
 
+    /// Why what is fetched cannot be verified as its spec asks for it, whatever that is.
+    fn unverifiable(&self, _: &Stored, _: &SourceSecrets) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
     /// The source as its spec asks for it, or what is wrong with one of its Secrets.
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError>;
 }

@@ -28,6 +28,7 @@ mod locked;
 mod management;
 mod nested;
 mod oci;
+mod oci_verify;
 mod onboarding;
 mod outbound;
 mod pins;

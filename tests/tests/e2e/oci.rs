@@ -9,12 +9,12 @@ use roadstead_tests::{
 use serde_json::Value;
 
 /// A fleet whose hub may connect to registries of this machine.
-async fn fleet(name: &str) -> Result<Fleet> {
+pub(crate) async fn fleet(name: &str) -> Result<Fleet> {
     Fleet::start_on(HubSetup::new(name).await?.arg("--allow-network=oci=127.0.0.0/8")).await
 }
 
 /// An OCIRepository, looked at once an hour; `more` are further lines of its spec.
-fn oci_repository(name: &str, url: &str, more: &[&str]) -> String {
+pub(crate) fn oci_repository(name: &str, url: &str, more: &[&str]) -> String {
     format!(
         "apiVersion: source.toolkit.fluxcd.io/v1\nkind: OCIRepository\nmetadata:\n  name: {name}\nspec:\n  interval: 1h\n  \
          url: {url}\n  {}\n",
@@ -23,14 +23,14 @@ fn oci_repository(name: &str, url: &str, more: &[&str]) -> String {
 }
 
 /// A Kustomization of it.
-fn deployed(name: &str, path: &str) -> String {
+pub(crate) fn deployed(name: &str, path: &str) -> String {
     kustomization(name, name, path, &[&format!("sourceRef: {{kind: OCIRepository, name: {name}}}")])
 }
 
-const SECRETS: [&str; 2] = ["secretRef: {name: login}", "certSecretRef: {name: ca}"];
+pub(crate) const SECRETS: [&str; 2] = ["secretRef: {name: login}", "certSecretRef: {name: ca}"];
 
 /// Keeps the registry's authority and a password for it in Secrets on the hub.
-async fn introduce(fleet: &Fleet, registry: &Registry, password: &str) -> Result<()> {
+pub(crate) async fn introduce(fleet: &Fleet, registry: &Registry, password: &str) -> Result<()> {
     let ca = format!("--from-file=ca.crt={}", registry.ca().display());
     let ca = fleet.run(&["create", "secret", "generic", "ca", &ca, "--dry-run=client", "-o", "yaml"]).await?;
     fleet.apply(&ca).await?;
@@ -47,7 +47,7 @@ async fn log_in(fleet: &Fleet, registry: &Registry, password: &str) -> Result<()
 }
 
 /// Has the hub look at a source now, and waits until it has.
-async fn look(fleet: &Fleet, name: &str) -> Result<()> {
+pub(crate) async fn look(fleet: &Fleet, name: &str) -> Result<()> {
     let (object, at) = (format!("ocirepository/{name}"), unique("look"));
     fleet
         .run(&["annotate", "--overwrite", &object, &format!("reconcile.fluxcd.io/requestedAt={at}")])
@@ -61,14 +61,14 @@ async fn look(fleet: &Fleet, name: &str) -> Result<()> {
 }
 
 /// Writes the manifests that are pushed.
-fn write(folder: &Path, namespace: &str, word: &str) -> Result<()> {
+pub(crate) fn write(folder: &Path, namespace: &str, word: &str) -> Result<()> {
     std::fs::create_dir_all(folder.join("deploy"))?;
     std::fs::write(folder.join("deploy/config.yaml"), config_map(namespace, "oci", word))?;
     std::fs::write(folder.join("README.md"), "not deployed")?;
     Ok(())
 }
 
-fn artifact(source: &Value, field: &str) -> Result<String> {
+pub(crate) fn artifact(source: &Value, field: &str) -> Result<String> {
     let text = source["status"]["artifact"][field].as_str();
     text.map(str::to_owned).with_context(|| format!("no {field}: {}", source["status"]))
 }
@@ -159,7 +159,7 @@ async fn versions_layers_and_patterns_are_chosen_and_what_is_not_supported_is_na
     fleet.fails("ocirepository/none", "OCIArtifactLayerOperationFailed", &["none/such"]).await?;
     for (name, field, named) in [
         ("aws", "provider: aws", "spec.provider aws"),
-        ("verify", "verify: {provider: cosign}", "spec.verify"),
+        ("verify", "verify: {provider: notation}", "spec.verify.provider notation"),
         ("account", "serviceAccountName: puller", "spec.serviceAccountName"),
     ] {
         choose(name, &[field]).await?;

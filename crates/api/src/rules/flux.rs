@@ -261,8 +261,18 @@ pub(super) fn source(spec: &Value, verdict: &mut Verdict) {
         "sts.certSecretRef.name",
         "sts.secretRef.name",
         "verify.secretRef.name",
+        "verify.trustedRootSecretRef.name",
     ];
     names(spec, &references, is_dns_subdomain, SUBDOMAIN, errors);
+    let verify = &spec["verify"];
+    for field in ["matchOIDCIdentity", "trustedRootSecretRef"] {
+        if !verify["secretRef"].is_null() && !verify[field].is_null() {
+            verdict.warnings.push(format!(
+                "spec.verify.{field} is not looked at: spec.verify.secretRef is set too, and its keys count"
+            ));
+        }
+    }
+    let errors = &mut verdict.errors;
     let helm_path = spec["url"].as_str().is_some_and(|url| url.starts_with("oci://"));
     if spec["type"] == "oci" && !helm_path {
         errors.push(FieldError::invalid(

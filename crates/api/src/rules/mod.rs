@@ -340,6 +340,28 @@ mod tests {
     }
 
     #[test]
+    fn fields_that_do_not_count_beside_keys_are_warned_about() {
+        let warnings = |verify: &serde_json::Value| {
+            let spec = json!({ "url": "oci://registry.example/app", "interval": "1m", "verify": verify });
+            let object = json!({ "metadata": { "name": "a" }, "spec": spec });
+            check(KindId::OciRepository, &object, None).warnings
+        };
+        let (keys, root) = (json!({ "name": "keys" }), json!({ "name": "root" }));
+        let identity = json!([{ "issuer": "a", "subject": "b" }]);
+        let both = warnings(
+            &json!({ "secretRef": keys, "trustedRootSecretRef": root, "matchOIDCIdentity": identity }),
+        );
+        assert_eq!(both.len(), 2, "{both:?}");
+        assert!(both[0].starts_with("spec.verify.matchOIDCIdentity is not looked at"), "{both:?}");
+        for alone in [
+            json!({ "secretRef": keys }),
+            json!({ "trustedRootSecretRef": root, "matchOIDCIdentity": identity }),
+        ] {
+            assert_eq!(warnings(&alone), Vec::<String>::new());
+        }
+    }
+
+    #[test]
     fn a_secrets_value_is_never_shown() {
         let object =
             json!({ "metadata": { "name": "a" }, "type": "Opaque", "data": { "k": "not base64: hush" } });

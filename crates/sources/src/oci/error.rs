@@ -175,6 +175,14 @@ pub enum OciError {
         /// Whether the same may go well the next time.
         transient: bool,
     },
+    /// It is not signed by whom it should be.
+    #[error("failed to verify the signature using provider '{provider}': {detail}")]
+    Unverified {
+        /// What verifies.
+        provider: &'static str,
+        /// Why; it names the repository.
+        detail: String,
+    },
     /// Something that only a newer Roadstead can do.
     #[error("`{url}`: {what} is not supported")]
     Unsupported {
@@ -224,6 +232,7 @@ impl OciError {
                 _ => Reason::StorageOperationFailed,
             },
             Self::Pack { .. } => Reason::StorageOperationFailed,
+            Self::Unverified { .. } => Reason::VerificationError,
             Self::NotFound { .. }
             | Self::Status { .. }
             | Self::RedirectRefused { .. }

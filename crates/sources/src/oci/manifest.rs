@@ -29,7 +29,7 @@ pub(super) struct Descriptor {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-struct Platform {
+pub(super) struct Platform {
     #[serde(default)]
     os: String,
     #[serde(default)]
@@ -128,7 +128,7 @@ pub(super) fn keep_small(annotations: &mut BTreeMap<String, String>) {
 }
 
 /// A list of so many items at most: a small text can be a large list.
-struct Few<T>(Vec<T>);
+pub(super) struct Few<T>(pub(super) Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -10,7 +10,7 @@
 //!
 //! The chain of digests is held here: what a tag names is a manifest with that digest, and a manifest or layer that the reader
 //! asks for is one with the digest that it asks for. So a registry can refuse or delay; of what it once named it cannot pass
-//! off something else.
+//! off something else. Where signatures are asked for, they are verified (`verify`) before the layer is asked for.
 
 mod challenge;
 mod error;
@@ -21,8 +21,10 @@ mod manifest;
 mod name;
 pub(crate) mod reader;
 mod request;
+mod signatures;
 mod tags;
 mod unread;
+mod verify;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -39,6 +41,7 @@ pub use error::OciError;
 pub use known::KnownRegistry;
 pub use login::{RegistryLogin, RegistryLogins};
 pub use request::{LayerOperation, OciLimits, OciReference, OciRequest};
+pub use verify::{CosignKeys, Verification};
 
 use crate::artifact::Artifact;
 use crate::attempt::{Answer, Body, Desk, Ended, Engine, Limited, MOST_NOTES, Note, Room, Stop, TrustedBy};
@@ -118,8 +121,13 @@ impl Attempt<'_> {
         }
         let revision = revision(&target.tag, digest).ok_or_else(|| self.internal("no revision"))?;
         self.desk.answers.push(manifest);
+        self.verify(digest).await?;
         let (layer, metadata) = self.layer(digest, &revision).await?;
-        self.bring(&layer, revision, metadata).await
+        let is_verified = self.request.verify.is_some();
+        let mut fetched = self.bring(&layer, revision, metadata).await?;
+        let told = |revision: &Revision| format!("verified signature of revision {revision}");
+        fetched.verified = is_verified.then(|| told(&fetched.revision));
+        Ok(Outcome::Fetched(Box::new(fetched)))
     }
 
     /// What is to be looked at. A digest names what it names, whatever the registry says.
@@ -198,7 +206,7 @@ impl Attempt<'_> {
         layer: &Descriptor,
         revision: Revision,
         metadata: BTreeMap<String, String>,
-    ) -> Result<Outcome, OciError> {
+    ) -> Result<Fetched, OciError> {
         let digest = self.digest_of(layer)?;
         let about = digest.to_string();
         self.admit(&about).await?;
@@ -210,14 +218,7 @@ impl Attempt<'_> {
         if self.request.operation == LayerOperation::Copy {
             let (bytes, room) = self.copy(&blob, layer.size).await?;
             let artifact = Artifact { digest, bytes, files: 1, unpacked_bytes: layer.size };
-            return Ok(Outcome::Fetched(Box::new(Fetched {
-                revision,
-                artifact,
-                notes,
-                metadata,
-                verified: None,
-                room,
-            })));
+            return Ok(Fetched { revision, artifact, notes, metadata, verified: None, room });
         }
         let manifests = self.desk.answers.len();
         self.desk.answers.push(blob);
@@ -231,14 +232,7 @@ impl Attempt<'_> {
                 let digest = Digest::of(&brought.bytes);
                 let artifact = Artifact { digest, bytes: brought.bytes, files, unpacked_bytes };
                 let room = brought.held;
-                Ok(Outcome::Fetched(Box::new(Fetched {
-                    revision,
-                    artifact,
-                    notes,
-                    metadata,
-                    verified: None,
-                    room,
-                })))
+                Ok(Fetched { revision, artifact, notes, metadata, verified: None, room })
             }
             Reply::Unread(unread) => Err(unread.of(self.request, &revision.to_string())),
             _ => Err(self.internal("the reader answers another question")),

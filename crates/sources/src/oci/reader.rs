@@ -14,6 +14,7 @@ use super::manifest::{Descriptor, Manifest, layer as layer_of};
 use super::request::OciLimits;
 use super::tags::Range;
 use super::unread::Unread;
+use super::verify::reading as signatures;
 use crate::attempt::{AnswerReader, Line, Note, bring_file};
 use crate::tree::Measure;
 
@@ -37,6 +38,8 @@ pub(crate) enum Order {
         ignore: Option<String>,
         limits: OciLimits,
     },
+    /// Look for signatures: the answers are the image's manifest, and what may lead to them or is some.
+    Signatures(Box<signatures::Order>),
 }
 
 /// What came of it.
@@ -54,6 +57,8 @@ pub(super) enum Reply {
     },
     /// The artifact was brought.
     Read { files: usize, unpacked_bytes: u64, notes: Vec<Note> },
+    /// What was found of signatures.
+    Signatures(signatures::Reply),
     /// It cannot be read.
     Unread(Unread),
 }
@@ -63,6 +68,7 @@ pub(super) enum Reply {
 pub(crate) fn read(order: &Order, folder: &Path, line: &Line, stop: &AtomicBool) -> Vec<u8> {
     let reply = match order {
         Order::Tags(range) => tag(range, line),
+        Order::Signatures(order) => signatures::read(order, line).map(Reply::Signatures),
         Order::Artifact { manifests, has_layer: false, media_type, limits, .. } => {
             find(*manifests, media_type.as_deref(), limits, line)
         }

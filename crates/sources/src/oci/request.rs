@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::known::KnownRegistry;
 use super::login::RegistryLogins;
+use super::verify::Verification;
 use crate::attempt::Room;
 use crate::tree::TreeLimits;
 
@@ -147,6 +148,8 @@ pub struct OciRequest {
     pub known_registry: KnownRegistry,
     /// `spec.ignore`.
     pub ignore: Option<String>,
+    /// Who is to have signed the artifact, where that is asked for.
+    pub verify: Option<Verification>,
     /// Where temporary folders are made; the system's place for such if `None`.
     pub scratch: Option<PathBuf>,
 }
@@ -173,6 +176,7 @@ impl OciRequest {
             known: None,
             known_registry: KnownRegistry::default(),
             ignore: None,
+            verify: None,
             scratch: None,
         }
     }

@@ -47,8 +47,8 @@ const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application
 
 /// A wire to one repository, for one attempt.
 pub(super) struct Wire<'a> {
-    request: &'a OciRequest,
-    stop: &'a Stop,
+    pub(super) request: &'a OciRequest,
+    pub(super) stop: &'a Stop,
     client: Client,
     name: RepositoryName,
     login: Option<&'a RegistryLogin>,
@@ -56,9 +56,9 @@ pub(super) struct Wire<'a> {
 }
 
 /// How much may come, and what it is.
-struct Bound {
-    measure: Measure,
-    limit: u64,
+pub(super) struct Bound {
+    pub(super) measure: Measure,
+    pub(super) limit: u64,
 }
 
 #[derive(Deserialize)]
@@ -103,11 +103,11 @@ impl<'a> Wire<'a> {
         OciError::Internal { url: self.url(), detail: detail.to_string() }
     }
 
-    fn corrupt(&self, detail: impl Into<String>) -> OciError {
+    pub(super) fn corrupt(&self, detail: impl Into<String>) -> OciError {
         OciError::Corrupt { url: self.url(), detail: detail.into() }
     }
 
-    fn at(&self, tail: &str) -> Result<Url, OciError> {
+    pub(super) fn at(&self, tail: &str) -> Result<Url, OciError> {
         // All of it is of characters that stand in a path as they are.
         let joined = self.name.registry.join(&format!("v2/{}/{tail}", self.name.path));
         joined.map_err(|error| self.internal(&error))
@@ -203,7 +203,7 @@ impl<'a> Wire<'a> {
     }
 
     /// Takes an answer's body.
-    async fn receive(
+    pub(super) async fn receive(
         &mut self,
         response: Response<Incoming>,
         sink: &mut Sink,
@@ -253,7 +253,7 @@ impl<'a> Wire<'a> {
         Ok(())
     }
 
-    async fn answer(&self, sink: Sink) -> Result<Answer, OciError> {
+    pub(super) async fn answer(&self, sink: Sink) -> Result<Answer, OciError> {
         let body = match sink.file {
             None => Body::Memory(sink.memory),
             Some(mut file) => {
@@ -269,7 +269,7 @@ impl<'a> Wire<'a> {
     }
 
     /// Sends a request to the registry, and shows it who asks where it wants to know. `what` is what a 404 means.
-    async fn send(
+    pub(super) async fn send(
         &mut self,
         method: &Method,
         url: &Url,
@@ -474,7 +474,7 @@ impl<'a> Wire<'a> {
 
 /// What is being received.
 #[derive(Default)]
-struct Sink {
+pub(super) struct Sink {
     memory: Vec<u8>,
     file: Option<tokio::fs::File>,
     length: u64,
@@ -487,7 +487,7 @@ fn challenge(headers: &HeaderMap) -> Option<Challenge> {
 }
 
 /// `Link: </v2/…>; rel="next"`.
-fn next_page(headers: &HeaderMap) -> Option<String> {
+pub(super) fn next_page(headers: &HeaderMap) -> Option<String> {
     let links = headers.get_all(LINK).iter().filter_map(|value| value.to_str().ok());
     links.flat_map(|line| line.split(',')).find_map(|link| {
         let (target, parameters) = link.trim().strip_prefix('<')?.split_once('>')?;

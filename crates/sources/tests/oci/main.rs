@@ -9,3 +9,5 @@ mod hostile;
 mod registry;
 #[path = "../common/source_cases.rs"]
 mod source_cases;
+mod verify;
+mod verify_hostile;

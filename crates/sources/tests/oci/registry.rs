@@ -74,6 +74,8 @@ struct State {
     blobs: HashMap<String, (String, Vec<u8>)>,
     /// Repository and tag.
     tags: BTreeMap<(String, String), String>,
+    /// Lists of what refers to images, by digest, where the registry has such lists: each its pages.
+    referrers: Option<BTreeMap<String, Vec<Vec<u8>>>>,
     seen: Vec<Seen>,
 }
 
@@ -123,6 +125,7 @@ impl Registry {
             page: usize::MAX,
             blobs: HashMap::new(),
             tags: BTreeMap::new(),
+            referrers: None,
             seen: Vec::new(),
         }));
         let shared = Arc::clone(&state);
@@ -175,6 +178,20 @@ impl Registry {
         let digest = Digest::of(bytes).to_string();
         self.state(|state| state.blobs.insert(digest.clone(), (kind.to_owned(), bytes.to_vec())));
         json!({ "mediaType": kind, "digest": digest, "size": bytes.len() })
+    }
+
+    /// What a blob that is kept has in it.
+    pub(crate) fn kept(&self, digest: &str) -> Vec<u8> {
+        self.state(|state| state.blobs[digest].1.clone())
+    }
+
+    pub(crate) fn tagged_digest(&self, repository: &str, tag: &str) -> String {
+        self.state(|state| state.tags[&(repository.to_owned(), tag.to_owned())].clone())
+    }
+
+    /// From now on it has lists of referrers: this one.
+    pub(crate) fn refer(&self, digest: &str, pages: Vec<Vec<u8>>) {
+        self.state(|state| state.referrers.get_or_insert_default().insert(digest.to_owned(), pages));
     }
 
     pub(crate) fn tag(&self, repository: &str, tag: &str, digest: &str) {
@@ -334,6 +351,19 @@ fn serve(state: &State, method: &Method, path: &str) -> Reply {
             return head;
         }
         return reply(200, kind, bytes.clone());
+    }
+    if let (Some((_, rest)), Some(referrers)) = (rest.split_once("/referrers/"), &state.referrers) {
+        let (digest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let number: usize = query.rsplit_once("page=").map_or(0, |(_, page)| page.parse().unwrap());
+        let empty =
+            json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": [] }).to_string().into_bytes();
+        let pages = referrers.get(digest).cloned().unwrap_or_else(|| vec![empty]);
+        let mut answer = reply(200, INDEX, pages[number].clone());
+        if number + 1 < pages.len() {
+            let next = format!("<{path}&page={}>; rel=\"next\"", number + 1);
+            answer.headers_mut().insert(LINK, next.parse().unwrap());
+        }
+        return answer;
     }
     let Some((_, digest)) = rest.split_once("/blobs/") else { return nothing() };
     match &state.fault {

@@ -5,7 +5,7 @@ use roadstead_api::git_repository::{GitProvider, GitRepositorySpec, GitVerificat
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::{ClientIdentity, ProxyServer, Purpose};
-use roadstead_sources::git::{SshCredentials, Verification, VerificationMode};
+use roadstead_sources::git::{SshCredentials, TrustedKeys, Verification, VerificationMode};
 use roadstead_sources::{Credentials, GitReference, GitRequest, Secret, Source};
 use serde_json::{Value, json};
 
@@ -49,6 +49,15 @@ impl SourceKind for Git {
         let verification = verification(&stored.decode::<GitRepository>()?.spec, secrets);
         Ok(verification.map_or_else(Vec::new, |Verification { mode, keys }| {
             vec![(MODE, mode.as_str().into()), (KEYS, keys.digest().to_string().into())]
+        }))
+    }
+
+    fn unverifiable(&self, _: &Stored, secrets: &SourceSecrets) -> Result<Option<String>, StoreError> {
+        let keyless = secrets.signers.as_ref().filter(|signers| trusted_keys(signers).is_empty());
+        Ok(keyless.map(|signers| {
+            let why =
+                "has no public keys: want armoured OpenPGP keys (*.asc) or SSH keys (*.sshpub)".to_owned();
+            format!("public keys secret error: {} {why}", signers.named())
         }))
     }
 
@@ -115,8 +124,15 @@ fn verification(spec: &GitRepositorySpec, secrets: &SourceSecrets) -> Option<Ver
         Some(GitVerificationMode::TagAndHEAD) => VerificationMode::TagAndHead,
     };
     // No keys verify nothing.
-    let keys = secrets.signers.as_ref().map(SourceSecret::trusted_keys).unwrap_or_default();
+    let keys = secrets.signers.as_ref().map(trusted_keys).unwrap_or_default();
     Some(Verification { mode, keys })
+}
+
+/// The public keys that a Secret has, whatever else it has. What is not text is none.
+fn trusted_keys(secret: &SourceSecret) -> TrustedKeys {
+    let mut keys = TrustedKeys::default();
+    secret.texts().for_each(|(key, text)| keys.add(key, &text));
+    keys
 }
 
 /// What a Secret has to log in with.

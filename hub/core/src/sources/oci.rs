@@ -1,16 +1,19 @@
 //! OCIRepository: what its spec asks for, as a source.
 
 use roadstead_api::OciRepository;
-use roadstead_api::source::{BucketProvider, OciLayerOperation, OciRepositorySpec};
+use roadstead_api::source::{BucketProvider, OciLayerOperation, OciRepositorySpec, OciVerificationProvider};
 use roadstead_hub_store::{StoreError, Stored};
 use roadstead_model::{Reason, Revision};
 use roadstead_outbound::Purpose;
-use roadstead_sources::oci::{LayerOperation, RegistryLogins};
+use roadstead_sources::oci::{CosignKeys, LayerOperation, RegistryLogins, Verification};
 use roadstead_sources::{OciReference, OciRequest, Source};
 use serde_json::Value;
 
 use crate::sources::secrets::{SourceSecret, SourceSecrets};
 use crate::sources::{Asked, SourceKind, fetch, notes};
+
+/// What of the status says by whose keys the artifact was verified.
+const KEYS: &str = "observedVerificationKeys";
 
 /// The kind.
 pub(super) struct Oci;
@@ -33,14 +36,30 @@ impl SourceKind for Oci {
         Ok(vec![
             ("observedIgnore", spec["ignore"].clone()),
             ("observedLayerSelector", spec["layerSelector"].clone()),
+            (KEYS, Value::Null),
         ])
+    }
+
+    fn verdict(
+        &self,
+        stored: &Stored,
+        secrets: &SourceSecrets,
+    ) -> Result<Vec<(&'static str, Value)>, StoreError> {
+        let verification = verification(&stored.decode::<OciRepository>()?.spec, secrets);
+        let verification = verification.and_then(Result::ok);
+        Ok(verification.map_or_else(Vec::new, |trust| vec![(KEYS, trust.digest().to_string().into())]))
+    }
+
+    fn unverifiable(&self, stored: &Stored, secrets: &SourceSecrets) -> Result<Option<String>, StoreError> {
+        let verification = verification(&stored.decode::<OciRepository>()?.spec, secrets);
+        Ok(verification.and_then(Result::err))
     }
 
     fn source(&self, asked: Asked<'_>) -> Result<Result<Box<dyn Source>, String>, StoreError> {
         let spec = asked.stored.decode::<OciRepository>()?.spec;
         let options = asked.options;
-        let mut request = OciRequest::new(spec.url);
-        let reference = spec.reference.unwrap_or_default();
+        let mut request = OciRequest::new(spec.url.clone());
+        let reference = spec.reference.clone().unwrap_or_default();
         let pinned = asked.pinned.and_then(Revision::content).map(|hex| format!("sha256:{hex}"));
         request.reference = OciReference::from_spec(
             pinned.as_deref().or(reference.digest.as_deref()),
@@ -48,7 +67,7 @@ impl SourceKind for Oci {
             reference.semver_filter.as_deref(),
             reference.tag.as_deref(),
         );
-        let selector = spec.layer_selector.unwrap_or_default();
+        let selector = spec.layer_selector.clone().unwrap_or_default();
         request.media_type = selector.media_type.filter(|text| !text.is_empty());
         request.operation = match selector.operation {
             Some(OciLayerOperation::Copy) => LayerOperation::Copy,
@@ -66,6 +85,7 @@ impl SourceKind for Oci {
         request.plain_http_credentials = options.outbound.plain_http_credentials;
         request.insecure = spec.insecure;
         request.timeout = notes::timeout(asked.spec);
+        request.verify = verification(&spec, asked.secrets).and_then(Result::ok);
         request.ignore = spec.ignore;
         request.known_registry = asked.known.registry;
         Ok(match use_secrets(&mut request, asked.secrets) {
@@ -83,9 +103,36 @@ fn unsupported(spec: &OciRepositorySpec) -> Option<&'static str> {
         Some(BucketProvider::Gcp) => Some("spec.provider gcp"),
         Some(BucketProvider::Generic) | None => None,
     };
-    let verify = spec.verify.is_some().then_some("spec.verify");
+    let notation = |provider| provider == OciVerificationProvider::Notation;
+    let notation = spec.verify.as_ref().is_some_and(|verify| notation(verify.provider));
+    let verify = notation.then_some("spec.verify.provider notation");
     let account = spec.service_account_name.is_some().then_some("spec.serviceAccountName");
     verify.or(account).or(provider)
+}
+
+/// Who is to have signed, or why nobody can have: without a way to know, nothing is fetched.
+fn verification(spec: &OciRepositorySpec, secrets: &SourceSecrets) -> Option<Result<Verification, String>> {
+    let verify = spec.verify.as_ref()?;
+    let failed = |provider: &str, why: String| {
+        format!("failed to verify the signature using provider '{provider}': {why}")
+    };
+    if verify.secret_ref.is_none() {
+        let why = "signatures without keys are not supported by this version of Roadstead; name a Secret with the \
+                   public keys that are trusted in spec.verify.secretRef";
+        return Some(Err(failed("cosign keyless", why.to_owned())));
+    }
+    let mut keys = CosignKeys::default();
+    for (key, text) in secrets.signers.iter().flat_map(SourceSecret::texts) {
+        keys.add(key, &text);
+    }
+    if keys.is_empty() {
+        let named = secrets.signers.as_ref().map(SourceSecret::named).unwrap_or_default();
+        let why = "has no public keys: want entries *.pub, as `cosign generate-key-pair` makes them";
+        let url = &spec.url;
+        let why = format!("no matching signatures were found for '{url}': {named} {why}");
+        return Some(Err(failed("cosign", why)));
+    }
+    Some(Ok(Verification::Cosign(keys)))
 }
 
 fn use_secrets(request: &mut OciRequest, secrets: &SourceSecrets) -> Result<(), String> {

@@ -7,11 +7,10 @@ use roadstead_api::{KindId, SourceSpec};
 use roadstead_hub_store::{SecretData, Stored};
 use roadstead_model::Reason;
 use roadstead_outbound::{ClientIdentity, Guard, ProxyServer, Secret};
-use roadstead_sources::git::TrustedKeys;
 use url::Url;
 
 use crate::HubError;
-use crate::sources::Sources;
+use crate::sources::{Sources, kind};
 
 /// Those that a spec names.
 #[derive(Default)]
@@ -63,6 +62,11 @@ impl SourceSecrets {
 }
 
 impl SourceSecret {
+    /// How messages name it.
+    pub(super) fn named(&self) -> &str {
+        &self.full
+    }
+
     /// A message about it.
     pub(super) fn wrong(&self, why: &str) -> String {
         format!("{}: {why}", self.full)
@@ -81,15 +85,10 @@ impl SourceSecret {
         Ok(Some(text))
     }
 
-    /// The public keys that it has, whatever else it has. What is not text is none.
-    pub(super) fn trusted_keys(&self) -> TrustedKeys {
-        let mut keys = TrustedKeys::default();
-        for key in self.data.iter().flat_map(SecretData::keys) {
-            if let Ok(Some(text)) = self.text(key) {
-                keys.add(key, &text);
-            }
-        }
-        keys
+    /// All that it has that is text, by key.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&str, String)> {
+        let keys = self.data.iter().flat_map(SecretData::keys);
+        keys.filter_map(|key| self.text(key).ok().flatten().map(|text| (key, text)))
     }
 
     /// The same by the first of several keys that is there: Flux once had other names.
@@ -188,7 +187,9 @@ impl Sources {
             Ok(signers) => all.signers = signers,
             Err(why) => return Ok(Err((Reason::VerificationError, why))),
         }
-        Ok(Ok(all))
+        let kind = kind(stored.kind);
+        let unverifiable = kind.map(|kind| kind.unverifiable(stored, &all)).transpose()?.flatten();
+        Ok(unverifiable.map_or(Ok(all), |why| Err((Reason::VerificationError, why))))
     }
 
     /// Whose signatures a source trusts, or why that cannot be known. It is sent nowhere.
@@ -200,13 +201,6 @@ impl Sources {
         let Some(found) = self.store.get(KindId::Secret, &stored.namespace, name).await? else {
             return Ok(Err(format!("public keys secret error: {full} of spec.verify.secretRef not found")));
         };
-        let secret = SourceSecret { full, version: found.resource_version, data: found.secret };
-        if secret.trusted_keys().is_empty() {
-            return Ok(Err(format!(
-                "public keys secret error: {} has no public keys: want armoured OpenPGP keys (*.asc) or SSH keys (*.sshpub)",
-                secret.full
-            )));
-        }
-        Ok(Ok(Some(secret)))
+        Ok(Ok(Some(SourceSecret { full, version: found.resource_version, data: found.secret })))
     }
 }

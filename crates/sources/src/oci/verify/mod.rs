@@ -1,0 +1,57 @@
+//! Signatures of artifacts in a registry, as cosign makes them, by keys that a user trusts.
+//!
+//! Two forms of them are looked for: bundles (version 0.3), which refer to what they sign, and those of older versions, which lie
+//! at a tag that is named by its digest. Whoever may push to a repository decides what lies there; so how much is looked at is
+//! bounded, and whatever was signed names the digest of what it is about, which is compared in both forms.
+//!
+//! What a registry sent for this is read by the reader (`reading`), as all that it sends; `find` asks the registry for it.
+
+mod bundle;
+mod find;
+mod keys;
+mod payload;
+pub(super) mod reading;
+mod referrers;
+
+use roadstead_model::Digest;
+use serde::{Deserialize, Serialize};
+
+pub use keys::CosignKeys;
+
+/// Who is to have signed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Verification {
+    /// One of these keys.
+    Cosign(CosignKeys),
+}
+
+impl Verification {
+    /// What verifies, as messages have it.
+    #[must_use]
+    pub fn provider(&self) -> &'static str {
+        match self {
+            Self::Cosign(_) => "cosign",
+        }
+    }
+
+    /// What is trusted: anything else has another digest.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        // Texts and lists of them: they always become JSON.
+        Digest::of(&serde_json::to_vec(self).unwrap_or_default())
+    }
+}
+
+/// Why a signature does not count. Made of untrusted bytes: for a message, it is made plain first.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+struct Unfit(String);
+
+impl Unfit {
+    fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! The reading of what a registry sent about signatures: lists, manifests, payloads and bundles. It needs no network and knows
+//! neither the repository's URL nor credentials.
+
+use std::io::Read as _;
+
+use roadstead_model::Digest;
+use serde::{Deserialize, Serialize};
+
+use super::bundle::{Bundle, Signed};
+use super::keys::PublicKey;
+use super::{Unfit, Verification, payload, referrers};
+use crate::attempt::{AnswerReader, Line};
+use crate::oci::manifest::Descriptor;
+use crate::oci::unread::Unread;
+
+/// Whys of one reply.
+const MOST_WHYS: usize = 8;
+
+/// What a reader is to do. Of the answers, the first is the image's manifest, and those behind it are what this is about.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(super) step: Step,
+    /// How many answers there are.
+    pub(super) answers: usize,
+    /// Bytes of a manifest, or of an index.
+    pub(super) most: u64,
+    /// The image's digest.
+    pub(super) image: String,
+    /// Where it is verified.
+    pub(super) trust: Option<Verification>,
+}
+
+/// Which of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Step {
+    /// Which of the lists' referrers may be bundles.
+    Referrers,
+    /// Which bundles the manifests have.
+    Manifests,
+    /// Which payloads a manifest of the old form has.
+    Payloads,
+    /// Whether one of the bundles is signed as it should be.
+    Bundles,
+    /// Whether one of a manifest's signatures of the old form is one as it should be: the manifest, and its payloads.
+    Old,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    /// These are to be looked at, of so many; the others cannot be, and why.
+    Listed { found: Vec<Descriptor>, count: usize, why: Vec<String> },
+    /// One is as it should be.
+    Verified,
+    /// None is, and why.
+    Unverified { why: Vec<String> },
+}
+
+/// Does what an order says.
+pub(in crate::oci) fn read(order: &Order, line: &Line) -> Result<Reply, Unread> {
+    let internal = |detail: String| Unread::Internal { detail };
+    let image: Digest =
+        order.image.parse().map_err(|error: roadstead_model::DigestError| internal(error.to_string()))?;
+    let answers = Answers { line, count: order.answers, most: order.most };
+    match (order.step, &order.trust) {
+        (Step::Referrers, _) => answers.referrers(),
+        (Step::Manifests, _) => answers.manifests(),
+        (Step::Payloads, _) => answers.payloads(),
+        (Step::Bundles, Some(trust)) => answers.verify_bundles(&image, trust),
+        (Step::Old, Some(trust)) => answers.verify_old(&image, trust),
+        (Step::Bundles | Step::Old, None) => Err(internal("nobody is trusted".to_owned())),
+    }
+}
+
+struct Answers<'a> {
+    line: &'a Line,
+    count: usize,
+    most: u64,
+}
+
+impl Answers<'_> {
+    /// One of them; empty where it is larger than it may be.
+    fn read(&self, number: usize) -> Result<Vec<u8>, Unread> {
+        let mut bytes = Vec::new();
+        let read = AnswerReader::new(self.line, number, 0).take(self.most + 1).read_to_end(&mut bytes);
+        read.map_err(|error| Unread::Internal { detail: error.to_string() })?;
+        if bytes.len() as u64 > self.most {
+            bytes.clear();
+        }
+        Ok(bytes)
+    }
+
+    fn referrers(&self) -> Result<Reply, Unread> {
+        let (mut all, mut total, mut why) = (Vec::new(), 0, Whys::default());
+        for number in 1..self.count {
+            match referrers::bundles(&self.read(number)?) {
+                Ok((found, count)) => {
+                    all.extend(found);
+                    total += count;
+                }
+                Err(unfit) => why.add(&unfit),
+            }
+        }
+        all.drain(..all.len().saturating_sub(referrers::MOST_SIGNATURES));
+        Ok(Reply::Listed { found: all, count: total, why: why.0 })
+    }
+
+    fn manifests(&self) -> Result<Reply, Unread> {
+        let (mut found, mut why) = (Vec::new(), Whys::default());
+        for number in 1..self.count {
+            match referrers::bundle(&self.read(number)?) {
+                Ok(bundle) => found.push(bundle),
+                Err(unfit) => why.add(&unfit),
+            }
+        }
+        Ok(Reply::Listed { count: self.count.saturating_sub(1), found, why: why.0 })
+    }
+
+    fn payloads(&self) -> Result<Reply, Unread> {
+        let mut why = Whys::default();
+        let (found, count) = match referrers::old(&self.read(1)?) {
+            Ok((found, unfit, count)) => {
+                unfit.iter().for_each(|unfit| why.add(unfit));
+                (found.into_iter().map(|one| one.payload).collect(), count)
+            }
+            Err(unfit) => {
+                why.add(&unfit);
+                (Vec::new(), 1)
+            }
+        };
+        Ok(Reply::Listed { found, count, why: why.0 })
+    }
+
+    fn verify_bundles(&self, image: &Digest, trust: &Verification) -> Result<Reply, Unread> {
+        let manifest = self.read(0)?;
+        let (trusted, mut why) = Trusted::of(trust);
+        for number in 1..self.count {
+            let verdict = Bundle::parse(&self.read(number)?)
+                .and_then(|bundle| trusted.made(&bundle.signed(image, &manifest)?));
+            match verdict {
+                Ok(()) => return Ok(Reply::Verified),
+                Err(unfit) => why.add(&unfit),
+            }
+        }
+        Ok(Reply::Unverified { why: why.0 })
+    }
+
+    fn verify_old(&self, image: &Digest, trust: &Verification) -> Result<Reply, Unread> {
+        let (trusted, mut why) = Trusted::of(trust);
+        let (found, _, _) = match referrers::old(&self.read(1)?) {
+            Ok(found) => found,
+            Err(unfit) => return Ok(Reply::Unverified { why: vec![unfit.to_string()] }),
+        };
+        for (number, old) in (2..self.count).zip(found) {
+            let payload = self.read(number)?;
+            let verdict = payload::is_about(&payload, image)
+                .and_then(|()| trusted.made(&Signed { signature: old.signature, message: payload }));
+            match verdict {
+                Ok(()) => return Ok(Reply::Verified),
+                Err(unfit) => why.add(&unfit),
+            }
+        }
+        Ok(Reply::Unverified { why: why.0 })
+    }
+}
+
+/// Who is trusted, ready to verify.
+struct Trusted(Vec<PublicKey>);
+
+impl Trusted {
+    fn of(trust: &Verification) -> (Self, Whys) {
+        let Verification::Cosign(keys) = trust;
+        let (keys, unusable) = keys.read();
+        let mut why = Whys::default();
+        unusable.into_iter().for_each(|unusable| why.add(&Unfit::new(unusable)));
+        (Self(keys), why)
+    }
+
+    fn made(&self, signed: &Signed) -> Result<(), Unfit> {
+        if self.0.iter().any(|key| key.made(&signed.signature, &signed.message)) {
+            return Ok(());
+        }
+        Err(Unfit::new("it was not made by a key that is trusted"))
+    }
+}
+
+/// Whys, each once.
+#[derive(Default)]
+struct Whys(Vec<String>);
+
+impl Whys {
+    fn add(&mut self, why: &Unfit) {
+        if self.0.len() < MOST_WHYS && !self.0.contains(&why.0) {
+            self.0.push(why.0.clone());
+        }
+    }
+}
