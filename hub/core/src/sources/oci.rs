@@ -85,7 +85,11 @@ impl SourceKind for Oci {
         request.plain_http_credentials = options.outbound.plain_http_credentials;
         request.insecure = spec.insecure;
         request.timeout = notes::timeout(asked.spec);
-        request.verify = verification(&spec, asked.secrets).and_then(Result::ok);
+        // It is refused before; without anybody who is trusted nothing is fetched in any case.
+        request.verify = match verification(&spec, asked.secrets).transpose() {
+            Ok(trust) => trust,
+            Err(why) => return Ok(Err(why)),
+        };
         request.ignore = spec.ignore;
         request.known_registry = asked.known.registry;
         Ok(match use_secrets(&mut request, asked.secrets) {
