@@ -173,7 +173,12 @@ impl Delivery {
         let builds = spec.groups.iter().map(|group| group.objects);
         let substituted = spec.groups.iter().any(|group| group.substitute.is_some());
         let namespace = spec.default_namespace();
-        let outside = tx.outside_build(cluster, owner, builds, substituted, namespace, objects).await?;
+        // What a Flux there has applied the agent alone can see: it may say what of that it is going to own.
+        let outside = if spec.adopts_inventories() {
+            Vec::new()
+        } else {
+            tx.outside_build(cluster, owner, builds, substituted, namespace, objects).await?
+        };
         if !outside.is_empty() {
             let named: Vec<String> = outside.iter().map(ToString::to_string).collect();
             return Err(HubError::BadRequest(format!(
